@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Logging. A Logger is a value that is passed in; there is no global one. Each line bears time,
+// level, rank, host and communicator. Callers format only when enabled() says so: `debug` grows
+// with objects, `trace` with messages.
+#pragma once
+
+#include "xylem/base/api.h"
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace xylem {
+
+enum class LogLevel : std::uint8_t { off, error, warn, info, debug, trace };
+
+/// "off", "error", …
+XYLEM_API std::string_view name(LogLevel level) noexcept;
+
+/// What XYLEM_LOG says: `level[,file=path]`, where %r in the path is the rank, %h the host and %p
+/// the process id.
+struct LogOptions {
+  LogLevel level = LogLevel::warn;
+  std::string file;  ///< Empty: standard error.
+};
+XYLEM_API Result<LogOptions> parse_log_options(std::string_view text);
+
+/// Who speaks; printed on every line. `communicator` is empty for the process itself.
+struct LogIdentity {
+  std::string host;
+  std::int64_t rank = -1;  ///< World rank, or -1 before it is known.
+  std::string communicator;
+};
+
+/// Writes lines to a shared sink. Copies share it; any thread may write. A line is one write(2).
+class XYLEM_API Logger {
+ public:
+  /// Drops everything.
+  Logger() noexcept = default;
+  /// Opens the sink; fails if the file cannot be opened for appending.
+  static Result<Logger> open(const LogOptions& options, LogIdentity identity);
+  /// The same sink under another identity.
+  Logger as(LogIdentity identity) const;
+  const LogIdentity& identity() const noexcept;
+
+  bool enabled(LogLevel level) const noexcept;
+  void write(LogLevel level, std::string_view message) const;
+  void error(std::string_view message) const { write(LogLevel::error, message); }
+  void warn(std::string_view message) const { write(LogLevel::warn, message); }
+  void info(std::string_view message) const { write(LogLevel::info, message); }
+  void debug(std::string_view message) const { write(LogLevel::debug, message); }
+
+ private:
+  struct Sink;
+  std::shared_ptr<Sink> sink_;
+  std::shared_ptr<const LogIdentity> identity_;
+};
+
+}  // namespace xylem

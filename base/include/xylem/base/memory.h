@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where bytes live. Every buffer and every transport call carries it, so that GPU memory is one
+// more implementation and no new interface.
+#pragma once
+
+#include "xylem/base/api.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace xylem {
+
+enum class MemoryKind : std::uint8_t {
+  host,          ///< Ordinary or pinned memory of the process.
+  cuda,          ///< Device memory of a CUDA GPU.
+  cuda_managed,  ///< CUDA unified memory.
+  rocm,          ///< Device memory of a ROCm GPU.
+};
+
+/// A memory kind and, for device memory, the device's ordinal in this process.
+struct Memory {
+  MemoryKind kind = MemoryKind::host;
+  std::int32_t device = -1;
+
+  friend bool operator==(const Memory&, const Memory&) = default;
+};
+
+/// "host", "cuda", …
+XYLEM_API std::string_view name(MemoryKind kind) noexcept;
+
+}  // namespace xylem

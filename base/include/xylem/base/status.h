@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Status and Result: how every failure travels. A code names what the caller can do next; the
+// message names the value, the rule and the remedy. OK holds nothing, so success costs a null
+// pointer.
+#pragma once
+
+#include "xylem/base/api.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace xylem {
+
+/// What went wrong, named by remedy.
+enum class Code : std::uint8_t {
+  ok,
+  invalid_argument,  ///< The caller passed something the contract excludes: mend the call.
+  unsupported,       ///< Right call, but not with this build, machine or type: choose another way.
+  exhausted,         ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
+  timed_out,         ///< A deadline passed: see the verdict for who was missing.
+  cancelled,         ///< Another error came first and poisoned the communicator.
+  peer_lost,         ///< A rank died or cut its connection: shrink or restart.
+  link_lost,         ///< A path to a live rank failed.
+  device_lost,       ///< A NIC or GPU stopped answering.
+  mismatch,          ///< Ranks disagree on a call, a configuration or a version.
+  bad_schedule,      ///< A plan failed verification.
+  busy,              ///< The object still has work pending: wait for it first.
+  internal,          ///< A bug of ours.
+};
+
+/// The code's name as written in logs and messages ("peer_lost").
+XYLEM_API std::string_view name(Code code) noexcept;
+
+/// The facts of one failure. `peer` is a world rank where one is to blame.
+struct Error {
+  Code code = Code::internal;
+  std::string message;
+  std::optional<std::uint32_t> peer = std::nullopt;
+};
+
+/// Outcome of an operation without a value. Cheap to copy; safe to share between threads.
+class [[nodiscard]] XYLEM_API Status {
+ public:
+  Status() noexcept = default;
+  Status(Error error)
+      : error_(std::make_shared<const Error>(std::move(error))) {}  // NOLINT: implicit by design
+
+  static Status ok() noexcept { return {}; }
+
+  bool is_ok() const noexcept { return error_ == nullptr; }
+  explicit operator bool() const noexcept { return is_ok(); }
+  Code code() const noexcept { return error_ ? error_->code : Code::ok; }
+  /// Empty when OK.
+  std::string_view message() const noexcept {
+    return error_ ? std::string_view(error_->message) : std::string_view();
+  }
+  /// World rank to blame, if one is.
+  std::optional<std::uint32_t> peer() const noexcept {
+    return error_ ? error_->peer : std::nullopt;
+  }
+  /// "peer_lost: rank 3 died (...)", or "ok".
+  std::string to_string() const;
+
+ private:
+  std::shared_ptr<const Error> error_;
+};
+
+/// A failed Status in one call.
+inline Status failure(Code code, std::string message, std::optional<std::uint32_t> peer = {}) {
+  return Status(Error{code, std::move(message), peer});
+}
+
+/// A value or the reason there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT
+  Result(Error error) : Result(Status(std::move(error))) {}                     // NOLINT
+
+  bool is_ok() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return is_ok(); }
+
+  /// The reason; OK if there is a value.
+  Status status() const { return is_ok() ? Status() : std::get<1>(state_); }
+  Code code() const noexcept { return is_ok() ? Code::ok : std::get<1>(state_).code(); }
+
+  /// Only with a value (checked by std::variant, which throws otherwise: a bug of the caller).
+  T& value() & { return std::get<0>(state_); }
+  const T& value() const& { return std::get<0>(state_); }
+  T&& value() && { return std::get<0>(std::move(state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+
+ private:
+  std::variant<T, Status> state_;
+};
+
+namespace detail {
+inline Status status_of(Status status) { return status; }
+template <typename T>
+Status status_of(const Result<T>& result) {
+  return result.status();
+}
+}  // namespace detail
+
+}  // namespace xylem
+
+// NOLINTBEGIN(bugprone-macro-parentheses): `lhs` may declare a variable
+#define XYLEM_DETAIL_CONCAT2(a, b) a##b
+#define XYLEM_DETAIL_CONCAT(a, b) XYLEM_DETAIL_CONCAT2(a, b)
+#define XYLEM_DETAIL_PICK(_1, _2, name, ...) name
+#define XYLEM_DETAIL_TRY1(expr)                         \
+  do {                                                  \
+    if (auto xylem_outcome = (expr); !xylem_outcome) {  \
+      return ::xylem::detail::status_of(xylem_outcome); \
+    }                                                   \
+  } while (false)
+#define XYLEM_DETAIL_TRY2(lhs, expr) \
+  XYLEM_DETAIL_TRY3(lhs, expr, XYLEM_DETAIL_CONCAT(xylem_result_, __LINE__))
+#define XYLEM_DETAIL_TRY3(lhs, expr, tmp) \
+  auto tmp = (expr);                      \
+  if (!tmp) return tmp.status();          \
+  lhs = std::move(tmp).value()
+// NOLINTEND(bugprone-macro-parentheses)
+
+/// Returns the error of `expr` from the enclosing function, or goes on:
+/// `XYLEM_TRY(send_all(fd, bytes));` or `XYLEM_TRY(auto fd, open_socket(address));`
+#define XYLEM_TRY(...) \
+  XYLEM_DETAIL_PICK(__VA_ARGS__, XYLEM_DETAIL_TRY2, XYLEM_DETAIL_TRY1, )(__VA_ARGS__)

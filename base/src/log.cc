@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Log lines and where they go:
+//
+//   2026-01-31T12:34:56.123456Z warn  rank 3 host-a world.dp: message
+//
+// A line is formatted whole and written at once to a descriptor opened for appending, so lines of
+// many threads, and of many processes that share a file, never mix.
+#include "xylem/base/log.h"
+
+#include "xylem/base/unique_fd.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+#include <optional>
+#include <system_error>
+
+namespace xylem {
+namespace {
+
+constexpr std::array kLevels = {LogLevel::off,  LogLevel::error, LogLevel::warn,
+                                LogLevel::info, LogLevel::debug, LogLevel::trace};
+constexpr std::string_view kUnknownRank = "unknown";
+
+Result<LogLevel> parse_level(std::string_view text) {
+  for (const LogLevel level : kLevels) {
+    if (text == name(level)) return level;
+  }
+  return failure(
+      Code::invalid_argument,
+      fmt::format("log level \"{}\" is unknown: use off, error, warn, info, debug or trace", text));
+}
+
+std::string rank_text(std::int64_t rank) {
+  return rank < 0 ? std::string(kUnknownRank) : std::to_string(rank);
+}
+
+/// What %letter stands for in a path, or nothing.
+std::optional<std::string> expand_letter(char letter, const LogIdentity& identity) {
+  switch (letter) {
+    case 'r': return rank_text(identity.rank);
+    case 'h': return identity.host;
+    case 'p': return std::to_string(::getpid());
+    case '%': return "%";
+    default: return std::nullopt;
+  }
+}
+
+Result<std::string> expand_path(std::string_view pattern, const LogIdentity& identity) {
+  std::string path;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%') {
+      path += pattern[i];
+      continue;
+    }
+    ++i;
+    const auto text = i < pattern.size() ? expand_letter(pattern[i], identity) : std::nullopt;
+    if (!text) {
+      return failure(
+          Code::invalid_argument,
+          fmt::format(
+              "log file \"{}\" has a % that is not %r (rank), %h (host), %p (process) or %%",
+              pattern));
+    }
+    path += *text;
+  }
+  return path;
+}
+
+/// The whole line, of at least one and at most one line break: those in the message are escaped.
+std::string format_line(LogLevel level, const LogIdentity& identity, std::string_view message) {
+  using std::chrono::microseconds;
+  const auto now = std::chrono::floor<microseconds>(std::chrono::system_clock::now());
+  const auto second = std::chrono::floor<std::chrono::seconds>(now);
+  std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z {:<5} rank {} {}",
+                                 fmt::gmtime(std::chrono::system_clock::to_time_t(second)),
+                                 (now - second).count(), name(level), rank_text(identity.rank),
+                                 identity.host.empty() ? "-" : identity.host);
+  if (!identity.communicator.empty()) {
+    line += ' ';
+    line += identity.communicator;
+  }
+  line += ": ";
+  for (const char c : message) {
+    if (c == '\n') {
+      line += "\\n";
+    } else {
+      line += c;
+    }
+  }
+  line += '\n';
+  return line;
+}
+
+/// Nobody can be told of a log that cannot be written, so errors other than interruption end the
+/// line.
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+struct Logger::Sink {
+  LogLevel level;
+  UniqueFd file;
+
+  /// Standard error is borrowed: a logger must not close it.
+  int fd() const noexcept { return file ? file.get() : STDERR_FILENO; }
+};
+
+std::string_view name(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::off: return "off";
+    case LogLevel::error: return "error";
+    case LogLevel::warn: return "warn";
+    case LogLevel::info: return "info";
+    case LogLevel::debug: return "debug";
+    case LogLevel::trace: return "trace";
+  }
+  return "unknown";
+}
+
+Result<LogOptions> parse_log_options(std::string_view text) {
+  constexpr std::string_view kFile = "file=";
+  LogOptions options;
+  const auto comma = text.find(',');
+  XYLEM_TRY(options.level, parse_level(text.substr(0, comma)));
+  if (comma == std::string_view::npos) return options;
+
+  const auto rest = text.substr(comma + 1);
+  if (!rest.starts_with(kFile) || rest.size() == kFile.size()) {
+    return failure(Code::invalid_argument,
+                   fmt::format("log option \"{}\" is unknown: write level,file=path", rest));
+  }
+  options.file = rest.substr(kFile.size());
+  XYLEM_TRY(expand_path(options.file, LogIdentity{}));
+  return options;
+}
+
+Result<Logger> Logger::open(const LogOptions& options, LogIdentity identity) {
+  UniqueFd file;
+  if (!options.file.empty()) {
+    XYLEM_TRY(const std::string path, expand_path(options.file, identity));
+    constexpr mode_t kReadableByAll = 0644;
+    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
+    if (!file) {
+      return failure(Code::invalid_argument,
+                     fmt::format("cannot open log file \"{}\" for appending: {}", path,
+                                 std::generic_category().message(errno)));
+    }
+  }
+  Logger logger;
+  logger.sink_ = std::make_shared<Sink>(Sink{options.level, std::move(file)});
+  return logger.as(std::move(identity));
+}
+
+Logger Logger::as(LogIdentity identity) const {
+  Logger other(*this);
+  other.identity_ = std::make_shared<const LogIdentity>(std::move(identity));
+  return other;
+}
+
+const LogIdentity& Logger::identity() const noexcept {
+  static const LogIdentity kNobody;
+  return identity_ ? *identity_ : kNobody;
+}
+
+bool Logger::enabled(LogLevel level) const noexcept {
+  return sink_ && level != LogLevel::off && level <= sink_->level;
+}
+
+void Logger::write(LogLevel level, std::string_view message) const {
+  if (enabled(level)) write_all(sink_->fd(), format_line(level, identity(), message));
+}
+
+}  // namespace xylem

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Targets that look at the sources: format, format_check, tidy. They cover what git tracks or would
+# track, so that a new file needs no registration.
+
+find_program(XYLEM_CLANG_FORMAT NAMES clang-format-14 DOC "clang-format 14")
+find_program(XYLEM_RUN_CLANG_TIDY NAMES run-clang-tidy-19 DOC "run-clang-tidy of clang 19")
+
+function(xylem_check_target name program what)
+  if(program)
+    add_custom_target(${name} COMMAND ${ARGN}
+      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" USES_TERMINAL VERBATIM)
+  else()
+    add_custom_target(${name} COMMAND ${CMAKE_COMMAND} -E echo "${what} is missing: run tools/setup --all"
+      COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
+  endif()
+endfunction()
+
+set(list_sources "git ls-files -z --cached --others --exclude-standard -- '*.cc' '*.h' '*.c' '*.cu'")
+xylem_check_target(format "${XYLEM_CLANG_FORMAT}" "clang-format 14"
+  sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -i")
+xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
+  sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
+# Headers are seen through the sources that include them; generated files are not ours.
+xylem_check_target(tidy "${XYLEM_RUN_CLANG_TIDY}" "clang-tidy 19"
+  "${XYLEM_RUN_CLANG_TIDY}" -quiet -j2 -p "${PROJECT_BINARY_DIR}" "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")

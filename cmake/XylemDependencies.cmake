@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What Xylem is built with. Everything comes from the system; nothing is downloaded.
+include(CheckLanguage)
+
+find_package(Threads REQUIRED)
+# UCX's package file fails when it is read twice in one scope, so whoever found it first wins.
+if(NOT TARGET ucx::ucp)
+  find_package(ucx 1.13 REQUIRED CONFIG)
+endif()
+find_package(fmt 9 REQUIRED CONFIG)
+find_package(hwy 1.0 REQUIRED CONFIG)
+find_package(pugixml 1.13 REQUIRED CONFIG)
+find_package(nlohmann_json 3.11 REQUIRED CONFIG)
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.9)
+pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
+pkg_check_modules(verbs REQUIRED IMPORTED_TARGET libibverbs)
+
+if(XYLEM_BUILD_TOOLS)
+  find_package(CLI11 2.1 REQUIRED CONFIG)
+endif()
+if(XYLEM_BUILD_BENCH)
+  find_package(benchmark 1.7 REQUIRED CONFIG)
+endif()
+if(XYLEM_BUILD_TESTS)
+  find_package(GTest 1.12 REQUIRED CONFIG)
+endif()
+
+if(NOT DEFINED XYLEM_WITH_CUDA)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(xylem_found_cuda ON)
+  else()
+    set(xylem_found_cuda OFF)
+    message(STATUS "Xylem: no CUDA compiler found, building without CUDA (XYLEM_WITH_CUDA=OFF)")
+  endif()
+endif()
+option(XYLEM_WITH_CUDA "Build for CUDA memory" ${xylem_found_cuda})
+if(XYLEM_WITH_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()

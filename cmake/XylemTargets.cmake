@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# How a target of Xylem is made: one function per kind, so that standard, warnings, visibility and
+# sanitizers are the same everywhere and no flag is global.
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(XYLEM_CCACHE ccache DOC "Compiler cache, used where it is installed")
+  if(XYLEM_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER "${XYLEM_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${XYLEM_CCACHE}")
+  endif()
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+
+# Standard, warnings, visibility and sanitizers of one target.
+function(xylem_target_defaults target)
+  target_compile_features(${target} PRIVATE cxx_std_20 c_std_11)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    C_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    C_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${XYLEM_WERROR}>:-Werror>
+    # Paths in messages are the repository's, not those of the machine that compiled.
+    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC 12 warns of overlaps inside of std::string's operator+ (its bug 105651) and, with sanitizers, of
+    # uninitialised members inside of std::function.
+    target_compile_options(${target} PRIVATE
+      -Wno-restrict $<$<BOOL:${XYLEM_SANITIZE}>:-Wno-maybe-uninitialized>)
+  endif()
+  if(XYLEM_SANITIZE)
+    list(JOIN XYLEM_SANITIZE "," sanitizers)
+    set(flags -fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_compile_options(${target} PRIVATE ${flags})
+    target_link_options(${target} PRIVATE ${flags})
+  endif()
+  if(XYLEM_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+  if(XYLEM_COVERAGE)
+    target_compile_options(${target} PRIVATE --coverage)
+    target_link_options(${target} PRIVATE --coverage)
+  endif()
+endfunction()
+
+# xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])
+#
+# A layer: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under
+# include/. DEPENDS are targets that its public headers name, PRIVATE_DEPENDS those of its sources only.
+# Tests and tools link components; users link xylem::xylem, which is made of them.
+function(xylem_component name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPENDS;PRIVATE_DEPENDS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "xylem_component(${name}): unexpected ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target xylem_${name})
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(xylem::${name} ALIAS ${target})
+  xylem_target_defaults(${target})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
+  target_include_directories(${target} PRIVATE src)
+  target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  set_property(GLOBAL APPEND PROPERTY XYLEM_COMPONENTS ${name})
+endfunction()
+
+# xylem_program(NAME SOURCES … LINKS …): an executable in bin/.
+function(xylem_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  add_executable(${name} ${arg_SOURCES})
+  xylem_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS})
+endfunction()

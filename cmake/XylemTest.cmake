@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# How a test is made and registered. Each executable is one ctest test (or SHARDS of them), since
+# starting a process per test case would dominate the run.
+
+# UCX's memory hooks and GCC's thread sanitizer do not go together; suppressions name libraries that
+# are not ours.
+set(XYLEM_TEST_ENVIRONMENT)
+if(XYLEM_SANITIZE)
+  set(XYLEM_TEST_ENVIRONMENT
+    UCX_MEM_EVENTS=n
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+    LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/lsan.supp:print_suppressions=0
+    UBSAN_OPTIONS=print_stacktrace=1
+    TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/tsan.supp:halt_on_error=1)
+endif()
+set(XYLEM_TEST_KINDS unit model process golden fuzz conformance package layering)
+
+set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explores")
+# What has to be built for the tests of one kind.
+foreach(kind IN LISTS XYLEM_TEST_KINDS)
+  add_custom_target(${kind}_tests)
+endforeach()
+if(TARGET xylem_command)
+  add_dependencies(process_tests xylem_command)
+  add_dependencies(golden_tests xylem_command)
+endif()
+
+# Reads arg_LABELS of the caller.
+function(xylem_check_labels name)
+  if(NOT arg_LABELS)
+    message(FATAL_ERROR "${name}: say LABELS, of ${XYLEM_TEST_KINDS}")
+  endif()
+  foreach(label IN LISTS arg_LABELS)
+    if(NOT label IN_LIST XYLEM_TEST_KINDS)
+      message(FATAL_ERROR "${name}: label ${label} is none of ${XYLEM_TEST_KINDS}")
+    endif()
+  endforeach()
+endfunction()
+
+# Reads arg_LABELS, arg_TIMEOUT and arg_SERIAL of the caller. Every test has a deadline; under a
+# sanitizer it is longer by what the sanitizer costs.
+function(xylem_test_properties name)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(XYLEM_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
+    ENVIRONMENT "${XYLEM_TEST_ENVIRONMENT}")
+endfunction()
+
+# xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL])
+#
+# A GoogleTest executable NAME with GoogleTest's main and gmock. Includes are relative to the repository
+# ("runtime/src/engine.h") and to tests/. Tests that need the machine for themselves are SERIAL.
+function(xylem_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "xylem_test(${name}): unexpected ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  xylem_check_labels(${name})
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 1)
+  endif()
+
+  xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS} GTest::gmock GTest::gtest_main)
+  # What is tested is optimised; a test itself is compiled more often than it runs.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${name} PRIVATE
+    XYLEM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" XYLEM_TEST_BIN="${PROJECT_BINARY_DIR}/bin")
+
+  list(TRANSFORM arg_LABELS APPEND _tests OUTPUT_VARIABLE groups)
+  foreach(group IN LISTS groups)
+    add_dependencies(${group} ${name})
+  endforeach()
+  math(EXPR last "${arg_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    if(arg_SHARDS GREATER 1)
+      set(test ${name}_${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name} ${arg_ARGS})
+    xylem_test_properties(${test})
+    set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+      GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${shard})
+  endforeach()
+endfunction()
+
+# xylem_script_test(NAME COMMAND … LABELS kind… [TIMEOUT seconds] [SERIAL])
+#
+# A command as a test; it skips itself by the line "[  SKIPPED ] NAME: reason" and exit code 77.
+function(xylem_script_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS")
+  xylem_check_labels(${name})
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  xylem_test_properties(${name})
+  set_property(TEST ${name} PROPERTY SKIP_RETURN_CODE 77)
+endfunction()
+
+# xylem_fuzz(NAME SOURCES … LINKS …)
+#
+# A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ it explores for some seconds;
+# otherwise fuzz/replay.cc gives it the corpus tests/fuzz/corpus/NAME and mutations of it by a fixed seed.
+function(xylem_fuzz name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LINKS")
+  set(arg_LABELS fuzz)
+  set(corpus "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
+  if(XYLEM_FUZZ)
+    xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    # What libFuzzer finds goes into the build tree, not into the corpus of the repository.
+    set(found "${CMAKE_CURRENT_BINARY_DIR}/corpus/${name}")
+    file(MAKE_DIRECTORY "${found}")
+    add_test(NAME ${name} COMMAND ${name} -max_total_time=${XYLEM_FUZZ_SECONDS} -timeout=10
+      -print_final_stats=1 "${found}" "${corpus}")
+    math(EXPR arg_TIMEOUT "${XYLEM_FUZZ_SECONDS} + 60")
+  else()
+    xylem_program(${name} SOURCES ${arg_SOURCES} fuzz/replay.cc LINKS ${arg_LINKS})
+    add_test(NAME ${name} COMMAND ${name} "${corpus}")
+  endif()
+  add_dependencies(fuzz_tests ${name})
+  xylem_test_properties(${name})
+endfunction()

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes lost,
+// swapped and replaced by hostile values, elements removed, repeated and moved. So the rules behind
+// the parser are reached. The seed is printed and may be given as XYLEM_TEST_SEED.
+#include "fuzz/topology_property.h"
+#include "unit/topology_fixture.h"
+
+#include <pugixml.hpp>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <sstream>
+
+namespace xylem::topology::test {
+namespace {
+
+constexpr int kMutations = 4000;
+/// Repeating a subtree twice over could double a file each time.
+constexpr int kEdits = 6;
+
+constexpr std::array kHostileValues{"",
+                                    "0",
+                                    "-1",
+                                    "4294967296",
+                                    "18446744073709551616",
+                                    "0xf...f",
+                                    "0xffffffff,,,,,,,,,,,,",
+                                    "0000:[ff-00]",
+                                    "0000:00:00.0",
+                                    "10000:ff:1f.7",
+                                    "nan",
+                                    "1e309",
+                                    "0302 [10de:2330] [10de:0]",
+                                    "0207 [15b3:1021] [15b3:0]",
+                                    "0-1",
+                                    "1-1",
+                                    "PCIDev",
+                                    "Bridge",
+                                    "NUMANode",
+                                    "OSDev",
+                                    "Machine",
+                                    "OSDev:101",
+                                    "3",
+                                    "1",
+                                    "255",
+                                    "\x1b[2J\xff",
+                                    "RSMI"};
+
+class Mutator {
+ public:
+  Mutator(const std::string& text, std::mt19937_64& random) : random_(random) {
+    document_.load_string(text.c_str(), pugi::parse_default | pugi::parse_doctype);
+    collect(document_.child("topology"));
+  }
+
+  std::string mutated() {
+    const int edits = 1 + static_cast<int>(pick(kEdits));
+    for (int i = 0; i < edits && !elements_.empty(); ++i) edit();
+    std::ostringstream out;
+    document_.save(out);
+    return out.str();
+  }
+
+ private:
+  std::size_t pick(std::size_t count) { return random_() % count; }
+
+  void collect(pugi::xml_node node) {
+    elements_.push_back(node);
+    for (const pugi::xml_node child : node.children()) {
+      if (child.type() == pugi::node_element) collect(child);
+    }
+  }
+
+  void edit() {
+    pugi::xml_node element = elements_[pick(elements_.size())];
+    pugi::xml_node other = elements_[pick(elements_.size())];
+    auto attribute = element.first_attribute();
+    for (auto skip = pick(8); skip > 0 && attribute.next_attribute(); --skip) {
+      attribute = attribute.next_attribute();
+    }
+    switch (pick(6)) {
+      case 0: element.remove_attribute(attribute); break;
+      case 1: attribute.set_value(kHostileValues[pick(kHostileValues.size())]); break;
+      case 2: attribute.set_value(other.attribute(attribute.name()).value()); break;
+      case 3: element.parent().append_copy(other); break;  // Its copy is not mutated further.
+      case 4:
+        if (element.parent() != document_) other.append_move(element);
+        break;
+      default:
+        // A removed element's descendants are no longer to be touched.
+        if (element.first_child().type() != pugi::node_element && element.parent() != document_) {
+          std::erase(elements_, element);
+          element.parent().remove_child(element);
+        }
+    }
+  }
+
+  std::mt19937_64& random_;
+  pugi::xml_document document_;
+  std::vector<pugi::xml_node> elements_;
+};
+
+TEST(MutatedXml, IsReadOrRefusedButNeverBreaksARule) {
+  const char* given = std::getenv("XYLEM_TEST_SEED");
+  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 0) : 1;
+  std::mt19937_64 random(seed);
+  const std::array sources{
+      file_text(golden_path("ladder.v2.xml")), file_text(golden_path("flat_vm.v2.xml")),
+      file_text(golden_path("no_numa.v1.xml")), file_text(golden_path("nvswitch.v3.xml")),
+      file_text(golden_path("apu_partitions.v2.xml"))};
+  int read = 0;
+  for (int i = 0; i < kMutations; ++i) {
+    const std::string text = Mutator(sources[random() % sources.size()], random).mutated();
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", mutation " + std::to_string(i));
+    if (check_reading(read_hwloc_xml(text, "input"))) ++read;
+  }
+  std::printf("seed %llu: %d of %d mutations are topologies, the rest were refused\n",
+              static_cast<unsigned long long>(seed), read, kMutations);
+  // Both sides must be reached, or the mutations test nothing.
+  EXPECT_GT(read, kMutations / 20);
+  EXPECT_LT(read, kMutations * 19 / 20);
+}
+
+}  // namespace
+}  // namespace xylem::topology::test

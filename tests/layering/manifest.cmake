@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes what each component, and each part of one, links and where its compiler looks for headers: components.txt.
+get_property(parts GLOBAL PROPERTY XYLEM_PARTS)
+set(manifest)
+foreach(part IN LISTS parts)
+  string(REGEX REPLACE "^xylem_" "" name ${part})
+  string(APPEND manifest "${name}"
+    "|$<TARGET_PROPERTY:${part},LINK_LIBRARIES>|$<TARGET_PROPERTY:${part},INCLUDE_DIRECTORIES>\n")
+endforeach()
+file(GENERATE OUTPUT components.txt CONTENT "${manifest}")

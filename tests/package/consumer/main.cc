@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A user's program: starts alone, reduces a vector, and says so. With USE_UCX it calls UCX itself
+// too.
+#include <xylem/base/version.h>
+#include <xylem/xylem.h>
+
+#ifdef USE_UCX
+#include <ucp/api/ucp.h>
+#endif
+
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+int main() {
+#ifdef USE_UCX
+  std::printf("ucx %s, ", ucp_get_version_string());
+#endif
+  if (xylem::version() != XYLEM_VERSION) {
+    std::printf("header %s, library %s\n", XYLEM_VERSION, std::string(xylem::version()).c_str());
+    return 1;
+  }
+  xylem::Options options;
+  options.rank = 0;
+  options.size = 1;
+  auto runtime = xylem::Runtime::create(options);
+  if (!runtime) {
+    std::printf("start: %s\n", runtime.status().to_string().c_str());
+    return 1;
+  }
+  const std::vector<float> input = {1, 2, 3};
+  std::vector<float> output(input.size());
+  const xylem::Status done =
+      runtime->world().all_reduce(std::span(input), std::span(output)).wait();
+  if (!done || output != input) {
+    std::printf("all_reduce: %s\n", done.to_string().c_str());
+    return 1;
+  }
+  std::printf("xylem %s works\n", std::string(xylem::version()).c_str());
+  return runtime->shutdown() ? 0 : 1;
+}
