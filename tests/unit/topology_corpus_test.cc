@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Real machines: every hwloc file of a corpus against its ground truth. The corpus is a folder with
+// ground_truth.json and hwloc/*.xml, named by the environment variable XYLEM_TOPOLOGY_CORPUS or,
+// when configured, the CMake variable of that name. It is not part of the repository: its files
+// have licences of their own.
+#include "unit/topology_fixture.h"
+#include "xylem/topology/writers.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+namespace xylem::topology::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+fs::path corpus() {
+  const char* named = std::getenv("XYLEM_TOPOLOGY_CORPUS");
+  return named != nullptr && *named != '\0' ? named : XYLEM_TOPOLOGY_CORPUS;
+}
+
+/// The hwloc part of the truth, by file. Ends the test with a reason where there is no corpus.
+class Corpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    const fs::path truth = corpus() / "ground_truth.json";
+    if (corpus().empty() || !fs::exists(truth)) {
+      GTEST_SKIP() << "no corpus of real machines: set XYLEM_TOPOLOGY_CORPUS to its folder";
+    }
+    const Json all = Json::parse(file_text(truth.string()), nullptr, false);
+    ASSERT_TRUE(all.is_object()) << truth;
+    for (const auto& [file, facts] : all.items()) {
+      if (file.starts_with("hwloc/")) machines_.emplace_back(file, facts);
+    }
+    ASSERT_FALSE(machines_.empty()) << truth;
+  }
+
+  /// Calls `check` with every machine's topology and truth.
+  template <typename Check>
+  void for_each_machine(const Check& check) {
+    for (const auto& [file, truth] : machines_) {
+      SCOPED_TRACE(file);
+      const auto topology = read_file((corpus() / file).string());
+      ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+      check(*topology, truth);
+    }
+    std::printf("%zu machines compared\n", machines_.size());
+  }
+
+  std::vector<std::pair<std::string, Json>> machines_;
+};
+
+std::string upper(std::string_view text) {
+  std::string capitals(text);
+  std::ranges::transform(capitals, capitals.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return capitals;
+}
+
+TEST_F(Corpus, CountsOfGpusNicsAndNodesAreTheTruth) {
+  for_each_machine([](const Topology& topology, const Json& truth) {
+    EXPECT_EQ(topology.gpus().size(), truth["n_gpu"].get<std::size_t>());
+    EXPECT_EQ(topology.fabric_nics().size(), truth["n_nic"].get<std::size_t>());
+    EXPECT_EQ(topology.nics().size(), truth["n_nic_all"].get<std::size_t>());
+    std::size_t logical = 0;
+    for (const Gpu& gpu : topology.gpus())
+      logical += std::max<std::size_t>(1, gpu.partitions.size());
+    EXPECT_EQ(logical, truth["n_logical_gpu"].get<std::size_t>());
+    const auto nodes = truth["n_numa"].get<std::size_t>();
+    EXPECT_EQ(topology.numa_nodes().size(), std::max<std::size_t>(1, nodes));
+    EXPECT_EQ(topology.numa_nodes().front().implied, nodes == 0);
+  });
+}
+
+TEST_F(Corpus, PlacesOfGpusAreTheTruth) {
+  for_each_machine([](const Topology& topology, const Json& truth) {
+    ASSERT_EQ(topology.gpus().size(), truth["gpus"].size());
+    for (std::size_t i = 0; i < topology.gpus().size(); ++i) {
+      const PciDevice& pci = topology.gpus()[i].pci;
+      const Json& gpu = truth["gpus"][i];
+      EXPECT_EQ(pci.address.to_string(), gpu["bus"].get<std::string>());
+      std::vector<std::uint32_t> nodes;
+      for (const std::uint32_t node : pci.numa)
+        nodes.push_back(topology.numa_nodes()[node].os_index);
+      EXPECT_EQ(nodes, gpu["numa"].get<std::vector<std::uint32_t>>()) << "GPU" << i;
+    }
+  });
+}
+
+TEST_F(Corpus, NearestNicsAndTheirClassAreTheTruth) {
+  for_each_machine([](const Topology& topology, const Json& truth) {
+    for (std::uint32_t i = 0; i < topology.gpus().size(); ++i) {
+      const NearestNics nearest = nearest_nics(topology, i);
+      std::set<std::string> names;
+      for (const std::uint32_t nic : nearest.nics) names.insert(topology.nics()[nic].name);
+      const Json& gpu = truth["gpus"][i];
+      EXPECT_EQ(names, gpu["nearest"].get<std::set<std::string>>()) << "GPU" << i;
+      if (gpu["cls"].is_null()) {
+        EXPECT_TRUE(nearest.nics.empty());
+      } else {
+        EXPECT_EQ(upper(name(nearest.path_class)), gpu["cls"].get<std::string>()) << "GPU" << i;
+      }
+    }
+  });
+}
+
+TEST_F(Corpus, PciePathsBetweenGpusAreTheTruth) {
+  for_each_machine([](const Topology& topology, const Json& truth) {
+    for (std::uint32_t a = 0; a < topology.gpus().size(); ++a) {
+      for (std::uint32_t b = 0; b < topology.gpus().size(); ++b) {
+        const PathClass path_class = pci_path(topology, gpu(a), gpu(b)).path_class;
+        const auto expected = truth["gpu_gpu_pci"][a][b].get<std::string>();
+        EXPECT_EQ(a == b ? "X" : upper(name(path_class)), expected) << a << ' ' << b;
+      }
+    }
+  });
+}
+
+TEST_F(Corpus, EveryMachineReadsBackFromJson) {
+  for_each_machine([](const Topology& topology, const Json&) {
+    const auto back = read_json(to_json(topology), "json");
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(*back, topology);
+    EXPECT_FALSE(to_tree(topology).empty());
+    EXPECT_FALSE(to_matrix(topology).empty());
+  });
+}
+
+TEST_F(Corpus, EveryFileHasItsTruth) {
+  std::size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(corpus() / "hwloc")) {
+    if (entry.path().extension() == ".xml") ++files;
+  }
+  EXPECT_EQ(files, machines_.size());
+}
+
+}  // namespace
+}  // namespace xylem::topology::test

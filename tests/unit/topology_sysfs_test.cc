@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What discovery takes from sysfs, on trees made for each test; and discovery of the machine that
+// runs this test, of which only what holds everywhere can be said.
+#include "unit/topology_fixture.h"
+#include "xylem/topology/discover.h"
+#include "xylem/topology/writers.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace xylem::topology::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+/// A directory in the shape of /sys, gone with the test.
+class FakeSysfs : public testing::Test {
+ protected:
+  FakeSysfs() {
+    std::string name = testing::TempDir() + "/xylem-sysfs-XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  ~FakeSysfs() override {
+    std::error_code error;
+    fs::remove_all(root_, error);
+  }
+  FakeSysfs(const FakeSysfs&) = delete;
+  FakeSysfs& operator=(const FakeSysfs&) = delete;
+
+  void file(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text << '\n';
+  }
+
+  void link(const std::string& path, const std::string& target) const {
+    fs::create_directories(root_ / target);
+    fs::create_directories((root_ / path).parent_path());
+    fs::create_directory_symlink(root_ / target, root_ / path);
+  }
+
+  /// The function's directory, and the link to it by address.
+  void pci(const std::string& directory) const {
+    link("bus/pci/devices/" + fs::path(directory).filename().string(), directory);
+  }
+
+  /// An interface whose directory is where the kernel puts it: in that of its device.
+  void interface(const std::string& name, const std::string& device) const {
+    link("class/net/" + name, device + "/net/" + name);
+    link(device + "/net/" + name + "/device", device);
+  }
+
+  Machine read(Machine machine) const {
+    add_sysfs_facts(machine, root_.string());
+    const auto topology = Topology::create(machine);
+    EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
+    return machine;
+  }
+
+  fs::path root_;
+};
+
+/// A root port with a NIC (0000:02:00.0) and a GPU (0000:03:00.0) below it.
+Machine nic_and_gpu() {
+  Machine machine = plain_machine();
+  machine.bridges.push_back({function(1, {NodeKind::host_bridge, 0}, 0), 2, 3});
+  machine.nics.emplace_back().pci = function(2, {NodeKind::bridge, 0}, 0);
+  machine.gpus.emplace_back().pci = function(3, {NodeKind::bridge, 0}, 1.25);
+  return machine;
+}
+
+constexpr const char* kPort = "devices/pci0000:00/0000:01:00.0";
+constexpr const char* kNic = "devices/pci0000:00/0000:01:00.0/0000:02:00.0";
+constexpr const char* kGpu = "devices/pci0000:00/0000:01:00.0/0000:03:00.0";
+
+TEST_F(FakeSysfs, EmptyOrMissingTreeLeavesTheFactsAlone) {
+  Machine expected = nic_and_gpu();
+  expected.nics[0].name = "0000:02:00.0";
+  EXPECT_EQ(read(nic_and_gpu()), expected);
+  root_ = "/nonexistent";
+  EXPECT_EQ(read(nic_and_gpu()), expected);
+}
+
+TEST_F(FakeSysfs, InterfaceHasStateRateMtuDriverAndNic) {
+  interface("eth7", kNic);
+  file(std::string(kNic) + "/net/eth7/operstate", "up");
+  file(std::string(kNic) + "/net/eth7/speed", "25000");
+  file(std::string(kNic) + "/net/eth7/mtu", "9000");
+  link(std::string(kNic) + "/driver", "bus/pci/drivers/mlx5_core");
+  const Machine machine = read(nic_and_gpu());
+  EXPECT_THAT(machine.interfaces,
+              ElementsAre(NetInterface{"eth7", InterfaceKind::physical, InterfaceState::up,
+                                       GBps{3.125}, 9000, "mlx5_core", 0}));
+  EXPECT_EQ(machine.nics[0].name, "eth7");
+}
+
+TEST_F(FakeSysfs, InterfaceOfAVirtioDeviceBelongsToThePciFunctionAround) {
+  const std::string virtio = std::string(kNic) + "/virtio0";
+  interface("eth0", virtio);
+  link(virtio + "/driver", "bus/virtio/drivers/virtio_net");
+  file(virtio + "/net/eth0/speed", "-1");
+  const Machine machine = read(nic_and_gpu());
+  ASSERT_EQ(machine.interfaces.size(), 1U);
+  EXPECT_EQ(machine.interfaces[0].nic, 0U);
+  EXPECT_EQ(machine.interfaces[0].driver, "virtio_net");
+  EXPECT_EQ(machine.interfaces[0].rate, std::nullopt) << "-1 is no speed";
+}
+
+TEST_F(FakeSysfs, KindsOfInterfacesAreToldApart) {
+  file("devices/virtual/net/lo/type", "772");
+  file("devices/virtual/net/docker0/bridge/bridge_id", "8000");
+  file("devices/virtual/net/bond0/bonding/slaves", "eth0 eth1");
+  file("devices/virtual/net/veth1/type", "1");
+  for (const char* name : {"lo", "docker0", "bond0", "veth1"}) {
+    link(std::string("class/net/") + name, std::string("devices/virtual/net/") + name);
+  }
+  file("class/net/bonding_masters", "bond0");  // A file that stands among the interfaces.
+  const Machine machine = read(plain_machine());
+  ASSERT_EQ(machine.interfaces.size(), 4U);
+  EXPECT_EQ(machine.interfaces[0].kind, InterfaceKind::bond);
+  EXPECT_EQ(machine.interfaces[1].kind, InterfaceKind::bridge);
+  EXPECT_EQ(machine.interfaces[2].kind, InterfaceKind::loopback);
+  EXPECT_EQ(machine.interfaces[3].kind, InterfaceKind::other_virtual);
+  for (const NetInterface& interface : machine.interfaces) EXPECT_EQ(interface.nic, std::nullopt);
+}
+
+TEST_F(FakeSysfs, StateOfAnInterfaceWithoutLinkDetectionIsItsCarrier) {
+  file("class/net/a/operstate", "unknown");
+  file("class/net/a/carrier", "1");
+  file("class/net/b/operstate", "unknown");
+  file("class/net/c/operstate", "lowerlayerdown");
+  file("class/net/d/mtu", "1500");
+  const Machine machine = read(plain_machine());
+  ASSERT_EQ(machine.interfaces.size(), 4U);
+  EXPECT_EQ(machine.interfaces[0].state, InterfaceState::up);
+  EXPECT_EQ(machine.interfaces[1].state, InterfaceState::unknown);
+  EXPECT_EQ(machine.interfaces[2].state, InterfaceState::down);
+  EXPECT_EQ(machine.interfaces[3].state, InterfaceState::unknown);
+}
+
+TEST_F(FakeSysfs, FactsJoinThoseThatHwlocFound) {
+  Machine machine = nic_and_gpu();
+  machine.interfaces.push_back({"ib0", {}, {}, {}, {}, {}, 0});
+  file("class/net/ib0/operstate", "up");
+  machine = read(machine);
+  ASSERT_EQ(machine.interfaces.size(), 1U);
+  EXPECT_EQ(machine.interfaces[0].state, InterfaceState::up);
+  EXPECT_EQ(machine.interfaces[0].nic, 0U) << "sysfs here does not say, hwloc did";
+}
+
+TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
+  link("class/infiniband/mlx5_0", std::string(kNic) + "/infiniband/mlx5_0");
+  const std::string device = std::string(kNic) + "/infiniband/mlx5_0";
+  link(device + "/device", kNic);
+  file(device + "/ports/1/state", "4: ACTIVE");
+  file(device + "/ports/1/rate", "200 Gb/sec (4X HDR)");
+  file(device + "/ports/1/link_layer", "InfiniBand");
+  file(device + "/ports/2/state", "1: DOWN");
+  file(device + "/ports/2/rate", "2.5 Gb/sec (1X SDR)");
+  file(device + "/ports/2/link_layer", "Ethernet");
+  Machine machine = nic_and_gpu();
+  machine.nics[0].ports.push_back({"mlx5_0", 1, PortState::unknown, {}, {}});  // hwloc's word.
+  machine = read(machine);
+  EXPECT_TRUE(machine.nics[0].fabric);
+  EXPECT_EQ(machine.nics[0].name, "mlx5_0");
+  EXPECT_THAT(machine.nics[0].ports,
+              ElementsAre(Port{"mlx5_0", 1, PortState::active, LinkLayer::infiniband, GBps{25}},
+                          Port{"mlx5_0", 2, PortState::down, LinkLayer::ethernet, GBps{0.3125}}));
+}
+
+TEST_F(FakeSysfs, RdmaDeviceOfAnUnknownFunctionIsNotInvented) {
+  link("class/infiniband/rxe0", "devices/virtual/infiniband/rxe0");
+  file("devices/virtual/infiniband/rxe0/ports/1/state", "4: ACTIVE");
+  EXPECT_FALSE(read(nic_and_gpu()).nics[0].fabric);
+}
+
+TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
+  pci(kPort);
+  pci(kGpu);
+  file(std::string(kPort) + "/max_link_speed", "16.0 GT/s PCIe");
+  file(std::string(kPort) + "/current_link_width", "16");
+  file(std::string(kGpu) + "/max_link_speed", "32.0 GT/s PCIe");
+  file(std::string(kGpu) + "/current_link_speed", "2.5 GT/s PCIe");  // Asleep.
+  file(std::string(kGpu) + "/max_link_width", "16");
+  file(std::string(kGpu) + "/current_link_width", "8");  // A narrow slot.
+  const Machine machine = read(nic_and_gpu());
+  EXPECT_EQ(machine.gpus[0].pci.uplink, pcie_rate(16, 8));
+  EXPECT_EQ(machine.bridges[0].pci.uplink, pcie_rate(16, 16));
+  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{}) << "its directory is missing";
+}
+
+TEST_F(FakeSysfs, LinkThatIsDownOrVirtualKeepsWhatHwlocRead) {
+  pci(kGpu);
+  pci(kNic);
+  file(std::string(kGpu) + "/max_link_speed", "Unknown");
+  file(std::string(kGpu) + "/current_link_width", "16");
+  file(std::string(kNic) + "/max_link_speed", "8 GT/s");
+  file(std::string(kNic) + "/current_link_width", "0");
+  const Machine machine = read(nic_and_gpu());
+  EXPECT_EQ(machine.gpus[0].pci.uplink.bandwidth, GBps{1.25});
+  EXPECT_EQ(machine.gpus[0].pci.uplink.origin, Origin::read);
+  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{});
+}
+
+TEST_F(FakeSysfs, VirtualFunctionKnowsItsPhysicalOne) {
+  pci(kNic);
+  link(std::string(kNic) + "/physfn", "devices/pci0000:00/0000:01:00.0/0000:02:01.0");
+  EXPECT_EQ(read(nic_and_gpu()).nics[0].physical_function, *PciAddress::parse("0000:02:01.0"));
+}
+
+TEST_F(FakeSysfs, HostileTextDoesNoHarm) {
+  file("class/net/a\x1b[2J/operstate", std::string(1 << 20, 'u'));
+  file("class/net/a\x1b[2J/speed", "99999999999999999999");
+  file("class/net/b/mtu", "-5");
+  const Machine machine = read(plain_machine());
+  ASSERT_EQ(machine.interfaces.size(), 2U);
+  EXPECT_EQ(machine.interfaces[0].name, "a?[2J");
+  EXPECT_EQ(machine.interfaces[0].rate, std::nullopt);
+  EXPECT_EQ(machine.interfaces[1].mtu, std::nullopt);
+}
+
+TEST(Discovery, FindsThisMachine) {
+  const auto topology = discover();
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  EXPECT_GE(topology->numa_nodes().size(), 1U);
+  std::uint32_t cpus = 0;
+  for (const NumaNode& node : topology->numa_nodes()) cpus += node.cpus.count();
+  EXPECT_GE(cpus, 1U);
+  EXPECT_THAT(to_tree(*topology), testing::HasSubstr("NUMA node"));
+  const auto back = read_json(to_json(*topology), "json");
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+  EXPECT_EQ(*back, *topology);
+}
+
+TEST(Discovery, IsRepeatable) {
+  const auto first = discover({.sysfs_root = "/nonexistent"});
+  const auto second = discover({.sysfs_root = "/nonexistent"});
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_EQ(*first, *second);
+}
+
+TEST(Discovery, RefusesAnotherMachineOutOfTheEnvironment) {
+  ASSERT_EQ(setenv("HWLOC_SYNTHETIC", "pack:7 core:3 pu:1", 1), 0);
+  const auto topology = discover();
+  unsetenv("HWLOC_SYNTHETIC");
+  ASSERT_FALSE(topology.is_ok());
+  EXPECT_EQ(topology.code(), Code::unsupported);
+  EXPECT_THAT(std::string(topology.status().message()), testing::HasSubstr("unset HWLOC_XMLFILE"));
+}
+
+}  // namespace
+}  // namespace xylem::topology::test

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A set of logical CPUs by their numbers in the operating system, kept as ranges: a host has
+// hundreds of CPUs and few ranges. Its text is the kernel's list form, "0-15,128-143".
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::topology {
+
+/// The largest CPU number a set may hold; more is a damaged file and not a machine.
+inline constexpr std::uint32_t kMaxCpu = 65535;
+
+/// A value: ranges are sorted, disjoint and not adjacent, so equal sets compare equal.
+class CpuSet {
+ public:
+  /// First and last CPU of a run, both inside.
+  struct Range {
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+
+  /// Reads "0-15,128-143"; the empty text is the empty set.
+  static Result<CpuSet> parse(std::string_view text);
+
+  /// Adds `first` to `last`. Requires first <= last <= kMaxCpu.
+  void add(std::uint32_t first, std::uint32_t last);
+
+  bool empty() const noexcept { return ranges_.empty(); }
+  /// How many CPUs are in the set.
+  std::uint32_t count() const noexcept;
+  bool contains(std::uint32_t cpu) const noexcept;
+  bool intersects(const CpuSet& other) const noexcept;
+  const std::vector<Range>& ranges() const noexcept { return ranges_; }
+  std::string to_string() const;
+
+  friend bool operator==(const CpuSet&, const CpuSet&) = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+}  // namespace xylem::topology

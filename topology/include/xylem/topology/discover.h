@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Discovery: the host that this process runs on. hwloc looks, its XML goes through the same reader
+// as a file, and sysfs adds what hwloc does not tell: so every file of a test exercises what runs
+// live.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/topology/topology.h"
+
+#include <string>
+
+namespace xylem::topology {
+
+/// Where discovery looks.
+struct DiscoverOptions {
+  std::string sysfs_root = "/sys";  ///< Read for interfaces, RDMA ports and PCIe link widths.
+};
+
+/// What this host is. The whole of it: also CPUs that this process may not use.
+///
+/// Takes from milliseconds to a second, so call it once and keep the value. Needs no privilege;
+/// what a container hides is absent, not an error. hwloc itself reads the environment (HWLOC_*):
+/// `unsupported` where that makes it show another machine without the user's word that it is this
+/// one (HWLOC_THISSYSTEM=1). It may print warnings about odd firmware to standard error unless
+/// HWLOC_HIDE_ERRORS=2. Its X11 and OpenCL plugins are switched off.
+Result<Topology> discover(const DiscoverOptions& options = {});
+
+/// Adds what the sysfs tree at `root` knows to `machine`: interfaces (kind, state, rate, MTU,
+/// driver, NIC), RDMA ports (state, link layer, rate), virtual functions, and PCIe width and speed.
+/// Files that are missing or unreadable leave the facts as they were.
+///
+/// A PCIe link's bandwidth follows from its present width and the highest speed that both of its
+/// ends support: GPUs slow their link down when idle, but a narrow slot stays narrow.
+void add_sysfs_facts(Machine& machine, const std::string& root);
+
+}  // namespace xylem::topology

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Links and how fast they are. A rate says where its number comes from, and a rate that nobody told
+// us is absent: zero would be a claim.
+#pragma once
+
+#include "xylem/base/quantity.h"
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace xylem::topology {
+
+/// Whose number a bandwidth is.
+enum class Origin : std::uint8_t {
+  unknown,   ///< There is no number.
+  read,      ///< The source gave the bandwidth itself.
+  derived,   ///< Computed from width and speed.
+  measured,  ///< Timed on this machine.
+};
+std::string_view name(Origin origin) noexcept;
+
+/// What a link is capable of, in one direction.
+struct Rate {
+  std::optional<GBps> bandwidth;
+  Origin origin = Origin::unknown;     ///< Of `bandwidth`.
+  std::optional<std::uint32_t> width;  ///< PCIe lanes, or NVLinks side by side.
+  std::optional<double> speed;         ///< Of one PCIe lane, in 10^9 transfers per second.
+
+  friend bool operator==(const Rate&, const Rate&) = default;
+};
+
+/// The bandwidth of `width` PCIe lanes at `gigatransfers` per second after line coding: 8b/10b up
+/// to 5 GT/s (generations 1 and 2), 128b/130b up to 32, 242 of 256 bytes in a flit above. Packet
+/// headers are not deducted.
+Rate pcie_rate(double gigatransfers, std::uint32_t width);
+
+/// The PCIe generation whose lanes run at `gigatransfers` (16 gives 4); nothing for other speeds.
+std::optional<int> pcie_generation(double gigatransfers) noexcept;
+
+enum class NodeKind : std::uint8_t {
+  gpu,
+  nic,
+  nvswitch,
+  bridge,
+  host_bridge,
+  numa_node,
+  package,
+};
+std::string_view name(NodeKind kind) noexcept;
+
+/// Names one thing of a machine: the `index`-th of its kind's list. Its text is "gpu0",
+/// "host_bridge2".
+struct NodeRef {
+  NodeKind kind = NodeKind::gpu;
+  std::uint32_t index = 0;
+
+  static Result<NodeRef> parse(std::string_view text);
+  std::string to_string() const;
+
+  friend auto operator<=>(const NodeRef&, const NodeRef&) = default;
+};
+
+enum class LinkKind : std::uint8_t {
+  pcie,
+  nvlink,  ///< Between GPUs, from a GPU to an NVSwitch, or (POWER8, POWER9) from a GPU to a
+           ///< package.
+  xgmi,    ///< AMD's, between GPUs.
+};
+std::string_view name(LinkKind kind) noexcept;
+
+/// A link beside the PCIe tree. It has no direction, so `a < b`; parallel links of a pair are one
+/// Link of greater width. PCIe's own links are the `uplink` of each device, since a tree needs no
+/// list.
+struct Link {
+  NodeRef a;
+  NodeRef b;
+  LinkKind kind = LinkKind::nvlink;
+  Rate rate;
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+}  // namespace xylem::topology

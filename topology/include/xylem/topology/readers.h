@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Readers: files into topologies. They take text from strangers: whatever it holds, the answer is a
+// topology or an error that names the source, the place and the rule; time and memory stay
+// proportional to its size.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/topology/topology.h"
+
+#include <string>
+#include <string_view>
+
+namespace xylem::topology {
+
+/// Text longer than this is refused before it is parsed. The largest real file known is under 1
+/// MiB.
+inline constexpr std::size_t kMaxSourceBytes = std::size_t{16} << 20;
+
+/// Reads hwloc's XML: schema 1 (hwloc 1.x), 2 and 3. `source` names it in errors ("machine.xml").
+Result<Topology> read_hwloc_xml(std::string_view text, std::string_view source);
+
+/// Reads what to_json wrote: the same value comes back.
+Result<Topology> read_json(std::string_view text, std::string_view source);
+
+/// Reads a file in either form, told apart by its first character.
+Result<Topology> read_file(const std::string& path);
+
+}  // namespace xylem::topology

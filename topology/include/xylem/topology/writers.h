@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writers: a topology as a tree for people, as the matrix of `nvidia-smi topo -m`, and as JSON for
+// programs. All are pure functions of the value and end with a newline.
+#pragma once
+
+#include "xylem/topology/topology.h"
+
+#include <cstdint>
+#include <string>
+
+namespace xylem::topology {
+
+/// The version of the JSON's schema (docs/topology.md). It changes when an older reader would
+/// misread.
+inline constexpr std::uint32_t kJsonVersion = 1;
+
+struct TreeOptions {
+  bool ascii = false;  ///< Branches of "|-" and "`-" in place of line-drawing characters.
+};
+
+/// Packages, NUMA nodes, switches, GPUs with their nearest NICs, NICs with state and rate,
+/// interfaces. A bridge is shown where the tree branches; root ports and the like, which lead to
+/// one device, are left out.
+std::string to_tree(const Topology& topology, const TreeOptions& options = {});
+
+/// A header row, a row for each GPU and fabric NIC, and a legend ("NIC0: mlx5_0"). Cells are
+/// separated by tabs, padded to align. "NV4" is four NVLinks, "NV" an unknown number of them,
+/// "XGMI" AMD's, "?" an unknown path.
+std::string to_matrix(const Topology& topology);
+
+/// The whole value; read_json gives it back. Under "derived" stand the fingerprint and each GPU's
+/// nearest NICs, for programs that do not link us; the reader ignores them.
+std::string to_json(const Topology& topology);
+
+}  // namespace xylem::topology

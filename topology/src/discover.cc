@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Live discovery: hwloc's view as XML, through the reader of files, then sysfs.
+#include "xylem/topology/discover.h"
+
+#include "hwloc_xml/build.h"
+
+#include <fmt/format.h>
+#include <hwloc.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace xylem::topology {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology_t topology) const noexcept { hwloc_topology_destroy(topology); }
+};
+using HwlocTopology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
+
+Status refused(std::string_view step) {
+  return failure(Code::unsupported,
+                 fmt::format("hwloc cannot look at this machine: {} failed ({}); is /sys mounted?",
+                             step, std::strerror(errno)));
+}
+
+/// Plugins that open the X display and every OpenCL driver, to find GPUs that their PCI class tells
+/// as well.
+constexpr const char* kComponentsOff[] = {"gl", "opencl"};
+
+Result<HwlocTopology> look() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return refused("hwloc_topology_init");
+  HwlocTopology topology(raw);
+  for (const char* component : kComponentsOff) {
+    // Fails for a component that this hwloc does not have, which is as good.
+    static_cast<void>(
+        hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component));
+  }
+  // The value is what the machine is, not what this process may use of it.
+  if (hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0) {
+    return refused("hwloc_topology_set_flags");
+  }
+  // Without the filter hwloc drops all devices; "important" leaves out those without a driver's
+  // interest.
+  if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
+      hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0) {
+    return refused("hwloc_topology_set_io_types_filter");
+  }
+  if (hwloc_topology_load(raw) != 0) return refused("hwloc_topology_load");
+  if (hwloc_topology_is_thissystem(raw) == 0) {
+    return failure(
+        Code::unsupported,
+        "the environment makes hwloc show another machine as this one: unset HWLOC_XMLFILE, "
+        "HWLOC_SYNTHETIC and HWLOC_FSROOT, or set HWLOC_THISSYSTEM=1 if it is this one");
+  }
+  return topology;
+}
+
+Result<std::string> exported(const HwlocTopology& topology) {
+  char* buffer = nullptr;
+  int length = 0;
+  if (hwloc_topology_export_xmlbuffer(topology.get(), &buffer, &length, 0) != 0) {
+    return refused("hwloc_topology_export_xmlbuffer");
+  }
+  // The length counts the terminating zero.
+  std::string text(buffer, static_cast<std::size_t>(length > 0 ? length - 1 : 0));
+  hwloc_free_xmlbuffer(topology.get(), buffer);
+  return text;
+}
+
+}  // namespace
+
+Result<Topology> discover(const DiscoverOptions& options) {
+  XYLEM_TRY(const auto found, look());
+  XYLEM_TRY(const std::string text, exported(found));
+  XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, "hwloc"));
+  add_sysfs_facts(machine, options.sysfs_root);
+  return Topology::create(std::move(machine));
+}
+
+}  // namespace xylem::topology

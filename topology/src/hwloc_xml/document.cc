@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hwloc_xml/document.h"
+
+#include "text.h"
+#include "xylem/topology/readers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace xylem::topology::hwloc_xml {
+namespace {
+
+/// A node costs pugixml 64 bytes and "<a/>" four, so elements are counted before they are parsed.
+constexpr std::ptrdiff_t kMaxElements = 2'000'000;
+
+ObjectType object_type(std::string_view name) {
+  // Node and Socket are what hwloc before 1.11 wrote.
+  constexpr std::array<std::pair<std::string_view, ObjectType>, 10> kTypes{{
+      {"Machine", ObjectType::machine},
+      {"Package", ObjectType::package},
+      {"Socket", ObjectType::package},
+      {"NUMANode", ObjectType::numa_node},
+      {"Node", ObjectType::numa_node},
+      {"Core", ObjectType::core},
+      {"PU", ObjectType::pu},
+      {"Bridge", ObjectType::bridge},
+      {"PCIDev", ObjectType::pci_device},
+      {"OSDev", ObjectType::os_device},
+  }};
+  for (const auto& [known, type] : kTypes) {
+    if (known == name) return type;
+  }
+  return ObjectType::other;
+}
+
+bool is_object(pugi::xml_node node) { return std::string_view(node.name()) == "object"; }
+
+pugi::xml_node next_object(pugi::xml_node node) {
+  while (node && !is_object(node)) node = node.next_sibling();
+  return node;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Document>> Document::parse(std::string_view text, std::string_view source) {
+  auto document = std::unique_ptr<Document>(new Document(text, source));
+  XYLEM_TRY(document->load());
+  return document;
+}
+
+Status Document::load() {
+  if (text_.size() > kMaxSourceBytes) {
+    return failure(Code::invalid_argument,
+                   fmt::format("{}: {} bytes are more than the {} that a topology may have",
+                               source_, text_.size(), kMaxSourceBytes));
+  }
+  if (std::count(text_.begin(), text_.end(), '<') > kMaxElements) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("{}: more than {} XML elements: not a machine", source_, kMaxElements));
+  }
+  // The encoding is forced so that pugixml's offsets are offsets into `text_`.
+  const auto outcome = xml_.load_buffer(
+      text_.data(), text_.size(), pugi::parse_default | pugi::parse_doctype, pugi::encoding_utf8);
+  if (!outcome) {
+    return error_at(
+        static_cast<std::size_t>(std::max<std::ptrdiff_t>(outcome.offset, 0)),
+        fmt::format("not well-formed XML ({}); export the machine again with lstopo FILE.xml",
+                    outcome.description()));
+  }
+  XYLEM_TRY(refuse_entities());
+  topology_ = xml_.child("topology");
+  if (!topology_) {
+    return error(
+        xml_.document_element(),
+        fmt::format("root element <{}> is not hwloc's <topology>; export with lstopo FILE.xml",
+                    excerpt(xml_.document_element().name())));
+  }
+  XYLEM_TRY(find_schema());
+  const pugi::xml_node root = next_object(topology_.first_child());
+  if (!root || object_type(root.attribute("type").value()) != ObjectType::machine) {
+    return error(topology_, "the first <object> is not of type Machine");
+  }
+  return flatten(root);
+}
+
+/// pugixml expands no entities of a document type, so those of a bomb would do no harm; a topology
+/// has none, and a file that does is not one.
+Status Document::refuse_entities() const {
+  for (const pugi::xml_node node : xml_.children()) {
+    if (node.type() != pugi::node_doctype) continue;
+    if (std::string_view(node.value()).find('[') != std::string_view::npos) {
+      return error(
+          node,
+          "the document type declares entities or elements of its own, which no topology needs");
+    }
+  }
+  return Status::ok();
+}
+
+Status Document::find_schema() {
+  // Schema 1 has no version.
+  const std::string_view version = topology_.attribute("version").value();
+  const auto major = parse_number<unsigned>(version.substr(0, version.find('.')));
+  if (!version.empty() && (!major || *major < 1 || *major > 3)) {
+    return error(topology_,
+                 fmt::format("schema version \"{}\" is none of 1, 2 and 3", excerpt(version)));
+  }
+  schema_ = version.empty() ? 1 : static_cast<int>(*major);
+  return Status::ok();
+}
+
+Status Document::flatten(pugi::xml_node root) {
+  std::vector<std::uint32_t> ancestors;
+  for (pugi::xml_node node = root; node;) {
+    if (objects_.size() == kMaxObjects) {
+      return error(node, fmt::format("more than {} objects: not a machine", kMaxObjects));
+    }
+    const auto index = static_cast<std::uint32_t>(objects_.size());
+    objects_.push_back({node, object_type(node.attribute("type").value()),
+                        ancestors.empty() ? index : ancestors.back()});
+    if (const auto child = next_object(node.first_child())) {
+      ancestors.push_back(index);
+      if (ancestors.size() > kMaxObjectDepth) {
+        return error(child, fmt::format("objects are nested deeper than {}", kMaxObjectDepth));
+      }
+      node = child;
+      continue;
+    }
+    // To the next sibling of the nearest ancestor that has one; only the machine's own subtree
+    // counts.
+    pugi::xml_node next;
+    while (!(next = node == root ? pugi::xml_node() : next_object(node.next_sibling()))) {
+      if (ancestors.empty()) return Status::ok();
+      node = objects_[ancestors.back()].node;
+      ancestors.pop_back();
+    }
+    node = next;
+  }
+  return Status::ok();
+}
+
+std::string Document::info(pugi::xml_node element, std::string_view name) {
+  for (const pugi::xml_node child : element.children("info")) {
+    if (child.attribute("name").value() == name)
+      return clean_text(child.attribute("value").value());
+  }
+  return {};
+}
+
+Status Document::error(pugi::xml_node node, const std::string& message) const {
+  return error_at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(node.offset_debug(), 0)),
+                  message);
+}
+
+Status Document::error_at(std::size_t offset, const std::string& message) const {
+  const auto before = text_.substr(0, std::min(offset, text_.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  return failure(Code::invalid_argument, fmt::format("{}:{}: {}", source_, line, message));
+}
+
+}  // namespace xylem::topology::hwloc_xml

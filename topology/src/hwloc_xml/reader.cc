@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hwloc's XML into a topology.
+#include "hwloc_xml/build.h"
+#include "xylem/topology/readers.h"
+
+#include <fmt/format.h>
+
+namespace xylem::topology {
+namespace hwloc_xml {
+namespace {
+
+/// Schema 3 keeps what is said of the machine beside it.
+std::string machine_info(const Document& document, std::string_view name) {
+  std::string value = Document::info(document.objects().front().node, name);
+  return value.empty() ? Document::info(document.topology(), name) : value;
+}
+
+std::string product(const Document& document) {
+  std::string name = machine_info(document, "DMIProductName");
+  // What boards say whose maker left the field empty.
+  if (name.starts_with("To be filled") || name.starts_with("To Be Filled")) name.clear();
+  return name.empty() ? machine_info(document, "PlatformModel") : name;
+}
+
+}  // namespace
+
+Result<Machine> read_machine(std::string_view text, std::string_view source) {
+  XYLEM_TRY(const auto document, Document::parse(text, source));
+  Build build(*document);
+  build.machine.host = machine_info(*document, "HostName");
+  build.machine.product = product(*document);
+  build.machine.architecture = machine_info(*document, "Architecture");
+  XYLEM_TRY(build_processors(build));
+  XYLEM_TRY(build_devices(build));
+  XYLEM_TRY(build_links(build));
+  return std::move(build.machine);
+}
+
+}  // namespace hwloc_xml
+
+Result<Topology> read_hwloc_xml(std::string_view text, std::string_view source) {
+  XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, source));
+  auto topology = Topology::create(std::move(machine));
+  if (topology) return topology;
+  return failure(topology.code(), fmt::format("{}: {}", source, topology.status().message()));
+}
+
+}  // namespace xylem::topology

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The notations of hwloc's attributes: bitmaps, bus numbers, PCI classes and identifiers.
+#pragma once
+
+#include "xylem/topology/cpu_set.h"
+#include "xylem/topology/pci.h"
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace xylem::topology::hwloc_xml {
+
+/// Reads a bitmap, "0x0000ffff,,0x1": 32-bit words, the most significant first, empty ones zero.
+/// CPUs or NUMA nodes, by their numbers in the operating system. Nothing if malformed, infinite
+/// ("0xf...f") or beyond kMaxCpu.
+std::optional<CpuSet> parse_bitmap(std::string_view text);
+
+struct PciType {
+  std::uint16_t pci_class = 0;
+  PciId id;
+};
+
+/// Reads "0302 [10de:2335] [10de:18bf] a1"; what follows the identifiers does not matter.
+std::optional<PciType> parse_pci_type(std::string_view text);
+
+struct BusRange {
+  std::uint32_t domain = 0;
+  std::uint8_t first = 0;
+  std::uint8_t last = 0;
+};
+
+/// Reads "0000:[50-54]".
+std::optional<BusRange> parse_bus_range(std::string_view text);
+
+}  // namespace xylem::topology::hwloc_xml

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Paths over the PCIe tree and over NVLink.
+#include "xylem/topology/path.h"
+
+#include "enum_names.h"
+#include "xylem/base/check.h"
+
+#include <algorithm>
+#include <span>
+
+namespace xylem::topology {
+namespace {
+
+/// Narrows `path` by a link that it crosses.
+void cross(Path& path, const Rate& rate) {
+  if (!rate.bandwidth) {
+    path.bandwidth_is_bound = true;
+  } else if (!path.bandwidth || *rate.bandwidth < *path.bandwidth) {
+    path.bandwidth = rate.bandwidth;
+    path.origin = rate.origin;
+  }
+}
+
+/// A device and the bridges above it, nearest first.
+struct Ascent {
+  std::vector<const PciDevice*> functions;  ///< The device itself, then PCI-to-PCI bridges.
+  std::vector<std::uint32_t> bridges;       ///< Indices of those bridges.
+  std::optional<std::uint32_t> root;        ///< Host bridge.
+};
+
+Ascent ascend(const Topology& topology, NodeRef device) {
+  Ascent ascent;
+  ascent.functions.push_back(&topology.pci(device));
+  auto parent = ascent.functions.front()->parent;
+  while (parent && parent->kind == NodeKind::bridge) {
+    ascent.bridges.push_back(parent->index);
+    ascent.functions.push_back(&topology.bridges()[parent->index].pci);
+    parent = ascent.functions.back()->parent;
+  }
+  if (parent) ascent.root = parent->index;
+  return ascent;
+}
+
+/// How many bridges, counted from the top, both ascents share.
+std::size_t shared_bridges(const Ascent& a, const Ascent& b) {
+  const auto [end, other] =
+      std::mismatch(a.bridges.rbegin(), a.bridges.rend(), b.bridges.rbegin(), b.bridges.rend());
+  return static_cast<std::size_t>(end - a.bridges.rbegin());
+}
+
+bool disjoint(const Locality& a, const Locality& b) {
+  return std::none_of(a.begin(), a.end(), [&](std::uint32_t node) {
+    return std::binary_search(b.begin(), b.end(), node);
+  });
+}
+
+/// The class of a path that leaves the PCIe tree, by the places of both ends.
+void classify_by_place(Path& path, const PciDevice& a, const PciDevice& b, bool tree_is_known) {
+  path.bandwidth_is_bound = true;  // Nobody tells the bandwidth of the fabric between host bridges.
+  if (disjoint(a.numa, b.numa)) {
+    path.path_class = PathClass::sys;
+  } else if (a.numa == b.numa && (a.numa.size() == 1 || tree_is_known)) {
+    path.path_class = PathClass::node;
+    path.locality_assumed = a.numa.size() > 1;
+  }
+}
+
+bool is_device(NodeRef node) {
+  return node.kind == NodeKind::gpu || node.kind == NodeKind::nic ||
+         node.kind == NodeKind::nvswitch;
+}
+
+/// Links whose first end is `node`; links are sorted by it.
+std::span<const Link> links_from(const Topology& topology, NodeRef node) {
+  const auto& links = topology.links();
+  const auto begin = std::lower_bound(links.begin(), links.end(), node,
+                                      [](const Link& link, NodeRef key) { return link.a < key; });
+  const auto end = std::upper_bound(begin, links.end(), node,
+                                    [](NodeRef key, const Link& link) { return key < link.a; });
+  return {begin, end};
+}
+
+/// Widths of parallel ways add up, and are known only if each is.
+void add_parallel(Path& sum, const Path& way) {
+  const bool first = sum.path_class != PathClass::nvl;
+  sum.path_class = PathClass::nvl;
+  sum.kind = way.kind;
+  sum.bandwidth_is_bound = sum.bandwidth_is_bound || way.bandwidth_is_bound;
+  if (way.bandwidth)
+    sum.bandwidth = GBps{(sum.bandwidth ? sum.bandwidth->value : 0) + way.bandwidth->value};
+  if (way.bandwidth) sum.origin = way.origin;
+  if (first) {
+    sum.nvlinks = way.nvlinks;
+  } else if (sum.nvlinks && way.nvlinks) {
+    *sum.nvlinks += *way.nvlinks;
+  } else {
+    sum.nvlinks.reset();
+  }
+}
+
+Path over(const Link& link) {
+  Path path;
+  path.path_class = PathClass::nvl;
+  path.kind = link.kind;
+  path.nvlinks = link.rate.width;
+  cross(path, link.rate);
+  return path;
+}
+
+/// Two hops by one NVSwitch: as wide as the narrower.
+Path by_switch(const Link& to, const Link& from) {
+  Path path = over(to);
+  cross(path, from.rate);
+  path.nvlinks.reset();
+  if (to.rate.width && from.rate.width) path.nvlinks = std::min(*to.rate.width, *from.rate.width);
+  return path;
+}
+
+/// GPU to GPU directly and by every NVSwitch that both reach; nothing if there is no such way. Ways
+/// through a third GPU do not count: hardware does not forward.
+std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) {
+  if (b < a) std::swap(a, b);
+  Path sum;
+  const auto of_a = links_from(topology, a);
+  const auto of_b = links_from(topology, b);
+  for (const Link& link : of_a) {
+    if (link.b == b) add_parallel(sum, over(link));
+  }
+  auto other = of_b.begin();
+  for (const Link& link : of_a) {
+    if (link.b.kind != NodeKind::nvswitch) continue;
+    while (other != of_b.end() && other->b < link.b) ++other;
+    if (other != of_b.end() && other->b == link.b) add_parallel(sum, by_switch(link, *other));
+  }
+  if (sum.path_class != PathClass::nvl) return std::nullopt;
+  return sum;
+}
+
+}  // namespace
+
+std::string_view name(PathClass path_class) noexcept { return name_of(path_class); }
+
+Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
+  XYLEM_CHECK(is_device(a) && is_device(b), a.to_string(), b.to_string());
+  Path path;
+  if (a == b) {
+    path.path_class = PathClass::loc;
+    return path;
+  }
+  const Ascent from = ascend(topology, a);
+  const Ascent to = ascend(topology, b);
+  const bool tree_is_known = from.root && to.root;
+  const std::size_t shared = shared_bridges(from, to);
+  const std::size_t below_from = from.bridges.size() - shared;
+  const std::size_t below_to = to.bridges.size() - shared;
+  path.bridges = static_cast<std::uint32_t>(below_from + below_to);
+
+  // A device and the bridges below the common one; the common bridge's own uplink is not crossed.
+  for (std::size_t i = 0; i <= below_from; ++i) cross(path, from.functions[i]->uplink);
+  for (std::size_t i = 0; i <= below_to; ++i) cross(path, to.functions[i]->uplink);
+
+  if (shared > 0) {
+    const bool within_one = below_from <= 1 && below_to <= 1;
+    path.path_class = within_one ? PathClass::pix : PathClass::pxb;
+  } else if (tree_is_known && from.root == to.root) {
+    path.path_class = PathClass::phb;
+  } else {
+    classify_by_place(path, *from.functions.front(), *to.functions.front(), tree_is_known);
+  }
+  return path;
+}
+
+Path path(const Topology& topology, NodeRef a, NodeRef b) {
+  if (a != b && a.kind != NodeKind::nic && b.kind != NodeKind::nic) {
+    if (const auto nvlink = nvlink_path(topology, a, b)) return *nvlink;
+  }
+  return pci_path(topology, a, b);
+}
+
+NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu) {
+  struct Candidate {
+    PathClass path_class;
+    std::uint32_t bridges;
+    bool operator==(const Candidate&) const = default;
+    auto operator<=>(const Candidate&) const = default;
+  };
+  NearestNics nearest;
+  std::optional<Candidate> best;
+  for (const std::uint32_t nic : topology.fabric_nics()) {
+    const Path path = pci_path(topology, {NodeKind::gpu, gpu}, {NodeKind::nic, nic});
+    const bool bridges_count = path.path_class < PathClass::sys;
+    const Candidate candidate{path.path_class, bridges_count ? path.bridges : 0};
+    if (!best || candidate < *best) {
+      best = candidate;
+      nearest.nics.clear();
+    }
+    if (candidate == *best) nearest.nics.push_back(nic);
+  }
+  if (best) nearest.path_class = best->path_class;
+  return nearest;
+}
+
+}  // namespace xylem::topology

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What sysfs knows beyond hwloc: interfaces, RDMA ports, virtual functions, and the width and speed
+// of PCIe links.
+#include "nic_name.h"
+#include "sysfs_files.h"
+#include "text.h"
+#include "xylem/topology/discover.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace xylem::topology {
+namespace {
+
+using sysfs::Directory;
+
+constexpr double kMegabitsPerGigabyte = 8000;
+
+/// The unsigned number in `file`.
+std::optional<std::uint32_t> number_in(const std::filesystem::path& file) {
+  const auto text = sysfs::value(file);
+  return text ? parse_number<std::uint32_t>(*text) : std::nullopt;
+}
+
+std::optional<std::uint32_t> nic_at(const Machine& machine,
+                                    const std::optional<PciAddress>& address) {
+  if (!address) return std::nullopt;
+  const auto at =
+      std::lower_bound(machine.nics.begin(), machine.nics.end(), *address,
+                       [](const Nic& nic, const PciAddress& key) { return nic.pci.address < key; });
+  if (at == machine.nics.end() || at->pci.address != *address) return std::nullopt;
+  return static_cast<std::uint32_t>(at - machine.nics.begin());
+}
+
+// ---- interfaces ----
+
+InterfaceKind interface_kind(const Directory& directory) {
+  constexpr std::uint32_t kLoopbackType = 772;  // ARPHRD_LOOPBACK
+  if (number_in(directory / "type") == kLoopbackType) return InterfaceKind::loopback;
+  if (sysfs::has_directory(directory / "bonding")) return InterfaceKind::bond;
+  if (sysfs::has_directory(directory / "bridge")) return InterfaceKind::bridge;
+  if (sysfs::has_directory(directory / "device")) return InterfaceKind::physical;
+  return InterfaceKind::other_virtual;
+}
+
+InterfaceState interface_state(const Directory& directory) {
+  const auto state = sysfs::value(directory / "operstate");
+  if (!state) return InterfaceState::unknown;
+  if (*state == "up") return InterfaceState::up;
+  // Drivers without link detection (loopback, tunnels) say "unknown", but have a carrier when they
+  // work.
+  if (*state != "unknown") return InterfaceState::down;
+  return number_in(directory / "carrier") == 1U ? InterfaceState::up : InterfaceState::unknown;
+}
+
+/// Megabits in `speed`; drivers that do not know say -1, 0 or the largest number they can.
+std::optional<GBps> interface_rate(const Directory& directory) {
+  constexpr std::uint32_t kMostMegabits = 100'000'000;
+  const auto megabits = number_in(directory / "speed");
+  if (!megabits || *megabits == 0 || *megabits > kMostMegabits) return std::nullopt;
+  return GBps{*megabits / kMegabitsPerGigabyte};
+}
+
+void add_interfaces(Machine& machine, const Directory& net) {
+  std::map<std::string, NetInterface> interfaces;
+  for (NetInterface& interface : machine.interfaces)
+    interfaces.emplace(interface.name, std::move(interface));
+  for (const std::string& entry : sysfs::subdirectories(net)) {
+    const Directory directory = net / entry;
+    const std::string name = clean_text(entry);
+    NetInterface& interface = interfaces[name];
+    interface.name = name;
+    interface.kind = interface_kind(directory);
+    interface.state = interface_state(directory);
+    interface.rate = interface_rate(directory);
+    interface.mtu = number_in(directory / "mtu");
+    interface.driver = clean_text(sysfs::link_target(directory / "device" / "driver").value_or(""));
+    if (const auto nic = nic_at(machine, sysfs::pci_function(directory / "device")))
+      interface.nic = nic;
+  }
+  machine.interfaces.clear();
+  for (auto& [name, interface] : interfaces) machine.interfaces.push_back(std::move(interface));
+}
+
+// ---- RDMA ----
+
+/// "4: ACTIVE".
+PortState port_state(std::string_view text) {
+  switch (parse_number<unsigned>(text.substr(0, text.find(':'))).value_or(0)) {
+    case 1: return PortState::down;
+    case 2: return PortState::initializing;
+    case 3: return PortState::armed;
+    case 4:
+    case 5: return PortState::active;
+    default: return PortState::unknown;
+  }
+}
+
+LinkLayer link_layer(std::string_view text) {
+  if (text == "InfiniBand") return LinkLayer::infiniband;
+  if (text == "Ethernet") return LinkLayer::ethernet;
+  return LinkLayer::unknown;  // EFA says "Unspecified".
+}
+
+/// "200 Gb/sec (4X HDR)".
+std::optional<GBps> port_rate(std::string_view text) {
+  const auto unit = text.find(" Gb/sec");
+  if (unit == std::string_view::npos) return std::nullopt;
+  const auto gigabits = parse_real(text.substr(0, unit));
+  if (!gigabits || *gigabits == 0) return std::nullopt;
+  return GBps{*gigabits / 8};
+}
+
+void add_rdma_ports(Machine& machine, const Directory& infiniband) {
+  for (const std::string& entry : sysfs::subdirectories(infiniband)) {
+    const Directory directory = infiniband / entry;
+    const auto nic = nic_at(machine, sysfs::pci_function(directory / "device"));
+    if (!nic) continue;
+    Nic& owner = machine.nics[*nic];
+    const std::string device = clean_text(entry);
+    owner.fabric = true;
+    std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
+    for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
+      const auto number = parse_number<std::uint32_t>(port_entry);
+      if (!number) continue;
+      const Directory facts = directory / "ports" / port_entry;
+      owner.ports.push_back({device, *number,
+                             port_state(sysfs::value(facts / "state").value_or("")),
+                             link_layer(sysfs::value(facts / "link_layer").value_or("")),
+                             port_rate(sysfs::value(facts / "rate").value_or(""))});
+    }
+  }
+}
+
+// ---- PCIe ----
+
+/// "16.0 GT/s PCIe" or, before Linux 5.7, "16 GT/s". Virtual functions and bridges say "Unknown".
+std::optional<double> highest_speed(const Directory& function) {
+  const auto text = sysfs::value(function / "max_link_speed");
+  if (!text) return std::nullopt;
+  const auto unit = text->find(" GT/s");
+  if (unit == std::string::npos) return std::nullopt;
+  const auto speed = parse_real(std::string_view(*text).substr(0, unit));
+  return speed && pcie_generation(*speed) ? speed : std::nullopt;
+}
+
+/// Adds width and speed to `pci`. `above` is the directory of the port at the other end of its
+/// link.
+void add_link_facts(PciDevice& pci,
+                    const Directory& functions,
+                    const std::optional<Directory>& above) {
+  constexpr std::uint32_t kMostLanes = 32;
+  const Directory function = functions / pci.address.to_string();
+  const auto width = number_in(function / "current_link_width");
+  auto speed = highest_speed(function);
+  if (!width || *width == 0 || *width > kMostLanes || !speed) return;
+  if (const auto other = above ? highest_speed(*above) : std::nullopt)
+    speed = std::min(*speed, *other);
+  pci.uplink = pcie_rate(*speed, *width);
+}
+
+/// A device's link ends at the bridge above. Of a bridge nobody tells whether it faces up or down,
+/// so it is asked alone; the port at the other end is itself on every path.
+void add_device_facts(const Machine& machine, PciDevice& pci, const Directory& functions) {
+  std::optional<Directory> above;
+  if (pci.parent && pci.parent->kind == NodeKind::bridge) {
+    above = functions / machine.bridges[pci.parent->index].pci.address.to_string();
+  }
+  add_link_facts(pci, functions, above);
+}
+
+void add_pci_facts(Machine& machine, const Directory& functions) {
+  for (Bridge& bridge : machine.bridges) add_link_facts(bridge.pci, functions, std::nullopt);
+  for (Gpu& gpu : machine.gpus) add_device_facts(machine, gpu.pci, functions);
+  for (NvSwitch& nvswitch : machine.nvswitches) add_device_facts(machine, nvswitch.pci, functions);
+  for (Nic& nic : machine.nics) {
+    add_device_facts(machine, nic.pci, functions);
+    const auto physical = sysfs::link_target(functions / nic.pci.address.to_string() / "physfn");
+    if (!physical) continue;
+    if (const auto address = PciAddress::parse(*physical)) nic.physical_function = *address;
+  }
+}
+
+}  // namespace
+
+void add_sysfs_facts(Machine& machine, const std::string& root) {
+  const Directory directory(root);
+  add_rdma_ports(machine, directory / "class" / "infiniband");
+  add_interfaces(machine, directory / "class" / "net");
+  add_pci_facts(machine, directory / "bus" / "pci" / "devices");
+  name_nics(machine);
+}
+
+}  // namespace xylem::topology

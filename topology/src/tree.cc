@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tree for people. First a tree of labels is built, then bridges with a single child are folded
+// into it, then it is printed; so the order of things is in one place and the drawing of branches
+// in another.
+#include "words.h"
+#include "xylem/topology/writers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace xylem::topology {
+namespace {
+
+struct Branch {
+  std::string label;
+  std::vector<Branch> children;
+};
+
+void print(const Branch& branch, const std::string& indent, bool ascii, std::string& text) {
+  for (std::size_t i = 0; i < branch.children.size(); ++i) {
+    const bool last = i + 1 == branch.children.size();
+    const char* fork = ascii ? (last ? "`- " : "|- ") : (last ? "└─ " : "├─ ");
+    const char* stem = last ? "   " : (ascii ? "|  " : "│  ");
+    text += indent + fork + branch.children[i].label + '\n';
+    print(branch.children[i], indent + stem, ascii, text);
+  }
+}
+
+std::string counted(std::uint64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+/// Appends what is not empty, behind a comma.
+void append(std::string& label, const std::string& part) {
+  if (!part.empty()) label += ", " + part;
+}
+
+std::string numa_names(const Topology& topology, const Locality& numa) {
+  std::vector<std::uint32_t> names;
+  for (const std::uint32_t node : numa) names.push_back(topology.numa_nodes()[node].os_index);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Builds the labels of one topology.
+class TreeWriter {
+ public:
+  explicit TreeWriter(const Topology& topology)
+      : topology_(topology), nic_numbers_(nic_numbers(topology)) {
+    index_children();
+  }
+
+  Branch host() const {
+    const Machine& machine = topology_.machine();
+    Branch root;
+    root.label = machine.host.empty() ? "host" : machine.host;
+    append(root.label, machine.product);
+    append(root.label, machine.architecture);
+    for (std::uint32_t i = 0; i < machine.packages.size(); ++i) root.children.push_back(package(i));
+    for (std::uint32_t i = 0; i < machine.numa_nodes.size(); ++i) {
+      if (!machine.numa_nodes[i].package) root.children.push_back(numa_node(i));
+    }
+    add_unplaced(root);
+    add_interfaces(root);
+    if (machine.gpus.empty() && machine.nics.empty()) {
+      root.children.push_back({"no GPU and no NIC found", {}});
+    }
+    return root;
+  }
+
+ private:
+  /// Where a PCIe tree hangs in the drawing: on a NUMA node, on a package, or on the host.
+  struct Place {
+    std::optional<std::uint32_t> numa;
+    std::optional<std::uint32_t> package;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  void index_children() {
+    const auto add = [&](NodeRef node, const PciDevice& pci) {
+      if (pci.parent) {
+        below_[*pci.parent].push_back(node);
+      } else {
+        trees_[place_of(pci.numa)].push_back(node);
+      }
+    };
+    for (std::uint32_t i = 0; i < topology_.host_bridges().size(); ++i) {
+      trees_[place_of(topology_.host_bridges()[i].numa)].push_back({NodeKind::host_bridge, i});
+    }
+    for (std::uint32_t i = 0; i < topology_.bridges().size(); ++i) {
+      add({NodeKind::bridge, i}, topology_.bridges()[i].pci);
+    }
+    for (std::uint32_t i = 0; i < topology_.gpus().size(); ++i)
+      add({NodeKind::gpu, i}, topology_.gpus()[i].pci);
+    for (std::uint32_t i = 0; i < topology_.nics().size(); ++i)
+      add({NodeKind::nic, i}, topology_.nics()[i].pci);
+    for (std::uint32_t i = 0; i < topology_.nvswitches().size(); ++i) {
+      add({NodeKind::nvswitch, i}, topology_.nvswitches()[i].pci);
+    }
+    for (auto& [parent, children] : below_) {
+      std::stable_sort(children.begin(), children.end(), [&](NodeRef left, NodeRef right) {
+        return topology_.pci(left).address < topology_.pci(right).address;
+      });
+    }
+  }
+
+  Place place_of(const Locality& numa) const {
+    if (numa.size() == 1) return {numa.front(), topology_.numa_nodes()[numa.front()].package};
+    const auto package = topology_.numa_nodes()[numa.front()].package;
+    const bool same = std::all_of(numa.begin(), numa.end(), [&](std::uint32_t node) {
+      return topology_.numa_nodes()[node].package == package;
+    });
+    return {std::nullopt, same ? package : std::nullopt};
+  }
+
+  Branch package(std::uint32_t index) const {
+    const Package& package = topology_.packages()[index];
+    Branch branch{fmt::format("package {}", package.os_index), {}};
+    append(branch.label, package.cpu_model);
+    if (package.cores) append(branch.label, counted(*package.cores, "core"));
+    if (!package.cpus.empty()) append(branch.label, counted(package.cpus.count(), "CPU"));
+    for (std::uint32_t i = 0; i < topology_.numa_nodes().size(); ++i) {
+      if (topology_.numa_nodes()[i].package == index) branch.children.push_back(numa_node(i));
+    }
+    add_trees(branch, {std::nullopt, index});
+    return branch;
+  }
+
+  Branch numa_node(std::uint32_t index) const {
+    const NumaNode& node = topology_.numa_nodes()[index];
+    Branch branch{fmt::format("NUMA node {}", node.os_index), {}};
+    if (node.cores) append(branch.label, counted(*node.cores, "core"));
+    if (!node.cpus.empty()) append(branch.label, fmt::format("CPUs {}", node.cpus.to_string()));
+    if (node.memory.value != 0) {
+      constexpr double kGibibyte = 1 << 30;
+      append(branch.label,
+             fmt::format("{:.1f} GiB", static_cast<double>(node.memory.value) / kGibibyte));
+    }
+    if (node.implied) append(branch.label, "the whole host");
+    add_trees(branch, {index, node.package});
+    return branch;
+  }
+
+  /// Devices that hang from no known node or package.
+  void add_unplaced(Branch& root) const {
+    const auto at = trees_.find({std::nullopt, std::nullopt});
+    if (at == trees_.end()) return;
+    Branch branch{"place unknown", {}};
+    add_trees(branch, at->first);
+    root.children.push_back(std::move(branch));
+  }
+
+  void add_trees(Branch& branch, const Place& place) const {
+    const auto at = trees_.find(place);
+    if (at == trees_.end()) return;
+    for (const NodeRef node : at->second) branch.children.push_back(pci_tree(node));
+  }
+
+  /// A node of the PCIe tree with what is below. A bridge with one child is that child. Depth is
+  /// bounded by kMaxBridgeDepth.
+  Branch pci_tree(NodeRef node) const {
+    Branch branch{label(node), {}};
+    const auto below = below_.find(node);
+    if (below != below_.end()) {
+      for (const NodeRef child : below->second) branch.children.push_back(pci_tree(child));
+    }
+    if (node.kind == NodeKind::bridge && branch.children.size() == 1) {
+      Branch only = std::move(branch.children.front());
+      return only;
+    }
+    if (node.kind == NodeKind::gpu) add_gpu_details(branch, node.index);
+    if (node.kind == NodeKind::nic) add_nic_details(branch, node.index);
+    return branch;
+  }
+
+  std::string label(NodeRef node) const {
+    switch (node.kind) {
+      case NodeKind::host_bridge: return host_bridge_label(topology_.host_bridges()[node.index]);
+      case NodeKind::bridge: return bridge_label(topology_.bridges()[node.index]);
+      case NodeKind::gpu: return gpu_label(node.index);
+      case NodeKind::nic: return nic_label(node.index);
+      case NodeKind::nvswitch: return fmt::format("NVSwitch{} {}", node.index, address(node));
+      case NodeKind::numa_node:
+      case NodeKind::package: break;  // Not in the PCIe tree.
+    }
+    return node.to_string();
+  }
+
+  std::string address(NodeRef node) const { return topology_.pci(node).address.to_string(); }
+
+  std::string host_bridge_label(const HostBridge& bridge) const {
+    std::string label = fmt::format("host bridge {:04x}:[{:02x}-{:02x}]", bridge.domain,
+                                    bridge.first_bus, bridge.last_bus);
+    if (bridge.numa.size() > 1) {
+      append(label, fmt::format("near one of NUMA nodes {}", numa_names(topology_, bridge.numa)));
+    }
+    return label;
+  }
+
+  static std::string bridge_label(const Bridge& bridge) {
+    const bool below_bridge = bridge.pci.parent && bridge.pci.parent->kind == NodeKind::bridge;
+    std::string label =
+        fmt::format("{} {}", below_bridge ? "switch" : "root port", bridge.pci.address.to_string());
+    append(label, bridge.pci.model);
+    return label;
+  }
+
+  std::string gpu_label(std::uint32_t index) const {
+    const Gpu& gpu = topology_.gpus()[index];
+    std::string label = fmt::format("GPU{}", index);
+    if (!gpu.model.empty()) label += ' ' + gpu.model;
+    append(label, gpu.pci.address.to_string());
+    append(label, pcie_text(gpu.pci.uplink));
+    const NearestNics nearest = nearest_nics(topology_, index);
+    // From another NUMA node every NIC is as near as any other, so none is worth naming.
+    if (!nearest.nics.empty() && nearest.path_class < PathClass::sys) {
+      std::vector<std::string> names;
+      for (const std::uint32_t nic : nearest.nics) names.push_back(topology_.nics()[nic].name);
+      append(label, fmt::format("nearest {} ({})", fmt::join(names, " "),
+                                cell_of(pci_path(topology_, {NodeKind::gpu, index},
+                                                 {NodeKind::nic, nearest.nics.front()}))));
+    }
+    return label;
+  }
+
+  void add_gpu_details(Branch& branch, std::uint32_t index) const {
+    const Gpu& gpu = topology_.gpus()[index];
+    if (!gpu.partitions.empty()) {
+      branch.children.push_back({fmt::format("split in {} partitions", gpu.partitions.size()), {}});
+    }
+    std::map<LinkKind, std::vector<std::string>> peers;
+    std::uint32_t switches = 0;
+    double to_switches = 0;
+    for (const Link& link : topology_.links()) {
+      const NodeRef self{NodeKind::gpu, index};
+      if (link.a != self && link.b != self) continue;
+      const NodeRef peer = link.a == self ? link.b : link.a;
+      if (peer.kind == NodeKind::nvswitch) {
+        ++switches;
+        to_switches += link.rate.bandwidth.value_or(GBps{}).value;
+        continue;
+      }
+      std::string text = peer.kind == NodeKind::gpu ? fmt::format("GPU{}", peer.index) : "CPU";
+      if (link.rate.bandwidth) text += ' ' + format_bandwidth(*link.rate.bandwidth);
+      peers[link.kind].push_back(std::move(text));
+    }
+    if (switches > 0) {
+      std::string text = fmt::format("{} NVSwitch{}", switches, switches == 1 ? "" : "es");
+      if (to_switches > 0) text += ' ' + format_bandwidth(GBps{to_switches});
+      peers[LinkKind::nvlink].push_back(std::move(text));
+    }
+    for (const auto& [kind, texts] : peers) {
+      branch.children.push_back({fmt::format("{} to {}", kind == LinkKind::xgmi ? "XGMI" : "NVLink",
+                                             fmt::join(texts, ", ")),
+                                 {}});
+    }
+  }
+
+  std::string nic_label(std::uint32_t index) const {
+    const Nic& nic = topology_.nics()[index];
+    std::string label =
+        nic_numbers_[index] ? fmt::format("NIC{} {}", *nic_numbers_[index], nic.name) : nic.name;
+    append(label, nic.pci.model);
+    if (nic.name != nic.pci.address.to_string()) append(label, nic.pci.address.to_string());
+    append(label, pcie_text(nic.pci.uplink));
+    if (nic.physical_function) {
+      append(label, fmt::format("virtual function of {}", nic.physical_function->to_string()));
+    }
+    return label;
+  }
+
+  void add_nic_details(Branch& branch, std::uint32_t index) const {
+    for (const Port& port : topology_.nics()[index].ports) {
+      std::string label = fmt::format("port {}:{}", port.device, port.number);
+      append(label,
+             port.state == PortState::unknown ? "state unknown" : std::string(name(port.state)));
+      if (port.link_layer == LinkLayer::infiniband) append(label, "InfiniBand");
+      if (port.link_layer == LinkLayer::ethernet) append(label, "Ethernet");
+      if (port.rate) append(label, in_gigabits(*port.rate));
+      branch.children.push_back({std::move(label), {}});
+    }
+    for (const NetInterface& interface : topology_.interfaces()) {
+      if (interface.nic == index) branch.children.push_back({interface_label(interface), {}});
+    }
+  }
+
+  static std::string interface_label(const NetInterface& interface) {
+    std::string label = fmt::format("interface {}", interface.name);
+    switch (interface.kind) {
+      case InterfaceKind::physical: break;
+      case InterfaceKind::other_virtual: append(label, "virtual"); break;
+      default: append(label, std::string(name(interface.kind))); break;
+    }
+    if (interface.state != InterfaceState::unknown)
+      append(label, std::string(name(interface.state)));
+    if (interface.rate) append(label, in_gigabits(*interface.rate));
+    if (interface.mtu) append(label, fmt::format("MTU {}", *interface.mtu));
+    append(label, interface.driver);
+    return label;
+  }
+
+  void add_interfaces(Branch& root) const {
+    for (const NetInterface& interface : topology_.interfaces()) {
+      if (!interface.nic) root.children.push_back({interface_label(interface), {}});
+    }
+  }
+
+  const Topology& topology_;
+  std::vector<std::optional<std::uint32_t>> nic_numbers_;
+  std::map<Place, std::vector<NodeRef>> trees_;    ///< Roots of PCIe trees, in index order.
+  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children by parent, by address.
+};
+
+}  // namespace
+
+std::string to_tree(const Topology& topology, const TreeOptions& options) {
+  const Branch host = TreeWriter(topology).host();
+  std::string text = host.label + '\n';
+  print(host, "", options.ascii, text);
+  return text;
+}
+
+}  // namespace xylem::topology

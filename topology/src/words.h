@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the writers for people put things: NIC numbers, rates, path classes.
+#pragma once
+
+#include "xylem/topology/path.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xylem::topology {
+
+/// The number after "NIC" by index of the NIC: its place among the fabric NICs, as in nvidia-smi's
+/// matrix. NICs that are no fabric NICs have none.
+std::vector<std::optional<std::uint32_t>> nic_numbers(const Topology& topology);
+
+/// A path in the matrix: "PIX", "NV4", "NV" (NVLinks, nobody knows how many), "XGMI", "?".
+std::string cell_of(const Path& path);
+
+/// A network's rate, "200 Gb/s": bits, as its users count.
+std::string in_gigabits(GBps rate);
+
+/// A PCIe link: "PCIe gen 4 x16, 31.51 GB/s", or as much of it as is known; empty if nothing is.
+std::string pcie_text(const Rate& rate);
+
+}  // namespace xylem::topology
