@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Builder: writes a schedule step by step. It derives dependencies from the hazards between chunks
+// (read after write, write after read, write after write), both out of place and in place, so a
+// planner says only what moves where. It proves nothing: verify() does, and knows nothing of the
+// builder.
+#pragma once
+
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+namespace xylem::collectives {
+
+/// `count` consecutive chunks of a buffer of `rank` (kNone: one's own).
+struct Chunks {
+  Buffer buffer = Buffer::input;
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+  std::uint32_t rank = kNone;
+};
+inline Chunks input(std::uint32_t first, std::uint32_t count = 1) {
+  return {Buffer::input, first, count};
+}
+inline Chunks output(std::uint32_t first, std::uint32_t count = 1) {
+  return {Buffer::output, first, count};
+}
+inline Chunks scratch(std::uint32_t first, std::uint32_t count = 1) {
+  return {Buffer::scratch, first, count};
+}
+
+class Builder {
+ public:
+  /// `blocks`: parts of the data for all_reduce, reduce and broadcast; given by the shape otherwise
+  /// (pass 0).
+  Builder(std::string_view algorithm,
+          const Shape& shape,
+          std::uint32_t rank,
+          std::uint32_t blocks = 0,
+          std::uint32_t channels = 1);
+
+  /// New scratch chunks that hold blocks first_block, first_block + 1, …; returns them.
+  Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1);
+
+  StepId send(std::uint32_t peer, Chunks source, std::uint8_t channel = 0);
+  StepId recv(std::uint32_t peer, Chunks target, std::uint8_t channel = 0);
+  StepId copy(Chunks target, Chunks source);
+  StepId reduce(Chunks target, std::initializer_list<Chunks> sources, bool finish = false);
+  StepId reduce(Chunks target, std::span<const Chunks> sources, bool finish = false);
+  StepId put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel = 0);
+  StepId signal(std::uint32_t peer, std::uint8_t channel = 0);
+  StepId wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel = 0);
+  /// Adds a dependency that no hazard shows: `step` comes after `before`. Only for the newest step.
+  void after(StepId step, StepId before);
+
+  /// The schedule, complete; the builder is empty afterwards.
+  Schedule take() &&;
+
+ private:
+  /// The accesses of one chunk that a later step may have to follow.
+  struct Hazards {
+    StepId writer = kNone;           ///< Last writer.
+    StepId in_place_writer = kNone;  ///< The same, but for copies that an in-place call makes void.
+    std::vector<StepId> readers;     ///< Since the last write.
+  };
+
+  StepId append(Step step, std::span<const Chunks> sources, const Chunks* target);
+  Operand operand(const Chunks& chunks, std::uint32_t count) const;
+  bool is_own(const Chunks& chunks) const noexcept;
+  Hazards* aliased_input_hazards(const Chunks& output, std::uint32_t index);
+  Hazards* aliased_output_hazards(const Chunks& input, std::uint32_t index);
+  void depend_on(StepId before);
+  void read(StepId step, const Chunks& chunks, std::uint32_t count);
+  void write(StepId step, const Chunks& chunks, std::uint32_t count, const Chunks* copied_from);
+  Hazards& hazards(Buffer buffer, std::uint32_t chunk);
+
+  Schedule schedule_;
+  std::vector<Hazards> hazards_[3];     // By buffer, then chunk.
+  std::vector<std::uint32_t> aliases_;  // Output chunk of each input chunk in place; kNone: none.
+};
+
+}  // namespace xylem::collectives

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// choose: the cheapest plan for a call, and why. It depends only on what all ranks agree on, so all
+// ranks choose alike.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/collectives/estimate.h"
+#include "xylem/collectives/planner.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+namespace xylem::collectives {
+
+struct Choice {
+  const Planner* planner = nullptr;
+  double predicted_us = 0;
+  const Planner* runner_up = nullptr;  ///< Null where there is no other.
+  double runner_up_us = 0;
+  /// One sentence: what decided ("fewer latencies in a row: 3 us of them against 9 us with ring").
+  std::string reason;
+};
+
+/// Chooses for one communicator; remembers by shape, size class and forced name. A class is the sizes
+/// from one power of two to below the next, and is predicted at its smallest. Not thread-safe.
+class Chooser {
+ public:
+  explicit Chooser(CostModel model) : model_(std::move(model)) {}
+
+  /// `bytes`: Counts::count · element size (uneven calls: the mean). `forced`: a planner's name, or
+  /// empty. Fails with invalid_argument, naming those that exist, if `forced` is not a planner of
+  /// this collective.
+  Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
+
+  const CostModel& model() const noexcept { return model_; }
+
+ private:
+  CostModel model_;
+  using Key = std::tuple<Collective, std::uint32_t, std::uint32_t, int, std::string>;
+  std::map<Key, Choice> chosen_;
+};
+
+}  // namespace xylem::collectives

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// estimate: the time schedules take on a modelled fabric, by running them in virtual time. A
+// message of b bytes costs alpha + b / bandwidth on the link it takes, a reduce step gamma per byte
+// (Hockney 1994; Thakur, Rabenseifner, Gropp 2005, section 3); links and each rank's core are
+// shared.
+#pragma once
+
+#include "xylem/collectives/layout.h"
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace xylem::collectives {
+
+/// Cost of one kind of link.
+struct LinkCost {
+  double alpha_us = 0;        ///< Time of an empty message.
+  double bandwidth_GBps = 1;  ///< 10^9 bytes per second.
+};
+
+/// The constants of one job, agreed by all ranks when a communicator is made.
+struct CostModel {
+  LinkCost local;           ///< Between two ranks of one host.
+  LinkCost remote;          ///< Between hosts; shared by the ranks of a host.
+  double reduce_GBps = 10;  ///< Bytes of output of a two-source reduction.
+  double copy_GBps = 10;
+  double step_us = 0.05;  ///< Dispatch of one step.
+  std::uint64_t slice_bytes = 256 * 1024;
+  std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all on one.
+};
+
+/// Predicted microseconds until the last rank is done. `ranks[i]` is rank i's schedule; verified,
+/// or the answer is meaningless. Same input, same answer, on every rank.
+double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model);
+
+}  // namespace xylem::collectives

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Planners: pure functions from a shape and a rank to a schedule. Each stands in one file under
+// src/planners/ and one line of collectives/CMakeLists.txt; nothing else knows its name.
+#pragma once
+
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace xylem::collectives {
+
+/// An algorithm for one collective. It works for any number of ranks from 1, any root, and any
+/// counts.
+struct Planner {
+  std::string_view name;  ///< As users say it: "ring", "recursive_doubling".
+  Collective collective;
+  std::string_view summary;  ///< One sentence, for `xylem info`.
+  Schedule (*plan)(const Shape& shape, std::uint32_t rank);
+};
+
+/// Every registered planner, in a fixed order.
+std::span<const Planner> planners() noexcept;
+/// The planner of this name, or null.
+const Planner* find_planner(Collective collective, std::string_view name) noexcept;
+
+}  // namespace xylem::collectives

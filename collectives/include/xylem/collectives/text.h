@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schedules as text, for people, golden files and plans loaded from outside. parse(print(s)) == s.
+//
+//   schedule all_reduce ring rank 0 of 2 root 0 blocks 2 channels 1
+//   scratch 0 1
+//   0: send ch0 peer 1 input[0]
+//   1: recv ch0 peer 1 scratch[0]
+//   2: reduce output[1] = input[1] + scratch[1] finish  after 1
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
+
+#include <string>
+#include <string_view>
+
+namespace xylem::collectives {
+
+std::string print(const Schedule& schedule);
+/// Fails with `bad_schedule` naming line, value and rule. The result is well-formed text, not yet
+/// proven: verify() it.
+Result<Schedule> parse_schedule(std::string_view text);
+
+}  // namespace xylem::collectives

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// verify: proves, for all ranks together and for every interleaving, that schedules do what their
+// collective promises.
+//
+//   1. order          any two accesses to one chunk of which one writes are ordered by dependencies
+//   or messages;
+//   2. aliasing       so under each aliasing that the collective allows;
+//   3. contributions  every output chunk ends with exactly the right contributions, each once; a
+//   reduction is finished
+//                     exactly once, and all ranks of an all_reduce compute the same expression, so
+//                     the same bits;
+//   4. progress       no deadlock with one slot per (peer, channel) and with more, however the data
+//   is sliced;
+//   5. form           everything is in bounds, and the two ends of each message agree.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <span>
+
+namespace xylem::collectives {
+
+/// OK, or `bad_schedule` with a message that names the claim, the rank, the step and the chunk.
+/// `ranks[i]` is rank i's.
+Status verify(std::span<const Schedule> ranks);
+
+}  // namespace xylem::collectives

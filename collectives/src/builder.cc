@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dependencies from hazards. Steps are taken in the order in which a planner writes them; each
+// follows the last writer of what it reads, and the last writer and all readers of what it writes.
+// The input chunk that an in-place call overlays on an output chunk counts as the same chunk for
+// everything but copies between the two.
+#include "xylem/collectives/builder.h"
+
+#include "xylem/base/check.h"
+#include "xylem/collectives/alias.h"
+
+#include <algorithm>
+#include <string>
+
+namespace xylem::collectives {
+namespace {
+
+std::uint32_t block_count(const Shape& shape, std::uint32_t parts) {
+  switch (shape.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::broadcast: return parts;
+    case Collective::all_to_all: return shape.ranks * shape.ranks;
+    case Collective::barrier: return 0;
+    default: return shape.ranks;
+  }
+}
+
+}  // namespace
+
+Builder::Builder(std::string_view algorithm,
+                 const Shape& shape,
+                 std::uint32_t rank,
+                 std::uint32_t blocks,
+                 std::uint32_t channels) {
+  schedule_.algorithm = std::string(algorithm);
+  schedule_.shape = shape;
+  schedule_.rank = rank;
+  schedule_.blocks = block_count(shape, blocks);
+  schedule_.channels = channels;
+  for (const Buffer buffer : {Buffer::input, Buffer::output}) {
+    hazards_[static_cast<int>(buffer)].resize(chunk_count(schedule_, rank, buffer));
+  }
+  aliases_.assign(hazards_[static_cast<int>(Buffer::input)].size(), kNone);
+  for (std::uint32_t chunk = 0; chunk < hazards_[static_cast<int>(Buffer::output)].size();
+       ++chunk) {
+    if (const auto input = aliased_input(shape, rank, chunk)) aliases_[*input] = chunk;
+  }
+}
+
+Chunks Builder::add_scratch(std::uint32_t first_block, std::uint32_t count) {
+  const auto first = static_cast<std::uint32_t>(schedule_.scratch.size());
+  for (std::uint32_t i = 0; i < count; ++i) schedule_.scratch.push_back(first_block + i);
+  hazards_[static_cast<int>(Buffer::scratch)].resize(schedule_.scratch.size());
+  return scratch(first, count);
+}
+
+StepId Builder::send(std::uint32_t peer, Chunks source, std::uint8_t channel) {
+  return append({.kind = StepKind::send, .channel = channel, .peer = peer}, {&source, 1}, nullptr);
+}
+
+StepId Builder::recv(std::uint32_t peer, Chunks target, std::uint8_t channel) {
+  return append({.kind = StepKind::recv, .channel = channel, .peer = peer}, {}, &target);
+}
+
+StepId Builder::copy(Chunks target, Chunks source) {
+  return append({.kind = StepKind::copy}, {&source, 1}, &target);
+}
+
+StepId Builder::reduce(Chunks target, std::initializer_list<Chunks> sources, bool finish) {
+  return reduce(target, std::span(sources.begin(), sources.size()), finish);
+}
+
+StepId Builder::reduce(Chunks target, std::span<const Chunks> sources, bool finish) {
+  return append({.kind = StepKind::reduce, .finish = finish}, sources, &target);
+}
+
+StepId Builder::put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel) {
+  target.rank = peer;
+  return append({.kind = StepKind::put, .channel = channel, .peer = peer}, {&source, 1}, &target);
+}
+
+StepId Builder::signal(std::uint32_t peer, std::uint8_t channel) {
+  return append({.kind = StepKind::signal, .channel = channel, .peer = peer}, {}, nullptr);
+}
+
+StepId Builder::wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel) {
+  return append({.kind = StepKind::wait, .channel = channel, .peer = peer, .value = value}, {},
+                nullptr);
+}
+
+void Builder::after(StepId step, StepId before) {
+  XYLEM_CHECK(step + 1 == schedule_.steps.size() && before < step, step, before);
+  depend_on(before);
+}
+
+Schedule Builder::take() && { return std::move(schedule_); }
+
+StepId Builder::append(Step step, std::span<const Chunks> sources, const Chunks* target) {
+  const auto id = static_cast<StepId>(schedule_.steps.size());
+  const Chunks* model = target != nullptr ? target : sources.empty() ? nullptr : &sources[0];
+  step.chunk_count = model != nullptr ? model->count : 0;
+  step.first_predecessor = static_cast<std::uint32_t>(schedule_.predecessors.size());
+  if (target != nullptr) {
+    step.target = static_cast<std::uint32_t>(schedule_.operands.size());
+    schedule_.operands.push_back(operand(*target, step.chunk_count));
+  }
+  if (!sources.empty()) {
+    step.first_source = static_cast<std::uint32_t>(schedule_.operands.size());
+    step.source_count = static_cast<std::uint16_t>(sources.size());
+    for (const Chunks& source : sources) {
+      schedule_.operands.push_back(operand(source, step.chunk_count));
+    }
+  }
+  schedule_.steps.push_back(step);
+  for (const Chunks& source : sources) read(id, source, step.chunk_count);
+  if (target != nullptr) {
+    write(id, *target, step.chunk_count, step.kind == StepKind::copy ? &sources[0] : nullptr);
+  }
+  return id;
+}
+
+bool Builder::is_own(const Chunks& chunks) const noexcept {
+  return chunks.rank == kNone || chunks.rank == schedule_.rank;
+}
+
+Operand Builder::operand(const Chunks& chunks, std::uint32_t count) const {
+  XYLEM_CHECK(chunks.count == count, chunks.count, count);
+  if (!is_own(chunks)) return {chunks.rank, chunks.first, chunks.buffer};
+  const std::size_t size = hazards_[static_cast<int>(chunks.buffer)].size();
+  XYLEM_CHECK(chunks.first + count <= size, name(chunks.buffer), chunks.first, count, size);
+  return {schedule_.rank, chunks.first, chunks.buffer};
+}
+
+Builder::Hazards& Builder::hazards(Buffer buffer, std::uint32_t chunk) {
+  return hazards_[static_cast<int>(buffer)][chunk];
+}
+
+Builder::Hazards* Builder::aliased_input_hazards(const Chunks& chunks, std::uint32_t index) {
+  if (chunks.buffer != Buffer::output) return nullptr;
+  const auto chunk = aliased_input(schedule_.shape, schedule_.rank, chunks.first + index);
+  return chunk ? &hazards(Buffer::input, *chunk) : nullptr;
+}
+
+Builder::Hazards* Builder::aliased_output_hazards(const Chunks& chunks, std::uint32_t index) {
+  if (chunks.buffer != Buffer::input) return nullptr;
+  const std::uint32_t chunk = aliases_[chunks.first + index];
+  return chunk != kNone ? &hazards(Buffer::output, chunk) : nullptr;
+}
+
+// Predecessors of the newest step, ascending and each once.
+void Builder::depend_on(StepId before) {
+  Step& step = schedule_.steps.back();
+  const auto id = static_cast<StepId>(schedule_.steps.size() - 1);
+  if (before == kNone || before == id) return;
+  const auto begin = schedule_.predecessors.begin() + step.first_predecessor;
+  const auto at = std::lower_bound(begin, schedule_.predecessors.end(), before);
+  if (at != schedule_.predecessors.end() && *at == before) return;
+  schedule_.predecessors.insert(at, before);
+  ++step.predecessor_count;
+}
+
+void Builder::read(StepId step, const Chunks& chunks, std::uint32_t count) {
+  if (!is_own(chunks)) return;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
+    depend_on(chunk.writer);
+    if (const Hazards* overlay = aliased_output_hazards(chunks, i))
+      depend_on(overlay->in_place_writer);
+    if (chunk.readers.empty() || chunk.readers.back() != step) chunk.readers.push_back(step);
+  }
+}
+
+void Builder::write(StepId step,
+                    const Chunks& chunks,
+                    std::uint32_t count,
+                    const Chunks* copied_from) {
+  if (!is_own(chunks)) return;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
+    // Readers follow the writer before them, so with readers the writer needs no edge of its own.
+    for (const StepId reader : chunk.readers) depend_on(reader);
+    if (chunk.readers.empty()) depend_on(chunk.writer);
+    chunk.writer = step;
+    chunk.readers.clear();
+    Hazards* overlaid = aliased_input_hazards(chunks, i);
+    const bool void_in_place = overlaid != nullptr && copied_from != nullptr &&
+                               copied_from->buffer == Buffer::input && is_own(*copied_from) &&
+                               overlaid == &hazards(Buffer::input, copied_from->first + i);
+    if (void_in_place) continue;
+    chunk.in_place_writer = step;
+    if (overlaid == nullptr) continue;
+    for (const StepId reader : overlaid->readers) depend_on(reader);
+    overlaid->readers.clear();
+  }
+}
+
+}  // namespace xylem::collectives

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Edges between slices, derived from the dependencies between steps.
+#include "xylem/collectives/pipeline.h"
+
+#include <algorithm>
+
+namespace xylem::collectives {
+namespace {
+
+// The operand that lies in this rank's own memory, so that its blocks are known here.
+const Operand* own_operand(const Schedule& schedule, const Step& step) noexcept {
+  switch (step.kind) {
+    case StepKind::send:
+    case StepKind::put: return &schedule.operands[step.first_source];
+    case StepKind::recv:
+    case StepKind::copy:
+    case StepKind::reduce: return &schedule.operands[step.target];
+    case StepKind::signal:
+    case StepKind::wait: return nullptr;
+  }
+  return nullptr;
+}
+
+// What is known of one scratch chunk.
+struct Uses {
+  StepId writer = kNone;
+  bool ring = true;
+  std::vector<StepId> readers;
+};
+
+bool follows_by_slice(const Schedule& schedule, StepId reader, StepId writer) {
+  const auto before = schedule.predecessors_of(schedule.steps[reader]);
+  return std::find(before.begin(), before.end(), writer) != before.end() &&
+         same_blocks(schedule, schedule.steps[writer], schedule.steps[reader]);
+}
+
+// Others may name this rank's memory exactly when it works with mapped memory itself.
+bool uses_mapped_memory(const Schedule& schedule) {
+  const auto one_sided = [](const Step& step) {
+    return step.kind == StepKind::put || step.kind == StepKind::signal ||
+           step.kind == StepKind::wait;
+  };
+  const auto foreign = [&](const Operand& operand) { return operand.rank != schedule.rank; };
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(), one_sided) ||
+         std::any_of(schedule.operands.begin(), schedule.operands.end(), foreign);
+}
+
+std::vector<Uses> scratch_uses(const Schedule& schedule) {
+  std::vector<Uses> uses(schedule.scratch.size());
+  const auto name_all = [&](const Operand& operand, const Step& step, auto&& visit) {
+    if (operand.buffer != Buffer::scratch) return;
+    for (std::uint32_t i = 0; i < step.chunk_count; ++i) {
+      Uses& chunk = uses[operand.chunk + i];
+      if (step.chunk_count != 1) chunk.ring = false;
+      visit(chunk);
+    }
+  };
+  for (StepId id = 0; id < schedule.steps.size(); ++id) {
+    const Step& step = schedule.steps[id];
+    for (const Operand& source : schedule.sources(step)) {
+      name_all(source, step, [&](Uses& chunk) { chunk.readers.push_back(id); });
+    }
+    if (step.target == kNone) continue;
+    name_all(schedule.operands[step.target], step, [&](Uses& chunk) {
+      if (chunk.writer != kNone) chunk.ring = false;
+      chunk.writer = id;
+    });
+  }
+  return uses;
+}
+
+}  // namespace
+
+bool same_blocks(const Schedule& schedule, const Step& a, const Step& b) noexcept {
+  if (a.chunk_count != b.chunk_count) return false;
+  Operand left = a.chunk_count == 0 ? Operand() : *own_operand(schedule, a);
+  Operand right = b.chunk_count == 0 ? Operand() : *own_operand(schedule, b);
+  if (left == right) return true;
+  for (std::uint32_t i = 0; i < a.chunk_count; ++i, ++left.chunk, ++right.chunk) {
+    if (block_of(schedule, left) != block_of(schedule, right)) return false;
+  }
+  return true;
+}
+
+Pipeline pipeline(const Schedule& schedule) {
+  Pipeline result;
+  result.windowed.assign(schedule.scratch.size(), false);
+  std::vector<std::vector<StepId>> lagging(schedule.steps.size());  // Readers that a writer awaits.
+  if (!uses_mapped_memory(schedule)) {
+    const std::vector<Uses> uses = scratch_uses(schedule);
+    for (std::size_t chunk = 0; chunk < uses.size(); ++chunk) {
+      const Uses& use = uses[chunk];
+      const bool ring = use.ring && use.writer != kNone &&
+                        std::all_of(use.readers.begin(), use.readers.end(), [&](StepId reader) {
+                          return follows_by_slice(schedule, reader, use.writer);
+                        });
+      if (!ring) continue;
+      result.windowed[chunk] = true;
+      auto& lag = lagging[use.writer];
+      lag.insert(lag.end(), use.readers.begin(), use.readers.end());
+    }
+  }
+  result.first_edge.reserve(schedule.steps.size() + 1);
+  result.edges.reserve(schedule.predecessors.size());
+  for (StepId id = 0; id < schedule.steps.size(); ++id) {
+    const Step& step = schedule.steps[id];
+    result.first_edge.push_back(static_cast<std::uint32_t>(result.edges.size()));
+    for (const StepId before : schedule.predecessors_of(step)) {
+      const bool aligned = same_blocks(schedule, schedule.steps[before], step);
+      result.edges.push_back({before, aligned ? EdgeKind::slice : EdgeKind::whole});
+    }
+    for (const StepId reader : lagging[id]) result.edges.push_back({reader, EdgeKind::lag});
+  }
+  result.first_edge.push_back(static_cast<std::uint32_t>(result.edges.size()));
+  return result;
+}
+
+}  // namespace xylem::collectives

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Direct: every block goes straight from its owner to where it is wanted, all at once. One latency
+// and no forwarding; the links sort out the congestion.
+#include "planners/registry.h"
+#include "xylem/collectives/builder.h"
+
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kName = "direct";
+
+// Calls visit(to, from) for distances 1 … n − 1, so that the ranks do not all begin with the same
+// peer.
+template <typename Visit>
+void for_each_distance(const Shape& shape, std::uint32_t rank, Visit&& visit) {
+  const std::uint32_t n = shape.ranks;
+  for (std::uint32_t d = 1; d < n; ++d) visit((rank + d) % n, (rank + n - d) % n);
+}
+
+Schedule gather(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  if (rank != shape.root) {
+    plan.send(shape.root, input(0));
+    return std::move(plan).take();
+  }
+  for_each_distance(shape, rank,
+                    [&](std::uint32_t peer, std::uint32_t) { plan.recv(peer, output(peer)); });
+  plan.copy(output(rank), input(0));
+  return std::move(plan).take();
+}
+
+Schedule scatter(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  if (rank != shape.root) {
+    plan.recv(shape.root, output(0));
+    return std::move(plan).take();
+  }
+  for_each_distance(shape, rank,
+                    [&](std::uint32_t peer, std::uint32_t) { plan.send(peer, input(peer)); });
+  plan.copy(output(0), input(rank));
+  return std::move(plan).take();
+}
+
+Schedule all_gather(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t from) {
+    plan.send(to, input(0));
+    plan.recv(from, output(from));
+  });
+  plan.copy(output(rank), input(0));
+  return std::move(plan).take();
+}
+
+Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t from) {
+    plan.send(to, input(to));
+    plan.recv(from, output(from));
+  });
+  plan.copy(output(rank), input(rank));
+  return std::move(plan).take();
+}
+
+Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  std::vector<Chunks> sources(shape.ranks, input(rank));  // By contributor.
+  for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t from) {
+    plan.send(to, input(to));
+    sources[from] = plan.add_scratch(rank);
+    plan.recv(from, sources[from]);
+  });
+  if (shape.ranks == 1) {
+    plan.copy(output(0), input(0));
+  } else {
+    plan.reduce(output(0), sources, true);
+  }
+  return std::move(plan).take();
+}
+
+constexpr Planner kPlanners[] = {
+    {kName, Collective::gather, "Everyone sends to the root: one latency.", gather},
+    {kName, Collective::scatter, "The root sends to everyone: one latency.", scatter},
+    {kName, Collective::all_gather, "Everyone sends to everyone: one latency.", all_gather},
+    {kName, Collective::all_to_all, "All pairs at once: one latency.", all_to_all},
+    {kName, Collective::reduce_scatter,
+     "Everyone sends to each owner, which sums in one pass: one latency.", reduce_scatter},
+};
+
+}  // namespace
+
+std::span<const Planner> direct_planners() noexcept { return kPlanners; }
+
+}  // namespace xylem::collectives

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dissemination barrier: in round k everyone signals the rank 2^k after and awaits the rank 2^k
+// before; after ceil(log2 n) rounds everyone has heard of everyone (Hensgen, Finkel, Manber: "Two
+// algorithms for barrier synchronization", 1988). The distances differ modulo n, so each pair
+// signals once at most.
+#include "planners/registry.h"
+#include "xylem/collectives/builder.h"
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kName = "dissemination";
+
+Schedule barrier(const Shape& shape, std::uint32_t rank) {
+  const std::uint32_t n = shape.ranks;
+  Builder plan(kName, shape, rank);
+  StepId heard = kNone;
+  for (std::uint32_t distance = 1; distance < n; distance *= 2) {
+    const StepId told = plan.signal((rank + distance) % n);
+    if (heard != kNone) plan.after(told, heard);
+    heard = plan.wait((rank + n - distance) % n, 1);
+    plan.after(heard, told);
+  }
+  return std::move(plan).take();
+}
+
+constexpr Planner kPlanners[] = {
+    {kName, Collective::barrier, "Signals at doubling distance: ceil(log2 n) rounds.", barrier},
+};
+
+}  // namespace
+
+std::span<const Planner> dissemination_planners() noexcept { return kPlanners; }
+
+}  // namespace xylem::collectives

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fold: makes a power of two of any number of ranks. With n = p + e, p the largest power of two,
+// the even ones of the first 2e ranks hand their data to their right neighbours, sit out, and get
+// the result at the end (Thakur, Rabenseifner, Gropp: "Optimization of collective communication
+// operations in MPICH", 2005, section 4.5).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace xylem::collectives {
+
+/// Numbers the ranks that stay. The order of ranks is kept, so lower places hold lower
+/// contributors.
+class Fold {
+ public:
+  Fold(std::uint32_t ranks, std::uint32_t rank)
+      : places_(std::bit_floor(ranks)), extra_(ranks - places_), rank_(rank) {}
+
+  std::uint32_t places() const { return places_; }
+  bool sits_out() const { return rank_ < 2 * extra_ && rank_ % 2 == 0; }
+  bool takes_in() const { return rank_ < 2 * extra_ && rank_ % 2 == 1; }
+  /// Only where !sits_out().
+  std::uint32_t place() const { return rank_ < 2 * extra_ ? rank_ / 2 : rank_ - extra_; }
+  std::uint32_t rank_at(std::uint32_t place) const {
+    return place < extra_ ? 2 * place + 1 : place + extra_;
+  }
+
+ private:
+  std::uint32_t places_;
+  std::uint32_t extra_;
+  std::uint32_t rank_;
+};
+
+}  // namespace xylem::collectives

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pairwise exchange: n − 1 rounds, in round t everyone sends to the rank t after and receives from
+// the rank t before. Only one exchange at a time, so that no port is asked for more than it has
+// (Thakur, Rabenseifner, Gropp: "Optimization of collective communication operations in MPICH",
+// 2005, section 4.2).
+#include "planners/registry.h"
+#include "xylem/collectives/builder.h"
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kName = "pairwise";
+
+Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
+  const std::uint32_t n = shape.ranks;
+  Builder plan(kName, shape, rank);
+  StepId received = kNone;
+  for (std::uint32_t round = 1; round < n; ++round) {
+    const std::uint32_t to = (rank + round) % n;
+    const std::uint32_t from = (rank + n - round) % n;
+    const StepId sent = plan.send(to, input(to));
+    if (received != kNone) plan.after(sent, received);
+    received = plan.recv(from, output(from));
+  }
+  plan.copy(output(rank), input(rank));
+  return std::move(plan).take();
+}
+
+constexpr Planner kPlanners[] = {
+    {kName, Collective::all_to_all,
+     "One exchange at a time with each rank in turn: no congestion, for long messages.",
+     all_to_all},
+};
+
+}  // namespace
+
+std::span<const Planner> pairwise_planners() noexcept { return kPlanners; }
+
+}  // namespace xylem::collectives

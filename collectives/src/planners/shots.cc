@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One shot: every rank gets every input and sums for itself. Two shots: every rank sums one part
+// and hands it out, a reduce-scatter and an all-gather with all pairs at once. For few ranks with
+// links to all others, where latency counts.
+#include "planners/registry.h"
+#include "xylem/collectives/builder.h"
+
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+Schedule one_shot(const Shape& shape, std::uint32_t rank) {
+  const std::uint32_t n = shape.ranks;
+  Builder plan("one_shot", shape, rank, 1);
+  std::vector<Chunks> sources(n, input(0));  // By contributor, so that all ranks evaluate alike.
+  for (std::uint32_t d = 1; d < n; ++d) {
+    const std::uint32_t from = (rank + n - d) % n;
+    plan.send((rank + d) % n, input(0));
+    sources[from] = plan.add_scratch(0);
+    plan.recv(from, sources[from]);
+  }
+  if (n == 1) {
+    plan.copy(output(0), input(0));
+  } else {
+    plan.reduce(output(0), sources, true);
+  }
+  return std::move(plan).take();
+}
+
+Schedule two_shot(const Shape& shape, std::uint32_t rank) {
+  const std::uint32_t n = shape.ranks;
+  Builder plan("two_shot", shape, rank, n);
+  if (n == 1) plan.copy(output(0), input(0));
+  std::vector<Chunks> sources(n, input(rank));
+  for (std::uint32_t d = 1; d < n; ++d) {
+    const std::uint32_t to = (rank + d) % n;
+    const std::uint32_t from = (rank + n - d) % n;
+    plan.send(to, input(to));
+    sources[from] = plan.add_scratch(rank);
+    plan.recv(from, sources[from]);
+  }
+  if (n > 1) plan.reduce(output(rank), sources, true);
+  for (std::uint32_t d = 1; d < n; ++d) {
+    const std::uint32_t from = (rank + n - d) % n;
+    plan.send((rank + d) % n, output(rank));
+    plan.recv(from, output(from));
+  }
+  return std::move(plan).take();
+}
+
+constexpr Planner kPlanners[] = {
+    {"one_shot", Collective::all_reduce,
+     "Everyone sends everything to everyone and sums in one pass: one latency.", one_shot},
+    {"two_shot", Collective::all_reduce,
+     "Everyone sums one part in one pass and sends it to everyone: two latencies.", two_shot},
+};
+
+}  // namespace
+
+std::span<const Planner> shots_planners() noexcept { return kPlanners; }
+
+}  // namespace xylem::collectives

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Virtual time. Slices start as soon as what they wait for has completed, and queue for what they
+// need: the core for dispatch, copies and reductions; for messages the port at which they leave,
+// then the port at which they arrive, each at the link's bandwidth (a rank's ports inside a host,
+// its host's ports between hosts). Windows of scratch are taken to be wide enough, so lag edges do
+// not count.
+#include "simulation.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace xylem::collectives {
+namespace {
+
+using verifier::Global;
+using verifier::World;
+
+constexpr double kBytesPerUsPerGBps = 1000;
+
+bool is_recv(const World& world, Global id) { return world.step(id).kind == StepKind::recv; }
+
+// A message is one task, that of its send.
+Global task_of(const World& world, Global id) {
+  return is_recv(world, id) ? world.partner[id] : id;
+}
+
+template <typename Visit>
+void for_each_dependency(const World& world, Visit&& visit) {
+  for (Global id = 0; id < world.owner.size(); ++id) {
+    const Global task = task_of(world, id);
+    const Schedule& schedule = world.schedule(id);
+    const Global base = world.first[world.owner[id]];
+    for (const StepId before : schedule.predecessors_of(world.step(id))) {
+      visit(task_of(world, base + before), task);
+    }
+    if (world.step(id).kind == StepKind::wait) visit(world.signalled_by[id], task);
+  }
+}
+
+}  // namespace
+
+Dependencies::Dependencies(const World& world) {
+  const std::size_t steps = world.owner.size();
+  first_successor.assign(steps + 2, 0);
+  for_each_dependency(world, [&](Global before, Global) { ++first_successor[before + 2]; });
+  for (std::size_t i = 2; i < first_successor.size(); ++i)
+    first_successor[i] += first_successor[i - 1];
+  successors.resize(first_successor.back());
+  for_each_dependency(
+      world, [&](Global before, Global task) { successors[first_successor[before + 1]++] = task; });
+  lane_next.assign(steps, kNone);
+  lane_previous.assign(steps, kNone);
+  for (const auto& [earlier, later] : world.lanes) {
+    lane_next[task_of(world, earlier)] = task_of(world, later);
+    lane_previous[task_of(world, later)] = task_of(world, earlier);
+  }
+}
+
+Simulation::Simulation(const World& world,
+                       const Dependencies& dependencies,
+                       const CostModel& model,
+                       const Counts& counts)
+    : world_(world), dependencies_(dependencies), model_(model) {
+  const std::size_t ranks = world.ranks.size();
+  const std::size_t steps = world.owner.size();
+  bytes_.reserve(steps);
+  slices_.reserve(steps);
+  for (const Schedule& schedule : world.ranks) {
+    const Layout layout(schedule, counts);
+    for (const Step& step : schedule.steps) {
+      std::uint64_t bytes = 0;
+      if (step.chunk_count > 0) {
+        const bool from_source = step.kind == StepKind::send || step.kind == StepKind::put;
+        const Operand& operand = schedule.operands[from_source ? step.first_source : step.target];
+        bytes = layout.extent(operand.buffer, operand.chunk, step.chunk_count).bytes;
+      }
+      const std::uint64_t slices = (bytes + model.slice_bytes - 1) / model.slice_bytes;
+      bytes_.push_back(static_cast<double>(bytes));
+      slices_.push_back(static_cast<std::uint32_t>(std::max<std::uint64_t>(slices, 1)));
+    }
+  }
+  started_.assign(steps, 0);
+  done_.assign(steps, 0);
+  core_.assign(ranks, 0);
+  local_out_.assign(ranks, 0);
+  local_in_.assign(ranks, 0);
+  const auto last_host = std::max_element(model.host.begin(), model.host.end());
+  const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
+  remote_out_.assign(hosts, 0);
+  remote_in_.assign(hosts, 0);
+}
+
+double Simulation::run() {
+  for (Global id = 0; id < world_.owner.size(); ++id) {
+    if (!is_recv(world_, id)) try_start(id);
+  }
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    now_ = event.time;
+    if (event.arriving_bytes >= 0) {
+      arrive(event.step, event.arriving_bytes);
+    } else {
+      complete(event.step);
+    }
+  }
+  return now_;
+}
+
+void Simulation::complete(Global step) {
+  ++done_[step];
+  for (std::uint32_t i = dependencies_.first_successor[step];
+       i < dependencies_.first_successor[step + 1]; ++i) {
+    try_start(dependencies_.successors[i]);
+  }
+}
+
+void Simulation::try_start(Global step) {
+  while (started_[step] < slices_[step] && is_ready(step)) {
+    start_slice(step);
+    if (++started_[step] == slices_[step] && dependencies_.lane_next[step] != kNone) {
+      try_start(dependencies_.lane_next[step]);
+    }
+  }
+}
+
+bool Simulation::is_ready(Global step) const {
+  const std::uint32_t slice = started_[step];
+  const Global previous = dependencies_.lane_previous[step];
+  if (slice == 0 && previous != kNone && started_[previous] < slices_[previous]) return false;
+  const auto edges_met = [&](Global id) {
+    const std::uint32_t rank = world_.owner[id];
+    const Pipeline& pipeline = world_.pipelines[rank];
+    const StepId local = id - world_.first[rank];
+    for (std::uint32_t e = pipeline.first_edge[local]; e < pipeline.first_edge[local + 1]; ++e) {
+      const Edge& edge = pipeline.edges[e];
+      const Global before = task_of(world_, world_.first[rank] + edge.before);
+      if (edge.kind == EdgeKind::slice && done_[before] <= slice) return false;
+      if (edge.kind == EdgeKind::whole && done_[before] < slices_[before]) return false;
+    }
+    return true;
+  };
+  if (world_.step(step).kind == StepKind::wait && done_[world_.signalled_by[step]] == 0)
+    return false;
+  const Global receive = world_.partner[step];
+  return edges_met(step) && (receive == kNone || edges_met(receive));
+}
+
+double Simulation::slice_bytes(Global step) const {
+  const double slice = static_cast<double>(model_.slice_bytes);
+  return std::min(slice, bytes_[step] - slice * started_[step]);
+}
+
+void Simulation::start_slice(Global step) {
+  const std::uint32_t rank = world_.owner[step];
+  const double bytes = slice_bytes(step);
+  if (bytes == 0 && world_.step(step).chunk_count > 0) return post(now_, step);  // Nothing to do.
+  switch (world_.step(step).kind) {
+    case StepKind::send:
+    case StepKind::put:
+    case StepKind::signal: return depart(step, bytes);
+    case StepKind::copy:
+    case StepKind::reduce:
+      return post(occupy_core(rank, model_.step_us + compute_us(step, bytes)), step);
+    case StepKind::wait: return post(occupy_core(rank, model_.step_us), step);
+    case StepKind::recv: return;  // Part of its send.
+  }
+}
+
+void Simulation::post(double time, Global step, double arriving_bytes) {
+  events_.push({time, serial_++, step, arriving_bytes});
+}
+
+double Simulation::occupy_core(std::uint32_t rank, double duration) {
+  core_[rank] = std::max(core_[rank], now_) + duration;
+  return core_[rank];
+}
+
+void Simulation::depart(Global step, double bytes) {
+  const std::uint32_t from = world_.owner[step];
+  double& port = is_local(step) ? local_out_[from] : remote_out_[model_.host[from]];
+  const double start = std::max(port, occupy_core(from, model_.step_us));
+  port = start + bytes / (link(step).bandwidth_GBps * kBytesPerUsPerGBps);
+  post(start, step, bytes);
+}
+
+void Simulation::arrive(Global step, double bytes) {
+  const std::uint32_t to = world_.step(step).peer;
+  double& port = is_local(step) ? local_in_[to] : remote_in_[model_.host[to]];
+  port = std::max(port, now_) + bytes / (link(step).bandwidth_GBps * kBytesPerUsPerGBps);
+  post(port + link(step).alpha_us, step);
+}
+
+double Simulation::compute_us(Global step, double bytes) const {
+  const Schedule& schedule = world_.schedule(step);
+  const Step& it = world_.step(step);
+  const double passes = std::max(1, it.source_count - 1);
+  const double speed = it.kind == StepKind::reduce ? model_.reduce_GBps : model_.copy_GBps;
+  double time = passes * bytes / (speed * kBytesPerUsPerGBps);
+  for (const Operand& source : schedule.sources(it)) {
+    if (source.rank == schedule.rank) continue;
+    time += model_.local.alpha_us + bytes / (model_.local.bandwidth_GBps * kBytesPerUsPerGBps);
+  }
+  return time;
+}
+
+bool Simulation::is_local(Global step) const {
+  const std::uint32_t from = world_.owner[step];
+  return model_.host.empty() || model_.host[from] == model_.host[world_.step(step).peer];
+}
+
+const LinkCost& Simulation::link(Global step) const {
+  return is_local(step) ? model_.local : model_.remote;
+}
+
+}  // namespace xylem::collectives

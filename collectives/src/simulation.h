@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One run of all ranks' schedules in virtual time. Events are taken in the order of their times,
+// ties in the order in which they arose, so a run depends on its input alone.
+#pragma once
+
+#include "verify/world.h"
+#include "xylem/collectives/estimate.h"
+#include "xylem/collectives/layout.h"
+
+#include <cstdint>
+#include <queue>
+#include <span>
+#include <vector>
+
+namespace xylem::collectives {
+
+/// What steps wait for, resolved once for many runs.
+struct Dependencies {
+  explicit Dependencies(const verifier::World& world);
+
+  std::vector<std::uint32_t> first_successor;  ///< Per step and one more, into `successors`.
+  std::vector<verifier::Global> successors;
+  std::vector<verifier::Global>
+      lane_next;  ///< The next message, signal or wait on its channel; kNone.
+  std::vector<verifier::Global> lane_previous;
+};
+
+class Simulation {
+ public:
+  Simulation(const verifier::World& world,
+             const Dependencies& dependencies,
+             const CostModel& model,
+             const Counts& counts);
+
+  /// Microseconds until the last step of the last rank has completed.
+  double run();
+
+ private:
+  using Global = verifier::Global;
+  struct Event {
+    double time;
+    std::uint64_t serial;
+    Global step;
+    double arriving_bytes;  ///< A message's slice reaches its target's port; negative: a slice
+                            ///< completes.
+    friend bool operator>(const Event& a, const Event& b) {
+      return a.time != b.time ? a.time > b.time : a.serial > b.serial;
+    }
+  };
+
+  void try_start(Global step);
+  bool is_ready(Global step) const;
+  void start_slice(Global step);
+  void depart(Global step, double bytes);
+  void arrive(Global step, double bytes);
+  void post(double time, Global step, double arriving_bytes = -1);
+  double occupy_core(std::uint32_t rank, double duration);
+  double compute_us(Global step, double bytes) const;
+  void complete(Global step);
+  double slice_bytes(Global step) const;
+  bool is_local(Global step) const;
+  const LinkCost& link(Global step) const;
+
+  const verifier::World& world_;
+  const Dependencies& dependencies_;
+  const CostModel& model_;
+  std::vector<double> bytes_;  // Per step.
+  std::vector<std::uint32_t> slices_, started_,
+      done_;                                         // Per step; a message's are those of its send.
+  std::vector<double> core_, local_out_, local_in_;  // When each rank's is free again.
+  std::vector<double> remote_out_, remote_in_;       // The same per host.
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  double now_ = 0;
+  std::uint64_t serial_ = 0;
+};
+
+}  // namespace xylem::collectives

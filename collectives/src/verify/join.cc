@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Claim 5 between schedules: the k-th send of a (source, target, channel) meets the k-th receive
+// and moves the same blocks; a wait for k needs the k-th signal, and every signal is awaited, so
+// that the next operation knows where the counter stands.
+#include "verify/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace xylem::collectives::verifier {
+namespace {
+
+// A step and the (source, target, channel) on which it stands.
+struct OnLane {
+  std::uint64_t lane;
+  Global id;
+};
+
+class Joiner {
+ public:
+  explicit Joiner(std::span<const Schedule> ranks) { world_.ranks = ranks; }
+
+  Result<World> join() && {
+    number_steps();
+    for (auto* entries : {&sends_, &recvs_, &signals_, &waits_}) {
+      std::stable_sort(entries->begin(), entries->end(),
+                       [](const OnLane& a, const OnLane& b) { return a.lane < b.lane; });
+    }
+    XYLEM_TRY(match_messages());
+    XYLEM_TRY(match_signals());
+    for (const auto* entries : {&recvs_, &signals_, &waits_}) chain(*entries);
+    for (const Schedule& schedule : world_.ranks) world_.pipelines.push_back(pipeline(schedule));
+    XYLEM_TRY(check_rings());
+    return std::move(world_);
+  }
+
+ private:
+  void number_steps() {
+    world_.first.push_back(0);
+    for (const Schedule& schedule : world_.ranks) {
+      for (const Step& step : schedule.steps) {
+        const auto id = static_cast<Global>(world_.owner.size());
+        world_.owner.push_back(schedule.rank);
+        if (auto* entries = entries_of(step.kind)) {
+          const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
+          const std::uint64_t source = outgoing ? schedule.rank : step.peer;
+          const std::uint64_t target = outgoing ? step.peer : schedule.rank;
+          entries->push_back({(source << 32) | (target << 16) | step.channel, id});
+        }
+      }
+      world_.first.push_back(static_cast<Global>(world_.owner.size()));
+    }
+    world_.partner.assign(world_.owner.size(), kNone);
+    world_.signalled_by.assign(world_.owner.size(), kNone);
+  }
+
+  std::vector<OnLane>* entries_of(StepKind kind) {
+    switch (kind) {
+      case StepKind::send: return &sends_;
+      case StepKind::recv: return &recvs_;
+      case StepKind::signal: return &signals_;
+      case StepKind::wait: return &waits_;
+      default: return nullptr;
+    }
+  }
+
+  Status reject(Global id, std::string_view rule) const {
+    return failure(Code::bad_schedule, fmt::format("form: {}: {}", world_.describe(id), rule));
+  }
+
+  Status match_messages() {
+    for (std::size_t i = 0; i < std::max(sends_.size(), recvs_.size()); ++i) {
+      const bool has_send = i < sends_.size();
+      const bool has_recv = i < recvs_.size();
+      if (has_send && (!has_recv || sends_[i].lane < recvs_[i].lane)) {
+        return reject(sends_[i].id, "has no receive at its peer");
+      }
+      if (has_recv && (!has_send || recvs_[i].lane < sends_[i].lane)) {
+        return reject(recvs_[i].id, "has no send at its peer");
+      }
+      const Global send = sends_[i].id;
+      const Global recv = recvs_[i].id;
+      if (!move_same_blocks(send, recv)) {
+        return reject(send, fmt::format("moves other blocks than the receive that it meets, {}",
+                                        world_.describe(recv)));
+      }
+      world_.partner[send] = recv;
+      world_.partner[recv] = send;
+    }
+    return {};
+  }
+
+  bool move_same_blocks(Global send, Global recv) const {
+    const Step& from = world_.step(send);
+    const Step& to = world_.step(recv);
+    if (from.chunk_count != to.chunk_count) return false;
+    Operand source = world_.schedule(send).operands[from.first_source];
+    Operand target = world_.schedule(recv).operands[to.target];
+    for (std::uint32_t i = 0; i < from.chunk_count; ++i, ++source.chunk, ++target.chunk) {
+      if (block_of(world_.schedule(send), source) != block_of(world_.schedule(recv), target)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Waits of one counter, against the signals that it gets.
+  Status match_signals() {
+    auto wait = waits_.begin();
+    for (auto signal = signals_.begin(); signal != signals_.end() || wait != waits_.end();) {
+      const std::uint64_t lane = signal == signals_.end() ? wait->lane
+                                 : wait == waits_.end()   ? signal->lane
+                                                          : std::min(signal->lane, wait->lane);
+      const auto first = signal;
+      while (signal != signals_.end() && signal->lane == lane) {
+        if (signal != first) world_.signalled_by[signal->id] = std::prev(signal)->id;
+        ++signal;
+      }
+      const auto count = static_cast<std::uint64_t>(signal - first);
+      std::uint64_t highest = 0;
+      for (; wait != waits_.end() && wait->lane == lane; ++wait) {
+        const std::uint32_t value = world_.step(wait->id).value;
+        if (value > count)
+          return reject(wait->id, fmt::format("its peer signals {} times only", count));
+        world_.signalled_by[wait->id] = first[value - 1].id;
+        highest = std::max<std::uint64_t>(highest, value);
+      }
+      if (highest < count)
+        return reject(first[static_cast<std::ptrdiff_t>(highest)].id, "is never awaited");
+    }
+    return {};
+  }
+
+  void chain(const std::vector<OnLane>& entries) {
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      if (entries[i - 1].lane == entries[i].lane) {
+        world_.lanes.emplace_back(entries[i - 1].id, entries[i].id);
+      }
+    }
+  }
+
+  // A chunk that its rank keeps as a ring has not all its slices in memory at once: others may not
+  // name it.
+  Status check_rings() const {
+    for (Global id = 0; id < world_.owner.size(); ++id) {
+      const Schedule& schedule = world_.schedule(id);
+      const Step& step = world_.step(id);
+      const auto named_ring = [&](const Operand& operand) {
+        if (operand.rank == schedule.rank || operand.buffer != Buffer::scratch) return false;
+        const auto& windowed = world_.pipelines[operand.rank].windowed;
+        const auto begin = windowed.begin() + operand.chunk;
+        return std::find(begin, begin + step.chunk_count, true) != begin + step.chunk_count;
+      };
+      const auto sources = schedule.sources(step);
+      const bool target_is_ring =
+          step.target != kNone && named_ring(schedule.operands[step.target]);
+      if (target_is_ring || std::any_of(sources.begin(), sources.end(), named_ring)) {
+        return reject(id, "names scratch of another rank that is a ring there (see pipeline.h)");
+      }
+    }
+    return {};
+  }
+
+  World world_;
+  std::vector<OnLane> sends_, recvs_, signals_, waits_;
+};
+
+}  // namespace
+
+Result<World> join(std::span<const Schedule> ranks) {
+  std::size_t steps = 0;
+  for (const Schedule& schedule : ranks) steps += schedule.steps.size();
+  if (steps >= kNone)
+    return failure(Code::bad_schedule, fmt::format("form: {} steps in all", steps));
+  return Joiner(ranks).join();
+}
+
+}  // namespace xylem::collectives::verifier

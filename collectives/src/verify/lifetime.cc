@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a rank begins and ends. A barrier promises that the end of each comes after the beginning
+// of all; and mapped memory is lent by its rank only between its beginning and its end, when the
+// call returns to the user.
+#include "verify/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace xylem::collectives::verifier {
+namespace {
+
+// One set of ranks per step.
+class RankSets {
+ public:
+  explicit RankSets(const World& world)
+      : words_((world.ranks.size() + 63) / 64), bits_(world.owner.size() * words_, 0) {
+    for (Global id = 0; id < world.owner.size(); ++id) add(id, world.owner[id]);
+  }
+
+  bool has(Global id, std::uint32_t rank) const {
+    return (bits_[id * words_ + rank / 64] >> (rank % 64) & 1) != 0;
+  }
+  void add(Global id, std::uint32_t rank) {
+    bits_[id * words_ + rank / 64] |= std::uint64_t{1} << (rank % 64);
+  }
+  void add_all(Global id, Global other) {
+    for (std::size_t i = 0; i < words_; ++i) bits_[id * words_ + i] |= bits_[other * words_ + i];
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> bits_;
+};
+
+// The ranks that have begun before a step ends.
+RankSets begun_before(const World& world, std::span<const Global> order) {
+  RankSets sets(world);
+  for (const Global id : order) {
+    world.for_each_before(id, [&](Global before) { sets.add_all(id, before); });
+  }
+  return sets;
+}
+
+// The ranks that end only after a step has begun.
+RankSets ended_after(const World& world, std::span<const Global> order) {
+  RankSets sets(world);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    world.for_each_before(order[i], [&](Global before) { sets.add_all(before, order[i]); });
+  }
+  return sets;
+}
+
+}  // namespace
+
+Status check_barrier(const World& world) {
+  const RankSets begun = begun_before(world, topological_order(world));
+  for (std::uint32_t rank = 0; rank < world.ranks.size(); ++rank) {
+    for (std::uint32_t other = 0; other < world.ranks.size(); ++other) {
+      bool heard = other == rank;
+      for (Global id = world.first[rank]; id < world.first[rank + 1] && !heard; ++id) {
+        heard = begun.has(id, other);
+      }
+      if (heard) continue;
+      return failure(
+          Code::bad_schedule,
+          fmt::format("contributions: rank {} can leave the barrier before rank {} has entered it",
+                      rank, other));
+    }
+  }
+  return {};
+}
+
+Status check_lifetime(const World& world, std::span<const Global> order) {
+  const auto has_foreign = [](const Schedule& schedule) {
+    return std::any_of(schedule.operands.begin(), schedule.operands.end(),
+                       [&](const Operand& operand) { return operand.rank != schedule.rank; });
+  };
+  if (std::none_of(world.ranks.begin(), world.ranks.end(), has_foreign)) return {};
+  const RankSets begun = begun_before(world, order);
+  const RankSets ended = ended_after(world, order);
+  for (Global id = 0; id < world.owner.size(); ++id) {
+    const Schedule& schedule = world.schedule(id);
+    const Step& step = world.step(id);
+    const auto check = [&](const Operand& operand) {
+      const char* when = !begun.has(id, operand.rank)   ? "before that rank has begun"
+                         : !ended.has(id, operand.rank) ? "after that rank has ended"
+                                                        : nullptr;
+      if (when == nullptr) return Status();
+      return failure(Code::bad_schedule, fmt::format("order: {} may touch memory of rank {} {}",
+                                                     world.describe(id), operand.rank, when));
+    };
+    for (const Operand& source : schedule.sources(step)) XYLEM_TRY(check(source));
+    if (step.target != kNone) XYLEM_TRY(check(schedule.operands[step.target]));
+  }
+  return {};
+}
+
+}  // namespace xylem::collectives::verifier

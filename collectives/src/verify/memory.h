@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory as the verifier sees it: one location per chunk, or per two chunks that an in-place call
+// lays on each other.
+#pragma once
+
+#include "verify/world.h"
+#include "xylem/collectives/alias.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem::collectives::verifier {
+
+using Location = std::uint32_t;
+
+class Locations {
+ public:
+  Locations(const World& world, Aliasing aliasing);
+
+  Aliasing aliasing() const { return aliasing_; }
+  Location count() const { return first_.back(); }
+  /// Where chunk `index` of an operand lies.
+  Location of(const Operand& operand, std::uint32_t index) const;
+  /// True for a copy of memory onto itself, which the engine skips.
+  bool is_void(const Schedule& schedule, const Step& step) const;
+  /// "output[2] of rank 3".
+  std::string describe(Location location) const;
+
+ private:
+  std::uint32_t chunks(std::uint32_t rank, Buffer buffer) const;
+
+  const World& world_;
+  Aliasing aliasing_;
+  std::vector<Location> first_;  // Per rank: its input, then output, then scratch.
+};
+
+/// Claim 1, or 2 where the aliasing is in place.
+Status check_order(const World& world, std::span<const Global> order, const Locations& locations);
+
+}  // namespace xylem::collectives::verifier

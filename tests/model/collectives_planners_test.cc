@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every planner is proven right for many numbers of ranks and roots, and is a pure function.
+#include "model/plans.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/collectives/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace xylem::collectives {
+namespace {
+
+using model::plan_all;
+
+// One test case per planner, so that shards share the work.
+class EveryPlanner : public testing::TestWithParam<Planner> {
+ protected:
+  void expect_proven(std::uint32_t ranks) const {
+    const Planner& planner = GetParam();
+    for (const std::uint32_t root : model::roots(planner.collective, ranks)) {
+      const Shape shape{planner.collective, ranks, root};
+      const Status outcome = verify(plan_all(planner, shape));
+      ASSERT_TRUE(outcome.is_ok()) << model::title(planner, shape) << ": " << outcome.to_string();
+    }
+  }
+};
+
+TEST_P(EveryPlanner, IsProvenFor1To64Ranks) {
+  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks) expect_proven(ranks);
+}
+
+TEST_P(EveryPlanner, IsProvenFor127Ranks) { expect_proven(127); }
+TEST_P(EveryPlanner, IsProvenFor128Ranks) { expect_proven(128); }
+TEST_P(EveryPlanner, IsProvenFor257Ranks) { expect_proven(257); }
+
+TEST_P(EveryPlanner, PlansTheSameTwiceAndSaysItsName) {
+  const Planner& planner = GetParam();
+  const Shape shape{planner.collective, 6, 0};
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    const Schedule plan = planner.plan(shape, rank);
+    EXPECT_EQ(plan, planner.plan(shape, rank));
+    EXPECT_EQ(plan.algorithm, planner.name);
+    EXPECT_EQ(plan.shape, shape);
+    EXPECT_EQ(plan.rank, rank);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registered,
+                         EveryPlanner,
+                         testing::ValuesIn(planners().begin(), planners().end()),
+                         [](const auto& tested) {
+                           return std::string(name(tested.param.collective)) + "_" +
+                                  std::string(tested.param.name);
+                         });
+
+TEST(Planners, CoverEveryCollectiveUnderDistinctNames) {
+  std::set<Collective> covered;
+  std::set<std::pair<Collective, std::string_view>> names;
+  for (const Planner& planner : planners()) {
+    covered.insert(planner.collective);
+    EXPECT_TRUE(names.emplace(planner.collective, planner.name).second) << planner.name;
+    EXPECT_FALSE(planner.summary.empty()) << planner.name;
+    EXPECT_EQ(find_planner(planner.collective, planner.name)->plan, planner.plan);
+  }
+  EXPECT_EQ(covered.size(), kCollectiveCount);
+  EXPECT_EQ(find_planner(Collective::barrier, "ring"), nullptr);
+}
+
+}  // namespace
+}  // namespace xylem::collectives

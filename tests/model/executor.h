@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A reference executor: runs all ranks' schedules in one thread, slice by slice, in an order drawn
+// from a seed, and looks at the results. It shares with the verifier only what the engine follows,
+// too: pipeline() and the aliases.
+#pragma once
+
+#include "xylem/collectives/alias.h"
+#include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::collectives::model {
+
+/// One element: the sum of contributions, what was computed in which order, and whether anything
+/// was ever stored.
+struct Element {
+  std::uint64_t sum = 0;
+  std::uint64_t bits = 0;
+  bool written = false;
+
+  friend bool operator==(const Element&, const Element&) = default;
+};
+
+class Executor {
+ public:
+  /// Precondition: the schedules' indices are in bounds and their sends match their receives in
+  /// number.
+  explicit Executor(std::span<const Schedule> ranks);
+
+  /// Runs once: sizes of blocks, slots, window, who is in place and the interleaving follow from
+  /// the seed. Returns what went wrong, if anything did: a stuck state, a wrong result, a message
+  /// of the wrong size.
+  std::optional<std::string> run(std::uint64_t seed);
+
+ private:
+  using Random = std::mt19937_64;
+  struct StepState {
+    std::uint32_t rank;
+    StepId id;
+    std::uint32_t lane;  // kNone for copy, reduce, put.
+    std::uint32_t turn;  // Place among the steps of its kind on the lane.
+    std::uint32_t slices;
+    std::uint32_t done;
+    std::uint32_t priority;
+  };
+  struct Message {
+    std::vector<Element> data;
+  };
+  struct Lane {  // (source, target, channel)
+    std::uint32_t senders = 0, receivers = 0, signals = 0, waits = 0;
+    std::uint32_t sent = 0, received = 0, signalled = 0, waited = 0;  // Steps that are done.
+    std::vector<std::uint32_t> recv_steps;
+    std::deque<Message> in_flight;
+  };
+  struct Memory {
+    std::vector<Element> cells[3];
+    std::vector<std::size_t> starts[3];
+    bool in_place = false;
+  };
+
+  void draw_setting(Random& random);
+  void fill_memory();
+  std::uint32_t slices_of(const StepState& state) const;
+  bool is_enabled(const StepState& state) const;
+  bool edges_met(const StepState& state) const;
+  void perform(StepState& state);
+  std::uint32_t own_block(const Schedule& schedule, const Step& step, std::uint32_t index) const;
+  std::size_t step_elements(const StepState& state) const;
+  Element& cell(const Operand& operand,
+                std::uint32_t count,
+                std::uint32_t slice,
+                std::size_t position);
+  std::vector<Element> read(const StepState& state, const Operand& operand);
+  void write(const StepState& state, const Operand& operand, const std::vector<Element>& data);
+  std::vector<Element> reduce(const StepState& state);
+  void finish_step(StepState& state);
+  std::optional<std::string> check_results();
+  Element expected(std::uint32_t rank, std::uint32_t chunk, std::size_t index) const;
+
+  std::span<const Schedule> ranks_;
+  std::vector<Pipeline> pipelines_;
+  std::vector<StepState> steps_;           // Of all ranks.
+  std::vector<std::uint32_t> first_step_;  // Per rank.
+  std::vector<Lane> lanes_;
+  std::vector<std::size_t> block_sizes_;
+  std::vector<Memory> memory_;
+  std::size_t slots_ = 1;
+  std::uint32_t window_ = 1;
+  bool rendezvous_ = false;
+  std::string problem_;
+};
+
+}  // namespace xylem::collectives::model

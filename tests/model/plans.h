@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All ranks' schedules of one plan, and the shapes over which planners are tested.
+#pragma once
+
+#include "xylem/collectives/planner.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace xylem::collectives::model {
+
+inline std::vector<Schedule> plan_all(const Planner& planner, const Shape& shape) {
+  std::vector<Schedule> ranks;
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+    ranks.push_back(planner.plan(shape, rank));
+  return ranks;
+}
+
+/// Every root up to 8 ranks; first, second, middle and last beyond. Root 0 alone where there is
+/// none.
+inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks) {
+  if (!has_root(collective)) return {0};
+  std::set<std::uint32_t> result = {0, 1 % ranks, ranks / 2, ranks - 1};
+  for (std::uint32_t root = 0; root < ranks && ranks <= 8; ++root) result.insert(root);
+  return result;
+}
+
+inline std::string title(const Planner& planner, const Shape& shape) {
+  return std::string(name(planner.collective)) + " " + std::string(planner.name) + ", " +
+         std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root);
+}
+
+}  // namespace xylem::collectives::model
