@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns progress.
+//
+// Several may live in one process (ranks as threads). A forked child may use nothing of it and disturbs no parent. Xylem
+// installs no signal handlers, and its descriptors are close-on-exec.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xylem/base/api.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/communicator.h"
+#include "xylem/runtime/options.h"
+
+namespace xylem {
+
+namespace runtime {
+class Job;
+}
+
+/// How this rank reaches another.
+struct PathInfo {
+  std::uint32_t rank = 0;       ///< World rank of the other.
+  std::string host;             ///< Its host's name.
+  std::string transport;        ///< "ucx-shm", "ucx-tcp", "ucx-rdma", "loopback"; "self".
+  std::vector<std::string> lanes;  ///< Wires in use, "posix/memory", "tcp/eth0"; empty before the first message.
+  std::uint64_t bytes_sent = 0;
+};
+
+class XYLEM_API Runtime {
+ public:
+  /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every step has a deadline.
+  /// Fails with timed_out naming the ranks that did not come, or mismatch naming both versions or settings.
+  static Result<Runtime> create(const Options& options = {});
+
+  Runtime() noexcept = default;
+  Runtime(Runtime&&) noexcept = default;
+  Runtime& operator=(Runtime&& other) noexcept;
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  /// shutdown() if that was not called; work still pending is aborted and said so in the log.
+  ~Runtime();
+
+  /// The communicator of all ranks of the job.
+  Communicator world() const noexcept;
+  std::uint32_t rank() const noexcept;
+  std::uint32_t size() const noexcept;
+  /// Ranks of the job on this host, and this rank's place among them.
+  std::uint32_t local_rank() const noexcept;
+  std::uint32_t local_size() const noexcept;
+  /// Host name of each rank of the job.
+  std::vector<std::string> hosts() const;
+  /// How this rank reaches each other rank.
+  std::vector<PathInfo> paths() const;
+  /// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options".
+  std::string_view launcher() const noexcept;
+
+  /// Leaves the job in good order; `busy` while any operation is pending.
+  Status shutdown();
+
+ private:
+  friend class runtime::Job;
+  explicit Runtime(std::shared_ptr<runtime::Job> job) noexcept : job_(std::move(job)) {}
+  std::shared_ptr<runtime::Job> job_;
+};
+
+/// "0.1.0"
+XYLEM_API std::string_view version() noexcept;
+
+}  // namespace xylem

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store: a key-value store that ranks meet through at start. Give your own to Runtime::create() (torch's, etcd, …), or
+// let Xylem serve one over TCP or in a shared directory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xylem/base/api.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+namespace xylem {
+
+/// Keys are short ASCII text, values at most 64 KiB. Each key is set once. Calls come from one thread at a time.
+class XYLEM_API Store {
+ public:
+  virtual ~Store() = default;
+  virtual Status set(std::string_view key, std::span<const std::byte> value) = 0;
+  /// Waits until the key is set; `timed_out` naming the key when the deadline passes.
+  virtual Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) = 0;
+};
+
+}  // namespace xylem

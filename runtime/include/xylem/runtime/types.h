@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What users name in a call: element types, reduction operations and buffers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "xylem/base/api.h"
+#include "xylem/base/api.h"
+#include "xylem/base/memory.h"
+#include "xylem/base/status.h"
+
+namespace xylem {
+
+/// Element types. The enumerators' values are the C ABI's and never change.
+enum class DataType : std::uint8_t {
+  int8 = 0,
+  uint8 = 1,
+  int16 = 2,
+  uint16 = 3,
+  int32 = 4,
+  uint32 = 5,
+  int64 = 6,
+  uint64 = 7,
+  boolean = 8,   ///< One byte; zero is false, anything else true; results are 0 or 1.
+  float16 = 9,   ///< IEEE 754 binary16.
+  bfloat16 = 10,
+  float32 = 11,
+  float64 = 12,
+  float8_e4m3 = 13,  ///< Moved as bytes; refused in reductions.
+  float8_e5m2 = 14,  ///< Moved as bytes; refused in reductions.
+};
+inline constexpr std::size_t kDataTypeCount = 15;
+
+/// Bytes of one element.
+XYLEM_API std::size_t size_of(DataType type) noexcept;
+/// "float32", "bool" for boolean, …
+XYLEM_API std::string_view name(DataType type) noexcept;
+/// Reads a name, and the field's short forms ("fp16", "half", "bf16", "float", "double", "i32").
+XYLEM_API Result<DataType> parse_data_type(std::string_view text);
+
+/// Reduction operations. The enumerators' values are the C ABI's and never change.
+///
+/// Integers wrap on overflow. Float sums, products and averages of 16-bit types are computed in fp32 within
+/// one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN. `avg` is the sum divided once, at
+/// the end, by the number of ranks (integers: truncated toward zero). `bit_*` exist for integers and bool;
+/// on bool, sum and max are logical or, product and min logical and, avg is refused.
+enum class RedOp : std::uint8_t {
+  sum = 0,
+  product = 1,
+  min = 2,
+  max = 3,
+  avg = 4,
+  bit_and = 5,
+  bit_or = 6,
+  bit_xor = 7,
+  premul_sum = 8,  ///< Each rank's input is multiplied by its ReduceOp::factor, then summed. Floats only.
+};
+inline constexpr std::size_t kRedOpCount = 9;
+
+/// "sum", "prod", "min", "max", "avg", "and", "or", "xor", "premul_sum".
+XYLEM_API std::string_view name(RedOp op) noexcept;
+XYLEM_API Result<RedOp> parse_redop(std::string_view text);
+
+/// A reduction and, for premul_sum, this rank's factor.
+struct ReduceOp {
+  RedOp op = RedOp::sum;
+  double factor = 1.0;
+
+  ReduceOp(RedOp which = RedOp::sum) : op(which) {}  // NOLINT: an enumerator is an operation
+  static ReduceOp premul_sum(double factor) {
+    ReduceOp result(RedOp::premul_sum);
+    result.factor = factor;
+    return result;
+  }
+};
+
+/// OK if `op` is defined on `type`; otherwise `unsupported` or `invalid_argument` with the reason.
+XYLEM_API Status check_reduction(RedOp op, DataType type);
+
+namespace detail {
+template <typename T>
+constexpr DataType data_type_of() {
+  if constexpr (std::is_same_v<T, bool>) return DataType::boolean;
+  else if constexpr (std::is_same_v<T, float>) return DataType::float32;
+  else if constexpr (std::is_same_v<T, double>) return DataType::float64;
+  else {
+    static_assert(std::is_integral_v<T>, "name the type: Buffer{data, count, DataType::…}");
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return is_signed ? DataType::int8 : DataType::uint8;
+    else if constexpr (sizeof(T) == 2) return is_signed ? DataType::int16 : DataType::uint16;
+    else if constexpr (sizeof(T) == 4) return is_signed ? DataType::int32 : DataType::uint32;
+    else return is_signed ? DataType::int64 : DataType::uint64;
+  }
+}
+}  // namespace detail
+
+/// `count` elements of `type` at `data`, to be written. Xylem never owns it: the caller keeps it alive and
+/// untouched until the Work that uses it has ended. `data` may be null only if `count` is 0.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::float32;
+  Memory memory{};
+
+  Buffer() = default;
+  Buffer(void* address, std::size_t elements, DataType element_type, Memory where = {})
+      : data(address), count(elements), type(element_type), memory(where) {}
+  template <typename T>
+    requires(!std::is_const_v<T>)
+  Buffer(std::span<T> elements)  // NOLINT: a span is a buffer
+      : data(elements.data()), count(elements.size()), type(detail::data_type_of<T>()) {}
+
+  std::size_t bytes() const noexcept { return count * size_of(type); }
+};
+
+/// The same, to be read.
+struct ConstBuffer {
+  const void* data = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::float32;
+  Memory memory{};
+
+  ConstBuffer() = default;
+  ConstBuffer(const void* address, std::size_t elements, DataType element_type, Memory where = {})
+      : data(address), count(elements), type(element_type), memory(where) {}
+  ConstBuffer(const Buffer& buffer)  // NOLINT: what can be written can be read
+      : data(buffer.data), count(buffer.count), type(buffer.type), memory(buffer.memory) {}
+  template <typename T>
+  ConstBuffer(std::span<T> elements)  // NOLINT
+      : data(elements.data()), count(elements.size()),
+        type(detail::data_type_of<std::remove_const_t<T>>()) {}
+
+  std::size_t bytes() const noexcept { return count * size_of(type); }
+};
+
+}  // namespace xylem

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work: one operation under way.
+#pragma once
+
+#include <chrono>
+#include <utility>
+
+#include "xylem/base/api.h"
+#include "xylem/base/status.h"
+
+namespace xylem {
+
+namespace runtime {
+class Operation;
+}
+
+/// A handle to one operation; copies share it. Any thread may test or wait, several at once.
+///
+/// When a Work has ended, with or without error, no transport touches the operation's buffers any more. Dropping a handle
+/// does not cancel the operation: its buffers stay in use until it has ended.
+class [[nodiscard]] XYLEM_API Work {
+ public:
+  Work() noexcept = default;
+  Work(const Work& other) noexcept;
+  Work(Work&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+  Work& operator=(Work other) noexcept {
+    std::swap(operation_, other.operation_);
+    return *this;
+  }
+  ~Work();
+
+  /// True when the operation has ended; moves things forward a little. An empty Work has ended.
+  bool test() const noexcept;
+  /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and returns its outcome.
+  Status wait() const;
+  /// Waits at most `limit`; `timed_out` then says that the operation goes on, and the Work stays valid.
+  Status wait_for(std::chrono::nanoseconds limit) const;
+  /// Outcome of an ended operation; `busy` while it goes on.
+  Status status() const;
+  /// World rank a receive got its message from; own rank for other operations. Only after success.
+  std::uint32_t source() const noexcept;
+
+ private:
+  friend class runtime::Operation;
+  explicit Work(runtime::Operation* operation) noexcept : operation_(operation) {}
+  runtime::Operation* operation_ = nullptr;
+};
+
+/// Waits for all; returns the first error in order of the arguments, or OK.
+template <typename... Works>
+Status wait_all(const Works&... works) {
+  Status first;
+  const auto keep = [&first](Status status) {
+    if (first && !status) first = std::move(status);
+  };
+  (keep(works.wait()), ...);
+  return first;
+}
+
+}  // namespace xylem

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attendance: which ranks have come to the start, and the sentence that says so.
+#pragma once
+
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// "3", "0, 1, 2", "0-511, 514"; at most a few groups, then "and 17 more".
+std::string rank_list(std::span<const std::uint32_t> ranks);
+
+class Attendance {
+ public:
+  explicit Attendance(std::uint32_t size) : here_(size, false), since_(Clock::now()) {}
+
+  void came(std::uint32_t rank) { here_.at(rank) = true; }
+  bool is_here(std::uint32_t rank) const { return here_.at(rank); }
+  bool complete() const;
+  std::vector<std::uint32_t> missing() const;
+
+  /// timed_out: "rank 3 did not come within 60 s; 0, 1, 2 are here", blaming the first that is
+  /// missing.
+  Status sentence() const;
+
+ private:
+  std::vector<bool> here_;
+  Clock::time_point since_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BruckGather: one rank's part in gathering everyone's bytes in ceil(log2 n) rounds, for any n.
+// Pure: it says what goes to whom and takes what came.
+//
+//   round k:  send the first min(2^k, n - 2^k) blocks to rank - 2^k, append as many from rank + 2^k
+//   blocks:   i-th is that of rank + i (mod n)
+#pragma once
+
+#include "bootstrap/wire.h"
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace xylem::runtime {
+
+class BruckGather {
+ public:
+  BruckGather(std::uint32_t rank, std::uint32_t size, ByteSpan mine);
+
+  bool is_done() const noexcept { return blocks_.size() == size_; }
+  std::uint8_t round() const noexcept { return round_; }
+  std::uint32_t send_to() const noexcept;
+  std::uint32_t receive_from() const noexcept;
+
+  /// The blocks to send in this round.
+  ByteVector outgoing() const;
+  /// What receive_from() sent in its round of this number; ends the round.
+  Status take(ByteSpan incoming);
+
+  /// Once done: the blocks by rank.
+  std::vector<ByteVector> take_result();
+
+ private:
+  std::uint64_t distance() const noexcept { return std::uint64_t{1} << round_; }
+  std::uint64_t count() const noexcept;
+
+  std::uint32_t rank_, size_;
+  std::uint8_t round_ = 0;
+  std::vector<ByteVector> blocks_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks say to each other over a control connection once the handshake is done: frames of
+// bounded length.
+//
+//   u32 body bytes | u8 kind | body
+#pragma once
+
+#include "bootstrap/control_plane.h"
+#include "bootstrap/wire.h"
+#include "xylem/base/status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace xylem::runtime {
+
+/// A flooded message. Numbers of one origin grow by one, so a copy is known by its number.
+struct MessageFrame {
+  std::uint32_t origin = 0;
+  std::uint32_t number = 0;
+  ByteSpan bytes;
+};
+/// A rank ended without a goodbye; flooded, once per rank.
+struct LostFrame {
+  std::uint32_t rank = 0;
+  std::string_view how;
+};
+/// A rank left in good order; flooded, once per rank.
+struct LeftFrame {
+  std::uint32_t rank = 0;
+};
+/// The start failed at some rank, and so for all; flooded, once.
+struct FailedFrame {
+  Code code = Code::internal;
+  std::optional<std::uint32_t> peer;
+  std::string_view message;
+};
+/// A piece of one round of a gather.
+struct GatherFrame {
+  static constexpr std::size_t kLargestPiece = std::size_t{32} * 1024;
+
+  std::uint32_t gather = 0;  ///< Gathers are counted from 0.
+  std::uint8_t round = 0;
+  bool is_last = true;
+  ByteSpan bytes;
+};
+
+/// Spans and views are of the buffer that was read, or of what is to be written.
+using ControlFrame = std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame>;
+
+/// Texts are cut to a length that fits.
+void write_frame(ByteVector& out, const ControlFrame& frame);
+
+/// Cuts a stream into frames.
+class FrameReader {
+ public:
+  static constexpr std::size_t kHeaderBytes = 5;
+  static constexpr std::size_t kLargestBody = ControlPlane::kMaxMessage + 64;
+
+  void append(ByteSpan bytes);
+  /// The next frame, valid until the next call of append(); nothing if it is not whole yet; an
+  /// error for bytes that are none, for ever.
+  Result<std::optional<ControlFrame>> next();
+
+ private:
+  ByteVector buffer_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Meeting and connecting.
+#include "bootstrap/control_join.h"
+
+#include "bootstrap/neighbours.h"
+#include "bootstrap/socket.h"
+#include "xylem/base/hash.h"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A stranger has this long to prove that it is none.
+constexpr auto kProvingTime = std::chrono::seconds(10);
+/// How many may be about to prove themselves, beside the neighbours.
+constexpr std::size_t kMostStrangers = 64;
+constexpr auto kRetry = milliseconds(50);
+
+bool is_stranger(const Status& status) {
+  return status.code() == Code::unsupported || status.code() == Code::cancelled;
+}
+
+}  // namespace
+
+ControlJoin::ControlJoin(const Placement& placement,
+                         Store& store,
+                         const Logger& logger,
+                         Deadline deadline,
+                         Dialect dialect)
+    : placement_(placement),
+      store_(store),
+      logger_(logger),
+      deadline_(deadline),
+      dialect_(std::move(dialect)),
+      self_{placement.rank, placement.size, HostIdentity::of_this_process()},
+      attendance_(placement.size),
+      neighbours_(neighbours(placement.rank, placement.size)) {}
+
+Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& choice) {
+  XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
+  if (placement_.size == 1) return std::unique_ptr<ControlPlane>(std::move(network_));
+  XYLEM_TRY(open(choice));
+  XYLEM_TRY(read_cards());
+
+  Status status = connect_all();
+  if (status) {
+    // Nobody else needs to find us.
+    poller_.remove(listener_.get());
+    listener_.reset();
+    status = network_->all_gather({}, deadline_).status();
+    if (status.code() == Code::timed_out) status = explain_timeout();
+  }
+  if (!status) {
+    network_->report_failure(status);
+    return status;
+  }
+  return std::unique_ptr<ControlPlane>(std::move(network_));
+}
+
+Status ControlJoin::open(const InterfaceChoice& choice) {
+  XYLEM_TRY(poller_, Poller::create());
+  XYLEM_TRY(listener_, listen_on(choice.chosen.address.with_port(0)));
+  XYLEM_TRY(const SocketAddress address, SocketAddress::of_socket(listener_.get()));
+  const auto add = [this](int fd) {
+    return poller_.add(fd, static_cast<std::uint64_t>(fd), EPOLLIN);
+  };
+  XYLEM_TRY(add(listener_.get()));
+  XYLEM_TRY(add(network_->fd()));
+  return publish(address);
+}
+
+std::string ControlJoin::key_of(std::string_view what, std::uint32_t rank) const {
+  return fmt::format("{:08x}.{}.{}", static_cast<std::uint32_t>(hash_text(placement_.job)), what,
+                     rank);
+}
+
+Status ControlJoin::publish(const SocketAddress& address) {
+  const auto use_session = [this](ByteSpan session) {
+    ByteVector context;
+    WireWriter(context).text(placement_.job).raw(session);
+    key_.emplace(placement_.secret, "xylem control", context);
+  };
+  if (placement_.rank == 0) {
+    const Nonce session = make_nonce();
+    XYLEM_TRY(store_.set(key_of("session", 0), session));
+    use_session(session);
+  }
+  XYLEM_TRY(
+      store_.set(key_of("card", placement_.rank), Card{dialect_, self_.host, address}.write()));
+  if (placement_.rank != 0) {
+    XYLEM_TRY(const ByteVector session, ask_store(key_of("session", 0)));
+    use_session(session);
+  }
+  return {};
+}
+
+Result<ByteVector> ControlJoin::ask_store(const std::string& key) {
+  auto value = store_.get(key, deadline_);
+  // A store that knows who is missing has said so.
+  if (value.code() == Code::timed_out && !value.status().peer()) return explain_timeout();
+  return value;
+}
+
+Status ControlJoin::read_cards() {
+  for (const std::uint32_t rank : neighbours_) {
+    if (rank > placement_.rank) XYLEM_TRY(read_card(rank));
+  }
+  return {};
+}
+
+Status ControlJoin::read_card(std::uint32_t rank) {
+  XYLEM_TRY(const ByteVector bytes, ask_store(key_of("card", rank)));
+  const auto card = Card::read(bytes);
+  if (!card) {
+    return failure(Code::mismatch,
+                   fmt::format("what the store holds for rank {} is not of Xylem: {}", rank,
+                               card.status().message()),
+                   rank);
+  }
+  if (card->dialect.protocol != dialect_.protocol || card->dialect.library != dialect_.library) {
+    return failure(
+        Code::mismatch,
+        fmt::format("rank {} runs Xylem {} (protocol {}), rank {} runs Xylem {} (protocol "
+                    "{}): install one version everywhere",
+                    rank, card->dialect.library, card->dialect.protocol, placement_.rank,
+                    dialect_.library, dialect_.protocol),
+        rank);
+  }
+  if (card->address.is_loopback() && !card->host.same_network(self_.host)) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("rank {} is on another host and listens on {} only: name an interface "
+                    "that both hosts reach in XYLEM_INTERFACES",
+                    rank, card->address.host()),
+        rank);
+  }
+  callees_.emplace(rank, Callee{card->address});
+  return {};
+}
+
+std::string ControlJoin::place_of(std::uint32_t rank) const {
+  return fmt::format("rank {} at {}", rank, callees_.at(rank).address.to_string());
+}
+
+// --- Connecting -------------------------------------------------------------
+
+Status ControlJoin::connect_all() {
+  while (connected_ < neighbours_.size()) {
+    start_calls();
+    for (const epoll_event& event : poller_.wait(wait_ms())) {
+      const int fd = static_cast<int>(event.data.u64);
+      if (fd == listener_.get()) {
+        accept_all();
+      } else if (const auto entry = greetings_.find(fd); entry != greetings_.end()) {
+        XYLEM_TRY(handle(entry));
+      }
+    }
+    XYLEM_TRY(network_->drive(0));
+    drop_slow_strangers();
+    if (deadline_.passed()) return explain_timeout();
+  }
+  return {};
+}
+
+int ControlJoin::wait_ms() const {
+  Deadline until = earlier(deadline_, Deadline::after(kProvingTime));
+  for (const auto& [rank, callee] : callees_) {
+    if (!callee.is_being_called) until = earlier(until, Deadline::at(callee.next_try));
+  }
+  return until.left_ms();
+}
+
+void ControlJoin::start_calls() {
+  const auto now = Clock::now();
+  for (auto& [rank, callee] : callees_) {
+    if (!callee.is_being_called && callee.next_try <= now) call(rank, callee);
+  }
+}
+
+void ControlJoin::call(std::uint32_t rank, Callee& callee) {
+  callee.next_try = Clock::now() + kRetry;
+  auto fd = start_connect(callee.address);
+  if (!fd) {
+    // Out of ports or descriptors, for now; what is for good shows in the end.
+    last_refusal_ = fd.status();
+    if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
+    return;
+  }
+  const int number = fd->get();
+  Greeting greeting{*std::move(fd),
+                    Handshake(Handshake::Side::caller, *key_, self_, dialect_),
+                    rank,
+                    true,
+                    {},
+                    {}};
+  WireWriter(greeting.out).raw(greeting.handshake.preamble());
+  if (!poller_.add(number, static_cast<std::uint64_t>(number), EPOLLOUT)) return;
+  callee.is_being_called = true;
+  greetings_.emplace(number, std::move(greeting));
+}
+
+void ControlJoin::accept_all() {
+  while (greetings_.size() < neighbours_.size() + kMostStrangers) {
+    auto accepted = accept_from(listener_.get());
+    if (!accepted) {
+      last_refusal_ = accepted.status();
+      return;
+    }
+    if (!*accepted) return;
+    const int number = accepted->get();
+    Greeting greeting{*std::move(accepted),
+                      Handshake(Handshake::Side::callee, *key_, self_, dialect_),
+                      std::nullopt,
+                      false,
+                      {},
+                      {}};
+    WireWriter(greeting.out).raw(greeting.handshake.preamble());
+    if (!poller_.add(number, static_cast<std::uint64_t>(number), EPOLLIN | EPOLLOUT)) return;
+    greetings_.emplace(number, std::move(greeting));
+  }
+}
+
+void ControlJoin::drop_slow_strangers() {
+  const auto now = Clock::now();
+  // Where strangers crowd, the patience with them is short.
+  const bool is_crowded = greetings_.size() >= neighbours_.size() + kMostStrangers;
+  const Clock::duration patience = is_crowded ? Clock::duration(kRetry) : kProvingTime;
+  for (auto entry = greetings_.begin(); entry != greetings_.end();) {
+    const auto current = entry++;
+    const Greeting& greeting = current->second;
+    if (greeting.callee || now - greeting.since < patience) continue;
+    poller_.remove(current->first);
+    greetings_.erase(current);
+  }
+}
+
+Status ControlJoin::handle(Greetings::iterator entry) {
+  const Status status = advance(entry->second);
+  if (!status) return end_greeting(entry, status);
+  if (entry->second.handshake.state() == Handshake::State::done && entry->second.out.empty()) {
+    return take_over(entry);
+  }
+  return {};
+}
+
+Status ControlJoin::advance(Greeting& greeting) {
+  const int fd = greeting.fd.get();
+  if (greeting.is_connecting) {
+    const int error = connect_outcome(fd);
+    if (error != 0) {
+      return failure(error == ECONNREFUSED ? Code::peer_lost : Code::link_lost, error_text(error));
+    }
+    greeting.is_connecting = false;
+  }
+  for (;;) {
+    while (!greeting.out.empty()) {
+      const ssize_t sent = ::send(fd, greeting.out.data(), greeting.out.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EAGAIN) return {};
+      if (sent < 0 && errno != EINTR) return failure(Code::link_lost, error_text(errno));
+      if (sent > 0) greeting.out.erase(greeting.out.begin(), greeting.out.begin() + sent);
+    }
+    // Never more than the handshake wants: what follows belongs to the connection's later life.
+    const std::size_t wanted = greeting.handshake.wants() - greeting.in.size();
+    if (wanted == 0) return {};
+    std::array<std::byte, Handshake::kProofBytes> piece;
+    const ssize_t got = ::recv(fd, piece.data(), wanted, 0);
+    if (got < 0 && errno == EAGAIN) {
+      return poller_.change(fd, static_cast<std::uint64_t>(fd), EPOLLIN);
+    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return failure(Code::link_lost, got == 0 ? "it hung up" : error_text(errno));
+    WireWriter(greeting.in).raw(std::span(piece).first(static_cast<std::size_t>(got)));
+    if (greeting.in.size() < greeting.handshake.wants()) continue;
+    const ByteVector whole = std::exchange(greeting.in, {});
+    const Status status = greeting.handshake.receive(whole, greeting.out);
+    if (status.code() == Code::mismatch) {
+      // Our proof, so that the other side can name the reason itself.
+      static_cast<void>(send_all(fd, greeting.out, Deadline::after(milliseconds(100))).is_ok());
+    }
+    XYLEM_TRY(status);
+  }
+}
+
+Status ControlJoin::take_over(Greetings::iterator entry) {
+  Greeting greeting = std::move(entry->second);
+  poller_.remove(entry->first);
+  greetings_.erase(entry);
+  const Member& peer = greeting.handshake.peer();
+  if (greeting.callee && peer.rank != *greeting.callee) {
+    return failure(Code::mismatch,
+                   fmt::format("{} answers as rank {}", place_of(*greeting.callee), peer.rank),
+                   *greeting.callee);
+  }
+  const bool calls_us = peer.rank < placement_.rank &&
+                        std::binary_search(neighbours_.begin(), neighbours_.end(), peer.rank);
+  if (network_->has_link(peer.rank) || (!greeting.callee && !calls_us)) {
+    last_refusal_ = failure(Code::mismatch,
+                            fmt::format("a second process came as rank {}", peer.rank), peer.rank);
+    logger_.warn(fmt::format("start: {}", last_refusal_.message()));
+    return {};
+  }
+  if (greeting.callee) callees_.erase(peer.rank);
+  ++connected_;
+  return network_->add_link(std::move(greeting.fd), peer);
+}
+
+Status ControlJoin::end_greeting(Greetings::iterator entry, const Status& why) {
+  const std::optional<std::uint32_t> rank = entry->second.callee;
+  poller_.remove(entry->first);
+  greetings_.erase(entry);
+  if (why.code() == Code::mismatch) return why;
+  if (!rank) {
+    // Anyone may call; only members are answered.
+    if (is_stranger(why)) {
+      last_refusal_ = why;
+      logger_.info(fmt::format("start: refused a connection: {}", why.message()));
+    }
+    return {};
+  }
+  last_refusal_ = why;
+  if (is_stranger(why)) {
+    return failure(
+        Code::mismatch,
+        fmt::format("what answers as {} is not of this job: {}; XYLEM_SECRET and XYLEM_JOB "
+                    "must be alike on all ranks",
+                    place_of(*rank), why.message()),
+        *rank);
+  }
+  if (why.code() == Code::peer_lost) {
+    // It published its address after it began to listen there.
+    network_->declare_lost(*rank,
+                           "it no longer listens at " + callees_.at(*rank).address.to_string());
+    return {};
+  }
+  Callee& callee = callees_.at(*rank);
+  callee.is_being_called = false;
+  callee.next_try = Clock::now() + kRetry;
+  return {};
+}
+
+// --- Who did not come -------------------------------------------------------
+
+Status ControlJoin::explain_timeout() {
+  // The deadline has passed, so these only look; even so, a store may be slow.
+  const Deadline enough = Deadline::after(std::chrono::seconds(2));
+  const Deadline now = Deadline::after(milliseconds(0));
+  attendance_.came(placement_.rank);
+  for (const std::uint32_t rank : attendance_.missing()) {
+    const auto card = store_.get(key_of("card", rank), now);
+    if (card) attendance_.came(rank);
+    // It knows better, or no longer knows anything.
+    if (card.status().peer() || card.code() == Code::peer_lost) return card.status();
+    if (enough.passed()) break;
+  }
+  if (!attendance_.complete()) return attendance_.sentence();
+  for (const std::uint32_t rank : neighbours_) {
+    if (network_->has_link(rank)) continue;
+    const std::string detail =
+        last_refusal_ ? "" : fmt::format(" (the last attempt: {})", last_refusal_.message());
+    return failure(Code::timed_out,
+                   fmt::format("rank {} has come but is not connected to rank {}{}", rank,
+                               placement_.rank, detail),
+                   rank);
+  }
+  return failure(Code::timed_out, "all ranks have come, but not all are connected in time");
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ControlJoin: how a rank meets the others and connects to its neighbours.
+//
+//   publishing ──card in the store──► reading ──cards of higher neighbours──► connecting
+//     ──every neighbour proven──► gathering (nothing, from all) ──► joined
+//
+// Of two neighbours the lower rank calls and the higher answers, so that each pair has one
+// connection. What is proven is the job's secret together with a number that rank 0 drew for this
+// start and left in the store; so whoever cannot read the store cannot join, even where no secret
+// was set. Strangers at the listening port are sent away and cost nothing but their handshake.
+#pragma once
+
+#include "bootstrap/attendance.h"
+#include "bootstrap/card.h"
+#include "bootstrap/control_network.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/launcher.h"
+#include "bootstrap/poller.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+class ControlJoin {
+ public:
+  ControlJoin(const Placement& placement,
+              Store& store,
+              const Logger& logger,
+              Deadline deadline,
+              Dialect dialect = {});
+
+  Result<std::unique_ptr<ControlPlane>> run(const InterfaceChoice& choice);
+
+ private:
+  /// A connection that has not proven itself yet.
+  struct Greeting {
+    UniqueFd fd;
+    Handshake handshake;
+    std::optional<std::uint32_t> callee;  ///< Whom we called; empty if we were called.
+    bool is_connecting = false;
+    ByteVector in, out;
+    Clock::time_point since = Clock::now();
+  };
+  /// A higher neighbour that is to be called.
+  struct Callee {
+    SocketAddress address;
+    Clock::time_point next_try = Clock::now();
+    bool is_being_called = false;
+  };
+  using Greetings = std::map<int, Greeting>;
+
+  Status open(const InterfaceChoice& choice);
+  Status publish(const SocketAddress& address);
+  Status read_cards();
+  Status read_card(std::uint32_t rank);
+  Result<ByteVector> ask_store(const std::string& key);
+  Status connect_all();
+  void start_calls();
+  void call(std::uint32_t rank, Callee& callee);
+  void accept_all();
+  void drop_slow_strangers();
+  Status handle(Greetings::iterator entry);
+  Status advance(Greeting& greeting);
+  Status take_over(Greetings::iterator entry);
+  Status end_greeting(Greetings::iterator entry, const Status& why);
+  Status explain_timeout();
+  int wait_ms() const;
+  std::string key_of(std::string_view what, std::uint32_t rank) const;
+  std::string place_of(std::uint32_t rank) const;
+
+  const Placement& placement_;
+  Store& store_;
+  const Logger& logger_;
+  Deadline deadline_;
+  Dialect dialect_;
+  Member self_;
+  std::optional<Key> key_;
+  Attendance attendance_;
+  std::vector<std::uint32_t> neighbours_;
+  std::size_t connected_ = 0;
+  std::unique_ptr<ControlNetwork> network_;
+  Poller poller_;
+  UniqueFd listener_;
+  std::map<std::uint32_t, Callee> callees_;
+  Greetings greetings_;
+  Status last_refusal_;
+};
+
+}  // namespace xylem::runtime

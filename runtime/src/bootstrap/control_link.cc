@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One control connection.
+#include "bootstrap/control_link.h"
+
+#include <fmt/format.h>
+
+#include <linux/sockios.h>
+// The kernel's own header: glibc's tcp_info ends before tcpi_bytes_acked.
+#include "bootstrap/socket.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace xylem::runtime {
+namespace {
+
+/// A descriptor of the peer's process, if it is another process in this process's own world.
+UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
+  if (!self.same_processes(peer) || self.pid == peer.pid) return {};
+  // Not in glibc before 2.36's <sys/pidfd.h>; the kernel sets close-on-exec.
+  UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0)));
+  // Checked after opening: from here on the number cannot change hands.
+  if (process && start_ticks(peer.pid) != peer.started) process.reset();
+  return process;
+}
+
+Status ended(int error) {
+  return failure(Code::peer_lost, error == 0 ? "its connection was closed" : error_text(error));
+}
+
+}  // namespace
+
+ControlLink::ControlLink(UniqueFd fd,
+                         std::uint32_t rank,
+                         const HostIdentity& self,
+                         const HostIdentity& peer)
+    : fd_(std::move(fd)),
+      process_(watch_process(self, peer)),
+      rank_(rank),
+      is_remote_(!self.same_host(peer)) {
+  keep_alive(fd_.get(), kSilence);
+}
+
+Status ControlLink::flush() {
+  while (queued() > 0) {
+    const ssize_t sent = ::send(fd_.get(), queue_.data() + sent_, queued(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      sent_ += static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      return ended(errno);
+    }
+  }
+  // What was sent is let go in large pieces, so that a long queue is not moved for each.
+  if (sent_ == queue_.size() || sent_ > queue_.size() / 2) {
+    queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(sent_));
+    sent_ = 0;
+  }
+  if (queued() <= kMostQueued) return {};
+  return failure(Code::peer_lost,
+                 fmt::format("it has left {} bytes of control messages unread", queued()));
+}
+
+Result<bool> ControlLink::receive() {
+  // A peer that sends without end must not keep the others waiting.
+  constexpr int kMostPieces = 8;
+  std::array<std::byte, 32 * 1024> piece;
+  for (int i = 0; i < kMostPieces; ++i) {
+    const ssize_t got = ::recv(fd_.get(), piece.data(), piece.size(), 0);
+    if (got > 0) {
+      reader_.append(std::span(piece).first(static_cast<std::size_t>(got)));
+    } else if (got == 0) {
+      return ended(0);
+    } else if (errno == EAGAIN) {
+      return false;
+    } else if (errno != EINTR) {
+      return ended(errno);
+    }
+  }
+  return true;
+}
+
+Status ControlLink::check_silence(Clock::time_point now) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  // A closed window leaves nothing in flight, and its probes are answered: a stopped peer passes.
+  if (info.tcpi_unacked == 0 || info.tcpi_bytes_acked != acknowledged_) {
+    acknowledged_ = info.tcpi_bytes_acked;
+    unanswered_since_ = info.tcpi_unacked == 0 ? Clock::time_point::max() : now;
+    return {};
+  }
+  const auto last_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  if (unanswered_since_ > now || now - unanswered_since_ < kSilence || last_answer < kSilence)
+    return {};
+  return failure(Code::peer_lost,
+                 fmt::format("its host has not answered for {} s", kSilence.count()));
+}
+
+void ControlLink::finish_sending() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
+
+bool ControlLink::all_acknowledged() const noexcept {
+  int unacknowledged = 0;
+  return queued() == 0 &&
+         (::ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0);
+}
+
+void ControlLink::close() noexcept {
+  if (!fd_) return;
+  ::shutdown(fd_.get(), SHUT_RDWR);
+  fd_.reset();
+  process_.reset();
+}
+
+}  // namespace xylem::runtime

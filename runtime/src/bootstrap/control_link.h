@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ControlLink: one connection of the control plane, to a peer that has proven itself. Frames out
+// are queued and sent as the socket takes them; frames in are cut from what has arrived.
+//
+// How a peer's death is seen:
+//
+//   its process ends         its kernel closes the connection: end of stream or reset, at once
+//   … and leaves a forked    the child's copy keeps the connection open; on this host the process
+//     child behind           itself is watched (pidfd), and its neighbours there tell the others
+//   its host or network dies the kernel's keepalive, or our eye on unacknowledged bytes, after 5 s
+//   it is stopped, or busy   it is not dead: its kernel still answers, and nothing else counts
+//
+// That is why no program-level heartbeat is sent: it would declare a stopped process dead. And why
+// TCP_USER_TIMEOUT is not set: since Linux 5.11 it ends a connection whose peer's kernel answers
+// but whose window is full, which is what a stopped process looks like.
+#pragma once
+
+#include "bootstrap/control_frame.h"
+#include "bootstrap/host_identity.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/unique_fd.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace xylem::runtime {
+
+class ControlLink {
+ public:
+  /// After this long without any answer from its kernel a peer is lost.
+  static constexpr std::chrono::seconds kSilence{5};
+  /// A peer that leaves this much unread is lost, so that a stopped one cannot fill our memory.
+  static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
+
+  ControlLink(UniqueFd fd, std::uint32_t rank, const HostIdentity& self, const HostIdentity& peer);
+  ControlLink(const ControlLink&) = delete;
+  ControlLink& operator=(const ControlLink&) = delete;
+  /// Ends the connection itself, not only our hold on it: a forked child may have a copy.
+  ~ControlLink() { close(); }
+
+  std::uint32_t rank() const noexcept { return rank_; }
+  int fd() const noexcept { return fd_.get(); }
+  /// Readable when the peer's process has ended; -1 for one that cannot be watched.
+  int process_fd() const noexcept { return process_.get(); }
+  bool is_open() const noexcept { return static_cast<bool>(fd_); }
+  /// The peer is on another host, so silence must be looked for.
+  bool is_remote() const noexcept { return is_remote_; }
+
+  void push(const ControlFrame& frame) { write_frame(queue_, frame); }
+  std::size_t queued() const noexcept { return queue_.size() - sent_; }
+  /// Sends what the socket takes; an error says how the connection ended.
+  Status flush();
+  /// Reads what has arrived: true if there may be more. An error says how the connection ended;
+  /// frames that came before are still to be had.
+  Result<bool> receive();
+  FrameReader& frames() noexcept { return reader_; }
+
+  /// For remote peers, now and then: an error if bytes have gone unacknowledged for kSilence.
+  Status check_silence(Clock::time_point now);
+
+  /// Says that nothing more will be sent.
+  void finish_sending() noexcept;
+  /// Whether the peer's kernel has everything that was sent.
+  bool all_acknowledged() const noexcept;
+  void close() noexcept;
+
+ private:
+  UniqueFd fd_, process_;
+  std::uint32_t rank_;
+  bool is_remote_;
+  ByteVector queue_;
+  std::size_t sent_ = 0;
+  FrameReader reader_;
+  Clock::time_point unanswered_since_ = Clock::time_point::max();
+  std::uint64_t acknowledged_ = 0;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frames, floods and deaths. The gather is in control_gather.cc.
+#include "bootstrap/control_network.h"
+
+#include "bootstrap/socket.h"
+#include "xylem/base/check.h"
+
+#include <fmt/format.h>
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace xylem::runtime {
+namespace {
+
+/// How often unacknowledged bytes are looked at.
+constexpr auto kLookPeriod = std::chrono::milliseconds(500);
+
+// What an event is about: a link's connection, a link's process, or the outbox.
+enum class Source : std::uint64_t { connection, process, wake };
+constexpr std::uint64_t tag_of(Source source, std::size_t index) {
+  return (static_cast<std::uint64_t>(source) << 32) | index;
+}
+
+Status nonsense(std::string_view what) {
+  return failure(Code::internal, fmt::format("it sent {}, which makes no sense", what));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlNetwork>> ControlNetwork::create(const Member& self,
+                                                               InterfaceChoice choice,
+                                                               const Logger& logger) {
+  std::unique_ptr<ControlNetwork> network(new ControlNetwork(self, std::move(choice), logger));
+  XYLEM_TRY(network->poller_, Poller::create());
+  network->wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!network->wake_) {
+    return failure(Code::exhausted, "cannot open the control plane: " + error_text(errno));
+  }
+  XYLEM_TRY(network->poller_.add(network->wake_.get(), tag_of(Source::wake, 0), EPOLLIN));
+  return network;
+}
+
+ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, const Logger& logger)
+    : self_(self),
+      choice_(std::move(choice)),
+      logger_(logger),
+      presence_(self.size, Presence::here),
+      heard_(self.size, 0) {}
+
+ControlLink* ControlNetwork::find_link(std::uint32_t rank) const noexcept {
+  const auto found = std::find_if(links_.begin(), links_.end(),
+                                  [rank](const auto& link) { return link->rank() == rank; });
+  return found == links_.end() ? nullptr : found->get();
+}
+
+Status ControlNetwork::add_link(UniqueFd fd, const Member& peer) {
+  auto link = std::make_unique<ControlLink>(std::move(fd), peer.rank, self_.host, peer.host);
+  const std::size_t index = links_.size();
+  XYLEM_TRY(poller_.add(link->fd(), tag_of(Source::connection, index), EPOLLIN));
+  if (link->process_fd() >= 0) {
+    XYLEM_TRY(poller_.add(link->process_fd(), tag_of(Source::process, index), EPOLLIN));
+  }
+  if (link->is_remote() && !has_remote_) {
+    has_remote_ = true;
+    next_look_ = Clock::now() + kLookPeriod;
+  }
+  links_.push_back(std::move(link));
+  wants_write_.push_back(false);
+  return {};
+}
+
+Status ControlNetwork::drive(int milliseconds) {
+  send_outbox();
+  flush_links();
+  for (const epoll_event& event : poller_.wait(milliseconds)) {
+    const std::uint64_t tag = event.data.u64;
+    const auto index = static_cast<std::uint32_t>(tag);
+    switch (static_cast<Source>(tag >> 32)) {
+      case Source::connection: handle_link(*links_[index]); break;
+      case Source::process: handle_process(*links_[index]); break;
+      case Source::wake: {
+        eventfd_t ignored = 0;
+        ::eventfd_read(wake_.get(), &ignored);
+        break;
+      }
+    }
+  }
+  look_for_silence();
+  send_outbox();
+  flush_links();
+  return is_serving_ ? Status() : failure_;
+}
+
+void ControlNetwork::handle_link(ControlLink& link) {
+  if (link.is_open()) hear(link);
+}
+
+void ControlNetwork::handle_process(ControlLink& link) {
+  // Its last words come first: a goodbye, above all.
+  while (link.is_open() && hear(link)) {
+  }
+  if (link.is_open()) link_ended(link, "its process ended");
+}
+
+bool ControlNetwork::hear(ControlLink& link) {
+  const auto received = link.receive();
+  for (;;) {
+    const auto frame = link.frames().next();
+    const Status heard = !frame               ? frame.status()
+                         : frame->has_value() ? hear_frame(link, **frame)
+                                              : Status();
+    if (!heard) {
+      link_ended(link, heard.message());
+      return false;
+    }
+    if (!frame->has_value()) break;
+  }
+  if (!received) {
+    link_ended(link, received.status().message());
+    return false;
+  }
+  return *received;
+}
+
+Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) {
+  if (const auto* const message = std::get_if<MessageFrame>(&frame)) {
+    if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
+    if (message->origin == self_.rank || message->number <= heard_[message->origin]) return {};
+    heard_[message->origin] = message->number;
+    broadcast(frame, &link);
+    events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
+  } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
+    if (lost->rank >= self_.size) return nonsense("the death of a rank that is none");
+    declare_lost(lost->rank, lost->how, &link);
+  } else if (const auto* const left = std::get_if<LeftFrame>(&frame)) {
+    if (left->rank >= self_.size) return nonsense("the goodbye of a rank that is none");
+    declare_left(left->rank, &link);
+  } else if (const auto* const failed = std::get_if<FailedFrame>(&frame)) {
+    if (failure_.is_ok()) {
+      failure_ = failure(failed->code, std::string(failed->message), failed->peer);
+      broadcast(frame, &link);
+    }
+  } else if (const auto* const piece = std::get_if<GatherFrame>(&frame)) {
+    return hear_gather(link, *piece);
+  }
+  return {};
+}
+
+void ControlNetwork::declare_lost(std::uint32_t rank,
+                                  std::string_view how,
+                                  const ControlLink* from) {
+  if (presence_[rank] != Presence::here) return;
+  presence_[rank] = Presence::lost;
+  logger_.debug(fmt::format("control: rank {} is lost: {}", rank, how));
+  if (failure_.is_ok()) {
+    failure_ = failure(Code::peer_lost,
+                       fmt::format("rank {} ended during the start: {}", rank, how), rank);
+  }
+  broadcast(LostFrame{rank, how}, from);
+  events_.emplace_back(Lost{rank, std::string(how)});
+}
+
+void ControlNetwork::declare_left(std::uint32_t rank, const ControlLink* from) {
+  if (presence_[rank] != Presence::here) return;
+  presence_[rank] = Presence::left;
+  broadcast(LeftFrame{rank}, from);
+  events_.emplace_back(Left{rank});
+}
+
+void ControlNetwork::close(ControlLink& link) {
+  poller_.remove(link.fd());
+  poller_.remove(link.process_fd());
+  link.close();
+}
+
+void ControlNetwork::link_ended(ControlLink& link, std::string_view how) {
+  close(link);
+  if (!has_left_) declare_lost(link.rank(), how);
+}
+
+void ControlNetwork::broadcast(const ControlFrame& frame, const ControlLink* except) {
+  if (has_left_) return;
+  for (const auto& link : links_) {
+    if (link.get() != except && link->is_open()) link->push(frame);
+  }
+}
+
+void ControlNetwork::send_outbox() {
+  std::vector<ByteVector> messages;
+  {
+    const std::lock_guard lock(mutex_);
+    messages.swap(outbox_);
+  }
+  for (const ByteVector& message : messages) {
+    broadcast(MessageFrame{self_.rank, ++sent_, message});
+  }
+}
+
+void ControlNetwork::flush_links() {
+  // A link that ends here makes news for the others, so it goes round until nothing new came up.
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      ControlLink& link = *links_[i];
+      if (!link.is_open()) continue;
+      Status status = link.flush();
+      const bool blocked = link.queued() > 0;
+      if (status && blocked != wants_write_[i]) {
+        wants_write_[i] = blocked;
+        status = poller_.change(link.fd(), tag_of(Source::connection, i),
+                                EPOLLIN | (blocked ? EPOLLOUT : 0U));
+      }
+      if (!status) {
+        link_ended(link, status.message());
+        again = true;
+      }
+    }
+  }
+}
+
+void ControlNetwork::look_for_silence() {
+  if (!has_remote_) return;
+  const auto now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kLookPeriod;
+  for (const auto& link : links_) {
+    if (!link->is_open() || !link->is_remote()) continue;
+    if (const Status status = link->check_silence(now); !status)
+      link_ended(*link, status.message());
+  }
+}
+
+void ControlNetwork::report_failure(const Status& status) {
+  if (failure_.is_ok()) failure_ = status;
+  broadcast(FailedFrame{status.code(), status.peer(), status.message()});
+  flush_links();
+}
+
+Clock::time_point ControlNetwork::serve(ControlListener& listener) {
+  is_serving_ = true;
+  static_cast<void>(drive(0).is_ok());
+  while (!events_.empty()) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    deliver(event, listener);
+  }
+  return next_look_;
+}
+
+void ControlNetwork::deliver(const Event& event, ControlListener& listener) const {
+  if (const auto* const message = std::get_if<Message>(&event)) {
+    listener.on_message(message->origin, message->bytes);
+  } else if (const auto* const lost = std::get_if<Lost>(&event)) {
+    listener.on_peer_lost(lost->rank, lost->how);
+  } else if (const auto* const left = std::get_if<Left>(&event)) {
+    listener.on_peer_left(left->rank);
+  }
+}
+
+void ControlNetwork::flood(ByteSpan message) {
+  XYLEM_CHECK(message.size() <= kMaxMessage, message.size());
+  if (self_.size == 1) return;
+  const std::lock_guard lock(mutex_);
+  outbox_.emplace_back(message.begin(), message.end());
+  ::eventfd_write(wake_.get(), 1);
+}
+
+void ControlNetwork::leave(Deadline deadline) {
+  if (has_left_) return;
+  is_serving_ = true;
+  send_outbox();
+  broadcast(LeftFrame{self_.rank});
+  static_cast<void>(wait_until_sent(deadline).is_ok());
+  has_left_ = true;
+  for (const auto& link : links_) {
+    if (link->is_open()) link->finish_sending();
+  }
+  // A connection that is closed with something unread is reset, and a reset can overtake a goodbye:
+  // so what still comes is read until the peers' kernels have everything.
+  const auto is_settled = [](const auto& link) {
+    return !link->is_open() || link->all_acknowledged();
+  };
+  while (!std::all_of(links_.begin(), links_.end(), is_settled) && !deadline.passed()) {
+    static_cast<void>(drive(1).is_ok());
+  }
+  for (const auto& link : links_) close(*link);
+}
+
+}  // namespace xylem::runtime

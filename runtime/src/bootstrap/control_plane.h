@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ControlPlane: the job's out-of-band network. Each rank keeps O(log n) TCP connections (ring
+// neighbours and powers of two), so the death of one leaves the others connected. It gathers what
+// ranks must know of each other at start, and later floods deaths, stall reports, verdicts and
+// aborts. It carries no payload.
+//
+//   joining ──► serving ──► leaving ──► closed
+//
+// Every peer proves the job's secret (keyed hash over a challenge) before anything else it says is
+// read; magic, protocol and library version come first; every frame has a bounded length.
+#pragma once
+
+#include "bootstrap/launcher.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/store.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Hears what happens in the job. Called from serve(), on the thread that serves.
+class ControlListener {
+ public:
+  virtual ~ControlListener() = default;
+  /// A rank ended without saying goodbye; once per rank. `how` for people: "connection reset", "no
+  /// heartbeat for 5 s".
+  virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
+  /// A rank left in good order; once per rank.
+  virtual void on_peer_left(std::uint32_t rank) = 0;
+  /// A message that rank `origin` flooded; each arrives exactly once, at every rank but the origin.
+  virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
+};
+
+class ControlPlane {
+ public:
+  static constexpr std::size_t kMaxMessage = 64 * 1024;
+
+  /// Meets the other ranks through the store and connects. `interfaces` as XYLEM_INTERFACES.
+  /// timed_out names the ranks that did not come; mismatch names both versions.
+  static Result<std::unique_ptr<ControlPlane>> join(const Placement& placement,
+                                                    Store& store,
+                                                    const Config& config,
+                                                    const Logger& logger,
+                                                    Deadline deadline);
+  virtual ~ControlPlane() = default;
+
+  virtual std::uint32_t rank() const noexcept = 0;
+  virtual std::uint32_t size() const noexcept = 0;
+  /// The address by which this host reaches the rendezvous, and the interface it is on ("eth0");
+  /// the choice and its reason for `info`.
+  virtual std::string address() const = 0;
+  virtual std::string interface() const = 0;
+  virtual std::string interface_reason() const = 0;
+
+  /// Every rank's bytes, by rank, in ceil(log2 n) rounds. Collective; blocks; only before the first
+  /// serve(). Values may be large (MiB).
+  virtual Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
+                                                                 Deadline deadline) = 0;
+
+  /// Readable when serve() has something to do.
+  virtual int fd() const noexcept = 0;
+  /// Handles what has arrived and what is due (heartbeats); never blocks. One thread. Returns when
+  /// it wants to be called again at the latest.
+  virtual Clock::time_point serve(ControlListener& listener) = 0;
+
+  /// Sends a message to all ranks. Any thread; takes effect at the serving thread (fd() becomes
+  /// readable). At most kMaxMessage bytes.
+  virtual void flood(std::span<const std::byte> message) = 0;
+  /// Says goodbye to all and flushes, within the deadline. After the last serve().
+  virtual void leave(Deadline deadline) = 0;
+};
+
+}  // namespace xylem::runtime

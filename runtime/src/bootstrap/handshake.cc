@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The handshake's bytes.
+#include "bootstrap/handshake.h"
+
+#include "xylem/base/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace xylem::runtime {
+namespace {
+
+constexpr std::string_view kMagic = "\x8cXYLEM\r\n";
+constexpr std::size_t kVersionBytes = 20;
+constexpr std::size_t kFactBytes = Handshake::kProofBytes - sizeof(Proof);
+static_assert(kMagic.size() + sizeof(std::uint32_t) + kVersionBytes + sizeof(Nonce) ==
+              Handshake::kPreambleBytes);
+static_assert(2 * sizeof(std::uint32_t) + HostIdentity::kWireBytes == kFactBytes);
+
+ByteVector make_preamble(const Dialect& dialect) {
+  ByteVector bytes;
+  WireWriter writer(bytes);
+  writer.raw(bytes_of(kMagic)).number(dialect.protocol);
+  std::string version = dialect.library.substr(0, kVersionBytes - 1);
+  version.resize(kVersionBytes, '\0');
+  writer.raw(bytes_of(version)).raw(make_nonce());
+  return bytes;
+}
+
+Dialect read_dialect(ByteSpan preamble) {
+  WireReader reader(preamble.subspan(kMagic.size()));
+  Dialect dialect;
+  dialect.protocol = reader.number<std::uint32_t>();
+  const std::string_view version = text_of(reader.raw(kVersionBytes));
+  dialect.library = version.substr(0, version.find('\0'));
+  // It goes to people's terminals.
+  for (char& c : dialect.library) c = c > ' ' && c < 127 ? c : '?';
+  return dialect;
+}
+
+}  // namespace
+
+Handshake::Handshake(Side side, const Key& key, const Member& self, Dialect dialect)
+    : side_(side),
+      key_(key),
+      self_(self),
+      dialect_(std::move(dialect)),
+      mine_(make_preamble(dialect_)) {}
+
+std::size_t Handshake::wants() const noexcept {
+  switch (state_) {
+    case State::greeting: return kPreambleBytes;
+    case State::proving: return kProofBytes;
+    case State::done: return 0;
+  }
+  return 0;
+}
+
+Status Handshake::receive(ByteSpan bytes, ByteVector& out) {
+  XYLEM_CHECK(bytes.size() == wants() && !bytes.empty(), bytes.size(), wants());
+  return state_ == State::greeting ? read_preamble(bytes, out) : read_proof(bytes, out);
+}
+
+Status Handshake::read_preamble(ByteSpan bytes, ByteVector& out) {
+  if (text_of(bytes.first(kMagic.size())) != kMagic) {
+    return failure(Code::unsupported, "it does not speak Xylem's protocol");
+  }
+  theirs_.assign(bytes.begin(), bytes.end());
+  state_ = State::proving;
+  if (side_ == Side::caller) WireWriter(out).raw(make_proof());
+  return {};
+}
+
+Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
+  const Side prover = side_ == Side::caller ? Side::callee : Side::caller;
+  const ByteSpan facts = bytes.first(kFactBytes);
+  if (!key_.verify(statement(prover, facts), bytes.subspan(kFactBytes))) {
+    return failure(Code::cancelled, "it does not know this job's secret");
+  }
+  WireReader reader(facts);
+  peer_.rank = reader.number<std::uint32_t>();
+  peer_.size = reader.number<std::uint32_t>();
+  peer_.host = HostIdentity::read(reader);
+  // Answered before versions are compared: the caller, too, believes a version only after a proof.
+  if (side_ == Side::callee) WireWriter(out).raw(make_proof());
+
+  const Dialect theirs = read_dialect(theirs_);
+  if (theirs.protocol != dialect_.protocol || theirs.library != dialect_.library) {
+    return failure(
+        Code::mismatch,
+        fmt::format("rank {} runs Xylem {} (protocol {}), rank {} runs Xylem {} (protocol "
+                    "{}): install one version everywhere",
+                    peer_.rank, theirs.library, theirs.protocol, self_.rank, dialect_.library,
+                    dialect_.protocol),
+        peer_.rank);
+  }
+  if (peer_.size != self_.size) {
+    return failure(
+        Code::mismatch,
+        fmt::format("rank {} was started in a job of {} ranks, rank {} in one of {}: give "
+                    "all the same size",
+                    peer_.rank, peer_.size, self_.rank, self_.size),
+        peer_.rank);
+  }
+  state_ = State::done;
+  return {};
+}
+
+ByteVector Handshake::statement(Side prover, ByteSpan facts) const {
+  // The prover's side and both preambles are in it: a proof can be neither reflected nor replayed.
+  const bool i_call = side_ == Side::caller;
+  ByteVector bytes;
+  WireWriter(bytes)
+      .text(prover == Side::caller ? "caller" : "callee")
+      .raw(i_call ? mine_ : theirs_)
+      .raw(i_call ? theirs_ : mine_)
+      .raw(facts);
+  return bytes;
+}
+
+ByteVector Handshake::make_proof() const {
+  ByteVector facts;
+  WireWriter writer(facts);
+  writer.number(self_.rank).number(self_.size);
+  self_.host.write(writer);
+  const Proof proof = key_.prove(statement(side_, facts));
+  ByteVector bytes = facts;
+  WireWriter(bytes).raw(proof);
+  return bytes;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Choice of the network interface.
+#include "bootstrap/interface.h"
+
+#include "bootstrap/socket.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+namespace xylem::runtime {
+namespace {
+
+/// "a,b" or "^a,b" taken apart.
+struct Filter {
+  bool avoid = false;
+  std::vector<std::string_view> names;
+
+  explicit Filter(std::string_view setting) : avoid(setting.starts_with('^')) {
+    std::string_view rest = avoid ? setting.substr(1) : setting;
+    while (!rest.empty()) {
+      const auto comma = rest.find(',');
+      names.push_back(rest.substr(0, comma));
+      rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    }
+  }
+  bool names_one(std::string_view name) const {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  bool allows(std::string_view name) const { return names.empty() || names_one(name) != avoid; }
+  /// The user asked for these very interfaces.
+  bool includes() const { return !avoid && !names.empty(); }
+};
+
+/// Networks that end at this host's edge: of containers and of virtual machines.
+bool is_host_only(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "br-",  "virbr",   "veth",
+                                                         "cni",    "cali", "flannel", "podman"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// Candidates in the order in which the setting names them, else as the system lists them.
+std::vector<Interface> candidates_of(const std::vector<Interface>& all, const Filter& filter) {
+  std::vector<Interface> candidates;
+  if (!filter.includes()) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(candidates),
+                 [&](const Interface& each) { return filter.allows(each.name); });
+    return candidates;
+  }
+  for (const std::string_view name : filter.names) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(candidates),
+                 [name](const Interface& each) { return each.name == name; });
+  }
+  return candidates;
+}
+
+Status none_left(const std::vector<Interface>& all, std::string_view setting) {
+  std::vector<std::string> names;
+  for (const Interface& each : all) {
+    if (names.empty() || names.back() != each.name) names.push_back(each.name);
+  }
+  return failure(Code::invalid_argument,
+                 fmt::format("XYLEM_INTERFACES \"{}\" leaves no interface that is up and has an "
+                             "address: this host has {}",
+                             setting, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+Result<std::vector<Interface>> list_interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) {
+    return failure(Code::internal, "getifaddrs: " + error_text(errno));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const sockaddr* const address = entry->ifa_addr;
+    if (address == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (address->sa_family != AF_INET && address->sa_family != AF_INET6) continue;
+    Interface each{entry->ifa_name, SocketAddress(address)};
+    if (!each.address.is_link_local()) found.push_back(std::move(each));
+  }
+  return found;
+}
+
+Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
+                                         std::string_view setting,
+                                         const MeetingPoint& meeting) {
+  const Filter filter(setting);
+  const std::vector<Interface> candidates = candidates_of(all, filter);
+  if (candidates.empty()) return none_left(all, setting);
+
+  const auto routed =
+      std::find_if(candidates.begin(), candidates.end(), [&](const Interface& each) {
+        return meeting.route && each.address.same_host(*meeting.route);
+      });
+  const bool has_route = routed != candidates.end();
+  if (filter.includes()) {
+    const auto& best =
+        has_route && routed->name == candidates.front().name ? *routed : candidates.front();
+    return InterfaceChoice{best, fmt::format("named by XYLEM_INTERFACES \"{}\"", setting)};
+  }
+  // A name can lead to loopback only because the host knows itself by it (127.0.1.1 on Debian);
+  // other hosts cannot follow there.
+  if (has_route && (meeting.is_loopback || !routed->address.is_loopback())) {
+    const std::string what =
+        meeting.name.empty() ? "the default route" : "routes to " + meeting.name;
+    return InterfaceChoice{*routed, what};
+  }
+  const auto first_if = [&](auto&& accept) {
+    return std::find_if(candidates.begin(), candidates.end(), accept);
+  };
+  auto found = first_if([](const Interface& each) {
+    return !each.address.is_loopback() && !is_host_only(each.name);
+  });
+  if (found != candidates.end()) {
+    return InterfaceChoice{*found, meeting.name.empty()
+                                       ? "the first that is up; there is no default route"
+                                       : "the first that is up, on the host of " + meeting.name};
+  }
+  found = first_if([](const Interface& each) { return each.address.is_loopback(); });
+  if (found == candidates.end()) found = candidates.begin();
+  return InterfaceChoice{*found, "no other interface is up: all ranks must be on this host"};
+}
+
+Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline) {
+  // Any port will do: connecting a datagram socket only asks the kernel for the route. Without a
+  // rendezvous, documentation addresses (RFC 5737, RFC 3849) stand for everywhere.
+  constexpr std::uint16_t kDiscard = 9;
+  MeetingPoint meeting;
+  meeting.name = host;
+  std::vector<SocketAddress> targets;
+  if (host.empty()) {
+    for (const char* const everywhere : {"203.0.113.1", "2001:db8::1"}) {
+      XYLEM_TRY(const SocketAddress target, SocketAddress::parse(everywhere, kDiscard));
+      targets.push_back(target);
+    }
+  } else {
+    XYLEM_TRY(targets, resolve(HostPort{host, kDiscard}, deadline));
+    const bool numeric = SocketAddress::parse(host, kDiscard).is_ok();
+    meeting.is_loopback = targets.front().is_loopback() && (numeric || host == "localhost");
+  }
+  for (const SocketAddress& target : targets) {
+    const UniqueFd probe(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!probe || ::connect(probe.get(), target.raw(), target.size()) != 0) continue;
+    if (auto route = SocketAddress::of_socket(probe.get())) {
+      meeting.route = *route;
+      // Of several addresses, one that other hosts can follow is better.
+      if (!route->is_loopback()) break;
+    }
+  }
+  return meeting;
+}
+
+}  // namespace xylem::runtime

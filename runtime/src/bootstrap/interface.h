@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which network interface a rank listens on, and why. The choice is a pure function of the
+// interfaces found, the setting and the route, so that every kind of machine can be a test.
+//
+//   XYLEM_INTERFACES    restricts the candidates; the first named wins among several
+//   rendezvous known    the interface from which the kernel would send to it
+//   rendezvous unknown  that of the default route
+//   neither             the first that is up, then loopback
+//
+// Loopback and bridges of containers and virtual machines are taken only when they are named, or
+// lead to the rendezvous.
+#pragma once
+
+#include "bootstrap/socket_address.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// One address of an interface that is up; an interface of several addresses appears several times.
+struct Interface {
+  std::string name;
+  SocketAddress address;
+};
+
+/// The interfaces of this host that are up, link-local IPv6 addresses left out.
+Result<std::vector<Interface>> list_interfaces();
+
+struct InterfaceChoice {
+  Interface chosen;
+  std::string reason;  ///< For people: "routes to node1:29400".
+};
+
+/// What is known of where the ranks meet.
+struct MeetingPoint {
+  std::string name;                    ///< As it was given; empty if unknown.
+  std::optional<SocketAddress> route;  ///< This host's address towards it, or towards everywhere.
+  bool is_loopback = false;            ///< It is a loopback address, so all ranks are on this host.
+};
+
+/// Picks one. `setting` as XYLEM_INTERFACES.
+Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
+                                         std::string_view setting,
+                                         const MeetingPoint& meeting);
+
+/// Finds out the route to `host` (a name or an address; empty if unknown). Sends nothing.
+Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline);
+
+}  // namespace xylem::runtime

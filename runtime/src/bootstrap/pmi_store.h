@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PmiStore: the store of MPICH's launcher (Hydra, and others that speak PMI-1), over the descriptor
+// that it leaves to each process.
+//
+// PMI-1 shows a value only after a barrier that all processes enter. So the first get() after a
+// set() is such a barrier, and every rank must alternate alike: all its sets, then its gets; a rank
+// that sets nothing in a round still takes part by its first get. A key that nobody set before is
+// an error at once. Values are cut into pieces of the size that the launcher allows and written in
+// base64.
+//
+// The connection belongs to the process, not to us: an MPI library in the same program uses it,
+// too, and it outlives any Runtime. It is neither finalized nor closed, which Hydra accepts.
+#pragma once
+
+#include "xylem/base/clock.h"
+#include "xylem/runtime/store.h"
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+namespace xylem::runtime {
+
+class PmiStore final : public Store {
+ public:
+  /// `fd` as PMI_FD says. Earlier starts of this process are counted, so that each has its own
+  /// keys.
+  static Result<std::shared_ptr<Store>> open(int fd, std::uint32_t rank, Deadline deadline);
+
+  Status set(std::string_view key, std::span<const std::byte> value) override;
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
+
+ private:
+  PmiStore(int fd, Deadline deadline) : fd_(fd), deadline_(deadline) {}
+
+  Status greet(std::uint32_t rank);
+  Status barrier(Deadline deadline);
+  Status put(const std::string& key, std::string_view text);
+  Result<std::string> fetch(const std::string& key, Deadline deadline);
+  /// Sends one command and returns the answer, which must start with "cmd=" and `answer`.
+  Result<std::string> ask(const std::string& command, std::string_view answer, Deadline deadline);
+  Result<std::string> read_line(Deadline deadline);
+  std::string piece_key(std::string_view key, std::size_t piece) const;
+
+  int fd_;
+  Deadline deadline_;  ///< Of the start; for set(), which has none of its own.
+  std::string kvs_;
+  std::size_t longest_key_ = 0, longest_value_ = 0;
+  std::uint32_t start_ = 0;  ///< How many starts this process had before.
+  bool is_synchronized_ = false;
+  bool is_broken_ =
+      false;  ///< A question was given up on, so answers no longer belong to questions.
+  std::string unread_;
+  std::set<std::string, std::less<>> set_keys_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Poller: an epoll set. What is watched must be removed before it is closed: a forked child may
+// hold a copy, and then a closed descriptor would go on reporting.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace xylem::runtime {
+
+class Poller {
+ public:
+  static Result<Poller> create();
+
+  /// Readable when something that is watched has an event.
+  int fd() const noexcept { return epoll_.get(); }
+  Status add(int fd, std::uint64_t tag, std::uint32_t events) const;
+  Status change(int fd, std::uint64_t tag, std::uint32_t events) const;
+  void remove(int fd) const noexcept;
+
+  /// Waits up to `milliseconds` for events, of which some are returned; valid until the next call.
+  std::span<const epoll_event> wait(int milliseconds);
+
+ private:
+  Status control(int how, int fd, std::uint64_t tag, std::uint32_t events) const;
+
+  UniqueFd epoll_;
+  std::array<epoll_event, 64> ready_{};
+};
+
+}  // namespace xylem::runtime

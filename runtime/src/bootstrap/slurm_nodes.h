@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Slurm's lists of nodes: "node[01-03,07],login1".
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Every node of a list, in order. Leading zeros are kept; a name may have several brackets.
+Result<std::vector<std::string>> expand_node_list(std::string_view list);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Socket addresses and the system's resolver.
+#include "bootstrap/socket_address.h"
+
+#include <fmt/format.h>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+namespace xylem::runtime {
+namespace {
+
+struct Lookup {
+  int error = 0;
+  std::vector<SocketAddress> addresses;
+};
+
+Lookup look_up(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  Lookup lookup;
+  lookup.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (lookup.error != 0) return lookup;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) {
+      lookup.addresses.emplace_back(entry->ai_addr);
+    }
+  }
+  return lookup;
+}
+
+/// What a waiting caller and a resolver that may outlive it share.
+struct SharedLookup {
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::optional<Lookup> result;
+};
+
+/// One lookup on a thread of its own; nothing if the deadline passed, and the thread ends by
+/// itself.
+std::optional<Lookup> look_up_until(const HostPort& place, Deadline deadline) {
+  const auto shared = std::make_shared<SharedLookup>();
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  // The program's signals are the program's: a thread of ours must not be chosen to handle them.
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([shared, place] {
+    Lookup lookup = look_up(place.host, place.port, 0);
+    const std::lock_guard lock(shared->mutex);
+    shared->result = std::move(lookup);
+    shared->ready.notify_one();
+  }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  std::unique_lock lock(shared->mutex);
+  shared->ready.wait_until(lock, deadline.point(), [&] { return shared->result.has_value(); });
+  return std::move(shared->result);
+}
+
+}  // namespace
+
+SocketAddress::SocketAddress(const sockaddr* address) noexcept {
+  const std::size_t size =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(&storage_, address, size);
+}
+
+SocketAddress SocketAddress::any(int family, std::uint16_t port) noexcept {
+  SocketAddress address;
+  address.storage_.ss_family = static_cast<sa_family_t>(family);
+  return address.with_port(port);
+}
+
+Result<SocketAddress> SocketAddress::parse(const std::string& address, std::uint16_t port) {
+  const Lookup lookup = look_up(address, port, AI_NUMERICHOST);
+  if (lookup.addresses.empty()) {
+    return failure(Code::invalid_argument,
+                   fmt::format("\"{}\" is not a numeric IPv4 or IPv6 address", address));
+  }
+  return lookup.addresses.front();
+}
+
+Result<SocketAddress> SocketAddress::of_socket(int fd) {
+  SocketAddress address;
+  socklen_t size = sizeof(address.storage_);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage_), &size) != 0) {
+    return failure(Code::internal, "getsockname: " + std::generic_category().message(errno));
+  }
+  return address;
+}
+
+socklen_t SocketAddress::size() const noexcept {
+  return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+std::uint16_t SocketAddress::port() const noexcept {
+  // Both families keep the port in the same place.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+}
+
+SocketAddress SocketAddress::with_port(std::uint16_t port) const noexcept {
+  SocketAddress address(*this);
+  reinterpret_cast<sockaddr_in*>(&address.storage_)->sin_port = htons(port);
+  return address;
+}
+
+bool SocketAddress::is_loopback() const noexcept {
+  constexpr std::uint32_t kLoopbackNet = 127;
+  if (family() == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&storage_);
+    return ntohl(v4->sin_addr.s_addr) >> 24 == kLoopbackNet;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
+}
+
+bool SocketAddress::is_link_local() const noexcept {
+  return family() == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
+}
+
+bool SocketAddress::same_host(const SocketAddress& other) const noexcept {
+  if (family() != other.family()) return false;
+  if (family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(&other.storage_)->sin_addr.s_addr;
+  }
+  return IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6*>(&other.storage_)->sin6_addr);
+}
+
+std::string SocketAddress::host() const {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(raw(), size(), text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "?";
+  }
+  return text.data();
+}
+
+std::string SocketAddress::to_string() const { return HostPort{host(), port()}.to_string(); }
+
+Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline) {
+  if (const auto numeric = SocketAddress::parse(place.host, place.port))
+    return std::vector{*numeric};
+
+  std::string reason = "the resolver did not answer in time";
+  for (;;) {
+    auto lookup = look_up_until(place, deadline);
+    if (lookup && !lookup->addresses.empty()) return std::move(lookup->addresses);
+    if (lookup) reason = ::gai_strerror(lookup->error);
+    // Asked again at a pace that a name server forgives.
+    const auto next = earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
+    std::this_thread::sleep_until(next.point());
+    if (deadline.passed()) break;
+  }
+  return failure(Code::timed_out,
+                 fmt::format("host name \"{}\" has no address: {}; name a host that every rank can "
+                             "look up, or give its address",
+                             place.host, reason));
+}
+
+}  // namespace xylem::runtime

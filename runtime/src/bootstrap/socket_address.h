@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SocketAddress: an IPv4 or IPv6 address with a port, as a value; and names turned into addresses
+// within a deadline.
+#pragma once
+
+#include "bootstrap/rendezvous.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::runtime {
+
+class SocketAddress {
+ public:
+  SocketAddress() noexcept = default;
+  explicit SocketAddress(const sockaddr* address) noexcept;
+  /// Every address of this host, on both families if `family` is AF_INET6.
+  static SocketAddress any(int family, std::uint16_t port) noexcept;
+  /// A numeric address, IPv6 without brackets and perhaps with a %scope.
+  static Result<SocketAddress> parse(const std::string& address, std::uint16_t port);
+  /// The address that a socket is bound to.
+  static Result<SocketAddress> of_socket(int fd);
+
+  const sockaddr* raw() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const noexcept;
+  int family() const noexcept { return storage_.ss_family; }
+  std::uint16_t port() const noexcept;
+  SocketAddress with_port(std::uint16_t port) const noexcept;
+
+  bool is_loopback() const noexcept;
+  bool is_link_local() const noexcept;
+  bool same_host(const SocketAddress& other) const noexcept;
+
+  /// "10.0.0.1", "fd00::1", "fe80::1%eth0".
+  std::string host() const;
+  /// "10.0.0.1:29400", "[fd00::1]:29400".
+  std::string to_string() const;
+
+ private:
+  sockaddr_storage storage_{};
+};
+
+/// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
+/// their own, since the system's resolver knows no deadline; unknown ones are asked for again until
+/// it passes, because a job's names may appear while it starts.
+Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every store of ours asks of keys and values.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <cstddef>
+#include <string_view>
+
+namespace xylem::runtime {
+
+inline constexpr std::size_t kLongestKey = 200;
+inline constexpr std::size_t kLargestValue = std::size_t{64} * 1024;
+
+/// Keys are 1 to kLongestKey characters that print; values are at most kLargestValue bytes.
+Status check_entry(std::string_view key, std::size_t value_bytes);
+/// A key that was set before.
+Status set_twice(std::string_view key);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The TCP store's client, and how it finds its server.
+#include "bootstrap/tcp_store.h"
+
+#include "bootstrap/handshake.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/store_rules.h"
+#include "bootstrap/tcp_store_protocol.h"
+#include "xylem/base/hash.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How long a server that lives takes at most to answer what it need not wait for.
+constexpr auto kAnswerTime = std::chrono::seconds(5);
+
+Result<StoreReply> read_reply(int fd, Deadline deadline) {
+  std::array<std::byte, StoreReply::kHeaderBytes> header;
+  XYLEM_TRY(receive_all(fd, header, deadline));
+  XYLEM_TRY(StoreReply reply, read_reply_header(header));
+  XYLEM_TRY(receive_all(fd, reply.body, deadline));
+  return reply;
+}
+
+Status server_gone(const Status& how) {
+  return failure(Code::peer_lost,
+                 fmt::format("rank 0, which serves the start, has ended ({})", how.message()), 0);
+}
+
+Key store_key(const Placement& placement) {
+  return Key(placement.secret, "xylem store", bytes_of(placement.job));
+}
+
+Member member_of(const Placement& placement) {
+  return Member{placement.rank, placement.size, HostIdentity::of_this_process()};
+}
+
+// --- Rank 0 -----------------------------------------------------------------
+
+/// Listens for the job at `port`. A loopback host is taken at its word; for every other the port is
+/// open on all addresses, since a host may know itself by another address than its peers do.
+Result<std::vector<UniqueFd>> listen_at(const std::vector<SocketAddress>& host,
+                                        std::uint16_t port) {
+  const bool loopback = std::all_of(host.begin(), host.end(),
+                                    [](const SocketAddress& each) { return each.is_loopback(); });
+  std::vector<SocketAddress> places;
+  if (loopback) {
+    for (const SocketAddress& each : host) places.push_back(each.with_port(port));
+  } else {
+    places = {SocketAddress::any(AF_INET6, port)};
+  }
+  std::vector<UniqueFd> listeners;
+  Status refused;
+  for (const SocketAddress& place : places) {
+    auto listener = listen_on(place);
+    if (!loopback && listener.code() == Code::unsupported) {
+      listener = listen_on(SocketAddress::any(AF_INET, port));
+    }
+    if (listener) {
+      listeners.push_back(*std::move(listener));
+    } else {
+      refused = listener.status();
+      if (refused.code() == Code::busy) return refused;
+    }
+  }
+  if (listeners.empty()) return refused;
+  return listeners;
+}
+
+Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
+                                     const Placement& placement,
+                                     const Logger& logger,
+                                     Deadline deadline) {
+  XYLEM_TRY(const auto host, resolve(HostPort{meeting.host, meeting.ports.front()}, deadline));
+  std::vector<UniqueFd> listeners;
+  Status refused;
+  for (const std::uint16_t port : meeting.ports) {
+    auto attempt = listen_at(host, port);
+    if (attempt) {
+      listeners = *std::move(attempt);
+      logger.debug(
+          fmt::format("start: rank 0 serves at {}", HostPort{meeting.host, port}.to_string()));
+      break;
+    }
+    refused = attempt.status();
+  }
+  if (listeners.empty()) {
+    return failure(refused.code(),
+                   fmt::format("rank 0 cannot serve at port {} of {}: {}; choose another with "
+                               "XYLEM_RENDEZVOUS",
+                               fmt::join(meeting.ports, ", "), meeting.host, refused.message()));
+  }
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return failure(Code::exhausted, "cannot open a socket: " + error_text(errno));
+  }
+  UniqueFd mine(ends[0]);
+  XYLEM_TRY(auto server, TcpStoreServer::start(std::move(listeners), UniqueFd(ends[1]),
+                                               store_key(placement), member_of(placement), logger));
+  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(mine), std::move(server)));
+}
+
+// --- The others -------------------------------------------------------------
+
+/// Codes as of Handshake::receive(), or of the connection's failure.
+Status greet(int fd, const Key& key, const Member& self, Deadline deadline) {
+  Handshake handshake(Handshake::Side::caller, key, self);
+  ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
+  while (handshake.state() != Handshake::State::done) {
+    XYLEM_TRY(send_all(fd, out, deadline));
+    out.clear();
+    ByteVector in(handshake.wants());
+    const Status received = receive_all(fd, in, deadline);
+    // A server that hears a false proof hangs up without a word.
+    if (received.code() == Code::peer_lost && handshake.state() == Handshake::State::proving) {
+      return failure(Code::cancelled, "it hung up on our proof of the job's secret");
+    }
+    XYLEM_TRY(received);
+    XYLEM_TRY(handshake.receive(in, out));
+  }
+  XYLEM_TRY(const StoreReply welcome, read_reply(fd, deadline));
+  return welcome.status();
+}
+
+Result<UniqueFd> call(const SocketAddress& address,
+                      const Key& key,
+                      const Member& self,
+                      Deadline deadline) {
+  XYLEM_TRY(UniqueFd fd, connect_to(address, deadline));
+  XYLEM_TRY(greet(fd.get(), key, self, deadline));
+  return fd;
+}
+
+/// Goes round all addresses until one proves to be the job's.
+class Search {
+ public:
+  Search(const TcpMeeting& meeting, const Placement& placement, Deadline deadline)
+      : meeting_(meeting),
+        rank_(placement.rank),
+        key_(store_key(placement)),
+        self_(member_of(placement)),
+        deadline_(deadline) {}
+
+  Result<UniqueFd> run(const std::vector<SocketAddress>& addresses) {
+    for (;;) {
+      for (const SocketAddress& address : addresses) {
+        auto fd = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
+        if (fd) return fd;
+        if (is_final(fd.status())) return explained(address, fd.status());
+        if (fd.code() != Code::peer_lost || !last_) last_.emplace(address, fd.status());
+        if (deadline_.passed()) return not_found();
+      }
+      pause();
+    }
+  }
+
+ private:
+  using Attempt = std::pair<SocketAddress, Status>;
+  /// For one address, of which there may be several.
+  static constexpr auto kPatience = std::chrono::seconds(2);
+
+  /// Whether asking again cannot help.
+  bool is_final(const Status& status) {
+    if (status.code() == Code::mismatch) return true;
+    const bool stranger = status.code() == Code::cancelled || status.code() == Code::unsupported;
+    // More than once, since a server of an earlier start may be about to end.
+    constexpr int kEnough = 3;
+    return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
+  }
+
+  static Status explained(const SocketAddress& address, const Status& status) {
+    if (status.code() == Code::mismatch) return status;
+    return failure(Code::mismatch,
+                   fmt::format("what serves at {} is not rank 0 of this job: {}; XYLEM_SECRET and "
+                               "XYLEM_JOB must be alike on all ranks, and the port only this job's",
+                               address.to_string(), status.message()));
+  }
+
+  void pause() {
+    // Ranks that start together must not ask together for ever.
+    const auto spread =
+        std::chrono::microseconds(mix((std::uint64_t{rank_} << 32) + ++rounds_) % 4096);
+    const auto next = earlier(deadline_, Deadline::after(pause_ + spread));
+    std::this_thread::sleep_until(next.point());
+    pause_ = std::min(pause_ * 2, milliseconds(200));
+  }
+
+  Status not_found() const {
+    const auto& [address, status] = *last_;
+    if (status.code() == Code::busy) {
+      return failure(Code::busy, fmt::format("{} (at {})", status.message(), address.to_string()),
+                     rank_);
+    }
+    return failure(Code::timed_out,
+                   fmt::format("rank 0 did not answer at port {} of {} in time; the last answer of "
+                               "{} was: {}. Is rank 0 running, and is this its host?",
+                               fmt::join(meeting_.ports, ", "), meeting_.host, address.to_string(),
+                               status.message()),
+                   0);
+  }
+
+  const TcpMeeting& meeting_;
+  std::uint32_t rank_;
+  Key key_;
+  Member self_;
+  Deadline deadline_;
+  std::optional<Attempt> last_;
+  int strangers_ = 0;
+  std::uint64_t rounds_ = 0;
+  milliseconds pause_{2};
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Store>> TcpStore::open(const TcpMeeting& meeting,
+                                              const Placement& placement,
+                                              const Logger& logger,
+                                              Deadline deadline) {
+  if (placement.rank == 0) return serve(meeting, placement, logger, deadline);
+  XYLEM_TRY(const auto host, resolve(HostPort{meeting.host, meeting.ports.front()}, deadline));
+  std::vector<SocketAddress> addresses;
+  for (const std::uint16_t port : meeting.ports) {
+    for (const SocketAddress& each : host) addresses.push_back(each.with_port(port));
+  }
+  XYLEM_TRY(UniqueFd fd, Search(meeting, placement, deadline).run(addresses));
+  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(fd), nullptr));
+}
+
+TcpStore::~TcpStore() {
+  ByteVector bye;
+  write_request(bye, StoreAsk::bye, {}, {});
+  // A server that is gone needs no goodbye.
+  static_cast<void>(send_all(fd_.get(), bye, Deadline::after(milliseconds(100))).is_ok());
+}
+
+Status TcpStore::set(std::string_view key, std::span<const std::byte> value) {
+  XYLEM_TRY(check_entry(key, value.size()));
+  const Deadline deadline = Deadline::after(kAnswerTime);
+  ByteVector request;
+  write_request(request, StoreAsk::set, key, value);
+  // Even where sending fails, the server's last words may be waiting to be read.
+  const Status sent = send_all(fd_.get(), request, deadline);
+  const auto reply = read_reply(fd_.get(), deadline);
+  if (!reply) return server_gone(sent ? reply.status() : sent);
+  return reply->status();
+}
+
+Result<std::vector<std::byte>> TcpStore::get(std::string_view key, Deadline deadline) {
+  XYLEM_TRY(check_entry(key, 0));
+  ByteVector request;
+  write_request(request, StoreAsk::get, key, {});
+  const Status sent = send_all(fd_.get(), request, Deadline::after(kAnswerTime));
+  if (wait_for(fd_.get(), POLLIN, deadline).code() == Code::timed_out) {
+    request.clear();
+    write_request(request, StoreAsk::answer_now, {}, {});
+    static_cast<void>(send_all(fd_.get(), request, Deadline::after(kAnswerTime)).is_ok());
+  }
+  auto reply = read_reply(fd_.get(), Deadline::after(kAnswerTime));
+  if (!reply) return server_gone(sent ? reply.status() : sent);
+  XYLEM_TRY(reply->status());
+  return std::move(reply->body);
+}
+
+std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid) {
+  // Linux hands out ports from 32768 up; the well-known ones and most services' end before 20000.
+  constexpr std::uint16_t kFirst = 20000;
+  constexpr std::uint16_t kCount = 12000;
+  constexpr std::size_t kCandidates = 8;
+  std::vector<std::uint16_t> ports;
+  for (std::uint64_t i = 0; ports.size() < kCandidates; ++i) {
+    const auto port = static_cast<std::uint16_t>(kFirst + hash_text(job, i) % kCount);
+    const bool known = std::find(ports.begin(), ports.end(), port) != ports.end();
+    if (port != avoid && !known) ports.push_back(port);
+  }
+  return ports;
+}
+
+}  // namespace xylem::runtime

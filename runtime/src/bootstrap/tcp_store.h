@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TcpStore: a rank's end of the store that rank 0 serves. Rank 0 has the server, too, and talks to
+// it as all others do.
+#pragma once
+
+#include "bootstrap/launcher.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/socket_address.h"
+#include "bootstrap/tcp_store_server.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+#include "xylem/base/unique_fd.h"
+#include "xylem/runtime/store.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Where the server is, or may be.
+struct TcpMeeting {
+  std::string host;
+  std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first that is free.
+  /// Who answers at the port is the job's or nobody's, so one that is not is an error at once.
+  /// False for derived ports, where other programs may live.
+  bool is_reserved = true;
+};
+
+class TcpStore final : public Store {
+ public:
+  static Result<std::shared_ptr<Store>> open(const TcpMeeting& meeting,
+                                             const Placement& placement,
+                                             const Logger& logger,
+                                             Deadline deadline);
+  TcpStore(UniqueFd fd, std::unique_ptr<TcpStoreServer> server) noexcept
+      : server_(std::move(server)), fd_(std::move(fd)) {}
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
+  ~TcpStore() override;
+
+  Status set(std::string_view key, std::span<const std::byte> value) override;
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
+
+ private:
+  std::unique_ptr<TcpStoreServer> server_;
+  UniqueFd fd_;
+};
+
+/// Ports at which a job of this identity meets when it was given none: a few, below those that the
+/// kernel hands out, without `avoid`.
+std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid);
+
+}  // namespace xylem::runtime

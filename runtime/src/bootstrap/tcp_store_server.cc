@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The thread that serves the store.
+#include "bootstrap/tcp_store_server.h"
+
+#include "bootstrap/attendance.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/store_rules.h"
+#include "bootstrap/tcp_store_protocol.h"
+
+#include <fmt/format.h>
+
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace xylem::runtime {
+namespace {
+
+/// A stranger has this long to prove that it is none.
+constexpr auto kProvingTime = std::chrono::seconds(10);
+/// How long nobody is accepted when there is no room or no descriptor.
+constexpr auto kPause = std::chrono::milliseconds(200);
+/// Descriptors beside those of the members.
+constexpr std::size_t kSpareConnections = 64;
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+
+struct Connection {
+  UniqueFd fd;
+  std::optional<Handshake> handshake;  ///< Until it is done.
+  std::optional<std::uint32_t> rank;   ///< Then.
+  Clock::time_point since = Clock::now();
+  ByteVector in, out;
+  std::optional<std::string> waits_for;  ///< The key of a get that is not answered yet.
+  bool said_bye = false;
+};
+
+/// Why the start has failed.
+struct Verdict {
+  StoreAnswer answer;
+  std::uint32_t rank;
+  std::string text;
+};
+
+class Server final : public TcpStoreServer {
+ public:
+  Server(std::vector<UniqueFd> listeners, const Key& key, const Member& self, const Logger& logger)
+      : listeners_(std::move(listeners)),
+        key_(key),
+        self_(self),
+        logger_(logger),
+        attendance_(self.size),
+        gone_(self.size) {}
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server() override {
+    if (!thread_.joinable()) return;
+    ::eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+
+  Status launch(UniqueFd own_end);
+
+ private:
+  using Connections = std::map<int, Connection>;
+
+  // Descriptors are their own tags.
+  Status add(int fd) const { return poller_.add(fd, static_cast<std::uint64_t>(fd), EPOLLIN); }
+  Status change(int fd, std::uint32_t events) const {
+    return poller_.change(fd, static_cast<std::uint64_t>(fd), events);
+  }
+  void run();
+  bool finished() const { return gone_.complete(); }
+  void accept_all(int listener);
+  void pause_listening(bool pause);
+  void drop_slow_strangers();
+  /// False when the connection is to be closed.
+  bool handle(Connection& connection);
+  bool read_all(Connection& connection);
+  bool advance_handshake(Connection& connection);
+  bool answer_requests(Connection& connection);
+  bool answer(Connection& connection, const StoreRequest& request);
+  void set(Connection& connection, const StoreRequest& request);
+  void reply(Connection& connection, StoreAnswer answer, std::uint32_t rank, ByteSpan body);
+  void reply(Connection& connection,
+             StoreAnswer answer,
+             std::uint32_t rank,
+             std::string_view text) {
+    reply(connection, answer, rank, bytes_of(text));
+  }
+  void reply_missing(Connection& connection, std::string_view key);
+  bool flush(Connection& connection) const;
+  void close(Connections::iterator entry);
+  void fail(Verdict verdict);
+  void say_farewell();
+
+  std::vector<UniqueFd> listeners_;
+  Key key_;
+  Member self_;
+  Logger logger_;
+  Poller poller_;
+  UniqueFd stop_;
+  bool listening_ = true;
+  Clock::time_point resume_listening_;
+  Connections connections_;
+  std::map<std::string, ByteVector, std::less<>> values_;
+  std::size_t held_bytes_ = 0;
+  Attendance attendance_, gone_;
+  std::optional<Verdict> verdict_;
+  std::thread thread_;
+};
+
+Status check_descriptor_limit(std::uint32_t size) {
+  rlimit limit{};
+  const rlim_t needed = size + 2 * kSpareConnections;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return {};
+  return failure(
+      Code::exhausted,
+      fmt::format("serving the start of {} ranks takes up to {} file descriptors, and the "
+                  "limit is {}: raise it (ulimit -n {})",
+                  size, needed, limit.rlim_cur, needed));
+}
+
+Status Server::launch(UniqueFd own_end) {
+  XYLEM_TRY(check_descriptor_limit(self_.size));
+  XYLEM_TRY(poller_, Poller::create());
+  stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_) {
+    return failure(Code::exhausted, "cannot serve the store: " + error_text(errno));
+  }
+  XYLEM_TRY(add(stop_.get()));
+  for (const UniqueFd& listener : listeners_) {
+    XYLEM_TRY(add(listener.get()));
+  }
+  XYLEM_TRY(add(own_end.get()));
+  const int own = own_end.get();
+  Connection connection;
+  connection.fd = std::move(own_end);
+  connection.rank = self_.rank;
+  attendance_.came(self_.rank);
+  connections_.emplace(own, std::move(connection));
+
+  // The program's signals are handled on the program's threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return {};
+}
+
+void Server::run() {
+  while (!finished()) {
+    constexpr int kTick = 200;
+    for (const epoll_event& event : poller_.wait(kTick)) {
+      const int fd = static_cast<int>(event.data.u64);
+      if (fd == stop_.get()) return say_farewell();
+      const auto entry = connections_.find(fd);
+      if (entry == connections_.end()) {
+        const bool is_listener =
+            std::any_of(listeners_.begin(), listeners_.end(),
+                        [fd](const UniqueFd& each) { return each.get() == fd; });
+        if (is_listener) accept_all(fd);
+      } else if (!handle(entry->second)) {
+        close(entry);
+      }
+    }
+    drop_slow_strangers();
+  }
+  listeners_.clear();
+}
+
+void Server::accept_all(int listener) {
+  for (;;) {
+    auto accepted = accept_from(listener);
+    if (!accepted) {
+      logger_.warn(fmt::format("start: {}", accepted.status().message()));
+      return pause_listening(true);
+    }
+    if (!*accepted) return;
+    const int fd = accepted->get();
+    Connection connection;
+    connection.fd = *std::move(accepted);
+    connection.handshake.emplace(Handshake::Side::callee, key_, self_);
+    WireWriter(connection.out).raw(connection.handshake->preamble());
+    if (!add(fd) || !flush(connection)) continue;
+    connections_.emplace(fd, std::move(connection));
+    if (connections_.size() > self_.size + kSpareConnections) return pause_listening(true);
+  }
+}
+
+void Server::pause_listening(bool pause) {
+  if (listening_ == !pause) return;
+  listening_ = !pause;
+  resume_listening_ = Clock::now() + kPause;
+  for (const UniqueFd& listener : listeners_) {
+    if (!change(listener.get(), pause ? 0U : EPOLLIN)) return;
+  }
+}
+
+void Server::drop_slow_strangers() {
+  const auto latest = Clock::now() - kProvingTime;
+  for (auto entry = connections_.begin(); entry != connections_.end();) {
+    const auto current = entry++;
+    if (current->second.handshake && current->second.since < latest) close(current);
+  }
+  const bool has_room = connections_.size() <= self_.size + kSpareConnections;
+  if (has_room && Clock::now() >= resume_listening_) pause_listening(false);
+}
+
+bool Server::handle(Connection& connection) {
+  // What came before an end of stream still counts: a bye, above all.
+  const bool open = read_all(connection);
+  while (connection.handshake) {
+    if (connection.in.size() < connection.handshake->wants()) return open && flush(connection);
+    if (!advance_handshake(connection)) return false;
+  }
+  return answer_requests(connection) && flush(connection) && open;
+}
+
+bool Server::read_all(Connection& connection) {
+  // Requests are answered one by one, so a member that asks without reading stops being read.
+  constexpr std::size_t kMostBuffered = 4 * kLargestValue;
+  std::array<std::byte, 16 * 1024> piece;
+  while (connection.in.size() < kMostBuffered) {
+    const ssize_t got = ::recv(connection.fd.get(), piece.data(), piece.size(), 0);
+    if (got > 0) {
+      WireWriter(connection.in).raw(std::span(piece).first(static_cast<std::size_t>(got)));
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+      return false;
+    } else if (errno == EAGAIN) {
+      return true;
+    }
+  }
+  return true;
+}
+
+bool Server::advance_handshake(Connection& connection) {
+  Handshake& handshake = *connection.handshake;
+  const std::size_t size = handshake.wants();
+  const Status status = handshake.receive(std::span(connection.in).first(size), connection.out);
+  connection.in.erase(connection.in.begin(),
+                      connection.in.begin() + static_cast<std::ptrdiff_t>(size));
+  if (!status) {
+    logger_.warn(fmt::format("start: refused a connection: {}", status.message()));
+    if (status.code() == Code::mismatch) {
+      // It proved to belong here, so it is owed our proof: with that, it can name the reason
+      // itself.
+      flush(connection);
+      fail({StoreAnswer::mismatch, *status.peer(), std::string(status.message())});
+    }
+    return false;
+  }
+  if (handshake.state() != Handshake::State::done) return true;
+
+  const std::uint32_t rank = handshake.peer().rank;
+  connection.handshake.reset();
+  if (rank >= self_.size || attendance_.is_here(rank)) {
+    reply(connection, StoreAnswer::taken, rank,
+          fmt::format("another process has come as rank {}: give each rank once, or wait for an "
+                      "earlier start to end",
+                      rank));
+    flush(connection);
+    return false;
+  }
+  connection.rank = rank;
+  attendance_.came(rank);
+  reply(connection, StoreAnswer::done, rank, std::string_view());
+  return true;
+}
+
+bool Server::answer_requests(Connection& connection) {
+  std::size_t at = 0;
+  for (;;) {
+    std::size_t used = 0;
+    const auto request = read_request(std::span(connection.in).subspan(at), used);
+    if (!request) return false;
+    if (!request->has_value()) break;
+    at += used;
+    if (!answer(connection, **request)) return false;
+  }
+  connection.in.erase(connection.in.begin(),
+                      connection.in.begin() + static_cast<std::ptrdiff_t>(at));
+  return true;
+}
+
+bool Server::answer(Connection& connection, const StoreRequest& request) {
+  switch (request.ask) {
+    case StoreAsk::set: set(connection, request); return true;
+    case StoreAsk::get:
+      if (const auto found = values_.find(request.key); found != values_.end()) {
+        reply(connection, StoreAnswer::done, StoreReply::kNobody, found->second);
+      } else if (verdict_) {
+        reply(connection, verdict_->answer, verdict_->rank, verdict_->text);
+      } else {
+        connection.waits_for = request.key;
+      }
+      return true;
+    case StoreAsk::answer_now:
+      if (connection.waits_for) reply_missing(connection, *connection.waits_for);
+      return true;
+    case StoreAsk::bye: connection.said_bye = true; return false;
+  }
+  return false;
+}
+
+void Server::set(Connection& connection, const StoreRequest& request) {
+  held_bytes_ += request.key.size() + request.value.size();
+  const Status allowed = held_bytes_ > kMostBytes
+                             ? failure(Code::exhausted, "the store of the start is full")
+                             : check_entry(request.key, request.value.size());
+  if (!allowed)
+    return reply(connection, StoreAnswer::refused, StoreReply::kNobody, allowed.message());
+  const auto [entry, is_new] = values_.emplace(request.key, request.value);
+  if (!is_new) {
+    return reply(connection, StoreAnswer::refused, StoreReply::kNobody,
+                 set_twice(request.key).message());
+  }
+  reply(connection, StoreAnswer::done, StoreReply::kNobody, std::string_view());
+  for (auto& [fd, other] : connections_) {
+    if (other.waits_for != request.key) continue;
+    reply(other, StoreAnswer::done, StoreReply::kNobody, entry->second);
+    flush(other);
+  }
+}
+
+void Server::reply(Connection& connection, StoreAnswer answer, std::uint32_t rank, ByteSpan body) {
+  connection.waits_for.reset();
+  write_reply(connection.out, answer, rank, body);
+}
+
+void Server::reply_missing(Connection& connection, std::string_view key) {
+  if (attendance_.complete()) {
+    return reply(connection, StoreAnswer::timed_out, StoreReply::kNobody,
+                 fmt::format("key \"{}\" was not set in time", key));
+  }
+  const Status who = attendance_.sentence();
+  reply(connection, StoreAnswer::timed_out, who.peer().value_or(StoreReply::kNobody),
+        who.message());
+}
+
+bool Server::flush(Connection& connection) const {
+  const int fd = connection.fd.get();
+  while (!connection.out.empty()) {
+    const ssize_t sent = ::send(fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      connection.out.erase(connection.out.begin(), connection.out.begin() + sent);
+    } else if (errno == EAGAIN) {
+      return change(fd, EPOLLIN | EPOLLOUT).is_ok();
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return change(fd, EPOLLIN).is_ok();
+}
+
+void Server::close(Connections::iterator entry) {
+  const std::optional<std::uint32_t> rank = entry->second.rank;
+  const bool said_bye = entry->second.said_bye;
+  poller_.remove(entry->first);
+  connections_.erase(entry);
+  if (!rank) return;
+  gone_.came(*rank);
+  if (!said_bye)
+    fail({StoreAnswer::lost, *rank, fmt::format("rank {} ended during the start", *rank)});
+}
+
+void Server::fail(Verdict verdict) {
+  if (verdict_) return;
+  verdict_ = std::move(verdict);
+  for (auto& [fd, connection] : connections_) {
+    if (!connection.waits_for) continue;
+    reply(connection, verdict_->answer, verdict_->rank, verdict_->text);
+    flush(connection);
+  }
+}
+
+void Server::say_farewell() {
+  // Rank 0 has what it needs, or has given up. Whoever still waits learns who was missing.
+  for (auto& [fd, connection] : connections_) {
+    if (!connection.rank) continue;
+    reply_missing(connection, connection.waits_for.value_or("(none)"));
+    flush(connection);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(std::vector<UniqueFd> listeners,
+                                                              UniqueFd own_end,
+                                                              const Key& key,
+                                                              const Member& self,
+                                                              const Logger& logger) {
+  auto server = std::make_unique<Server>(std::move(listeners), key, self, logger);
+  XYLEM_TRY(server->launch(std::move(own_end)));
+  return std::unique_ptr<TcpStoreServer>(std::move(server));
+}
+
+}  // namespace xylem::runtime

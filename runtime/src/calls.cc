@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <numeric>
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::Collective;
+
+Status bad(std::string message) { return failure(Code::invalid_argument, std::move(message)); }
+
+/// One user's buffer, for reading or writing.
+Status check_buffer(const char* which, const ConstBuffer& buffer) {
+  if (static_cast<std::size_t>(buffer.type) >= kDataTypeCount) {
+    return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(buffer.type)));
+  }
+  if (buffer.data == nullptr && buffer.count > 0) {
+    return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null", which, buffer.count));
+  }
+  if (buffer.count > std::numeric_limits<std::uint64_t>::max() / 2 / size_of(buffer.type)) {
+    return bad(fmt::format("{}: {} elements exceed the address space", which, buffer.count));
+  }
+  if (buffer.memory.kind != MemoryKind::host) {
+    return failure(Code::unsupported,
+                   fmt::format("{}: {} memory; this build moves host memory only, copy it to the host first", which,
+                               name(buffer.memory.kind)));
+  }
+  return {};
+}
+
+Status check_rank(const char* which, std::uint32_t rank, const Caller& caller) {
+  if (rank < caller.size) return {};
+  return bad(fmt::format("{} {}: the communicator has ranks 0 to {}", which, rank, caller.size - 1));
+}
+
+bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
+  const auto x = reinterpret_cast<std::uintptr_t>(a);
+  const auto y = reinterpret_cast<std::uintptr_t>(b);
+  return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/// What the call reads and writes at this rank, in elements, and how the two lie in place.
+struct Needs {
+  bool input = true, output = true;
+  std::uint64_t input_count = 0, output_count = 0;
+  std::uint64_t in_place_offset = 0;  ///< Elements from the larger buffer's start to the smaller one.
+  bool may_be_in_place = true;
+};
+
+Status check_pair(Collective collective, const Needs& needs, const ConstBuffer& input, const Buffer& output) {
+  if (needs.input) XYLEM_TRY(check_buffer("input", input));
+  if (needs.output) XYLEM_TRY(check_buffer("output", output));
+  if (needs.input && input.count != needs.input_count) {
+    return bad(fmt::format("{}: the input has {} elements, the call needs {}", name(collective), input.count,
+                           needs.input_count));
+  }
+  if (needs.output && output.count != needs.output_count) {
+    return bad(fmt::format("{}: the output has {} elements, the call needs {}", name(collective), output.count,
+                           needs.output_count));
+  }
+  if (!needs.input || !needs.output) return {};
+  if (input.type != output.type) {
+    return bad(fmt::format("{}: the input is {}, the output {}; they must be alike", name(collective),
+                           name(input.type), name(output.type)));
+  }
+  if (!overlap(input.data, input.bytes(), output.data, output.bytes())) return {};
+  const bool input_is_part = input.count <= output.count;
+  const auto* whole = static_cast<const std::byte*>(input_is_part ? output.data : input.data);
+  const auto* part = static_cast<const std::byte*>(input_is_part ? input.data : output.data);
+  const auto offset = input.count == output.count ? 0 : needs.in_place_offset * size_of(input.type);
+  if (needs.may_be_in_place && part == whole + offset) return {};
+  return bad(fmt::format("{}: input and output overlap, but not as an in-place call lays them (see communicator.h)",
+                         name(collective)));
+}
+
+/// Which buffers an even collective has at this rank, and the count it is called with.
+Result<Needs> needs_of(const Caller& caller, Collective collective, const ConstBuffer& input, const Buffer& output,
+                       std::uint32_t root, std::uint64_t& count) {
+  Needs needs;
+  const std::uint64_t n = caller.size;
+  const bool at_root = caller.rank == root;
+  const auto share_of = [&](std::uint64_t whole) -> Result<std::uint64_t> {
+    if (whole % n == 0) return whole / n;
+    return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call", name(collective),
+                           whole, n));
+  };
+  switch (collective) {
+    case Collective::barrier: needs.input = needs.output = false; break;
+    case Collective::all_reduce:
+      count = needs.input_count = needs.output_count = input.count;
+      break;
+    case Collective::reduce:
+      count = needs.input_count = needs.output_count = input.count;
+      needs.output = at_root;
+      break;
+    case Collective::broadcast:
+      count = needs.input_count = needs.output_count = output.count;
+      needs.input = at_root;
+      break;
+    case Collective::all_gather:
+    case Collective::gather:
+      count = needs.input_count = input.count;
+      needs.output_count = n * count;
+      needs.output = collective == Collective::all_gather || at_root;
+      needs.in_place_offset = caller.rank * count;
+      break;
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      count = needs.output_count = output.count;
+      needs.input_count = n * count;
+      needs.input = collective == Collective::reduce_scatter || at_root;
+      needs.in_place_offset = caller.rank * count;
+      break;
+    case Collective::all_to_all: {
+      XYLEM_TRY(count, share_of(input.count));
+      needs.input_count = needs.output_count = input.count;
+      break;
+    }
+  }
+  return needs;
+}
+
+std::uint64_t sum(std::span<const std::uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+Status check_counts(const char* which, std::span<const std::uint64_t> counts, const Caller& caller) {
+  if (counts.size() == caller.size) return {};
+  return bad(fmt::format("{}: {} entries for {} ranks; give one per rank", which, counts.size(), caller.size));
+}
+
+}  // namespace
+
+Result<Call> even_call(const Caller& caller, Collective collective, ConstBuffer input, Buffer output, ReduceOp op,
+                       std::uint32_t root) {
+  XYLEM_TRY(check_rank("root", root, caller));
+  Call call;
+  call.collective = collective;
+  call.root = root;
+  XYLEM_TRY(const Needs needs, needs_of(caller, collective, input, output, root, call.count));
+  XYLEM_TRY(check_pair(collective, needs, input, output));
+  if (collective == Collective::barrier) return call;
+  call.type = needs.input ? input.type : output.type;
+  if (reduces(collective)) {
+    XYLEM_TRY(check_reduction(op.op, call.type));
+    call.op = op;
+  }
+  call.input = needs.input ? input.data : nullptr;
+  call.output = needs.output ? output.data : nullptr;
+  return call;
+}
+
+Result<Call> uneven_call(const Caller& caller, Collective collective, ConstBuffer input, Buffer output,
+                         std::span<const std::uint64_t> counts, ReduceOp op) {
+  XYLEM_TRY(check_counts("counts", counts, caller));
+  const bool gathers = collective == Collective::all_gather;
+  Needs needs;
+  const std::uint64_t own = counts[caller.rank];
+  needs.input_count = gathers ? own : sum(counts);
+  needs.output_count = gathers ? sum(counts) : own;
+  needs.in_place_offset = sum(counts.first(caller.rank));
+  XYLEM_TRY(check_pair(collective, needs, input, output));
+  if (!gathers) XYLEM_TRY(check_reduction(op.op, input.type));
+  Call call;
+  call.collective = collective;
+  call.type = input.type;
+  if (!gathers) call.op = op;
+  call.uneven = true;
+  (gathers ? call.output_counts : call.input_counts).assign(counts.begin(), counts.end());
+  call.input = input.data;
+  call.output = output.data;
+  return call;
+}
+
+Result<Call> all_to_all_v_call(const Caller& caller, ConstBuffer input, std::span<const std::uint64_t> send_counts,
+                               Buffer output, std::span<const std::uint64_t> recv_counts) {
+  XYLEM_TRY(check_counts("send_counts", send_counts, caller));
+  XYLEM_TRY(check_counts("recv_counts", recv_counts, caller));
+  if (send_counts[caller.rank] != recv_counts[caller.rank]) {
+    return bad(fmt::format("all_to_all_v: rank {} sends itself {} elements and receives {}", caller.rank,
+                           send_counts[caller.rank], recv_counts[caller.rank]));
+  }
+  Needs needs;
+  needs.input_count = sum(send_counts);
+  needs.output_count = sum(recv_counts);
+  needs.may_be_in_place = false;
+  XYLEM_TRY(check_pair(Collective::all_to_all, needs, input, output));
+  Call call;
+  call.collective = Collective::all_to_all;
+  call.type = input.type;
+  call.uneven = true;
+  call.input_counts.assign(send_counts.begin(), send_counts.end());
+  call.output_counts.assign(recv_counts.begin(), recv_counts.end());
+  call.input = input.data;
+  call.output = output.data;
+  return call;
+}
+
+Result<Call> send_call(const Caller& caller, ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) {
+  XYLEM_TRY(check_buffer("buffer", buffer));
+  XYLEM_TRY(check_rank("destination", to, caller));
+  Call call;
+  call.kind = CallKind::send;
+  call.type = buffer.type;
+  call.count = buffer.count;
+  call.peer = to;
+  call.tag = tag;
+  call.input = buffer.data;
+  return call;
+}
+
+Result<Call> recv_call(const Caller& caller, Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+  XYLEM_TRY(check_buffer("buffer", buffer));
+  if (from) XYLEM_TRY(check_rank("source", *from, caller));
+  Call call;
+  call.kind = CallKind::recv;
+  call.type = buffer.type;
+  call.count = buffer.count;
+  call.peer = from.value_or(collectives::kNone);
+  call.tag = tag;
+  call.output = buffer.data;
+  return call;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// docs/configuration.md, printed from the table; a test compares the two.
+#include "config_table.h"
+
+#include <fmt/format.h>
+
+namespace xylem::runtime {
+
+std::string configuration_page() {
+  std::string page =
+      "# Configuration\n"
+      "\n"
+      "Every setting is an environment variable; those that `xylem::Options` has too can be set by "
+      "the program,\nwhich then wins over the environment. `xylem info` shows each with its value "
+      "and where the value came from.\n"
+      "\n"
+      "- A variable that starts with `XYLEM_` and is not in this table is an error that names the "
+      "nearest setting.\n"
+      "- A value that its setting does not take is an error that names the value, the rule and an "
+      "example.\n"
+      "- Settings marked *agreed* must be alike on all ranks; a difference fails the start with "
+      "`mismatch`, naming the variable.\n"
+      "- Durations are a number and ns, us, ms, s, min or h (a bare number is seconds); sizes a "
+      "number and K, M, G or T, powers of 1024.\n"
+      "\n"
+      "This page is printed from the table in `runtime/src/config_table.cc`.\n";
+  for (const Setting& setting : settings()) {
+    const bool in_options = setting.from_options != nullptr;
+    page += fmt::format("\n## {}\n\n{}\n\n", setting.name, setting.sentence);
+    page +=
+        "| default | unit | example | in `Options` | agreed |\n| --- | --- | --- | --- | --- |\n";
+    page += fmt::format(
+        "| {} | {} | `{}` | {} | {} |\n",
+        setting.default_value.empty() ? "not set" : fmt::format("`{}`", setting.default_value),
+        setting.unit.empty() ? "text" : setting.unit, setting.example,
+        in_options ? fmt::format("`{}`", setting.field) : "no", setting.agreed ? "yes" : "no");
+  }
+  return page;
+}
+
+}  // namespace xylem::runtime

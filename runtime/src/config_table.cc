@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The configuration table.
+#include "config_table.h"
+
+#include "bootstrap/rendezvous.h"
+#include "config_values.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+namespace xylem::runtime {
+namespace {
+
+constexpr std::uint32_t kMostRanks = 1U << 20;
+constexpr std::array<std::string_view, 4> kTransports = {"auto", "ucx-shm", "ucx-tcp", "ucx-rdma"};
+constexpr std::array<std::string_view, 4> kWaitModes = {"auto", "spin", "yield", "sleep"};
+
+using MaybeText = std::optional<std::string>;
+
+Status set_count(std::optional<std::uint32_t>& field,
+                 std::string_view text,
+                 std::uint32_t least,
+                 std::uint32_t most) {
+  XYLEM_TRY(const auto value, parse_whole(text, least, most));
+  field = static_cast<std::uint32_t>(value);
+  return {};
+}
+Status set_wait(std::chrono::nanoseconds& field, std::string_view text) {
+  XYLEM_TRY(field, parse_wait(text));
+  return {};
+}
+template <typename Check>
+Status set_checked(std::string& field, std::string_view text, Check&& check) {
+  XYLEM_TRY(check(text));
+  field = text;
+  return {};
+}
+
+std::string show_count(const std::optional<std::uint32_t>& field) {
+  return field ? std::to_string(*field) : std::string();
+}
+MaybeText count_text(const std::optional<std::uint32_t>& option) {
+  if (!option) return std::nullopt;
+  return std::to_string(*option);
+}
+MaybeText duration_text(const std::optional<std::chrono::milliseconds>& option) {
+  if (!option) return std::nullopt;
+  return fmt::format("{}ms", option->count());
+}
+
+Status set_slice(Config& config, std::string_view text) {
+  // A slice never splits an element, and slices start on cache lines.
+  constexpr Bytes kGrain{64};
+  constexpr Bytes kLargest{1U << 30};
+  const auto size = parse_bytes(text);
+  if (!size || *size < kGrain || *size > kLargest || size->value % kGrain.value != 0) {
+    return failure(Code::invalid_argument, "it must be a multiple of 64 bytes, at most 1 GiB");
+  }
+  config.slice = *size;
+  return {};
+}
+
+Status set_tuning(Config& config, std::string_view text) {
+  if (text != "measure" && text != "off" && text.find('/') == std::string_view::npos) {
+    return failure(Code::invalid_argument,
+                   "it must be measure, off, or the path of a cache file, with a /");
+  }
+  config.tuning = text;
+  return {};
+}
+
+std::string show_log(const Config& config) {
+  std::string text(name(config.log.level));
+  if (!config.log.file.empty()) text += ",file=" + config.log.file;
+  return text;
+}
+
+constexpr Setting kSettings[] = {
+    {.name = "XYLEM_RANK",
+     .field = "rank",
+     .unit = "rank",
+     .default_value = "",
+     .example = "0",
+     .sentence = "This process's rank. Set it and XYLEM_SIZE, or neither and let the launcher say.",
+     .set = [](Config& c, std::string_view t) { return set_count(c.rank, t, 0, kMostRanks - 1); },
+     .show = [](const Config& c) { return show_count(c.rank); },
+     .from_options = [](const Options& o) { return count_text(o.rank); }},
+    {.name = "XYLEM_SIZE",
+     .field = "size",
+     .unit = "ranks",
+     .default_value = "",
+     .example = "4",
+     .sentence = "How many ranks the job has.",
+     .set = [](Config& c, std::string_view t) { return set_count(c.size, t, 1, kMostRanks); },
+     .show = [](const Config& c) { return show_count(c.size); },
+     .from_options = [](const Options& o) { return count_text(o.size); }},
+    {.name = "XYLEM_RENDEZVOUS",
+     .field = "rendezvous",
+     .unit = "",
+     .default_value = "",
+     .example = "tcp://node1:29400",
+     .sentence =
+         "Where ranks meet: tcp://host:port, served by rank 0, or file:///shared/directory.",
+     .set =
+         [](Config& c, std::string_view t) {
+           return set_checked(c.rendezvous, t,
+                              [](std::string_view text) { return parse_rendezvous(text); });
+         },
+     .show = [](const Config& c) { return c.rendezvous; },
+     .from_options = [](const Options& o) { return o.rendezvous; }},
+    {.name = "XYLEM_JOB",
+     .field = "job",
+     .unit = "",
+     .default_value = "",
+     .example = "training-17",
+     .sentence = "Name that the ranks of one start share and no other start has.",
+     .set = [](Config& c, std::string_view t) { return set_checked(c.job, t, check_token); },
+     .show = [](const Config& c) { return c.job; },
+     .from_options = [](const Options& o) { return o.job; }},
+    {.name = "XYLEM_SECRET",
+     .field = "secret",
+     .unit = "",
+     .default_value = "",
+     .example = "6d1f0c9a5be84a7f",
+     .sentence =
+         "What ranks prove to know before they are heard; without it, the job's name is proven.",
+     .secret = true,
+     .set = [](Config& c, std::string_view t) { return set_checked(c.secret, t, check_token); },
+     .show = [](const Config& c) { return std::string(c.secret.empty() ? "" : "(set)"); },
+     .from_options = [](const Options& o) { return o.secret; }},
+    {.name = "XYLEM_START_TIMEOUT",
+     .field = "start_timeout",
+     .unit = "duration",
+     .default_value = "1 min",
+     .example = "30s",
+     .sentence = "How long ranks wait for each other at start.",
+     .set = [](Config& c, std::string_view t) { return set_wait(c.start_timeout, t); },
+     .show = [](const Config& c) { return format_duration(c.start_timeout); },
+     .from_options = [](const Options& o) { return duration_text(o.start_timeout); }},
+    {.name = "XYLEM_TIMEOUT",
+     .field = "timeout",
+     .unit = "duration",
+     .default_value = "30 min",
+     .example = "5min",
+     .sentence = "How long an operation may take before it fails with timed_out.",
+     .set = [](Config& c, std::string_view t) { return set_wait(c.timeout, t); },
+     .show = [](const Config& c) { return format_duration(c.timeout); },
+     .from_options = [](const Options& o) { return duration_text(o.timeout); }},
+    {.name = "XYLEM_STALL_REPORT",
+     .field = "stall_report",
+     .unit = "duration",
+     .default_value = "10 s",
+     .example = "10s",
+     .sentence = "How long an operation may stand still before that is reported, once.",
+     .set = [](Config& c, std::string_view t) { return set_wait(c.stall_report, t); },
+     .show = [](const Config& c) { return format_duration(c.stall_report); }},
+    {.name = "XYLEM_TRANSPORT",
+     .field = "transport",
+     .unit = "",
+     .default_value = "auto",
+     .example = "ucx-tcp",
+     .sentence = "What carries payload: auto, ucx-shm, ucx-tcp or ucx-rdma.",
+     .agreed = true,
+     .set =
+         [](Config& c, std::string_view t) {
+           return set_checked(c.transport, t,
+                              [](std::string_view text) { return parse_word(text, kTransports); });
+         },
+     .show = [](const Config& c) { return c.transport; },
+     .from_options = [](const Options& o) { return o.transport; }},
+    {.name = "XYLEM_ALGORITHM",
+     .field = "algorithm",
+     .unit = "",
+     .default_value = "",
+     .example = "all_reduce=ring,all_gather=bruck",
+     .sentence =
+         "Forces an algorithm, for all operations or for those named; not set, the cheapest.",
+     .agreed = true,
+     .set = [](Config& c,
+               std::string_view t) { return set_checked(c.algorithm, t, check_algorithms); },
+     .show = [](const Config& c) { return c.algorithm; },
+     .from_options = [](const Options& o) { return o.algorithm; }},
+    {.name = "XYLEM_INTERFACES",
+     .field = "interfaces",
+     .unit = "",
+     .default_value = "",
+     .example = "^docker0,virbr0",
+     .sentence =
+         "Network interfaces to use, or after ^ to avoid; not set, the one towards the rendezvous.",
+     .set = [](Config& c,
+               std::string_view t) { return set_checked(c.interfaces, t, check_device_list); },
+     .show = [](const Config& c) { return c.interfaces; },
+     .from_options = [](const Options& o) { return o.interfaces; }},
+    {.name = "XYLEM_DEVICES",
+     .field = "devices",
+     .unit = "",
+     .default_value = "",
+     .example = "mlx5_0,mlx5_1",
+     .sentence = "RDMA devices to use, or after ^ to avoid; not set, all of them.",
+     .set = [](Config& c,
+               std::string_view t) { return set_checked(c.devices, t, check_device_list); },
+     .show = [](const Config& c) { return c.devices; },
+     .from_options = [](const Options& o) { return o.devices; }},
+    {.name = "XYLEM_SLICE",
+     .field = "slice",
+     .unit = "bytes",
+     .default_value = "256 KiB",
+     .example = "256K",
+     .sentence = "Size of the pieces in which a chunk is pipelined.",
+     .agreed = true,
+     .set = set_slice,
+     .show = [](const Config& c) { return format_bytes(c.slice); }},
+    {.name = "XYLEM_WINDOW",
+     .field = "window",
+     .unit = "slices",
+     .default_value = "8",
+     .example = "8",
+     .sentence = "Slices in flight to or from one peer on one channel, 1 to 1024.",
+     .set = [](Config& c, std::string_view t) -> Status {
+       constexpr std::uint64_t kWidest = 1024;
+       XYLEM_TRY(const auto window, parse_whole(t, 1, kWidest));
+       c.window = static_cast<std::uint32_t>(window);
+       return {};
+     },
+     .show = [](const Config& c) { return std::to_string(c.window); }},
+    {.name = "XYLEM_WAIT",
+     .field = "wait",
+     .unit = "",
+     .default_value = "auto",
+     .example = "yield",
+     .sentence = "How waiting waits: auto, spin, yield or sleep; auto spins only where each local "
+                 "rank has a core.",
+     .set = [](Config& c, std::string_view t) -> Status {
+       XYLEM_TRY(const auto index, parse_word(t, kWaitModes));
+       c.wait = static_cast<WaitMode>(index);
+       return {};
+     },
+     .show =
+         [](const Config& c) { return std::string(kWaitModes[static_cast<std::size_t>(c.wait)]); }},
+    {.name = "XYLEM_PROGRESS_THREAD",
+     .field = "progress_thread",
+     .unit = "",
+     .default_value = "on",
+     .example = "off",
+     .sentence =
+         "Whether a thread of ours moves pending work while nobody waits for it: on or off.",
+     .set = [](Config& c, std::string_view t) -> Status {
+       XYLEM_TRY(c.progress_thread, parse_switch(t));
+       return {};
+     },
+     .show = [](const Config& c) { return std::string(c.progress_thread ? "on" : "off"); }},
+    {.name = "XYLEM_TUNING",
+     .field = "tuning",
+     .unit = "",
+     .default_value = "measure",
+     .example = "/var/cache/xylem/tuning.json",
+     .sentence = "Where the constants of the cost model come from: measure (kept in the user's "
+                 "cache), off (the topology alone), or the path of a cache file.",
+     .set = set_tuning,
+     .show = [](const Config& c) { return c.tuning; }},
+    {.name = "XYLEM_LOG",
+     .field = "log",
+     .unit = "",
+     .default_value = "warn",
+     .example = "info,file=/tmp/xylem.%r.log",
+     .sentence = "What is logged: off, error, warn, info, debug or trace, and where: ,file=path "
+                 "with %r the rank, %h the host, %p the process.",
+     .set = [](Config& c, std::string_view t) -> Status {
+       XYLEM_TRY(c.log, parse_log_options(t));
+       return {};
+     },
+     .show = show_log,
+     .from_options = [](const Options& o) { return o.log; }},
+};
+
+}  // namespace
+
+std::span<const Setting> settings() noexcept { return kSettings; }
+
+}  // namespace xylem::runtime

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when the slices it waits
+// for have completed, messages of a lane go in list order with at most `window` in flight, and copies and reductions run on the
+// spot. Nothing on a step's path allocates, locks, calls the system or formats text.
+//
+// All calls come from the holder of the progress token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "operation.h"
+#include "program.h"
+#include "xylem/base/status.h"
+
+namespace xylem::runtime {
+
+/// A peer as an operation reaches it.
+struct Link {
+  transport::Transport* transport = nullptr;
+  transport::EndpointId endpoint = 0;
+};
+
+/// Hears how operations end and what goes wrong on the wire.
+class EngineListener {
+ public:
+  virtual ~EngineListener() = default;
+  /// No message of it is posted any more. The engine has let go of it.
+  virtual void on_ended(Operation& operation, Status outcome) = 0;
+  /// A message to or from a rank of its group failed; the listener decides what fails.
+  virtual void on_wire_error(Operation& operation, std::uint32_t peer, Code code) = 0;
+  /// A message of a point-to-point call (step kPointToPoint) has ended well.
+  virtual void on_message(Message& message) = 0;
+};
+
+class Engine {
+ public:
+  static constexpr std::uint32_t kPointToPoint = collectives::kNone;
+
+  explicit Engine(EngineListener& listener) : listener_(listener) {}
+
+  /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and runs it as far as it goes. It may end within.
+  void start(Operation& operation);
+  /// Posts one message for a point-to-point call; its completion goes to on_message().
+  Message& post_send(Operation& operation, Link link, transport::Tag tag, transport::ConstRegion source);
+  Message& post_recv(Operation& operation, Link link, transport::Tag tag, transport::Tag mask,
+                     transport::Region target);
+  /// Fails it: nothing more is issued, posted receives are cancelled, and on_ended() follows when the last message has ended.
+  void fail(Operation& operation, Status why);
+  /// Gives up on a failing operation's sends: cuts the endpoints they use, so that their buffers are safe.
+  void cut(Operation& operation);
+  /// Ends an operation that has no message posted.
+  void finish(Operation& operation, Status outcome);
+  /// Runs what completions have made ready; call after each round of transport progress.
+  void run_completed();
+
+  /// The first operation under way; follow Operation::active_next.
+  Operation* active() const noexcept { return active_; }
+  void activate(Operation& operation) noexcept;
+
+ private:
+  static void on_done(transport::Operation& done) noexcept;
+
+  Message& take_message(Operation& operation);
+  void drop_message(Message& message) noexcept;
+  void completed(Message& message);
+  void run_ready(Operation& operation);
+  void advance(Operation& operation, StepId id);
+  void pump(Operation& operation, std::uint32_t lane);
+  void post(Operation& operation, StepId id, std::uint32_t slice);
+  void run_local(Operation& operation, const ProgramStep& step, std::uint32_t slice);
+  void slice_done(Operation& operation, StepId id, std::uint32_t slice);
+  void end_if_idle(Operation& operation);
+  void deactivate(Operation& operation) noexcept;
+
+  EngineListener& listener_;
+  Operation* active_ = nullptr;
+  std::vector<std::unique_ptr<Message[]>> message_blocks_;
+  Message* free_messages_ = nullptr;
+  Message* completed_ = nullptr;        ///< Messages whose callback has come, oldest first.
+  Message** completed_tail_ = &completed_;
+};
+
+}  // namespace xylem::runtime

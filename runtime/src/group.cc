@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "job.h"
+#include "tag.h"
+#include "xylem/base/hash.h"
+#include "xylem/collectives/planner.h"
+
+namespace xylem::runtime {
+
+using collectives::Collective;
+using collectives::Shape;
+
+namespace {
+
+constexpr std::size_t kCachedPrograms = 64;
+constexpr std::size_t kRememberedSizes = 4;
+/// What an all_to_all_v is taken for when a plan is chosen: its sizes are local, so they must not decide.
+constexpr std::uint64_t kUnknownBytes = 64 * 1024;
+
+std::uint64_t fingerprint_of(const Call& call) noexcept {
+  std::uint64_t hash = combine(static_cast<std::uint64_t>(call.collective), call.uneven ? 1 : 0);
+  hash = combine(hash, static_cast<std::uint64_t>(call.type));
+  hash = combine(hash, static_cast<std::uint64_t>(call.op.op));
+  hash = combine(hash, call.root);
+  if (!call.uneven) return combine(hash, call.count);
+  if (call.collective == Collective::all_to_all) return hash;
+  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
+  for (const std::uint64_t count : counts) hash = combine(hash, count);
+  return hash;
+}
+
+/// Elements by which the plan is chosen: alike on all ranks.
+std::uint64_t agreed_bytes(const Call& call) noexcept {
+  if (!call.uneven) return call.count * size_of(call.type);
+  if (call.collective == Collective::all_to_all) return kUnknownBytes;
+  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
+  std::uint64_t sum = 0;
+  for (const std::uint64_t count : counts) sum += count;
+  return sum / std::max<std::uint64_t>(1, counts.size()) * size_of(call.type);
+}
+
+bool same_call(const CallRecord& a, const Call& call) noexcept {
+  return a.collective == call.collective && a.type == call.type && a.op == call.op.op && a.root == call.root &&
+         a.count == call.count;
+}
+
+/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or "all_reduce=ring,all_gather=bruck".
+std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
+  std::string_view general;
+  while (!setting.empty()) {
+    const auto comma = setting.find(',');
+    const std::string_view item = setting.substr(0, comma);
+    setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos) {
+      // A bare name speaks for the collectives that have such a planner.
+      if (collectives::find_planner(collective, item) != nullptr) general = item;
+    } else if (item.substr(0, equals) == name(collective)) {
+      return item.substr(equals + 1);
+    }
+  }
+  return general;
+}
+
+bool needs_staging(const Call& call) noexcept {
+  return call.op.op == RedOp::premul_sum ||
+         (call.collective == Collective::all_to_all && call.input == call.output);
+}
+
+}  // namespace
+
+std::string describe(const CallRecord& record) {
+  std::string text = fmt::format("{}{}", name(record.collective), record.uneven ? "_v" : "");
+  if (record.collective == Collective::barrier) return text;
+  if (!record.uneven) text += fmt::format(" of {}", record.count);
+  text += fmt::format(" {}", name(record.type));
+  if (reduces(record.collective)) text += fmt::format(", {}", name(record.op));
+  if (has_root(record.collective)) text += fmt::format(", root {}", record.root);
+  return text;
+}
+
+Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model)
+    : job_(std::move(job)), spec_(std::move(spec)), chooser_(std::move(model)),
+      links_(spec_.world_ranks.size()), history_(spec_.uid), messages_(*this, job_->headers()) {
+  job_->enlist(*this);
+}
+
+Group::~Group() { close(); }
+
+std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noexcept {
+  const auto& ranks = spec_.world_ranks;
+  const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
+  if (found == ranks.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(found - ranks.begin());
+}
+
+Work Group::submit(Call&& call) {
+  if (Status alive = job_->check_process(); !alive) return refuse(std::move(alive));
+  if (destroyed_.load(std::memory_order_relaxed)) {
+    return refuse(failure(Code::invalid_argument, "the communicator was destroyed; make another"));
+  }
+  Operation& operation = job_->operations().take(shared_from_this());
+  operation.call = std::move(call);
+  operation.source = world_rank(rank());
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  Work work = operation.handle();
+  job_->submit(operation);
+  return work;
+}
+
+Work Group::refuse(Status why) {
+  Operation& operation = job_->operations().take(shared_from_this());
+  operation.end(std::move(why));
+  Work work = operation.handle();
+  operation.release();
+  return work;
+}
+
+void Group::launch(Operation& operation) {
+  job_->engine().activate(operation);
+  operation.run.steps_left = 1;
+  if (!health_) return job_->engine().fail(operation, health_);
+  if (operation.call.kind == CallKind::collective) {
+    if (running_ >= kMaxOperations || deferred_ != nullptr) {
+      operation.queue_next = nullptr;
+      *deferred_tail_ = &operation;
+      deferred_tail_ = &operation.queue_next;
+      return;
+    }
+    return start_collective(operation);
+  }
+  for (std::uint32_t peer = 0; peer < size(); ++peer) {
+    if (operation.call.peer != peer && operation.call.peer != collectives::kNone) continue;
+    auto link = job_->link(world_rank(peer));
+    if (!link) return job_->engine().fail(operation, link.status());
+    links_[peer] = *link;
+  }
+  messages_.start(operation);
+}
+
+void Group::start_collective(Operation& operation) {
+  ++running_;
+  record(operation);
+  if (!health_) return;  // The call disagrees with what another rank has published.
+  if (Status ready = prepare(operation); !ready) {
+    return job_->announce(*this, ready.code(), world_rank(rank()),
+                          fmt::format("rank {} cannot take part in call {}: {}", world_rank(rank()),
+                                      operation.sequence, ready.message()));
+  }
+  job_->engine().start(operation);
+}
+
+void Group::record(Operation& operation) {
+  const Call& call = operation.call;
+  CallRecord& record = records_[sequence_ % kRecords];
+  record = {sequence_, fingerprint_of(call), 0, call.collective, call.type, call.op.op, call.root, call.count,
+            call.uneven};
+  history_ = record.history = combine(history_, record.fingerprint);
+  operation.sequence = sequence_++;
+  operation.fingerprint = history_;
+  if (call.uneven && call.collective == Collective::all_to_all) {
+    sent_counts_.emplace_front(operation.sequence, call.input_counts);
+    if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
+  }
+  job_->watch().on_call(*this, record);
+}
+
+std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept {
+  for (const auto& [number, counts] : sent_counts_) {
+    if (number == sequence) return counts[rank];
+  }
+  return std::nullopt;
+}
+
+Status Group::prepare(Operation& operation) {
+  XYLEM_TRY(operation.run.program, program_for(operation));
+  return bind(operation);
+}
+
+Result<std::shared_ptr<const Program>> Group::program_for(const Operation& operation) {
+  const Call& call = operation.call;
+  if (call.uneven) return make_program(call);
+  for (auto cached = programs_.begin(); cached != programs_.end(); ++cached) {
+    if (!same_call(cached->key, call)) continue;
+    if (cached != programs_.begin()) programs_.splice(programs_.begin(), programs_, cached);
+    return programs_.front().program;
+  }
+  XYLEM_TRY(auto program, make_program(call));
+  programs_.push_front({records_[operation.sequence % kRecords], program});
+  if (programs_.size() > kCachedPrograms) programs_.pop_back();
+  return program;
+}
+
+Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
+  const Shape shape{call.collective, size(), call.root};
+  const auto forced = forced_algorithm(job_->config().algorithm, call.collective);
+  XYLEM_TRY(const auto choice, chooser_.choose(shape, agreed_bytes(call), forced));
+  ProgramOptions options;
+  options.counts.count = call.count;
+  options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));
+  if (call.uneven) {
+    options.counts.input_counts = call.input_counts;
+    options.counts.output_counts = call.output_counts;
+  }
+  options.slice_bytes = job_->config().slice.value;
+  options.window = job_->config().window;
+  if (reduces(call.collective)) {
+    options.kernel = reduce_kernel(call.op.op, call.type);
+    options.divisor = call.op.op == RedOp::avg ? size() : 1;
+  }
+  XYLEM_TRY(auto program, compile(choice.planner->plan(shape, rank()), options));
+  XYLEM_TRY(connect(*program));
+  return program;
+}
+
+Status Group::connect(const Program& program) {
+  for (const Lane& lane : program.lanes) {
+    XYLEM_TRY(links_[lane.peer], job_->link(world_rank(lane.peer)));
+  }
+  return {};
+}
+
+Status Group::bind(Operation& operation) {
+  auto& run = operation.run;
+  const Call& call = operation.call;
+  const Program& program = *run.program;
+  // Planners never write `input`: verify() proves it, so the cast does not reach a write.
+  run.base[0] = static_cast<std::byte*>(const_cast<void*>(call.input));
+  run.base[1] = static_cast<std::byte*>(call.output);
+  run.base[2] = run.scratch.reserve(program.scratch_bytes);
+  bool short_of_memory = program.scratch_bytes > 0 && run.base[2] == nullptr;
+  if (needs_staging(call) && program.input_bytes > 0) {
+    std::byte* staged = run.staged.reserve(program.input_bytes);
+    short_of_memory = short_of_memory || staged == nullptr;
+    if (staged != nullptr) {
+      if (call.op.op == RedOp::premul_sum) {
+        scale(staged, call.input, program.input_bytes / program.element_bytes, call.type, call.op.factor);
+      } else {
+        std::memcpy(staged, call.input, program.input_bytes);
+      }
+      run.base[0] = staged;
+    }
+  }
+  if (short_of_memory) {
+    return failure(Code::exhausted, fmt::format("no memory for {} bytes of scratch",
+                                                program.scratch_bytes + program.input_bytes));
+  }
+  return {};
+}
+
+void Group::on_ended(Operation& operation) {
+  if (operation.call.kind != CallKind::collective) {
+    messages_.forget(operation);
+  } else if (running_ > 0) {
+    --running_;
+  }
+  while (health_ && deferred_ != nullptr && running_ < kMaxOperations) {
+    Operation& next = *deferred_;
+    deferred_ = next.queue_next;
+    if (deferred_ == nullptr) deferred_tail_ = &deferred_;
+    start_collective(next);
+  }
+  pending_.fetch_sub(1, std::memory_order_release);
+}
+
+void Group::poison(Status why) {
+  if (!health_) return;
+  health_ = why;
+  deferred_ = nullptr;
+  deferred_tail_ = &deferred_;
+  Engine& engine = job_->engine();
+  for (Operation* operation = engine.active(); operation != nullptr;) {
+    Operation* next = operation->active_next;
+    if (operation->group.get() == this) engine.fail(*operation, why);
+    operation = next;
+  }
+  job_->on_poisoned(*this);
+}
+
+void Group::discard() noexcept {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    auto* transport = links_[i].transport;
+    const auto earlier = [&](std::size_t j) { return links_[j].transport == transport; };
+    bool seen = transport == nullptr;
+    for (std::size_t j = 0; j < i && !seen; ++j) seen = earlier(j);
+    if (seen) continue;
+    transport->discard(group_tag(TagKind::collective, slot()), kGroupMask);
+    transport->discard(group_tag(TagKind::message_body, slot()), kGroupMask);
+  }
+}
+
+Result<PlanInfo> Group::plan_info(const Shape& shape, std::uint64_t count, DataType type) {
+  return job_->with_token([&]() -> Result<PlanInfo> {
+    const auto forced = forced_algorithm(job_->config().algorithm, shape.collective);
+    XYLEM_TRY(const auto choice, chooser_.choose(shape, count * size_of(type), forced));
+    PlanInfo info;
+    info.algorithm = choice.planner->name;
+    info.predicted_us = choice.predicted_us;
+    if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
+    info.runner_up_us = choice.runner_up_us;
+    info.reason = choice.reason;
+    return info;
+  });
+}
+
+Status Group::destroy() {
+  if (const auto left = pending(); left > 0) {
+    return failure(Code::busy,
+                   fmt::format("{} operations of communicator {} are pending; wait for them first, or abort it", left,
+                               slot()));
+  }
+  destroyed_.store(true, std::memory_order_relaxed);
+  close();
+  return {};
+}
+
+Status Group::abort(std::string_view why) {
+  if (Status alive = job_->check_process(); !alive) return alive;
+  job_->with_token([&] {
+    job_->announce(*this, Code::cancelled, std::nullopt,
+                   fmt::format("rank {} aborted communicator {}: {}", world_rank(rank()), slot(), why));
+  });
+  return {};
+}
+
+void Group::close() {
+  if (!job_->delist(*this) || !job_->check_process()) return;
+  job_->with_token([&] {
+    messages_.close();
+    job_->watch().forget(uid());
+    job_->free_slot(slot());
+  });
+}
+
+}  // namespace xylem::runtime

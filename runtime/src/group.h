@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Group: what a Communicator stands for. It numbers calls, folds each into a running fingerprint, keeps the programs
+// used last, and knows how to reach its members. The first error poisons it: all pending and later operations end
+// with that error.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "operation.h"
+#include "point_to_point.h"
+#include "xylem/base/log.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/choose.h"
+#include "xylem/runtime/communicator.h"
+
+namespace xylem::runtime {
+
+class Job;
+
+/// What a verdict says of one call.
+struct CallRecord {
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;  ///< Of this call alone.
+  std::uint64_t history = 0;      ///< Of all calls up to and with this one.
+  collectives::Collective collective = collectives::Collective::barrier;
+  DataType type = DataType::uint8;
+  RedOp op = RedOp::sum;
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  bool uneven = false;
+};
+/// "all_reduce of 1024 float32, sum"
+std::string describe(const CallRecord& record);
+
+/// Members and name of a communicator to be made; alike on all of them.
+struct GroupSpec {
+  std::uint64_t uid = 0;     ///< Names the group in the job.
+  std::uint32_t slot = 0;    ///< Its place in tags; no other group of any member has it.
+  std::uint32_t rank = 0;    ///< One's own.
+  std::vector<std::uint32_t> world_ranks;
+};
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
+
+  Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model);
+  ~Group();
+
+  // Any thread.
+  std::uint32_t rank() const noexcept { return spec_.rank; }
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(spec_.world_ranks.size()); }
+  std::uint32_t slot() const noexcept { return spec_.slot; }
+  std::uint64_t uid() const noexcept { return spec_.uid; }
+  std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
+  std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept;
+  Job& job() const noexcept { return *job_; }
+  /// Submits a checked call.
+  Work submit(Call&& call);
+  /// A Work that has ended with this error.
+  Work refuse(Status why);
+  Result<Communicator> split(std::int32_t color, std::int32_t key);
+  Status destroy();
+  Status abort(std::string_view why);
+  Result<PlanInfo> plan_info(const collectives::Shape& shape, std::uint64_t count, DataType type);
+  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+
+  // Token holder.
+  Link link(std::uint32_t rank) const noexcept { return links_[rank]; }
+  /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
+  void launch(Operation& operation);
+  void on_ended(Operation& operation);
+  void on_message(Message& message) { messages_.on_body(message); }
+  void poison(Status why);
+  const Status& health() const noexcept { return health_; }
+  /// Lets members that still send to a poisoned group go on: drops what arrives.
+  void discard() noexcept;
+  void set_model(collectives::CostModel model) { chooser_ = collectives::Chooser(std::move(model)); }
+  const collectives::CostModel& model() const noexcept { return chooser_.model(); }
+  std::uint64_t next_sequence() const noexcept { return sequence_; }
+  std::uint64_t history() const noexcept { return history_; }
+  const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
+  /// Elements this rank says it sends to `rank` in an all_to_all_v it remembers.
+  std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
+  void close();
+
+ private:
+  struct CachedProgram {
+    CallRecord key;
+    std::shared_ptr<const Program> program;
+  };
+  void start_collective(Operation& operation);
+  void record(Operation& operation);
+  Status prepare(Operation& operation);
+  Result<std::shared_ptr<const Program>> program_for(const Operation& operation);
+  Result<std::shared_ptr<const Program>> make_program(const Call& call);
+  Status bind(Operation& operation);
+  Status connect(const Program& program);
+
+  std::shared_ptr<Job> job_;
+  const GroupSpec spec_;
+  std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> destroyed_{false};
+  std::uint64_t splits_ = 0;  ///< Calls of split(), made in the same order on all ranks.
+
+  collectives::Chooser chooser_;
+  std::vector<Link> links_;
+  Status health_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t history_ = 0;
+  std::array<CallRecord, kRecords> records_{};
+  std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>> sent_counts_;  ///< Of the last few all_to_all_v.
+  std::list<CachedProgram> programs_;  ///< Most recently used first.
+  std::uint32_t running_ = 0;
+  Operation* deferred_ = nullptr;
+  Operation** deferred_tail_ = &deferred_;
+  PointToPoint messages_;
+};
+
+}  // namespace xylem::runtime

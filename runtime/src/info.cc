@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Facts for `xylem info`, each from the place that a start would take it from.
+#include "xylem/runtime/info.h"
+
+#include "bootstrap/interface.h"
+#include "bootstrap/launcher.h"
+#include "bootstrap/rendezvous.h"
+#include "config.h"
+#include "kernels/reduce.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/runtime/runtime.h"
+#include "xylem/transport/ucx.h"
+
+#include <variant>
+
+namespace xylem {
+namespace {
+
+using runtime::Config;
+using runtime::ConfigRow;
+using runtime::Environment;
+
+/// Looking a rendezvous' name up must not hold a person up for long.
+constexpr std::chrono::seconds kLookup{2};
+
+std::vector<SettingInfo> settings_of(const std::vector<ConfigRow>& rows) {
+  std::vector<SettingInfo> settings;
+  for (const ConfigRow& row : rows) {
+    settings.push_back(
+        {row.name, row.value, row.default_value, row.origin, row.unit, row.sentence, row.agreed});
+  }
+  return settings;
+}
+
+std::vector<std::string> ucx_variables_of(const Environment& environment) {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) {
+    if (name.starts_with("UCX_")) variables.push_back(name + "=" + value);
+  }
+  return variables;
+}
+
+/// The host that the setting names; empty for a directory or where nothing is set.
+Result<std::string> meeting_host(const Config& config) {
+  if (config.rendezvous.empty()) return std::string();
+  XYLEM_TRY(const auto place, runtime::parse_rendezvous(config.rendezvous));
+  const auto* served = std::get_if<runtime::HostPort>(&place);
+  return served != nullptr ? served->host : std::string();
+}
+
+Status find_interfaces(const Config& config, Info& info) {
+  XYLEM_TRY(const std::string host, meeting_host(config));
+  XYLEM_TRY(const auto all, runtime::list_interfaces());
+  const auto meeting = runtime::find_meeting_point(host, Deadline::after(kLookup));
+  const auto choice = meeting ? runtime::choose_interface(all, config.interfaces, *meeting)
+                              : Result<runtime::InterfaceChoice>(meeting.status());
+  // A host without a network is a fact to show, not an error.
+  info.interface_reason = choice ? choice->reason : std::string(choice.status().message());
+  for (const runtime::Interface& one : all) {
+    const bool chosen =
+        choice && choice->chosen.name == one.name && choice->chosen.address.same_host(one.address);
+    info.interfaces.push_back({one.name, one.address.host(), chosen});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LauncherInfo> launcher_info() {
+  const Environment environment = runtime::process_environment();
+  XYLEM_TRY(const auto loaded, runtime::load_config(environment, {}));
+  XYLEM_TRY(auto placement, runtime::detect_placement(loaded.config, environment));
+  return LauncherInfo{std::move(placement.launcher), placement.rank, placement.size};
+}
+
+Result<Info> info() {
+  const Environment environment = runtime::process_environment();
+  XYLEM_TRY(const auto loaded, runtime::load_config(environment, {}));
+  Info info;
+  info.version = version();
+  info.ucx_version = transport::ucx_version();
+  XYLEM_TRY(info.launcher, launcher_info());
+  info.settings = settings_of(loaded.rows);
+  info.ucx_variables = ucx_variables_of(environment);
+  XYLEM_TRY(find_interfaces(loaded.config, info));
+  XYLEM_TRY(const auto devices, transport::ucx_devices());
+  for (const auto& device : devices) info.devices.push_back({device.transport, device.device});
+  for (const collectives::Planner& planner : collectives::planners()) {
+    info.algorithms.push_back({std::string(name(planner.collective)), std::string(planner.name),
+                               std::string(planner.summary)});
+  }
+  for (const auto target : runtime::kernel_targets()) info.kernel_targets.emplace_back(target);
+  return info;
+}
+
+}  // namespace xylem

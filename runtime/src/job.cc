@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "measure.h"
+#include "tag.h"
+#include "xylem/base/hash.h"
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kPage = 4096;
+/// How often the keeper looks while work is pending, and how long it goes on so after the last.
+constexpr milliseconds kBusyLook{1};
+constexpr milliseconds kTick{50};
+constexpr milliseconds kIdleLook{1000};
+constexpr unsigned kLooksUntilDoze = 100;
+constexpr unsigned kLooksUnattended = 2;
+constexpr milliseconds kGoodbye{1000};
+
+/// A page that reads 1 here and 0 in a forked child.
+const volatile char* fork_page() {
+  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  madvise(page, kPage, MADV_WIPEONFORK);
+  *static_cast<char*>(page) = 1;
+  return static_cast<const volatile char*>(page);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Job>> Job::start(const Options& options) {
+  const Environment environment = process_environment();
+  JobParts parts;
+  XYLEM_TRY(parts.loaded, load_config(environment, options));
+  const Config& config = parts.loaded.config;
+  const Deadline deadline = Deadline::after(config.start_timeout);
+  XYLEM_TRY(parts.placement, detect_placement(config, environment));
+  const PeerFacts facts = own_facts(parts.loaded);
+  LogOptions log = config.log;
+  XYLEM_TRY(parts.logger, Logger::open(log, {facts.host, parts.placement.rank, ""}));
+  XYLEM_TRY(parts.store, open_store(parts.placement, config, environment, options.store, parts.logger, deadline));
+  XYLEM_TRY(parts.control, ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
+  parts.wires = ucx_wires(config, parts.control->interface(), parts.logger);
+  return start(std::move(parts), deadline);
+}
+
+Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
+  const WireMaker make = parts.wires;
+  std::shared_ptr<Job> job(new Job(std::move(parts)));
+  if (Status opened = job->open(make, deadline); !opened) {
+    (void)job->shutdown(true);
+    return opened;
+  }
+  return job;
+}
+
+Job::Job(JobParts parts)
+    : loaded_(std::move(parts.loaded)), placement_(std::move(parts.placement)), logger_(std::move(parts.logger)),
+      store_(std::move(parts.store)), control_(std::move(parts.control)), slots_(kMaxGroups / 64, 0),
+      lost_(placement_.size, false), left_(placement_.size, false), same_process_(fork_page()),
+      keeper_wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Status Job::open(const WireMaker& make, Deadline deadline) {
+  if (placement_.size > kMaxRanks) {
+    return failure(Code::unsupported, fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
+  }
+  const bool force_network = config().transport == "ucx-tcp" || config().transport == "ucx-rdma";
+  XYLEM_TRY(auto wires, Wires::connect(*control_, loaded_, make, force_network, deadline));
+  wires_ = std::make_unique<Wires>(std::move(wires));
+  std::uint32_t local = 0;
+  for (std::uint32_t other = 0; other < size(); ++other) local += wires_->same_host(rank(), other) ? 1 : 0;
+  if (config().transport == "ucx-shm" && local != size()) {
+    return failure(Code::unsupported,
+                   fmt::format("XYLEM_TRANSPORT=ucx-shm, but only {} of {} ranks share this host; use auto", local, size()));
+  }
+  progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this), WaitPolicy::make(config().wait, usable_cores(), local));
+  keeper_ = std::thread([this] { keep(); });
+  GroupSpec spec;
+  spec.uid = hash_text(placement_.job);
+  spec.rank = rank();
+  for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
+  slots_[0] |= 1;
+  collectives::CostModel model = default_model(config(), wires_->host_indices());
+  world_ = std::make_shared<Group>(shared_from_this(), std::move(spec), model);
+  XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
+  with_token([&] { world_->set_model(std::move(model)); });
+  return {};
+}
+
+Job::~Job() {
+  if (keeper_.joinable()) {
+    if (same_process_ != nullptr && *same_process_ == 0) {
+      keeper_.detach();  // The thread is the parent's.
+    } else {
+      stop_ = true;
+      keeper_.join();
+    }
+  }
+  if (same_process_ != nullptr) munmap(const_cast<char*>(same_process_), kPage);
+}
+
+Status Job::check_process() const noexcept {
+  if (same_process_ != nullptr && *same_process_ == 0) {
+    return failure(Code::invalid_argument,
+                   "this process was forked from one that uses Xylem; it may use nothing of it (exec a program of its own)");
+  }
+  if (closed_.load(std::memory_order_relaxed)) {
+    return failure(Code::invalid_argument, "the runtime has shut down");
+  }
+  return {};
+}
+
+void Job::submit(Operation& operation) {
+  pending_.fetch_add(1, std::memory_order_seq_cst);
+  if (keeper_dozes_.load(std::memory_order_seq_cst) && keeper_dozes_.exchange(false)) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(keeper_wake_.get(), &one, sizeof one);
+  }
+  if (progress_->try_acquire()) {
+    take_submitted();
+    operation.group->launch(operation);
+    headers_.run_completed();
+    engine_.run_completed();
+    progress_->release();
+    return;
+  }
+  Operation* head = submitted_.load(std::memory_order_relaxed);
+  do {
+    operation.queue_next = head;
+  } while (!submitted_.compare_exchange_weak(head, &operation, std::memory_order_release, std::memory_order_relaxed));
+  progress_->notify();
+}
+
+void Job::take_submitted() {
+  if (submitted_.load(std::memory_order_relaxed) == nullptr) return;
+  Operation* newest = submitted_.exchange(nullptr, std::memory_order_acquire);
+  Operation* oldest = nullptr;
+  while (newest != nullptr) {
+    Operation* next = newest->queue_next;
+    newest->queue_next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    Operation* next = oldest->queue_next;
+    oldest->queue_next = nullptr;
+    oldest->group->launch(*oldest);
+    oldest = next;
+  }
+}
+
+unsigned Job::turn() {
+  if (events_waiting_.load(std::memory_order_relaxed)) handle_events();
+  if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
+    watch_.tick(Clock::now());
+    std::erase_if(poisoned_, [](const auto& group) { return group.expired(); });
+  }
+  take_submitted();
+  unsigned done = 0;
+  for (const auto& wire : wires_->all()) {
+    if (wire.transport != nullptr) done += wire.transport->progress();
+  }
+  headers_.run_completed();
+  engine_.run_completed();
+  for (const auto& poisoned : poisoned_) {
+    if (const auto group = poisoned.lock()) group->discard();
+  }
+  return done;
+}
+
+bool Job::arm(std::vector<pollfd>& descriptors) {
+  if (submitted_.load(std::memory_order_seq_cst) != nullptr || events_waiting_.load(std::memory_order_seq_cst)) {
+    return false;
+  }
+  for (const auto& wire : wires_->all()) {
+    if (wire.transport == nullptr) continue;
+    const auto armed = wire.transport->arm();
+    if (!armed || !*armed) return false;
+    descriptors.push_back({wire.transport->wake_fd(), POLLIN, 0});
+  }
+  return true;
+}
+
+void Job::keep() {
+  std::uint64_t visits = 0;
+  unsigned unattended = 0, quiet = 0;
+  auto next_tick = Clock::now() + kTick;
+  auto control_due = Clock::now();
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const bool busy = pending_.load(std::memory_order_relaxed) > 0;
+    quiet = busy || progress_->visits() != visits ? 0 : quiet + 1;
+    milliseconds wait = kBusyLook;
+    if (quiet > kLooksUntilDoze) {
+      keeper_dozes_.store(true, std::memory_order_seq_cst);
+      if (pending_.load(std::memory_order_seq_cst) == 0) wait = kIdleLook;
+    }
+    if (unattended >= kLooksUnattended) wait = milliseconds(0);
+    const auto until_control = std::chrono::ceil<milliseconds>(control_due - Clock::now());
+    const auto limit = std::clamp(until_control, milliseconds(0), wait);
+    pollfd descriptors[] = {{control_->fd(), POLLIN, 0}, {keeper_wake_.get(), POLLIN, 0}};
+    ::poll(descriptors, 2, static_cast<int>(limit.count()));
+    keeper_dozes_.store(false, std::memory_order_relaxed);
+    std::uint64_t drained = 0;
+    if (descriptors[1].revents != 0) {
+      [[maybe_unused]] const auto got = ::read(keeper_wake_.get(), &drained, sizeof drained);
+    }
+    control_due = control_->serve(*this);
+    if (Clock::now() >= next_tick) {
+      next_tick = Clock::now() + kTick;
+      if (busy) tick_due_.store(true, std::memory_order_relaxed);
+    }
+    if (events_waiting_.load(std::memory_order_relaxed) || tick_due_.load(std::memory_order_relaxed)) {
+      progress_->notify();
+      if (progress_->try_acquire()) {
+        turn();
+        progress_->release();
+      }
+    }
+    attend(visits, unattended);
+  }
+}
+
+/// Drives progress when work is pending that nobody has waited for since the last look but one.
+void Job::attend(std::uint64_t& visits, unsigned& unattended) {
+  const auto now_visits = progress_->visits();
+  const bool deserted = config().progress_thread && pending_.load(std::memory_order_relaxed) > 0 &&
+                        !progress_->held() && now_visits == visits;
+  visits = now_visits;
+  unattended = deserted ? unattended + 1 : 0;
+  if (unattended < kLooksUnattended || !progress_->try_acquire()) return;
+  progress_->attend(stop_, pollfd{control_->fd(), POLLIN, 0}, [this] {
+    return pending_.load(std::memory_order_relaxed) == 0 || tick_due_.load(std::memory_order_relaxed);
+  });
+  progress_->release();
+}
+
+void Job::on_ended(Operation& operation, Status outcome) {
+  const std::shared_ptr<Group> group = operation.group;
+  group->on_ended(operation);
+  pending_.fetch_sub(1, std::memory_order_relaxed);
+  operation.end(std::move(outcome));
+  operation.release();
+  progress_->announce_ended();
+}
+
+void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
+  Group& group = *operation.group;
+  const bool known = peer != collectives::kNone;
+  const std::uint32_t culprit = known ? group.world_rank(peer) : rank();
+  announce(group, code, culprit,
+           code == Code::mismatch
+               ? fmt::format("rank {} got a message of another size than its call {} expects from rank {}", rank(),
+                             operation.sequence, culprit)
+               : fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit, name(code)));
+}
+
+void Job::on_message(Message& message) { message.owner->group->on_message(message); }
+
+void Job::on_peer_lost(std::uint32_t rank, std::string_view how) {
+  post({Event::Kind::lost, rank, std::string(how), {}});
+}
+
+void Job::on_peer_left(std::uint32_t rank) { post({Event::Kind::left, rank, {}, {}}); }
+
+void Job::on_message(std::uint32_t origin, std::span<const std::byte> message) {
+  post({Event::Kind::message, origin, {}, {message.begin(), message.end()}});
+}
+
+void Job::post(Event event) {
+  {
+    const std::lock_guard lock(events_mutex_);
+    events_.push_back(std::move(event));
+  }
+  events_waiting_.store(true, std::memory_order_seq_cst);
+}
+
+void Job::handle_events() {
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(events_mutex_);
+    events.swap(events_);
+    events_waiting_.store(false, std::memory_order_relaxed);
+  }
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::message) {
+      watch_.on_message(event.rank, event.message);
+    } else if (event.kind == Event::Kind::left) {
+      left_[event.rank] = true;
+    } else if (!lost_[event.rank]) {
+      lost_[event.rank] = true;
+      const Status why = failure(Code::peer_lost, fmt::format("rank {} on {} was lost: {}", event.rank,
+                                                              wires_->peers()[event.rank].host, event.text),
+                                 event.rank);
+      logger_.error(why.message());
+      for (const auto& group : groups()) {
+        if (group->rank_of(event.rank)) group->poison(why);
+      }
+      wires_->close(event.rank);
+    }
+  }
+}
+
+void Job::announce(Group& group, Code code, std::optional<std::uint32_t> culprit, std::string message) {
+  if (!group.health()) return;
+  if (code != Code::cancelled) logger_.error(message);
+  control_->flood(encode(Verdict{group.uid(), code, culprit, message}));
+  group.poison(failure(code, std::move(message), culprit));
+}
+
+void Job::on_poisoned(Group& group) { poisoned_.push_back(group.weak_from_this()); }
+
+std::shared_ptr<Group> Job::find(std::uint64_t uid) {
+  const std::lock_guard lock(groups_mutex_);
+  const auto found = groups_.find(uid);
+  return found == groups_.end() ? nullptr : found->second->weak_from_this().lock();
+}
+
+void Job::enlist(Group& group) {
+  const std::lock_guard lock(groups_mutex_);
+  groups_[group.uid()] = &group;
+}
+
+bool Job::delist(const Group& group) noexcept {
+  const std::lock_guard lock(groups_mutex_);
+  return groups_.erase(group.uid()) > 0;
+}
+
+std::vector<std::uint64_t> Job::slots_taken() const {
+  const std::lock_guard lock(groups_mutex_);
+  return slots_;
+}
+
+bool Job::claim_slot(std::uint32_t slot) {
+  const std::lock_guard lock(groups_mutex_);
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  if ((slots_[slot / 64] & bit) != 0) return false;
+  slots_[slot / 64] |= bit;
+  return true;
+}
+
+void Job::free_slot(std::uint32_t slot) noexcept {
+  const std::lock_guard lock(groups_mutex_);
+  slots_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
+}
+
+std::vector<PathInfo> Job::paths() {
+  return with_token([this] {
+    std::vector<PathInfo> paths;
+    for (std::uint32_t other = 0; other < size(); ++other) paths.push_back(wires_->path(other));
+    return paths;
+  });
+}
+
+std::vector<std::shared_ptr<Group>> Job::groups() const {
+  const std::lock_guard lock(groups_mutex_);
+  std::vector<std::shared_ptr<Group>> alive;
+  for (const auto& [uid, group] : groups_) {
+    if (auto shared = group->weak_from_this().lock()) alive.push_back(std::move(shared));
+  }
+  return alive;
+}
+
+void Job::abort_all() {
+  const auto groups = this->groups();
+  with_token([&] {
+    for (const auto& group : groups) {
+      if (group->pending() == 0) continue;
+      announce(*group, Code::cancelled, rank(), fmt::format("rank {} ended its runtime with operations pending", rank()));
+    }
+  });
+  const Deadline patience = Deadline::after(Watch::kQuarantine + milliseconds(500));
+  while (pending_.load(std::memory_order_acquire) > 0 && !patience.passed()) progress_->poke();
+}
+
+/// Also those whose communicators the user still holds: their posted receives must not outlive the wires.
+void Job::close_groups() {
+  if (progress_ == nullptr) return;
+  for (const auto& group : groups()) group->close();
+  const Deadline patience = Deadline::after(kGoodbye);
+  with_token([&] {
+    while (headers_.in_use() > 0 && !patience.passed()) turn();
+  });
+}
+
+Status Job::shutdown(bool force) {
+  if (same_process_ != nullptr && *same_process_ == 0) return check_process();
+  if (closed_) return {};
+  if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {
+    if (!force) {
+      return failure(Code::busy, fmt::format("{} operations are pending; wait for them before shutdown", left));
+    }
+    logger_.warn(fmt::format("the runtime ends with {} operations pending; they are aborted", left));
+    abort_all();
+  }
+  close_groups();
+  closed_ = true;
+  stop_ = true;
+  if (keeper_.joinable()) keeper_.join();
+  if (control_ != nullptr) control_->leave(Deadline::after(kGoodbye));
+  world_.reset();
+  return {};
+}
+
+}  // namespace xylem::runtime

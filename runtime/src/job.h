@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Job: one rank's membership in a job; what a Runtime stands for. It owns, in order of creation: the control plane, the wires, the
+// engine with its operations, the registry of groups, and one keeper thread.
+//
+//   starting ──► running ──► closing ──► closed
+//
+// The keeper serves the control plane and, when work is pending that nobody waits for, drives progress. Everything marked
+// «token» is touched only by the holder of the progress token.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/control_plane.h"
+#include "config.h"
+#include "engine.h"
+#include "group.h"
+#include "operation.h"
+#include "point_to_point.h"
+#include "progress.h"
+#include "watch.h"
+#include "wires.h"
+#include "xylem/base/unique_fd.h"
+
+namespace xylem::runtime {
+
+/// What a job is made of; tests bring their own.
+struct JobParts {
+  LoadedConfig loaded;
+  Placement placement;
+  std::shared_ptr<Store> store;  ///< Kept as long as the job.
+  std::unique_ptr<ControlPlane> control;
+  WireMaker wires;
+  Logger logger;
+};
+
+class Job final : public std::enable_shared_from_this<Job>,
+                  private EngineListener,
+                  private ControlListener,
+                  private Progress::Client {
+ public:
+  /// As Runtime::create().
+  static Result<std::shared_ptr<Job>> start(const Options& options);
+  static Result<std::shared_ptr<Job>> start(JobParts parts, Deadline deadline);
+  ~Job() override;
+  /// The user's handle to a started job.
+  static Runtime handle(std::shared_ptr<Job> job) { return Runtime(std::move(job)); }
+
+  // Any thread.
+  std::uint32_t rank() const noexcept { return placement_.rank; }
+  std::uint32_t size() const noexcept { return placement_.size; }
+  const Placement& placement() const noexcept { return placement_; }
+  const LoadedConfig& loaded() const noexcept { return loaded_; }
+  const Config& config() const noexcept { return loaded_.config; }
+  const Logger& logger() const noexcept { return logger_; }
+  const Wires& wires() const noexcept { return *wires_; }
+  std::shared_ptr<Group> world() const noexcept { return world_; }
+  Progress& progress() noexcept { return *progress_; }
+  OperationPool& operations() noexcept { return operations_; }
+  std::vector<PathInfo> paths();
+  /// Hands an operation to the engine: at once if nobody drives, else through the queue.
+  void submit(Operation& operation);
+  /// An error in a forked child or after shutdown.
+  Status check_process() const noexcept;
+  Status shutdown(bool force);
+  /// Claims the lowest slot free in `taken` (a bitmap) and here; see Group::split.
+  std::vector<std::uint64_t> slots_taken() const;
+  bool claim_slot(std::uint32_t slot);
+  void free_slot(std::uint32_t slot) noexcept;
+  void enlist(Group& group);
+  /// False if it was not listed (any more).
+  bool delist(const Group& group) noexcept;
+  ControlPlane& control() noexcept { return *control_; }
+
+  /// Runs `work` as the token holder.
+  template <typename Work>
+  auto with_token(Work work) {
+    progress_->acquire();
+    struct Release {
+      Progress& progress;
+      ~Release() { progress.release(); }
+    } release{*progress_};
+    return work();
+  }
+
+  // Token.
+  Engine& engine() noexcept { return engine_; }
+  HeaderPool& headers() noexcept { return headers_; }
+  Watch& watch() noexcept { return watch_; }
+  Result<Link> link(std::uint32_t world_rank) { return wires_->link(world_rank); }
+  bool lost(std::uint32_t world_rank) const noexcept { return lost_[world_rank]; }
+  bool left(std::uint32_t world_rank) const noexcept { return left_[world_rank]; }
+  std::shared_ptr<Group> find(std::uint64_t uid);
+  /// Poisons a group here and on all ranks.
+  void announce(Group& group, Code code, std::optional<std::uint32_t> culprit, std::string message);
+  /// A group was poisoned: what still arrives for it is dropped while it lasts.
+  void on_poisoned(Group& group);
+
+ private:
+  struct Event {
+    enum class Kind : std::uint8_t { message, lost, left } kind = Kind::message;
+    std::uint32_t rank = 0;
+    std::string text;
+    std::vector<std::byte> message;
+  };
+
+  explicit Job(JobParts parts);
+  Status open(const WireMaker& make, Deadline deadline);
+  void keep();
+  void attend(std::uint64_t& visits, unsigned& unattended);
+  void post(Event event);
+  void handle_events();
+  void abort_all();
+  void close_groups();
+  std::vector<std::shared_ptr<Group>> groups() const;
+  void take_submitted();
+
+  void on_ended(Operation& operation, Status outcome) override;
+  void on_wire_error(Operation& operation, std::uint32_t peer, Code code) override;
+  void on_message(Message& message) override;
+  void on_peer_lost(std::uint32_t rank, std::string_view how) override;
+  void on_peer_left(std::uint32_t rank) override;
+  void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
+  unsigned turn() override;
+  bool arm(std::vector<pollfd>& descriptors) override;
+
+  // In order of creation; destroyed in reverse.
+  LoadedConfig loaded_;
+  Placement placement_;
+  Logger logger_;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<ControlPlane> control_;
+  OperationPool operations_;
+  HeaderPool headers_;
+  Engine engine_{*this};
+  Watch watch_{*this};
+  std::unique_ptr<Wires> wires_;  ///< Goes before the messages it may still hold.
+  std::unique_ptr<Progress> progress_;
+
+  mutable std::mutex groups_mutex_;
+  std::map<std::uint64_t, Group*> groups_;
+  std::vector<std::uint64_t> slots_;
+  std::shared_ptr<Group> world_;  ///< Lets go of this cycle in shutdown().
+  std::vector<std::weak_ptr<Group>> poisoned_;
+  std::vector<bool> lost_, left_;
+
+  std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
+  std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> events_waiting_{false};
+  std::atomic<bool> tick_due_{false};
+  std::mutex events_mutex_;
+  std::vector<Event> events_;
+
+  const volatile char* same_process_ = nullptr;  ///< One page that a fork wipes.
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> keeper_dozes_{false};
+  UniqueFd keeper_wake_;
+  std::thread keeper_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sixteen-bit floats to fp32 and back, exact and alike on every target: to nearest even, through
+// subnormals, overflow to infinity, NaN to the one quiet NaN. Highway 1.0.3's own conversions
+// truncate (bfloat16 everywhere, float16 without F16C) and may turn a NaN into an infinity.
+
+// Included once per target by Highway's foreach_target, hence a guard that toggles.
+#if defined(XYLEM_KERNELS_CONVERT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef XYLEM_KERNELS_CONVERT_INL_H
+#undef XYLEM_KERNELS_CONVERT_INL_H
+#else
+#define XYLEM_KERNELS_CONVERT_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace xylem::runtime {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// `v` with every NaN replaced by the positive quiet NaN without payload. Which of two NaNs an
+/// addition keeps depends on the order in which the compiler passes the operands; this makes the
+/// bits the same everywhere.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V with_one_nan(D d, V v) {
+  const hn::RebindToUnsigned<D> du;
+  using Bits = hn::TFromD<decltype(du)>;
+  constexpr Bits kQuietNan =
+      sizeof(Bits) == 4 ? static_cast<Bits>(0x7FC00000u) : static_cast<Bits>(0x7FF8000000000000u);
+  return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(du, kQuietNan)), v);
+}
+
+/// A bfloat16 is the upper half of the fp32 of the same value.
+struct BFloat16 {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, half)));
+  }
+
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> narrow(D d, hn::Vec<D> v) {
+    const hn::RebindToUnsigned<D> du;
+    const auto bits = hn::BitCast(du, with_one_nan(d, v));
+    // Half a unit less one, plus the bit that will be last: a tie goes up only from an odd value.
+    // The quiet NaN has zeros below, so the carry cannot reach its exponent.
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded));
+  }
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+
+/// F16C's instructions round to nearest even whatever MXCSR says and keep subnormals.
+struct Float16 {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
+  }
+
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> narrow(D d, hn::Vec<D> v) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::BitCast(hn::RebindToUnsigned<decltype(d16)>(),
+                       hn::DemoteTo(d16, with_one_nan(d, v)));
+  }
+};
+
+#else
+
+/// Integer arithmetic on the bits, with one exact or once-rounding fp32 addition where a variable
+/// shift would be needed (subnormal halves).
+struct Float16 {
+  static constexpr std::uint32_t kExponentGap = 127 - 15;  ///< Between the biases of fp32 and fp16.
+  static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1)
+                                                  << 23;       ///< 2^-14 as fp32 bits.
+  static constexpr std::int32_t kTooLarge = (127 + 16) << 23;  ///< 2^16 as fp32 bits.
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
+    const hn::RebindToUnsigned<D> du;
+    const auto h = hn::PromoteTo(du, half);
+    const auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000u)));
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(h, hn::Set(du, 0x7FFFu)));
+    const auto exponent = hn::And(magnitude, hn::Set(du, 0x7C00u << 13));
+    const auto rebased = hn::Add(magnitude, hn::Set(du, kExponentGap << 23));
+
+    // Exponent 0: read the mantissa below an implicit one at 2^-14, then take that one away.
+    const auto one = hn::Set(du, static_cast<std::uint32_t>(kSmallestNormal));
+    const auto subnormal = hn::BitCast(
+        du, hn::Sub(hn::BitCast(d, hn::Add(rebased, hn::Set(du, 1u << 23))), hn::BitCast(d, one)));
+    // Exponent 31, infinity and NaN: fp32's 255.
+    const auto special = hn::Add(rebased, hn::Set(du, kExponentGap << 23));
+
+    auto bits = hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), subnormal, rebased);
+    bits = hn::IfThenElse(hn::Eq(exponent, hn::Set(du, 0x7C00u << 13)), special, bits);
+    return hn::BitCast(d, hn::Or(bits, sign));
+  }
+
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> narrow(D d, hn::Vec<D> v) {
+    const hn::RebindToSigned<D> di;  // magnitudes compare alike signed, and that is cheaper on SSE
+    const auto all = hn::BitCast(di, with_one_nan(d, v));
+    const auto magnitude = hn::And(all, hn::Set(di, 0x7FFFFFFF));
+    const auto sign = hn::Xor(all, magnitude);
+
+    // Rebias and round by adding half a unit less one plus the last bit; a carry goes into the
+    // exponent, from the largest finite value into infinity.
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
+    const auto shift = hn::Set(di, 0xFFF - static_cast<std::int32_t>(kExponentGap << 23));
+    const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, shift), odd));
+    // Next to 0.5, fp32 has fp16's subnormal spacing of 2^-24: the addition shifts and rounds at
+    // once.
+    const auto half = hn::Set(di, (127 - 1) << 23);
+    const auto subnormal =
+        hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+    const auto special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 255 << 23)),
+                                        hn::Set(di, 0x7E00), hn::Set(di, 0x7C00));
+
+    auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kSmallestNormal)), subnormal, normal);
+    bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kTooLarge)), bits, special);
+    const hn::RebindToUnsigned<D> du;
+    const auto result = hn::Or(hn::BitCast(du, bits), hn::ShiftRight<16>(hn::BitCast(du, sign)));
+    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), result);
+  }
+};
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace xylem::runtime
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled guard

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How elements of memory become lanes and back. `Lane` is what is computed in: fp32 for sixteen-bit
+// floats, the type itself elsewhere. The index counts elements; addresses need the element's
+// alignment only.
+
+#if defined(XYLEM_KERNELS_ELEMENT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef XYLEM_KERNELS_ELEMENT_INL_H
+#undef XYLEM_KERNELS_ELEMENT_INL_H
+#else
+#define XYLEM_KERNELS_ELEMENT_INL_H
+#endif
+
+#include "kernels/convert-inl.h"
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace xylem::runtime {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// An integer, computed in its own width.
+template <class T>
+struct Integer {
+  using Lane = T;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
+    return hn::LoadU(d, static_cast<const T*>(from) + index);
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> v, void* to, std::size_t index) {
+    hn::StoreU(v, d, static_cast<T*>(to) + index);
+  }
+};
+
+/// A byte in a sixteen-bit lane: no instruction set multiplies bytes.
+struct WidenedByte {
+  using Lane = std::uint16_t;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
+    const hn::Rebind<std::uint8_t, D> d8;
+    return hn::PromoteTo(d, hn::LoadU(d8, static_cast<const std::uint8_t*>(from) + index));
+  }
+  template <class D>
+  static HWY_INLINE void store(D, hn::Vec<D> v, void* to, std::size_t index) {
+    const hn::Rebind<std::uint8_t, D> d8;
+    hn::StoreU(hn::TruncateTo(d8, v), d8, static_cast<std::uint8_t*>(to) + index);
+  }
+};
+
+/// A byte of which every value but zero is true; read as 0 or 1.
+struct Boolean : Integer<std::uint8_t> {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
+    return hn::Min(Integer<std::uint8_t>::load(d, from, index), hn::Set(d, std::uint8_t{1}));
+  }
+};
+
+/// fp32 and fp64.
+template <class T>
+struct Floating {
+  using Lane = T;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
+    return hn::LoadU(d, static_cast<const T*>(from) + index);
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> v, void* to, std::size_t index) {
+    hn::StoreU(with_one_nan(d, v), d, static_cast<T*>(to) + index);
+  }
+};
+
+/// A sixteen-bit float in an fp32 lane. `Format` is Float16 or BFloat16.
+template <class Format>
+struct HalfFloat {
+  using Lane = float;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
+    const hn::Rebind<std::uint16_t, D> d16;
+    return Format::widen(d, hn::LoadU(d16, static_cast<const std::uint16_t*>(from) + index));
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> v, void* to, std::size_t index) {
+    const hn::Rebind<std::uint16_t, D> d16;
+    hn::StoreU(Format::narrow(d, v), d16, static_cast<std::uint16_t*>(to) + index);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace xylem::runtime
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled guard

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels by family of element types. Each family is one translation unit that Highway compiles
+// once per instruction set; these functions look up in the one chosen for this CPU.
+#pragma once
+
+#include "kernels/reduce.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace xylem::runtime {
+
+using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
+using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
+
+/// int8 to uint64, and bool. Null if the operation is not defined on the type; so below.
+ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
+
+/// float32, float64.
+ReduceKernel float_kernel(RedOp op, DataType type) noexcept;
+ScaleKernel float_scale_kernel(DataType type) noexcept;
+
+/// float16, bfloat16.
+ReduceKernel half_kernel(RedOp op, DataType type) noexcept;
+ScaleKernel half_scale_kernel(DataType type) noexcept;
+ConvertKernel widen_kernel(DataType type) noexcept;
+ConvertKernel narrow_kernel(DataType type) noexcept;
+
+/// Ends the process: a divisor was given to a reduction that is not a sum. Out of line, to keep the
+/// kernels small.
+[[noreturn]] void refuse_divisor(std::uint32_t divisor);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The loops of every kernel. Whatever the count, each element goes through the same vector code: a
+// remainder is one more vector that ends at the last element and overlaps the one before, and fewer
+// elements than a vector use the next smaller one.
+//
+//   count = 11, 4 lanes:   [0 1 2 3][4 5 6 7][. . . .        two whole vectors,
+//                                        [7 8 9 10]          and the last, computed first, stored
+//                                        last
+//
+// Computing the last vector before anything is stored is what makes overlapping right in place.
+
+#if defined(XYLEM_KERNELS_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef XYLEM_KERNELS_FOLD_INL_H
+#undef XYLEM_KERNELS_FOLD_INL_H
+#else
+#define XYLEM_KERNELS_FOLD_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <array>
+#include <cstddef>
+
+HWY_BEFORE_NAMESPACE();
+namespace xylem::runtime {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// A body has compute(d, index) → vector, which reads the elements from `index` on; store(d,
+/// vector, index); and apply_four(d, index), which does both for four vectors. This one serves 1 ≤
+/// count ≤ 2 Lanes(d).
+template <class D, class Body>
+HWY_INLINE void for_few(D d, const Body& body, std::size_t count) {
+  const std::size_t lanes = hn::Lanes(d);
+  if (count < lanes) {
+    if constexpr (hn::MaxLanes(D()) > 1) for_few(hn::Half<D>(), body, count);
+    return;
+  }
+  const auto first = body.compute(d, 0);
+  const auto last = body.compute(d, count - lanes);
+  body.store(d, first, 0);
+  body.store(d, last, count - lanes);
+}
+
+/// The same for count ≥ 2 Lanes(d).
+template <class D, class Body>
+HWY_INLINE void for_many(D d, const Body& body, std::size_t count) {
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t last = count - lanes;
+  const auto remainder = body.compute(d, last);
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) body.apply_four(d, i);
+  for (; i < last; i += lanes) body.store(d, body.compute(d, i), i);
+  body.store(d, remainder, last);
+}
+
+/// Leaves a folded value as it is.
+struct Keep {
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> v) const {
+    return v;
+  }
+};
+
+/// Ends an average: a true division, rounded correctly.
+template <class Lane>
+struct DivideBy {
+  Lane divisor;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> v) const {
+    return hn::Div(v, hn::Set(d, divisor));
+  }
+};
+
+/// Scales, rounding once.
+template <class Lane>
+struct MultiplyBy {
+  Lane factor;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> v) const {
+    return hn::Mul(v, hn::Set(d, factor));
+  }
+};
+
+/// target[i] = finish(source[i]), read as `From` and written as `To`, which have the same lane.
+template <class From, class To, class Finish>
+struct Transform {
+  void* target;
+  const void* source;
+  Finish finish;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> compute(D d, std::size_t index) const {
+    return finish(d, From::load(d, source, index));
+  }
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, std::size_t index) const {
+    To::store(d, v, target, index);
+  }
+  template <class D>
+  HWY_INLINE void apply_four(D d, std::size_t index) const {
+    const std::size_t lanes = hn::Lanes(d);
+    for (std::size_t v = 0; v < 4; ++v) {
+      store(d, compute(d, index + v * lanes), index + v * lanes);
+    }
+  }
+};
+
+/// Transforms `count` elements.
+template <class From, class To, class Finish = Keep>
+HWY_INLINE void transform(void* target, const void* source, std::size_t count, Finish finish = {}) {
+  const hn::ScalableTag<typename From::Lane> d;
+  const Transform<From, To, Finish> body{target, source, finish};
+  count < 2 * hn::Lanes(d) ? for_few(d, body, count) : for_many(d, body, count);
+}
+
+/// Any number of sources, at addresses in the caller's array.
+struct AnySources {
+  const void* const* sources;
+  std::size_t count;
+
+  HWY_INLINE const void* operator[](std::size_t k) const { return sources[k]; }
+  HWY_INLINE std::size_t size() const { return count; }
+};
+
+/// A number known when compiling: the addresses stay in registers, and the loop over them unrolls.
+template <std::size_t kCount>
+struct FixedSources {
+  std::array<const void*, kCount> sources;
+
+  explicit FixedSources(const void* const* from) {
+    for (std::size_t k = 0; k < kCount; ++k) sources[k] = from[k];
+  }
+  HWY_INLINE const void* operator[](std::size_t k) const { return sources[k]; }
+  static constexpr std::size_t size() { return kCount; }
+};
+
+/// target[i] = finish(op(… op(op(s0[i], s1[i]), s2[i]) …)), with elements counted from `begin`.
+template <class Element, class Op, class Sources, class Finish>
+struct Fold {
+  void* target;
+  Sources sources;
+  Finish finish;
+  std::size_t begin;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> compute(D d, std::size_t index) const {
+    auto folded = load(d, 0, index);
+    for (std::size_t k = 1; k < sources.size(); ++k) folded = Op()(folded, load(d, k, index));
+    return finish(d, folded);
+  }
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, std::size_t index) const {
+    Element::store(d, v, target, begin + index);
+  }
+  /// Four at once, since a long chain of additions waits for each result. All loads come first: in
+  /// place.
+  template <class D>
+  HWY_INLINE void apply_four(D d, std::size_t i0) const {
+    const std::size_t i1 = i0 + hn::Lanes(d), i2 = i1 + hn::Lanes(d), i3 = i2 + hn::Lanes(d);
+    auto f0 = load(d, 0, i0), f1 = load(d, 0, i1), f2 = load(d, 0, i2), f3 = load(d, 0, i3);
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      f0 = Op()(f0, load(d, k, i0));
+      f1 = Op()(f1, load(d, k, i1));
+      f2 = Op()(f2, load(d, k, i2));
+      f3 = Op()(f3, load(d, k, i3));
+    }
+    store(d, finish(d, f0), i0);
+    store(d, finish(d, f1), i1);
+    store(d, finish(d, f2), i2);
+    store(d, finish(d, f3), i3);
+  }
+
+ private:
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, std::size_t source, std::size_t index) const {
+    return Element::load(d, sources[source], begin + index);
+  }
+};
+
+/// Folds elements [begin, begin + count) of the sources into the target.
+template <class Element, class Op, class Finish = Keep>
+HWY_INLINE void fold(void* target,
+                     const void* const* sources,
+                     std::size_t source_count,
+                     std::size_t begin,
+                     std::size_t count,
+                     Finish finish = {}) {
+  const hn::ScalableTag<typename Element::Lane> d;
+  const Fold<Element, Op, AnySources, Finish> any{target, {sources, source_count}, finish, begin};
+  if (count < 2 * hn::Lanes(d)) {
+    for_few(d, any, count);
+  } else if (source_count == 2) {
+    const FixedSources<2> two(sources);
+    for_many(d, Fold<Element, Op, FixedSources<2>, Finish>{target, two, finish, begin}, count);
+  } else {
+    for_many(d, any, count);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace xylem::runtime
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled guard

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// int8 to uint64 and bool, on every instruction set. Where signed and unsigned give the same bits
+// they are the same kernel, on unsigned lanes, where wrapping is defined.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/integer_kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// Only after Highway has chosen the target:
+#include "kernels/combine-inl.h"
+#include "kernels/element-inl.h"
+#include "kernels/families.h"
+#include "kernels/fold-inl.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace xylem::runtime {
+namespace HWY_NAMESPACE {
+
+template <class Element, class Op>
+void integer_fold(void* target,
+                  const void* const* sources,
+                  std::size_t source_count,
+                  std::size_t count,
+                  Finish finish) {
+  if (finish.divisor > 1) refuse_divisor(finish.divisor);
+  fold<Element, Op>(target, sources, source_count, 0, count);
+}
+
+/// Truncating division in place. Up to 32 bits in fp64, which vectorises and is exact: a quotient
+/// that is no integer is at least 1/divisor away from the next one, far more than fp64 rounds by.
+template <class T>
+void divide(T* values, std::size_t count, std::uint32_t divisor) {
+  if constexpr (sizeof(T) <= 4) {
+    const double denominator = divisor;
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<T>(static_cast<double>(values[i]) / denominator);
+    }
+  } else {
+    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<T>(static_cast<Wide>(values[i]) / static_cast<Wide>(divisor));
+    }
+  }
+}
+
+template <class T>
+void integer_sum(void* target,
+                 const void* const* sources,
+                 std::size_t source_count,
+                 std::size_t count,
+                 Finish finish) {
+  // An average takes a second pass, block by block so that it finds its elements in the first
+  // cache.
+  const bool is_average = finish.divisor > 1;
+  const std::size_t stride = is_average ? 4096 / sizeof(T) : count;
+  for (std::size_t begin = 0; begin < count; begin += stride) {
+    const std::size_t block = std::min(stride, count - begin);
+    fold<Integer<std::make_unsigned_t<T>>, Sum>(target, sources, source_count, begin, block);
+    if (is_average) divide(static_cast<T*>(target) + begin, block, finish.divisor);
+  }
+}
+
+template <class T>
+ReduceKernel integer_kernel_of(RedOp op) {
+  using Unsigned = std::make_unsigned_t<T>;
+  using Multiplied = std::conditional_t<sizeof(T) == 1, WidenedByte, Integer<Unsigned>>;
+  switch (op) {
+    case RedOp::sum:
+    case RedOp::avg: return &integer_sum<T>;
+    case RedOp::product: return &integer_fold<Multiplied, Product>;
+    case RedOp::min: return &integer_fold<Integer<T>, IntegerMin>;
+    case RedOp::max: return &integer_fold<Integer<T>, IntegerMax>;
+    case RedOp::bit_and: return &integer_fold<Integer<Unsigned>, BitAnd>;
+    case RedOp::bit_or: return &integer_fold<Integer<Unsigned>, BitOr>;
+    case RedOp::bit_xor: return &integer_fold<Integer<Unsigned>, BitXor>;
+    case RedOp::premul_sum: return nullptr;
+  }
+  return nullptr;
+}
+
+ReduceKernel boolean_kernel_of(RedOp op) {
+  switch (op) {
+    case RedOp::sum:
+    case RedOp::max:
+    case RedOp::bit_or: return &integer_fold<Boolean, BitOr>;
+    case RedOp::product:
+    case RedOp::min:
+    case RedOp::bit_and: return &integer_fold<Boolean, BitAnd>;
+    case RedOp::bit_xor: return &integer_fold<Boolean, BitXor>;
+    case RedOp::avg:
+    case RedOp::premul_sum: return nullptr;
+  }
+  return nullptr;
+}
+
+ReduceKernel choose_integer_kernel(RedOp op, DataType type) {
+  switch (type) {
+    case DataType::int8: return integer_kernel_of<std::int8_t>(op);
+    case DataType::uint8: return integer_kernel_of<std::uint8_t>(op);
+    case DataType::int16: return integer_kernel_of<std::int16_t>(op);
+    case DataType::uint16: return integer_kernel_of<std::uint16_t>(op);
+    case DataType::int32: return integer_kernel_of<std::int32_t>(op);
+    case DataType::uint32: return integer_kernel_of<std::uint32_t>(op);
+    case DataType::int64: return integer_kernel_of<std::int64_t>(op);
+    case DataType::uint64: return integer_kernel_of<std::uint64_t>(op);
+    case DataType::boolean: return boolean_kernel_of(op);
+    default: return nullptr;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace xylem::runtime
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace xylem::runtime {
+
+HWY_EXPORT(choose_integer_kernel);
+
+ReduceKernel integer_kernel(RedOp op, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(choose_integer_kernel)(op, type);
+}
+
+}  // namespace xylem::runtime
+#endif  // HWY_ONCE

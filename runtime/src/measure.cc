@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "group.h"
+#include "job.h"
+#include "kernels/reduce.h"
+#include "tuning_file.h"
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::CostModel;
+using collectives::LinkCost;
+
+constexpr std::uint64_t kSmall = 8;
+constexpr std::uint64_t kLarge = 1 << 20;
+constexpr int kSmallRounds = 100;
+constexpr int kLargeRounds = 8;
+constexpr std::uint32_t kTag = 0;
+
+double microseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+Status transfer(Group& world, CallKind kind, std::uint32_t peer, std::byte* data, std::uint64_t bytes) {
+  Call call;
+  call.kind = kind;
+  call.type = DataType::uint8;
+  call.count = bytes;
+  call.peer = peer;
+  call.tag = kTag;
+  call.input = data;
+  call.output = data;
+  return world.submit(std::move(call)).wait();
+}
+
+/// Median of half a round trip, in microseconds; meaningful at the rank that sends first.
+Result<double> ping_pong(Group& world, std::uint32_t peer, bool first, std::uint64_t bytes, int rounds) {
+  std::vector<std::byte> data(bytes);
+  std::vector<double> times;
+  for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
+    const auto begin = Clock::now();
+    XYLEM_TRY(transfer(world, first ? CallKind::send : CallKind::recv, peer, data.data(), bytes));
+    XYLEM_TRY(transfer(world, first ? CallKind::recv : CallKind::send, peer, data.data(), bytes));
+    if (round > 0) times.push_back(microseconds(Clock::now() - begin) / 2);
+  }
+  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
+  return times[static_cast<std::size_t>(rounds) / 2];
+}
+
+Result<LinkCost> measure_link(Group& world, std::uint32_t peer, bool first) {
+  XYLEM_TRY(const double small, ping_pong(world, peer, first, kSmall, kSmallRounds));
+  XYLEM_TRY(const double large, ping_pong(world, peer, first, kLarge, kLargeRounds));
+  return LinkCost{small, static_cast<double>(kLarge) / std::max(large - small, 1.0) / 1e3};
+}
+
+/// GB/s of a local kernel, the best of a few passes over 1 MiB.
+template <typename Pass>
+double rate(Pass pass) {
+  double best = 1e-3;
+  for (int round = 0; round < 4; ++round) {
+    const auto begin = Clock::now();
+    pass();
+    best = std::max(best, static_cast<double>(kLarge) / std::max(microseconds(Clock::now() - begin), 0.1) / 1e3);
+  }
+  return best;
+}
+
+void measure_core(CostModel& model) {
+  std::vector<float> a(kLarge / sizeof(float), 1.0F), b = a;
+  const auto kernel = reduce_kernel(RedOp::sum, DataType::float32);
+  const void* sources[] = {a.data(), b.data()};
+  model.reduce_GBps = rate([&] { kernel(a.data(), sources, 2, a.size(), {}); });
+  model.copy_GBps = rate([&] { std::memcpy(a.data(), b.data(), kLarge); });
+}
+
+/// The first rank other than 0 of the wanted reach from rank 0.
+std::optional<std::uint32_t> partner(const CostModel& model, std::uint32_t ranks, bool local) {
+  for (std::uint32_t rank = 1; rank < ranks; ++rank) {
+    if ((model.host[rank] == model.host[0]) == local) return rank;
+  }
+  return std::nullopt;
+}
+
+/// What rank 0 tells the others.
+struct Constants {
+  LinkCost local, remote;
+  double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
+};
+
+Status share(Group& world, CostModel& model) {
+  Constants constants{model.local, model.remote, model.reduce_GBps, model.copy_GBps, model.step_us};
+  Call call;
+  call.collective = collectives::Collective::broadcast;
+  call.type = DataType::uint8;
+  call.count = sizeof constants;
+  call.input = call.output = &constants;
+  XYLEM_TRY(world.submit(std::move(call)).wait());
+  model.local = constants.local;
+  model.remote = constants.remote;
+  model.reduce_GBps = constants.reduce_GBps;
+  model.copy_GBps = constants.copy_GBps;
+  model.step_us = constants.step_us;
+  return {};
+}
+
+Status measure_links(Group& world, CostModel& model) {
+  for (const bool local : {true, false}) {
+    const auto other = partner(model, world.size(), local);
+    if (!other || (world.rank() != 0 && world.rank() != *other)) continue;
+    const bool first = world.rank() == 0;
+    XYLEM_TRY(const auto cost, measure_link(world, first ? *other : 0, first));
+    (local ? model.local : model.remote) = cost;
+  }
+  return {};
+}
+
+}  // namespace
+
+CostModel default_model(const Config& config, std::vector<std::uint32_t> hosts) {
+  CostModel model;
+  model.local = {1.0, 5.0};
+  model.remote = {15.0, 1.2};
+  model.reduce_GBps = 8.0;
+  model.copy_GBps = 8.0;
+  model.slice_bytes = config.slice.value;
+  model.host = std::move(hosts);
+  return model;
+}
+
+Result<CostModel> measure(Group& world, CostModel model, Deadline) {
+  const Job& job = world.job();
+  const std::string& tuning = job.config().tuning;
+  if (tuning == "off" || world.size() == 1) return model;
+  const bool use_file = tuning != "measure";
+  // Only rank 0's file counts; the others learn in the broadcast whether it served.
+  std::uint8_t known = 0;
+  if (use_file && world.rank() == 0) {
+    XYLEM_TRY(const auto loaded, load_tuning(tuning, model));
+    if (loaded) model = *loaded, known = 1;
+  }
+  Call call;
+  call.collective = collectives::Collective::broadcast;
+  call.type = DataType::uint8;
+  call.count = 1;
+  call.input = call.output = &known;
+  XYLEM_TRY(world.submit(std::move(call)).wait());
+  if (known == 0) {
+    XYLEM_TRY(measure_links(world, model));
+    if (world.rank() == 0) measure_core(model);
+    if (use_file && world.rank() == 0) {
+      if (Status saved = save_tuning(tuning, model); !saved) job.logger().warn(saved.message());
+    }
+  }
+  XYLEM_TRY(share(world, model));
+  return model;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operation.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "group.h"
+
+namespace xylem::runtime {
+
+void ScratchBuffer::Free::operator()(void* memory) const noexcept { std::free(memory); }
+
+std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kLine = 64;
+  if (bytes > capacity_) {
+    const std::uint64_t capacity = (bytes + kLine - 1) / kLine * kLine;
+    memory_.reset();
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, capacity)));
+    capacity_ = memory_ ? capacity : 0;
+  }
+  return memory_.get();
+}
+
+void Operation::release() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) pool_.give_back(*this);
+}
+
+void Operation::reset() noexcept {
+  call.uneven = false;
+  call.input_counts.clear();
+  call.output_counts.clear();
+  run.program.reset();
+  sequence = fingerprint = advanced = advanced_at_tick = 0;
+  begun = stalled_since = failed_at = {};
+  reported = warned = false;
+  health = outcome_ = Status();
+  ended_.store(false, std::memory_order_relaxed);
+}
+
+Operation& OperationPool::take(std::shared_ptr<Group> group) {
+  Operation* operation = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_ == nullptr) {
+      free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
+    }
+    operation = std::exchange(free_, free_->free_next_);
+    operation->free_next_ = nullptr;
+  }
+  operation->group = std::move(group);
+  operation->references_.store(1, std::memory_order_relaxed);
+  return *operation;
+}
+
+void OperationPool::give_back(Operation& operation) noexcept {
+  // The group may be the last owner of the job and so of this pool: it must go after the operation is back.
+  const std::shared_ptr<Group> group = std::move(operation.group);
+  operation.reset();
+  const std::lock_guard lock(mutex_);
+  operation.free_next_ = free_;
+  free_ = &operation;
+}
+
+}  // namespace xylem::runtime

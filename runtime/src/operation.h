@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operation: one call under way, from submission until its last handle is dropped. Operations are pooled: a steady
+// program allocates none.
+//
+//   free ──► submitted ──► (deferred) ──► running ──► ended ──► free
+//                                            └─► failing ─┘
+//
+// Until `ended` is set, everything but the call itself belongs to the holder of the progress token. `ended` is set last, when no
+// transport touches the operation's buffers any more; after that nothing changes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "program.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
+#include "xylem/runtime/types.h"
+#include "xylem/runtime/work.h"
+#include "xylem/transport/transport.h"
+
+namespace xylem::runtime {
+
+class Group;
+class OperationPool;
+
+enum class CallKind : std::uint8_t { collective, send, recv };
+
+/// What the user asked for; checked.
+struct Call {
+  CallKind kind = CallKind::collective;
+  collectives::Collective collective = collectives::Collective::barrier;
+  DataType type = DataType::uint8;
+  ReduceOp op{};
+  std::uint32_t root = 0;   ///< Root of a collective.
+  std::uint64_t count = 0;  ///< As collectives::Counts; point to point: elements.
+  bool uneven = false;
+  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only; capacity is kept.
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
+  std::uint32_t tag = 0;
+};
+
+/// Memory of the engine's own, aligned to cache lines; grows, and is kept for the next operation.
+class ScratchBuffer {
+ public:
+  /// At least `bytes`; null only if bytes is 0 or memory is short.
+  std::byte* reserve(std::uint64_t bytes) noexcept;
+
+ private:
+  struct Free {
+    void operator()(void* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::uint64_t capacity_ = 0;
+};
+
+class Engine;
+class Operation;
+
+/// One message of an operation, posted to a transport.
+struct Message : transport::Operation {
+  Engine* engine = nullptr;
+  runtime::Operation* owner = nullptr;
+  transport::Transport* transport = nullptr;
+  transport::EndpointId endpoint = 0;
+  std::uint32_t step = 0;
+  std::uint32_t slice = 0;
+  bool incoming = false;
+  Message* previous = nullptr;  ///< In the owner's list.
+  Message* next = nullptr;
+  Message* completed_next = nullptr;  ///< In the engine's list of completions.
+};
+
+/// How far each step has come.
+struct StepState {
+  std::uint32_t issued = 0;
+  std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
+  std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
+  bool queued = false;          ///< In Execution::ready.
+};
+
+struct LaneState {
+  std::uint32_t head = 0;       ///< Next step of the lane that issues.
+  std::uint32_t in_flight = 0;
+};
+
+/// State of a running collective.
+struct Execution {
+  std::shared_ptr<const Program> program;
+  std::byte* base[3] = {};  ///< By collectives::Buffer. `input` is only read.
+  std::uint32_t steps_left = 0;  ///< Point to point: 1 until the message is through.
+  std::vector<StepState> steps;
+  std::vector<LaneState> lanes;
+  std::vector<StepId> ready;
+  std::vector<const void*> sources;  ///< Of the reduce step being run.
+  ScratchBuffer scratch, staged;
+};
+
+class Operation {
+ public:
+  explicit Operation(OperationPool& pool) noexcept : pool_(pool) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// A handle for the user.
+  Work handle() noexcept {
+    acquire();
+    return Work(this);
+  }
+  void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  /// Drops a reference; the last one returns the operation to its pool.
+  void release() noexcept;
+
+  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  /// Only once ended.
+  const Status& outcome() const noexcept { return outcome_; }
+
+  /// Ends it: the last write to the operation by the token holder. The caller still holds a reference.
+  void end(Status outcome) noexcept {
+    outcome_ = std::move(outcome);
+    ended_.store(true, std::memory_order_release);
+  }
+
+  // Written by the submitter.
+  Call call;
+  std::shared_ptr<Group> group;
+
+  // Of the token holder.
+  Execution run;
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;
+  std::uint32_t outstanding = 0;   ///< Messages posted and not completed.
+  Message* messages = nullptr;
+  Status health;                   ///< Not OK once it fails; reported when `outstanding` is 0.
+  Clock::time_point failed_at{};
+  Clock::time_point begun{};       ///< First tick that saw it running.
+  std::uint64_t advanced = 0;      ///< Completions so far: a tick that finds no change since the last one finds a stall.
+  std::uint64_t advanced_at_tick = 0;
+  Clock::time_point stalled_since{};
+  bool reported = false;           ///< Its stall has been published.
+  bool warned = false;             ///< Its stall has been logged.
+  std::uint32_t source = 0;        ///< World rank a receive matched.
+  Operation* queue_next = nullptr;     ///< Submission queue, then the group's deferred list.
+  Operation* active_previous = nullptr;
+  Operation* active_next = nullptr;
+  Operation* match_next = nullptr;     ///< Receives waiting for a message.
+
+ private:
+  friend class OperationPool;
+  void reset() noexcept;
+
+  OperationPool& pool_;
+  std::atomic<std::uint32_t> references_{0};
+  std::atomic<bool> ended_{false};
+  Status outcome_;
+  Operation* free_next_ = nullptr;
+};
+
+/// The operations of one job. Thread-safe.
+class OperationPool {
+ public:
+  /// A fresh operation with one reference.
+  Operation& take(std::shared_ptr<Group> group);
+
+ private:
+  friend class Operation;
+  void give_back(Operation& operation) noexcept;
+
+  std::mutex mutex_;
+  Operation* free_ = nullptr;
+  std::vector<std::unique_ptr<Operation>> all_;
+};
+
+}  // namespace xylem::runtime

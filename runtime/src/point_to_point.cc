@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "point_to_point.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "group.h"
+#include "job.h"
+#include "tag.h"
+#include "xylem/base/hash.h"
+
+namespace xylem::runtime {
+
+using collectives::kNone;
+using transport::Posted;
+
+namespace {
+
+std::uint64_t body_bytes(const MessageHeader& header) noexcept {
+  return header.count * size_of(static_cast<DataType>(header.type));
+}
+
+std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
+  return combine(combine(header.count, header.type), header.tag);
+}
+
+}  // namespace
+
+HeaderSlot& HeaderPool::take() {
+  if (free_ == nullptr) {
+    free_ = all_.emplace_back(std::make_unique<HeaderSlot>()).get();
+    free_->pool = this;
+    free_->done = &HeaderPool::on_done;
+  }
+  HeaderSlot& slot = *std::exchange(free_, free_->next);
+  slot.next = nullptr;
+  slot.code = Code::ok;
+  slot.bytes = 0;
+  slot.state = nullptr;
+  ++in_use_;
+  return slot;
+}
+
+void HeaderPool::give_back(HeaderSlot& slot) noexcept {
+  slot.next = free_;
+  free_ = &slot;
+  --in_use_;
+}
+
+void HeaderPool::on_done(transport::Operation& done) noexcept {
+  auto& slot = static_cast<HeaderSlot&>(done);
+  slot.next = nullptr;
+  *slot.pool->completed_tail_ = &slot;
+  slot.pool->completed_tail_ = &slot.next;
+}
+
+void HeaderPool::run_completed() {
+  while (completed_ != nullptr) {
+    HeaderSlot& slot = *completed_;
+    completed_ = slot.next;
+    if (completed_ == nullptr) completed_tail_ = &completed_;
+    if (slot.owner == nullptr || !slot.incoming) {
+      give_back(slot);
+    } else {
+      slot.owner->on_header(slot);
+    }
+  }
+}
+
+void PointToPoint::start(Operation& operation) {
+  operation.run.steps_left = 1;
+  if (pairs_.empty()) pairs_.resize(group_.size());
+  if (operation.call.kind == CallKind::recv) return receive(operation);
+  if (operation.call.peer == group_.rank()) return send_to_self(operation);
+  send(operation);
+}
+
+void PointToPoint::send(Operation& operation) {
+  const Call& call = operation.call;
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.incoming = false;
+  slot.header = {pairs_[call.peer].sent++, call.count, group_.rank(), call.tag,
+                 static_cast<std::uint8_t>(call.type), {}};
+  const std::uint64_t bytes = body_bytes(slot.header);
+  const bool small = bytes <= kInlineMessage;
+  if (small && bytes > 0) std::memcpy(slot.payload, call.input, bytes);
+  const Link link = group_.link(call.peer);
+  const MessageHeader header = slot.header;
+  const transport::ConstRegion region{&slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
+  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region, slot) ==
+      Posted::done) {
+    HeaderPool::on_done(slot);
+  }
+  Engine& engine = group_.job().engine();
+  if (small) {
+    operation.run.steps_left = 0;
+    return engine.finish(operation, Status::ok());
+  }
+  engine.post_send(operation, link,
+                   body_tag(group_.slot(), group_.rank(), header.number, fingerprint_of(header)),
+                   {call.input, bytes, {}});
+}
+
+void PointToPoint::send_to_self(Operation& operation) {
+  const Call& call = operation.call;
+  const MessageHeader header{pairs_[call.peer].sent++, call.count, group_.rank(), call.tag,
+                             static_cast<std::uint8_t>(call.type), {}};
+  Operation** place = &receives_;
+  while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
+  if (*place == nullptr) {
+    unexpected_.push_back({header, {}, &operation});
+    return;
+  }
+  Operation& receive = **place;
+  *place = receive.match_next;
+  deliver(receive, header, nullptr, &operation);
+}
+
+void PointToPoint::receive(Operation& operation) {
+  if (!posted_) post_slots();
+  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Arrived& arrived) {
+    return matches(operation, arrived.header);
+  });
+  if (found != unexpected_.end()) {
+    const Arrived arrived = std::move(*found);
+    unexpected_.erase(found);
+    return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
+  }
+  Operation** place = &receives_;
+  while (*place != nullptr) place = &(*place)->match_next;
+  operation.match_next = nullptr;
+  *place = &operation;
+}
+
+bool PointToPoint::matches(const Operation& receive, const MessageHeader& header) const noexcept {
+  return receive.call.tag == header.tag &&
+         (receive.call.peer == kNone || receive.call.peer == header.source);
+}
+
+void PointToPoint::deliver(Operation& receive, const MessageHeader& header, const std::byte* payload,
+                           Operation* self) {
+  Engine& engine = group_.job().engine();
+  const auto type = static_cast<DataType>(header.type);
+  if (header.count != receive.call.count || type != receive.call.type) {
+    group_.job().announce(
+        group_, Code::mismatch, group_.world_rank(header.source),
+        fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives {} {}; count and type must agree",
+                    group_.world_rank(header.source), header.count, name(type),
+                    group_.world_rank(group_.rank()), header.tag, receive.call.count,
+                    name(receive.call.type)));
+    return;
+  }
+  receive.source = group_.world_rank(header.source);
+  const std::uint64_t bytes = body_bytes(header);
+  if (self != nullptr || bytes <= kInlineMessage) {
+    const void* source = self != nullptr ? self->call.input : payload;
+    if (bytes > 0) std::memmove(receive.call.output, source, bytes);
+    receive.run.steps_left = 0;
+    engine.finish(receive, Status::ok());
+    if (self != nullptr) {
+      self->run.steps_left = 0;
+      engine.finish(*self, Status::ok());
+    }
+    return;
+  }
+  engine.post_recv(receive, group_.link(header.source),
+                   body_tag(group_.slot(), header.source, header.number, fingerprint_of(header)),
+                   transport::kExactMatch, {receive.call.output, bytes, {}});
+}
+
+void PointToPoint::on_body(Message& message) { message.owner->run.steps_left = 0; }
+
+void PointToPoint::post_slots() {
+  posted_ = true;
+  std::vector<transport::Transport*> transports;
+  for (std::uint32_t rank = 0; rank < group_.size(); ++rank) {
+    auto* transport = group_.link(rank).transport;
+    if (transport == nullptr ||
+        std::find(transports.begin(), transports.end(), transport) != transports.end()) {
+      continue;
+    }
+    transports.push_back(transport);
+    for (std::size_t i = 0; i < kPostedSlots; ++i) {
+      HeaderSlot& slot = pool_.take();
+      slot.owner = this;
+      slot.transport = transport;
+      slot.incoming = true;
+      slots_.push_back(&slot);
+      post_slot(slot);
+    }
+  }
+}
+
+void PointToPoint::post_slot(HeaderSlot& slot) {
+  slot.code = Code::ok;
+  slot.state = nullptr;
+  const auto posted = slot.transport->recv(group_tag(TagKind::message_header, group_.slot()), kGroupMask,
+                                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
+  if (posted == Posted::done) HeaderPool::on_done(slot);
+}
+
+void PointToPoint::on_header(HeaderSlot& slot) {
+  const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader) &&
+                     slot.header.source < group_.size() && slot.header.type < kDataTypeCount;
+  if (!whole) {  // Cancelled, or a wire that failed: the control plane says what follows.
+    std::erase(slots_, &slot);
+    return pool_.give_back(slot);
+  }
+  Pair& pair = pairs_[slot.header.source];
+  if (slot.header.number != pair.expected) {
+    pair.early.push_back(&slot);
+    // Keep the number of posted slots up while this one waits for its turn.
+    HeaderSlot& spare = pool_.take();
+    spare.owner = this;
+    spare.transport = slot.transport;
+    spare.incoming = true;
+    slots_.push_back(&spare);
+    post_slot(spare);
+    return;
+  }
+  accept(slot);
+  post_slot(slot);
+  for (bool more = true; more && !closed_;) {
+    const auto next = std::find_if(pair.early.begin(), pair.early.end(), [&](const HeaderSlot* early) {
+      return early->header.number == pair.expected;
+    });
+    more = next != pair.early.end();
+    if (!more) break;
+    HeaderSlot& early = **next;
+    pair.early.erase(next);
+    accept(early);
+    std::erase(slots_, &early);
+    pool_.give_back(early);
+  }
+}
+
+void PointToPoint::accept(HeaderSlot& slot) {
+  const MessageHeader& header = slot.header;
+  ++pairs_[header.source].expected;
+  if (!group_.health()) return;
+  Operation** place = &receives_;
+  while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
+  if (*place != nullptr) {
+    Operation& receive = **place;
+    *place = receive.match_next;
+    return deliver(receive, header, slot.payload, nullptr);
+  }
+  Arrived arrived{header, {}, nullptr};
+  if (body_bytes(header) <= kInlineMessage) {
+    arrived.payload.assign(slot.payload, slot.payload + body_bytes(header));
+  }
+  unexpected_.push_back(std::move(arrived));
+}
+
+void PointToPoint::forget(Operation& operation) noexcept {
+  for (Operation** place = &receives_; *place != nullptr; place = &(*place)->match_next) {
+    if (*place == &operation) {
+      *place = operation.match_next;
+      return;
+    }
+  }
+  std::erase_if(unexpected_, [&](const Arrived& arrived) { return arrived.self == &operation; });
+}
+
+void PointToPoint::close() noexcept {
+  closed_ = true;
+  for (Pair& pair : pairs_) {
+    for (HeaderSlot* early : pair.early) {
+      std::erase(slots_, early);
+      pool_.give_back(*early);
+    }
+    pair.early.clear();
+  }
+  for (HeaderSlot* slot : slots_) {
+    slot->owner = nullptr;
+    slot->transport->cancel(*slot);
+  }
+  slots_.clear();
+}
+
+}  // namespace xylem::runtime

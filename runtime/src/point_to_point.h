@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Point to point: matching of send and recv by (source, tag), in order, with any source.
+//
+// Each message begins with a header, numbered per ordered pair of ranks. A small message travels within its header; the body
+// of a large one follows under a tag of its own, which the receiver posts once the header has met a receive, so
+// it lands in the user's buffer. Headers go into slots that every member keeps posted for its group.
+//
+//   sender                                   receiver
+//   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
+//   body (large) ──────────────────────────► posted into the user's buffer at the match
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "operation.h"
+#include "xylem/base/status.h"
+#include "xylem/transport/transport.h"
+
+namespace xylem::runtime {
+
+class Group;
+class PointToPoint;
+
+/// What precedes every message on the wire. Little-endian, as every machine Xylem runs on.
+struct MessageHeader {
+  std::uint64_t number = 0;  ///< Of this ordered pair, from 0.
+  std::uint64_t count = 0;   ///< Elements.
+  std::uint32_t source = 0;  ///< Rank in the group.
+  std::uint32_t tag = 0;
+  std::uint8_t type = 0;
+  std::uint8_t reserved[7] = {};
+};
+static_assert(sizeof(MessageHeader) == 32);
+
+/// Messages up to this many bytes travel within their header.
+inline constexpr std::size_t kInlineMessage = 4096 - sizeof(MessageHeader);
+
+/// A header on its way, with its payload if that is small. Belongs to the pool, so it may outlive its group.
+struct HeaderSlot : transport::Operation {
+  class HeaderPool* pool = nullptr;
+  PointToPoint* owner = nullptr;  ///< Null once the group is closed.
+  transport::Transport* transport = nullptr;
+  HeaderSlot* next = nullptr;
+  bool incoming = false;
+  MessageHeader header;
+  std::byte payload[kInlineMessage];
+};
+
+/// Header slots of one job. Token holder only.
+class HeaderPool {
+ public:
+  HeaderSlot& take();
+  void give_back(HeaderSlot& slot) noexcept;
+  /// Handles the slots whose messages have completed; call after each round of transport progress.
+  void run_completed();
+  /// Slots posted or being sent.
+  std::size_t in_use() const noexcept { return in_use_; }
+
+ private:
+  friend class PointToPoint;
+  static void on_done(transport::Operation& done) noexcept;
+
+  std::vector<std::unique_ptr<HeaderSlot>> all_;
+  HeaderSlot* free_ = nullptr;
+  HeaderSlot* completed_ = nullptr;
+  HeaderSlot** completed_tail_ = &completed_;
+  std::size_t in_use_ = 0;
+};
+
+/// One group's messages. Token holder only.
+class PointToPoint {
+ public:
+  PointToPoint(Group& group, HeaderPool& pool) : group_(group), pool_(pool) {}
+
+  void start(Operation& operation);
+  /// A large body has been sent or received.
+  void on_body(Message& message);
+  /// A receive that failed or ended before it met a message.
+  void forget(Operation& operation) noexcept;
+  /// Gives the posted slots back; the group is about to end.
+  void close() noexcept;
+
+ private:
+  friend class HeaderPool;
+  static constexpr std::size_t kPostedSlots = 8;  ///< Per transport.
+
+  struct Arrived {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+    runtime::Operation* self = nullptr;  ///< A send of this rank to itself, waiting for its receive.
+  };
+  struct Pair {
+    std::uint64_t sent = 0;      ///< Number of the next message to it.
+    std::uint64_t expected = 0;  ///< Number of the next header from it.
+    std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
+  };
+
+  void send(Operation& operation);
+  void send_to_self(Operation& operation);
+  void receive(Operation& operation);
+  void post_slots();
+  void post_slot(HeaderSlot& slot);
+  void on_header(HeaderSlot& slot);
+  void accept(HeaderSlot& slot);
+  bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
+  void deliver(Operation& receive, const MessageHeader& header, const std::byte* payload, Operation* self);
+
+  Group& group_;
+  HeaderPool& pool_;
+  bool posted_ = false;
+  bool closed_ = false;
+  std::vector<Pair> pairs_;
+  std::deque<Arrived> unexpected_;
+  Operation* receives_ = nullptr;  ///< Waiting, in the order called.
+  std::vector<HeaderSlot*> slots_;
+};
+
+}  // namespace xylem::runtime

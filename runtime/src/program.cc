@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "tag.h"
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::Buffer;
+using collectives::Edge;
+using collectives::EdgeKind;
+using collectives::kNone;
+using collectives::Schedule;
+using collectives::Step;
+using collectives::StepKind;
+
+constexpr std::uint32_t kSignalLane = 16;
+constexpr std::uint64_t kCacheLine = 64;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+bool is_message(StepKind kind) {
+  return kind == StepKind::send || kind == StepKind::recv || kind == StepKind::signal ||
+         kind == StepKind::wait;
+}
+
+/// Fills one Program from one Schedule; the phases run in order.
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, const ProgramOptions& options)
+      : schedule_(schedule), options_(options), layout_(schedule, options.counts),
+        pipeline_(collectives::pipeline(schedule)), program_(std::make_shared<Program>()) {}
+
+  Result<std::shared_ptr<const Program>> run() {
+    program_->algorithm = schedule_.algorithm;
+    program_->slice_bytes = options_.slice_bytes;
+    program_->element_bytes = options_.counts.element_bytes;
+    program_->window = options_.window;
+    program_->kernel = options_.kernel;
+    program_->divisor = options_.divisor;
+    program_->input_bytes = layout_.bytes(Buffer::input);
+    program_->output_bytes = layout_.bytes(Buffer::output);
+    place_scratch();
+    for (StepId id = 0; id < schedule_.steps.size(); ++id) XYLEM_TRY(add_step(id));
+    add_lanes();
+    add_successors();
+    return std::shared_ptr<const Program>(std::move(program_));
+  }
+
+ private:
+  /// Rings get `window` slices each; the other chunks are packed, since an operand may span several of them.
+  void place_scratch() {
+    std::uint64_t end = 0;
+    bool packed = false;
+    for (std::uint32_t chunk = 0; chunk < schedule_.scratch.size(); ++chunk) {
+      const std::uint64_t bytes = layout_.extent(Buffer::scratch, chunk, 1).bytes;
+      const bool ring = pipeline_.windowed[chunk];
+      if (ring || !packed) end = round_up(end, kCacheLine);
+      scratch_offset_.push_back(end);
+      end += ring ? std::min(bytes, options_.window * options_.slice_bytes) : bytes;
+      packed = !ring;
+    }
+    program_->scratch_bytes = end;
+  }
+
+  Place place(const collectives::Operand& operand, std::uint32_t chunk_count) const {
+    Place place;
+    place.buffer = operand.buffer;
+    if (operand.buffer == Buffer::scratch) {
+      place.offset = scratch_offset_[operand.chunk];
+      place.ring = pipeline_.windowed[operand.chunk];
+    } else {
+      place.offset = layout_.extent(operand.buffer, operand.chunk, chunk_count).offset;
+    }
+    return place;
+  }
+
+  std::uint64_t step_bytes(const Step& step) const {
+    if (step.chunk_count == 0) return 0;
+    const auto& operand = schedule_.operands[step.target != kNone ? step.target : step.first_source];
+    return layout_.extent(operand.buffer, operand.chunk, step.chunk_count).bytes;
+  }
+
+  Status add_step(StepId id) {
+    const Step& step = schedule_.steps[id];
+    ProgramStep out;
+    out.kind = step.kind;
+    out.finish = step.finish;
+    out.bytes = step_bytes(step);
+    out.slices = static_cast<std::uint32_t>(
+        std::max<std::uint64_t>(1, (out.bytes + options_.slice_bytes - 1) / options_.slice_bytes));
+    out.lane = kNone;
+    out.source_count = step.source_count;
+    out.first_source = static_cast<std::uint32_t>(program_->sources.size());
+    const auto mapped = [this](const collectives::Operand& operand) {
+      return operand.rank != schedule_.rank;
+    };
+    const auto sources = schedule_.sources(step);
+    if (step.kind == StepKind::put || std::any_of(sources.begin(), sources.end(), mapped) ||
+        (step.target != kNone && mapped(schedule_.operands[step.target]))) {
+      return failure(Code::unsupported,
+                     fmt::format("algorithm {}: step {} ({}) names another rank's memory, which no transport of this "
+                                 "communicator maps; choose an algorithm of messages",
+                                 schedule_.algorithm, id, name(step.kind)));
+    }
+    for (const auto& source : sources) program_->sources.push_back(place(source, step.chunk_count));
+    if (step.target != kNone) out.target = place(schedule_.operands[step.target], step.chunk_count);
+    out.first_edge = static_cast<std::uint32_t>(program_->edges.size());
+    for (std::uint32_t e = pipeline_.first_edge[id]; e < pipeline_.first_edge[id + 1]; ++e) {
+      Edge edge = pipeline_.edges[e];
+      // Signals and waits move no blocks: their slices are messages of their own, and never coincide with another step's.
+      if (step.chunk_count == 0 || schedule_.steps[edge.before].chunk_count == 0) {
+        edge.kind = EdgeKind::whole;
+      }
+      program_->edges.push_back(edge);
+    }
+    if (is_message(step.kind)) join_lane(id, step, out);
+    out.edge_count = static_cast<std::uint32_t>(program_->edges.size()) - out.first_edge;
+    program_->steps.push_back(out);
+    return {};
+  }
+
+  /// Appends the step to its stream. A wait receives the signals that no earlier wait of its stream received, and follows that wait.
+  void join_lane(StepId id, const Step& step, ProgramStep& out) {
+    const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
+    const bool signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
+    const std::uint32_t number = step.channel + (signal ? kSignalLane : 0);
+    auto& stream = streams_[{step.peer, number, outgoing}];
+    if (step.kind == StepKind::wait) {
+      if (!stream.steps.empty()) {
+        program_->edges.push_back(Edge{stream.steps.back(), EdgeKind::whole});
+      }
+      const std::uint32_t needed = step.value > stream.messages ? step.value - stream.messages : 0;
+      out.slices = std::max<std::uint32_t>(1, needed);
+      out.ordinal = stream.messages;
+      stream.messages += needed;
+      // One that needs no further message stays out of the lane, and completes as a local step after the earlier ones.
+      if (needed > 0) stream.lane_steps.push_back(id);
+    } else {
+      out.ordinal = stream.messages;
+      stream.messages += out.slices;
+      stream.lane_steps.push_back(id);
+    }
+    stream.steps.push_back(id);
+  }
+
+  void add_lanes() {
+    for (const auto& [key, stream] : streams_) {
+      const auto index = static_cast<std::uint32_t>(program_->lanes.size());
+      Lane lane;
+      lane.peer = std::get<0>(key);
+      lane.number = std::get<1>(key);
+      lane.outgoing = std::get<2>(key);
+      lane.first_step = static_cast<std::uint32_t>(program_->lane_steps.size());
+      lane.step_count = static_cast<std::uint32_t>(stream.lane_steps.size());
+      for (const StepId id : stream.lane_steps) {
+        program_->steps[id].lane = index;
+        program_->lane_steps.push_back(id);
+      }
+      program_->lanes.push_back(lane);
+    }
+  }
+
+  void add_successors() {
+    const auto count = program_->steps.size();
+    std::vector<std::uint32_t> fan_out(count + 1, 0);
+    for (const auto& edge : program_->edges) ++fan_out[edge.before + 1];
+    for (std::size_t i = 0; i < count; ++i) fan_out[i + 1] += fan_out[i];
+    program_->successors.resize(program_->edges.size());
+    auto next = fan_out;
+    for (StepId id = 0; id < count; ++id) {
+      auto& step = program_->steps[id];
+      for (std::uint32_t e = 0; e < step.edge_count; ++e) {
+        program_->successors[next[program_->edges[step.first_edge + e].before]++] = id;
+      }
+      step.first_successor = fan_out[id];
+      step.successor_count = fan_out[id + 1] - fan_out[id];
+    }
+  }
+
+  struct Stream {
+    std::vector<StepId> steps;       ///< All of the stream, in list order.
+    std::vector<StepId> lane_steps;  ///< Those that move messages.
+    std::uint32_t messages = 0;
+  };
+
+  const Schedule& schedule_;
+  const ProgramOptions& options_;
+  collectives::Layout layout_;
+  collectives::Pipeline pipeline_;
+  std::shared_ptr<Program> program_;
+  std::vector<std::uint64_t> scratch_offset_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, Stream> streams_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Program>> compile(const Schedule& schedule, const ProgramOptions& options) {
+  return Compiler(schedule, options).run();
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Program: a schedule bound to sizes, in the form the engine runs. It still knows no address, so one program serves every
+// call of the same operation, type, count, reduction and root; communicators keep the ones they used last.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/reduce.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/layout.h"
+#include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/schedule.h"
+
+namespace xylem::runtime {
+
+using collectives::StepId;
+
+/// Where an operand's slices lie in its buffer. A ring of slices repeats every `window` slices.
+struct Place {
+  std::uint64_t offset = 0;
+  collectives::Buffer buffer = collectives::Buffer::input;
+  bool ring = false;
+};
+
+/// One step with its sizes. Slice k moves bytes [k · slice, min((k + 1) · slice, bytes)).
+struct ProgramStep {
+  collectives::StepKind kind = collectives::StepKind::copy;
+  bool finish = false;
+  std::uint16_t source_count = 0;
+  std::uint32_t lane = 0;    ///< Index into Program::lanes; kNone for copy and reduce.
+  std::uint32_t slices = 1;  ///< At least one; a wait has one per signal it is the first to need.
+  std::uint32_t ordinal = 0;  ///< Place of slice 0 in its lane's order of messages.
+  std::uint32_t first_edge = 0, edge_count = 0;            ///< Into Program::edges.
+  std::uint32_t first_successor = 0, successor_count = 0;  ///< Into Program::successors.
+  std::uint32_t first_source = 0;                          ///< Into Program::sources.
+  std::uint64_t bytes = 0;
+  Place target;
+};
+
+/// One ordered stream of messages to or from one peer: its steps in list order.
+struct Lane {
+  std::uint32_t peer = 0;     ///< Rank in the communicator.
+  std::uint32_t number = 0;   ///< Channel, plus 16 for signals: the tag's lane.
+  bool outgoing = false;
+  std::uint32_t first_step = 0, step_count = 0;  ///< Into Program::lane_steps.
+};
+
+struct Program {
+  std::string algorithm;
+  std::uint64_t slice_bytes = 0;
+  std::uint32_t element_bytes = 1;
+  std::uint32_t window = 1;  ///< Slices in flight per lane; also the slices of a ring.
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t input_bytes = 0, output_bytes = 0;
+  ReduceKernel kernel = nullptr;
+  std::uint32_t divisor = 1;
+  std::vector<ProgramStep> steps;
+  std::vector<Place> sources;
+  std::vector<collectives::Edge> edges;
+  std::vector<StepId> successors;
+  std::vector<Lane> lanes;
+  std::vector<StepId> lane_steps;
+
+  std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
+    const std::uint64_t begin = slice * slice_bytes;
+    return begin >= step.bytes ? 0 : std::min(slice_bytes, step.bytes - begin);
+  }
+  std::uint64_t slice_offset(const Place& place, std::uint32_t slice) const noexcept {
+    return place.offset + (place.ring ? slice % window : slice) * slice_bytes;
+  }
+};
+
+/// What binds a schedule to sizes.
+struct ProgramOptions {
+  collectives::Counts counts;
+  std::uint64_t slice_bytes = 256 * 1024;  ///< A multiple of 64, so a slice never splits an element.
+  std::uint32_t window = 8;
+  ReduceKernel kernel = nullptr;  ///< Where the collective reduces.
+  std::uint32_t divisor = 1;      ///< Ranks, for an average.
+};
+
+/// `unsupported` for operands in other ranks' memory and for put: no transport of this build maps peers' memory.
+Result<std::shared_ptr<const Program>> compile(const collectives::Schedule& schedule, const ProgramOptions& options);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::microseconds;
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Turns between two looks at the clock while nothing happens.
+constexpr std::uint32_t kTurnsPerLook = 32;
+constexpr std::chrono::milliseconds kLongestSleep{50};
+
+/// Tells an idle waiter what to do next.
+class Idleness {
+ public:
+  enum class Next : std::uint8_t { spin, yield, sleep };
+
+  explicit Idleness(const WaitPolicy& policy) noexcept : policy_(policy) {}
+
+  void reset() noexcept { turns_ = 0, next_ = Next::spin; }
+  /// Call after a turn in which nothing happened. `looked` is set when the clock was read.
+  Next step(bool& looked) noexcept {
+    looked = false;
+    if (++turns_ % (next_ == Next::spin ? kTurnsPerLook : 4) != 0) return next_;
+    looked = true;
+    const auto now = Clock::now();
+    if (turns_ <= kTurnsPerLook) since_ = now;
+    const auto idle = now - since_;
+    if (idle < policy_.spin) {
+      next_ = Next::spin;
+    } else if (idle < policy_.spin + policy_.yield || !policy_.sleep) {
+      next_ = policy_.yield.count() == 0 ? Next::spin : Next::yield;
+    } else {
+      next_ = Next::sleep;
+    }
+    return next_;
+  }
+
+ private:
+  const WaitPolicy& policy_;
+  std::uint32_t turns_ = 0;
+  Next next_ = Next::spin;
+  Clock::time_point since_{};
+};
+
+}  // namespace
+
+WaitPolicy WaitPolicy::make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept {
+  constexpr auto kForever = std::chrono::hours(24 * 365);
+  switch (mode) {
+    case WaitMode::spin: return {kForever, {}, false};
+    case WaitMode::yield: return {{}, kForever, false};
+    case WaitMode::sleep: return {{}, {}, true};
+    case WaitMode::automatic: break;
+  }
+  if (cores >= local_ranks) return {microseconds(200), microseconds(1000), true};
+  return {{}, microseconds(1000), true};
+}
+
+std::uint32_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  auto cores = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::uint32_t>(CPU_COUNT(&set))
+                                                           : std::thread::hardware_concurrency();
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // cgroup v2: "<quota|max> <period>", microseconds
+  double quota = 0, period = 0;
+  if (file >> quota >> period && period > 0) {
+    cores = std::min(cores, static_cast<std::uint32_t>(std::max(1.0, std::floor(quota / period))));
+  }
+  return std::max(cores, 1U);
+}
+
+Progress::Progress(Client& client, WaitPolicy policy)
+    : client_(client), policy_(policy), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void Progress::poke() {
+  if (!try_acquire()) return;
+  visits_.fetch_add(1, std::memory_order_relaxed);
+  client_.turn();
+  release();
+}
+
+bool Progress::wait(const Operation& operation, Deadline deadline) {
+  Idleness idleness(policy_);
+  while (!operation.ended()) {
+    if (try_acquire()) {
+      visits_.fetch_add(1, std::memory_order_relaxed);
+      drive(operation, deadline);
+      release();
+      if (!operation.ended() && deadline.passed()) return false;
+      continue;
+    }
+    bool looked = false;
+    switch (idleness.step(looked)) {
+      case Idleness::Next::spin: relax(); break;
+      case Idleness::Next::yield: sched_yield(); break;
+      case Idleness::Next::sleep: park(operation, deadline); break;
+    }
+    if (looked) {
+      wanted_.fetch_add(1, std::memory_order_seq_cst);
+      notify();
+      wanted_.fetch_sub(1, std::memory_order_relaxed);
+      if (deadline.passed()) return operation.ended();
+    }
+  }
+  return true;
+}
+
+void Progress::drive(const Operation& operation, Deadline deadline) {
+  Idleness idleness(policy_);
+  while (!operation.ended()) {
+    if (client_.turn() != 0) {
+      idleness.reset();
+      continue;
+    }
+    if (operation.ended()) return;
+    bool looked = false;
+    switch (idleness.step(looked)) {
+      case Idleness::Next::spin: relax(); break;
+      case Idleness::Next::yield: sched_yield(); break;
+      case Idleness::Next::sleep: sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left())); break;
+    }
+    if (looked && deadline.passed()) return;
+  }
+}
+
+void Progress::acquire() {
+  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  while (!try_acquire()) {
+    notify();
+    sched_yield();
+  }
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  visits_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Progress::release() noexcept {
+  held_.store(false, std::memory_order_seq_cst);
+  announce_ended();
+}
+
+void Progress::notify() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!sleeping_.load(std::memory_order_relaxed)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Progress::announce_ended() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) == 0) return;
+  const std::lock_guard lock(park_mutex_);
+  park_condition_.notify_all();
+}
+
+/// Announces the sleep first and looks for work after it, while notify() publishes work first and looks for a sleeper after it: one
+/// of the two sees the other.
+void Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (client_.turn() == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
+    descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
+    if (extra != nullptr) descriptors_.push_back(*extra);
+    if (client_.arm(descriptors_)) {
+      const auto count = std::max<std::int64_t>(limit.count(), 0);
+      const timespec wait{static_cast<time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
+      ::ppoll(descriptors_.data(), descriptors_.size(), &wait, nullptr);
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  std::uint64_t drained = 0;
+  [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+}
+
+void Progress::park(const Operation& operation, Deadline deadline) {
+  parked_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(park_mutex_);
+    const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);
+    park_condition_.wait_until(lock, until, [&] { return operation.ended() || !held(); });
+  }
+  parked_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: who moves things forward, and how the others wait. One token; its holder turns the engine and the
+// transports. A waiter takes the token if it is free, else it watches its own operation and takes over when the
+// holder leaves. Waiting spins while there is a core for each local rank, then yields, then sleeps.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "config.h"
+#include "operation.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/unique_fd.h"
+
+namespace xylem::runtime {
+
+/// How long an idle waiter does what.
+struct WaitPolicy {
+  std::chrono::nanoseconds spin{0};
+  std::chrono::nanoseconds yield{0};
+  bool sleep = true;
+
+  /// `cores`: those this process may use; `local_ranks`: ranks that share them.
+  static WaitPolicy make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept;
+};
+
+/// Cores this process may use: its affinity, bounded by the cgroup's quota (cpu.max). At least 1.
+std::uint32_t usable_cores();
+
+class Progress {
+ public:
+  /// What the token's holder drives.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    /// One round; how much happened.
+    virtual unsigned turn() = 0;
+    /// Appends what to poll for while asleep; false if there is something to do already, or sleeping is not possible.
+    virtual bool arm(std::vector<pollfd>& descriptors) = 0;
+  };
+
+  Progress(Client& client, WaitPolicy policy);
+
+  /// Waits until the operation has ended; false if the deadline passed first.
+  bool wait(const Operation& operation, Deadline deadline);
+  /// One turn if nobody else drives.
+  void poke();
+
+  bool try_acquire() noexcept {
+    return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+  }
+  /// Takes the token, asking the progress thread to give it up. For rare work; waits for a user's turn to end.
+  void acquire();
+  void release() noexcept;
+  /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the work.
+  void notify() noexcept;
+  /// Operations have ended: wakes those that watch without the token. Holder only.
+  void announce_ended() noexcept;
+
+  /// The progress thread's share: drives until `stop`, somebody wants the token, `idle()`, or one sleep has ended, which `extra` ends too.
+  template <typename Idle>
+  void attend(const std::atomic<bool>& stop, pollfd extra, Idle idle) {
+    while (!stop.load(std::memory_order_relaxed) && wanted_.load(std::memory_order_relaxed) == 0 && !idle()) {
+      if (client_.turn() == 0) return sleep(std::chrono::milliseconds(10), &extra);
+    }
+  }
+  bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
+  /// Grows each time a user's thread takes the token.
+  std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
+
+ private:
+  void drive(const Operation& operation, Deadline deadline);
+  void sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
+  void park(const Operation& operation, Deadline deadline);
+
+  Client& client_;
+  WaitPolicy policy_;
+  alignas(64) std::atomic<bool> held_{false};
+  std::atomic<std::uint32_t> wanted_{0};
+  std::atomic<std::uint64_t> visits_{0};
+  alignas(64) std::atomic<bool> sleeping_{false};
+  UniqueFd wake_;                  ///< eventfd that ends the holder's sleep.
+  std::vector<pollfd> descriptors_;  ///< Of the holder's sleep.
+
+  std::atomic<std::uint32_t> parked_{0};
+  std::mutex park_mutex_;
+  std::condition_variable park_condition_;
+};
+
+}  // namespace xylem::runtime

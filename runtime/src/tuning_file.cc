@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuning_file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "xylem/topology/discover.h"
+#include "xylem/topology/fingerprint.h"
+#include "xylem/topology/topology.h"
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::CostModel;
+using collectives::LinkCost;
+using nlohmann::json;
+
+constexpr int kSchema = 1;
+
+Result<std::string> hardware_key(const CostModel& model) {
+  XYLEM_TRY(const auto machine, topology::discover());
+  return fmt::format("{}/{}", topology::fingerprint(machine).to_string(), model.slice_bytes);
+}
+
+json to_json(const LinkCost& cost) {
+  return {{"alpha_us", cost.alpha_us}, {"bandwidth_GBps", cost.bandwidth_GBps}};
+}
+
+/// A constant of the model: a finite number above zero, or the file is damaged.
+bool read(const json& object, const char* key, double& value) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return false;
+  value = found->get<double>();
+  return value > 0 && value < 1e9;
+}
+
+bool read(const json& object, const char* key, LinkCost& cost) {
+  const auto found = object.find(key);
+  return found != object.end() && read(*found, "alpha_us", cost.alpha_us) &&
+         read(*found, "bandwidth_GBps", cost.bandwidth_GBps);
+}
+
+Result<json> parse(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return json{{"schema", kSchema}, {"machines", json::object()}};
+  json content = json::parse(file, nullptr, false);
+  if (content.is_discarded() || !content.is_object() || content.value("schema", 0) != kSchema ||
+      !content.contains("machines") || !content["machines"].is_object()) {
+    return failure(Code::invalid_argument,
+                   fmt::format("XYLEM_TUNING={}: not a tuning file of schema {}; remove it, or name another", path, kSchema));
+  }
+  return content;
+}
+
+}  // namespace
+
+Result<std::optional<CostModel>> load_tuning(const std::string& path, const CostModel& model) {
+  XYLEM_TRY(const auto content, parse(path));
+  XYLEM_TRY(const auto key, hardware_key(model));
+  const auto found = content["machines"].find(key);
+  if (found == content["machines"].end()) return std::optional<CostModel>();
+  CostModel loaded = model;
+  if (!read(*found, "local", loaded.local) || !read(*found, "remote", loaded.remote) ||
+      !read(*found, "reduce_GBps", loaded.reduce_GBps) || !read(*found, "copy_GBps", loaded.copy_GBps)) {
+    return failure(Code::invalid_argument,
+                   fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path, key));
+  }
+  return std::optional<CostModel>(std::move(loaded));
+}
+
+Status save_tuning(const std::string& path, const CostModel& model) {
+  XYLEM_TRY(auto content, parse(path));
+  XYLEM_TRY(const auto key, hardware_key(model));
+  content["machines"][key] = {{"local", to_json(model.local)},
+                              {"remote", to_json(model.remote)},
+                              {"reduce_GBps", model.reduce_GBps},
+                              {"copy_GBps", model.copy_GBps}};
+  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  std::ofstream file(fresh, std::ios::trunc);
+  file << content.dump(2) << '\n';
+  file.close();
+  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
+    std::remove(fresh.c_str());
+    return failure(Code::invalid_argument, fmt::format("XYLEM_TUNING={}: cannot be written; measured values are not kept", path));
+  }
+  return {};
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "group.h"
+#include "job.h"
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::kNone;
+
+/// Appends plain values to a message.
+class Writer {
+ public:
+  explicit Writer(std::uint8_t kind) { put(kind); }
+  template <typename T>
+  void put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
+  }
+  void put_text(std::string_view text) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    bytes_.insert(bytes_.end(), bytes, bytes + text.size());
+  }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Takes plain values off a message; everything after a shortage reads as zero and ok() is false.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <typename T>
+  T get() {
+    T value{};
+    if (bytes_.size() < sizeof value) {
+      ok_ = false;
+      return value;
+    }
+    std::memcpy(&value, bytes_.data(), sizeof value);
+    bytes_ = bytes_.subspan(sizeof value);
+    return value;
+  }
+  std::string rest() { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
+  bool ok() const { return ok_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  bool ok_ = true;
+};
+
+constexpr std::uint8_t kSituation = 1;
+constexpr std::uint8_t kVerdict = 2;
+constexpr std::size_t kSpokenRecords = 16;
+
+void put_record(Writer& writer, const CallRecord& record) {
+  writer.put(record.sequence);
+  writer.put(record.fingerprint);
+  writer.put(record.history);
+  writer.put(record.count);
+  writer.put(record.root);
+  writer.put(static_cast<std::uint8_t>(record.collective));
+  writer.put(static_cast<std::uint8_t>(record.type));
+  writer.put(static_cast<std::uint8_t>(record.op));
+  writer.put(static_cast<std::uint8_t>(record.uneven));
+}
+
+bool get_record(Reader& reader, CallRecord& record) {
+  record.sequence = reader.get<std::uint64_t>();
+  record.fingerprint = reader.get<std::uint64_t>();
+  record.history = reader.get<std::uint64_t>();
+  record.count = reader.get<std::uint64_t>();
+  record.root = reader.get<std::uint32_t>();
+  const auto collective = reader.get<std::uint8_t>();
+  const auto type = reader.get<std::uint8_t>();
+  const auto op = reader.get<std::uint8_t>();
+  record.uneven = reader.get<std::uint8_t>() != 0;
+  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount) return false;
+  record.collective = static_cast<collectives::Collective>(collective);
+  record.type = static_cast<DataType>(type);
+  record.op = static_cast<RedOp>(op);
+  return reader.ok();
+}
+
+std::optional<Situation> decode_situation(Reader& reader) {
+  Situation situation;
+  situation.group = reader.get<std::uint64_t>();
+  situation.sequence = reader.get<std::uint64_t>();
+  const auto state = reader.get<std::uint8_t>();
+  situation.step = reader.get<std::uint32_t>();
+  situation.blocked_on = reader.get<std::uint32_t>();
+  situation.blocked_bytes = reader.get<std::uint64_t>();
+  const auto count = reader.get<std::uint8_t>();
+  if (!reader.ok() || state > 2 || count > kSpokenRecords) return std::nullopt;
+  situation.state = static_cast<Situation::State>(state);
+  situation.records.resize(count);
+  for (auto& record : situation.records) {
+    if (!get_record(reader, record)) return std::nullopt;
+  }
+  return situation;
+}
+
+std::optional<Verdict> decode_verdict(Reader& reader) {
+  Verdict verdict;
+  verdict.group = reader.get<std::uint64_t>();
+  const auto code = reader.get<std::uint8_t>();
+  const auto culprit = reader.get<std::uint32_t>();
+  if (!reader.ok() || code == 0 || code > static_cast<std::uint8_t>(Code::internal)) return std::nullopt;
+  verdict.code = static_cast<Code>(code);
+  if (culprit != kNone) verdict.culprit = culprit;
+  verdict.message = reader.rest();
+  return verdict;
+}
+
+std::string list(const std::vector<std::uint32_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Situation& situation) {
+  Writer writer(kSituation);
+  writer.put(situation.group);
+  writer.put(situation.sequence);
+  writer.put(static_cast<std::uint8_t>(situation.state));
+  writer.put(situation.step);
+  writer.put(situation.blocked_on);
+  writer.put(situation.blocked_bytes);
+  writer.put(static_cast<std::uint8_t>(situation.records.size()));
+  for (const auto& record : situation.records) put_record(writer, record);
+  return writer.take();
+}
+
+std::vector<std::byte> encode(const Verdict& verdict) {
+  Writer writer(kVerdict);
+  writer.put(verdict.group);
+  writer.put(static_cast<std::uint8_t>(verdict.code));
+  writer.put(verdict.culprit.value_or(kNone));
+  writer.put_text(std::string_view(verdict.message).substr(0, 4096));
+  return writer.take();
+}
+
+void Watch::tick(Clock::time_point now) {
+  for (Operation* operation = job_.engine().active(); operation != nullptr;) {
+    Operation* next = operation->active_next;
+    operation->acquire();
+    if (next != nullptr) next->acquire();  // Looking at one may end others.
+    if (!operation->ended()) look(*operation, now);
+    operation->release();
+    const bool gone = next != nullptr && next->ended();
+    if (next != nullptr) next->release();
+    operation = gone ? nullptr : next;  // The rest at the next tick.
+  }
+}
+
+void Watch::look(Operation& operation, Clock::time_point now) {
+  if (!operation.health) return look_at_failing(operation, now);
+  Group& group = *operation.group;
+  if (operation.begun == Clock::time_point{}) operation.begun = operation.stalled_since = now;
+  if (operation.advanced != operation.advanced_at_tick) {
+    operation.advanced_at_tick = operation.advanced;
+    operation.stalled_since = now;
+    operation.reported = false;
+  }
+  const auto stalled = now - operation.stalled_since;
+  if (now - operation.begun >= job_.config().timeout) {
+    const bool collective = operation.call.kind == CallKind::collective;
+    return job_.announce(group, Code::timed_out, std::nullopt,
+                         collective ? explain(group, operation)
+                                    : fmt::format("rank {}: a {} with tag {} met no partner within {}",
+                                                  job_.rank(), operation.call.kind == CallKind::send ? "send" : "receive",
+                                                  operation.call.tag,
+                                                  format_duration(job_.config().timeout)));
+  }
+  if (operation.call.kind != CallKind::collective) return;
+  if (stalled >= kStall && !operation.reported) {
+    operation.reported = true;
+    publish(group, operation.sequence);
+  }
+  if (stalled >= job_.config().stall_report && !operation.warned) {
+    operation.warned = true;
+    job_.logger().warn(fmt::format("stalled: {}", explain(group, operation)));
+  }
+  if (stalled < kLetGo) return;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const std::uint32_t world = group.world_rank(rank);
+    if (!job_.left(world)) continue;
+    return job_.announce(group, Code::peer_lost, world,
+                         fmt::format("rank {} left the job before it took its part in {}", world,
+                                     explain(group, operation)));
+  }
+}
+
+void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
+  const auto failing = now - operation.failed_at;
+  if (failing >= kLetGo) job_.engine().cut(operation);
+  if (failing < kQuarantine) return;
+  // A transport still holds messages: the operation's memory is never reused, and the user is told not to free his.
+  operation.acquire();
+  job_.engine().finish(operation,
+                       failure(operation.health.code(),
+                               fmt::format("{} (and {} messages could not be withdrawn: do not free or reuse the buffers)",
+                                           operation.health.message(), operation.outstanding),
+                               operation.health.peer()));
+}
+
+Situation Watch::situation(Group& group, std::uint64_t sequence) const {
+  Situation situation;
+  situation.group = group.uid();
+  situation.sequence = sequence;
+  const std::uint64_t next = group.next_sequence();
+  const std::uint64_t first = next > kSpokenRecords ? next - kSpokenRecords : 0;
+  for (std::uint64_t s = first; s < next; ++s) situation.records.push_back(group.records()[s % Group::kRecords]);
+  if (next <= sequence) return situation;
+  situation.state = Situation::State::done;
+  for (Operation* op = job_.engine().active(); op != nullptr; op = op->active_next) {
+    if (op->group.get() != &group || op->call.kind != CallKind::collective || op->sequence != sequence ||
+        op->run.program == nullptr) {
+      continue;
+    }
+    situation.state = Situation::State::waiting;
+    for (const Message* message = op->messages; message != nullptr; message = message->next) {
+      if (!message->incoming || message->step == Engine::kPointToPoint) continue;
+      const auto& step = op->run.program->steps[message->step];
+      situation.step = message->step;
+      situation.blocked_on = op->run.program->lanes[step.lane].peer;
+      situation.blocked_bytes = step.bytes;
+    }
+  }
+  return situation;
+}
+
+void Watch::publish(Group& group, std::uint64_t sequence) {
+  heard_[group.uid()].published = sequence;
+  job_.control().flood(encode(situation(group, sequence)));
+}
+
+void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
+  Reader reader(message);
+  const auto kind = reader.get<std::uint8_t>();
+  if (kind == kSituation) {
+    if (auto situation = decode_situation(reader)) return on_situation(origin, std::move(*situation));
+  } else if (kind == kVerdict) {
+    if (const auto verdict = decode_verdict(reader)) {
+      if (const auto group = job_.find(verdict->group)) {
+        if (group->health()) job_.logger().error(verdict->message);
+        group->poison(failure(verdict->code, verdict->message, verdict->culprit));
+      }
+      return;
+    }
+  }
+  job_.logger().warn(fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
+                                 message.size()));
+}
+
+void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
+  const auto group = job_.find(situation.group);
+  if (group == nullptr || !group->health() || !group->rank_of(origin)) return;
+  if (!compare(*group, origin, situation)) return;
+  Heard& heard = heard_[situation.group];
+  const std::uint64_t sequence = situation.sequence;
+  heard.by_rank[origin] = std::move(situation);
+  if (heard.published != sequence) publish(*group, sequence);
+}
+
+bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
+  for (const CallRecord& record : theirs.records) {
+    const CallRecord& mine = group.records()[record.sequence % Group::kRecords];
+    if (record.sequence >= group.next_sequence() || mine.sequence != record.sequence) continue;
+    if (mine.fingerprint == record.fingerprint) continue;
+    const std::uint32_t rank = job_.rank();
+    job_.announce(group, Code::mismatch, origin,
+                  fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}", record.sequence,
+                              group.slot(), std::min(rank, origin), describe(rank < origin ? mine : record),
+                              std::max(rank, origin), describe(rank < origin ? record : mine)));
+    return false;
+  }
+  const auto origin_rank = group.rank_of(origin);
+  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.rank() || !origin_rank) return true;
+  const auto sent = group.sent_to(theirs.sequence, *origin_rank);
+  const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
+  if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
+  job_.announce(group, Code::mismatch, origin,
+                fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which expects {}",
+                            theirs.sequence, group.slot(), job_.rank(), *sent * size_of(mine.type), origin,
+                            theirs.blocked_bytes));
+  return false;
+}
+
+void Watch::on_call(Group& group, const CallRecord&) {
+  const auto heard = heard_.find(group.uid());
+  if (heard == heard_.end()) return;
+  for (const auto& [origin, situation] : heard->second.by_rank) {
+    if (!compare(group, origin, situation)) return;
+  }
+}
+
+std::string Watch::explain(Group& group, const Operation& operation) const {
+  std::vector<std::uint32_t> absent, waiting, silent;
+  std::string last_calls;
+  const auto heard = heard_.find(group.uid());
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const std::uint32_t world = group.world_rank(rank);
+    if (world == job_.rank()) continue;
+    const Situation* said = nullptr;
+    if (heard != heard_.end()) {
+      const auto found = heard->second.by_rank.find(world);
+      if (found != heard->second.by_rank.end() && found->second.sequence == operation.sequence) said = &found->second;
+    }
+    if (said == nullptr) {
+      silent.push_back(world);
+    } else if (said->state == Situation::State::waiting) {
+      waiting.push_back(world);
+    } else if (said->state == Situation::State::not_called) {
+      absent.push_back(world);
+      last_calls += said->records.empty()
+                        ? fmt::format("; rank {} has called nothing yet", world)
+                        : fmt::format("; rank {}'s last call was {}, {}", world, said->records.back().sequence,
+                                      describe(said->records.back()));
+    }
+  }
+  std::string text = fmt::format("call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
+                                 group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
+                                 format_duration(std::chrono::round<std::chrono::milliseconds>(
+                                     Clock::now() - operation.begun)),
+                                 job_.rank());
+  if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
+  if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
+  if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));
+  return text;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Watch: finds out why an operation does not go on, and says it on all ranks.
+//
+// A collective that stalls for 200 ms publishes its situation on the control plane: the call, the calls before it, and what it waits for.
+// Every rank compares with its own calls and answers with its own situation. A difference is a `mismatch` verdict naming both sides;
+// at the deadline the situations heard say who has not called, who waits, and who does not answer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "operation.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+namespace xylem::runtime {
+
+class Group;
+class Job;
+struct CallRecord;
+
+/// What a rank says of one call of one group.
+struct Situation {
+  enum class State : std::uint8_t { not_called, waiting, done };
+
+  std::uint64_t group = 0;
+  std::uint64_t sequence = 0;  ///< The call in question.
+  State state = State::not_called;
+  std::uint32_t step = 0;             ///< waiting: the first step under way.
+  std::uint32_t blocked_on = ~0U;     ///< waiting: rank in the group; ~0: none.
+  std::uint64_t blocked_bytes = 0;    ///< Bytes expected from it, for calls whose sizes are local.
+  std::vector<CallRecord> records;    ///< This rank's last calls, newest last.
+};
+
+/// Announces that a group ends with an error.
+struct Verdict {
+  std::uint64_t group = 0;
+  Code code = Code::internal;
+  std::optional<std::uint32_t> culprit;
+  std::string message;
+};
+
+std::vector<std::byte> encode(const Situation& situation);
+std::vector<std::byte> encode(const Verdict& verdict);
+
+/// Token holder only.
+class Watch {
+ public:
+  static constexpr std::chrono::milliseconds kStall{200};       ///< Until a situation is published.
+  static constexpr std::chrono::milliseconds kLetGo{1000};      ///< Until a failing operation's endpoints are cut.
+  static constexpr std::chrono::milliseconds kQuarantine{1700}; ///< Until it reports although messages are under way.
+
+  explicit Watch(Job& job) : job_(job) {}
+
+  /// Looks at every operation under way; about every 50 ms while there are any.
+  void tick(Clock::time_point now);
+  /// A message from the control plane. Damaged ones are dropped with a warning.
+  void on_message(std::uint32_t origin, std::span<const std::byte> message);
+  /// A call has been numbered: others may have published theirs already.
+  void on_call(Group& group, const CallRecord& record);
+  void forget(std::uint64_t group) { heard_.erase(group); }
+
+ private:
+  void look(Operation& operation, Clock::time_point now);
+  void look_at_failing(Operation& operation, Clock::time_point now);
+  void publish(Group& group, std::uint64_t sequence);
+  Situation situation(Group& group, std::uint64_t sequence) const;
+  void on_situation(std::uint32_t origin, Situation&& situation);
+  bool compare(Group& group, std::uint32_t origin, const Situation& situation);
+  std::string explain(Group& group, const Operation& operation) const;
+
+  struct Heard {
+    std::map<std::uint32_t, Situation> by_rank;  ///< World rank → what it said last.
+    std::optional<std::uint64_t> published;      ///< The call this rank spoke of last.
+  };
+
+  Job& job_;
+  std::map<std::uint64_t, Heard> heard_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/runtime/work.h"
+
+#include "group.h"
+#include "job.h"
+#include "operation.h"
+
+namespace xylem {
+
+Work::Work(const Work& other) noexcept : operation_(other.operation_) {
+  if (operation_ != nullptr) operation_->acquire();
+}
+
+Work::~Work() {
+  if (operation_ != nullptr) operation_->release();
+}
+
+bool Work::test() const noexcept {
+  if (operation_ == nullptr || operation_->ended()) return true;
+  operation_->group->job().progress().poke();
+  return operation_->ended();
+}
+
+Status Work::wait() const {
+  if (operation_ == nullptr) return Status::ok();
+  // The engine ends every operation by its own deadline, so this loop is bounded by that.
+  while (!operation_->ended()) {
+    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
+    operation_->group->job().progress().wait(*operation_, Deadline::after(std::chrono::seconds(1)));
+  }
+  return operation_->outcome();
+}
+
+Status Work::wait_for(std::chrono::nanoseconds limit) const {
+  if (operation_ == nullptr) return Status::ok();
+  if (!operation_->ended()) {
+    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
+    if (!operation_->group->job().progress().wait(*operation_, Deadline::after(limit))) {
+      return failure(Code::timed_out, "the operation goes on; wait again, or abort its communicator");
+    }
+  }
+  return operation_->outcome();
+}
+
+Status Work::status() const {
+  if (operation_ == nullptr) return Status::ok();
+  if (!operation_->ended()) return failure(Code::busy, "the operation goes on");
+  return operation_->outcome();
+}
+
+std::uint32_t Work::source() const noexcept { return operation_ == nullptr ? 0 : operation_->source; }
+
+}  // namespace xylem

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every operation × every registered algorithm, forced by name. On loopback the full product of types, reductions, counts, roots and
+// placement; over UCX a covering sample, with the wires that carried the bytes asserted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+#include "conformance/run_case.h"
+#include "support/ranks.h"
+#include "xylem/collectives/planner.h"
+
+namespace xylem::test {
+namespace {
+
+constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
+
+RankOptions options_for(const collectives::Planner& planner, std::uint32_t ranks) {
+  RankOptions options;
+  options.size = ranks;
+  options.environment["XYLEM_ALGORITHM"] =
+      std::string(name(planner.collective)) + "=" + std::string(planner.name);
+  options.environment["XYLEM_SLICE"] = "1K";  // so that small messages have several slices
+  options.environment["XYLEM_WINDOW"] = "3";
+  return options;
+}
+
+/// A transport that maps peers' memory is needed for these; none of this build does.
+bool needs_mapped_memory(const collectives::Planner& planner) {
+  const auto schedule = planner.plan({planner.collective, 3, 0}, 0);
+  for (const auto& operand : schedule.operands) {
+    if (operand.rank != 0) return true;
+  }
+  return false;
+}
+
+class Conformance : public testing::TestWithParam<const collectives::Planner*> {};
+
+std::string planner_name(const testing::TestParamInfo<const collectives::Planner*>& info) {
+  return std::string(name(info.param->collective)) + "_" + std::string(info.param->name);
+}
+
+std::vector<const collectives::Planner*> all_planners() {
+  std::vector<const collectives::Planner*> all;
+  for (const auto& planner : collectives::planners()) all.push_back(&planner);
+  return all;
+}
+
+TEST_P(Conformance, FullProductOnLoopback) {
+  const auto& planner = *GetParam();
+  if (needs_mapped_memory(planner)) GTEST_SKIP() << "needs a transport that maps peers' memory";
+  std::atomic<std::uint64_t> executed{0};
+  std::atomic<int> failures{0};
+  for (const std::uint32_t ranks : kRanks) {
+    const auto cases = full_product(planner.collective, ranks);
+    RankOptions options = options_for(planner, ranks);
+    options.seed = 17 * ranks + 1;
+    options.eager_bytes = ranks % 2 == 0 ? 0 : 512;
+    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      for (const auto& one : cases) {
+        const std::string wrong = run_case(world, one);
+        if (!wrong.empty() && failures.fetch_add(1) < 5) ADD_FAILURE() << planner.name << ", seed " << options.seed << ": " << wrong;
+        if (!wrong.empty() && failures > 100) return;
+        if (runtime.rank() == 0) executed.fetch_add(1);
+      }
+    });
+  }
+  EXPECT_GT(executed, 0U) << "no case executed " << planner.name;
+  RecordProperty("cases", static_cast<int>(executed));
+  std::printf("[    CASES ] %s %s: %llu\n", std::string(name(planner.collective)).c_str(), std::string(planner.name).c_str(),
+              static_cast<unsigned long long>(executed));
+}
+
+void sample_over_ucx(const collectives::Planner& planner, const std::string& transport) {
+  if (needs_mapped_memory(planner)) GTEST_SKIP() << "needs a transport that maps peers' memory";
+  std::atomic<std::uint64_t> executed{0};
+  for (const std::uint32_t ranks : kRanks) {
+    auto cases = full_product(planner.collective, ranks);
+    std::mt19937 shuffle(ranks);
+    std::shuffle(cases.begin(), cases.end(), shuffle);
+    if (cases.size() > 24) cases.resize(24);
+    RankOptions options = options_for(planner, ranks);
+    options.transport = transport;
+    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      for (const auto& one : cases) {
+        EXPECT_EQ(run_case(world, one), "") << planner.name << " over " << transport;
+        if (runtime.rank() == 0) executed.fetch_add(1);
+      }
+      for (const auto& path : runtime.paths()) {
+        if (path.rank == runtime.rank()) continue;
+        EXPECT_EQ(path.transport, transport);
+        for (const auto& lane : path.lanes) {
+          EXPECT_EQ(lane.rfind("tcp", 0) == 0, transport == "ucx-tcp") << "bytes went over " << lane;
+        }
+      }
+      EXPECT_TRUE(world.barrier().wait().is_ok());
+    });
+  }
+  EXPECT_GT(executed, 0U);
+}
+
+TEST_P(Conformance, SampleOverUcxSharedMemory) { sample_over_ucx(*GetParam(), "ucx-shm"); }
+TEST_P(Conformance, SampleOverUcxTcp) { sample_over_ucx(*GetParam(), "ucx-tcp"); }
+
+INSTANTIATE_TEST_SUITE_P(Planners, Conformance, testing::ValuesIn(all_planners()), planner_name);
+
+}  // namespace
+}  // namespace xylem::test

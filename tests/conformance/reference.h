@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every operation must give, computed plainly in double. Inputs are small numbers whose sums and products are exact in every
+// type, so results are compared for equality; averages may differ by one unit in the last place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "xylem/collectives/schedule.h"
+#include "xylem/runtime/types.h"
+
+namespace xylem::test {
+
+/// One call on one communicator.
+struct Case {
+  collectives::Collective collective = collectives::Collective::all_reduce;
+  DataType type = DataType::float32;
+  RedOp op = RedOp::sum;
+  std::uint64_t count = 1;  ///< As collectives::Counts; uneven calls derive their counts from it.
+  std::uint32_t root = 0;
+  bool in_place = false;
+  bool uneven = false;
+};
+std::string describe(const Case& one);
+
+/// An element as a number, and back; exact for the numbers used here.
+double load(DataType type, const std::byte* element);
+void store(DataType type, std::byte* element, double value);
+
+/// The factor of a rank in a premultiplied sum.
+double premul_factor(std::uint32_t rank);
+/// Elements of part `part` of an uneven call; for all_to_all_v what `from` sends to `to`.
+std::uint64_t uneven_count(const Case& one, std::uint32_t part);
+std::uint64_t uneven_count(const Case& one, std::uint32_t from, std::uint32_t to);
+/// Element i of a rank's input.
+double input_value(const Case& one, std::uint32_t rank, std::uint64_t i);
+/// Element i of a rank's output, of a communicator of `ranks`.
+double expected_value(const Case& one, std::uint32_t ranks, std::uint32_t rank, std::uint64_t i);
+/// Elements of a rank's input and output; 0 where it has none.
+std::uint64_t input_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
+std::uint64_t output_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
+
+/// The cases of one collective: all types, reductions, count classes, roots, in and out of place, even and uneven.
+std::vector<Case> full_product(collectives::Collective collective, std::uint32_t ranks);
+
+}  // namespace xylem::test

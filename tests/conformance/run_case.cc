@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/run_case.h"
+
+#include <cmath>
+#include <sstream>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using collectives::Collective;
+
+constexpr std::size_t kGuard = 64;
+constexpr std::byte kPoison{0x5a};
+
+/// Memory of one rank: guards around an output, and an input that lies in it in place.
+struct Memory {
+  std::vector<std::byte> output_space, input_space;
+  std::byte* output = nullptr;
+  std::byte* input = nullptr;
+};
+
+Memory make_memory(const Case& one, std::uint32_t ranks, std::uint32_t rank, std::uint64_t inputs,
+                   std::uint64_t outputs) {
+  const std::size_t size = size_of(one.type);
+  Memory memory;
+  const std::uint64_t whole = one.in_place ? std::max(inputs, outputs) : outputs;
+  memory.output_space.assign(whole * size + 2 * kGuard, kPoison);
+  memory.output = memory.input = memory.output_space.data() + kGuard;
+  if (!one.in_place) {
+    memory.input_space.assign(inputs * size + 1, kPoison);
+    memory.input = memory.input_space.data();
+    return memory;
+  }
+  std::uint64_t before = rank * one.count;
+  if (one.uneven) {
+    before = 0;
+    for (std::uint32_t part = 0; part < rank; ++part) before += uneven_count(one, part);
+  }
+  const bool at_part = !has_root(one.collective) || rank == one.root;
+  switch (one.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      if (at_part) memory.input += before * size;
+      break;
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      if (at_part) memory.output += before * size;
+      break;
+    default: break;
+  }
+  (void)ranks;
+  return memory;
+}
+
+Work call(const Communicator& comm, const Case& one, ConstBuffer input, Buffer output) {
+  const std::uint32_t ranks = comm.size();
+  const ReduceOp op = one.op == RedOp::premul_sum ? ReduceOp::premul_sum(premul_factor(comm.rank())) : ReduceOp(one.op);
+  std::vector<std::uint64_t> counts, recv_counts;
+  for (std::uint32_t part = 0; part < ranks && one.uneven; ++part) {
+    if (one.collective == Collective::all_to_all) {
+      counts.push_back(uneven_count(one, comm.rank(), part));
+      recv_counts.push_back(uneven_count(one, part, comm.rank()));
+    } else {
+      counts.push_back(uneven_count(one, part));
+    }
+  }
+  switch (one.collective) {
+    case Collective::all_reduce: return comm.all_reduce(input, output, op);
+    case Collective::reduce: return comm.reduce(input, output, op, one.root);
+    case Collective::broadcast: return comm.broadcast(input, output, one.root);
+    case Collective::all_gather:
+      return one.uneven ? comm.all_gather_v(input, output, counts) : comm.all_gather(input, output);
+    case Collective::reduce_scatter:
+      return one.uneven ? comm.reduce_scatter_v(input, output, counts, op) : comm.reduce_scatter(input, output, op);
+    case Collective::all_to_all:
+      return one.uneven ? comm.all_to_all_v(input, counts, output, recv_counts) : comm.all_to_all(input, output);
+    case Collective::gather: return comm.gather(input, output, one.root);
+    case Collective::scatter: return comm.scatter(input, output, one.root);
+    case Collective::barrier: break;
+  }
+  return comm.barrier();
+}
+
+bool close_enough(const Case& one, double got, double expected) {
+  if (got == expected) return true;
+  if (one.op != RedOp::avg || !reduces(one.collective)) return false;
+  const double unit = one.type == DataType::bfloat16 ? 0x1p-7 : one.type == DataType::float16 ? 0x1p-10 : 0x1p-22;
+  return (one.type >= DataType::float16) && std::abs(got - expected) <= unit * std::abs(expected);
+}
+
+}  // namespace
+
+std::string run_case(const Communicator& comm, const Case& one) {
+  const std::uint32_t ranks = comm.size(), rank = comm.rank();
+  const std::uint64_t inputs = input_elements(one, ranks, rank), outputs = output_elements(one, ranks, rank);
+  const std::size_t size = size_of(one.type);
+  Memory memory = make_memory(one, ranks, rank, inputs, outputs);
+  for (std::uint64_t i = 0; i < inputs; ++i) store(one.type, memory.input + i * size, input_value(one, rank, i));
+  const std::vector<std::byte> input_before = memory.input_space;
+  const Status status = call(comm, one, {memory.input, inputs, one.type}, {memory.output, outputs, one.type}).wait();
+  std::ostringstream wrong;
+  if (!status) wrong << status.to_string();
+  for (std::uint64_t i = 0; i < outputs && status; ++i) {
+    const double got = load(one.type, memory.output + i * size);
+    const double expected = expected_value(one, ranks, rank, i);
+    if (close_enough(one, got, expected)) continue;
+    wrong << "element " << i << " is " << got << ", not " << expected;
+    break;
+  }
+  if (memory.input_space != input_before) wrong << "; the input was written";
+  for (std::size_t i = 0; i < kGuard; ++i) {
+    if (memory.output_space[i] != kPoison || memory.output_space[memory.output_space.size() - 1 - i] != kPoison) {
+      wrong << "; memory beside the output was written";
+      break;
+    }
+  }
+  if (wrong.str().empty()) return {};
+  std::ostringstream out;
+  out << "rank " << rank << " of " << ranks << ": " << describe(one) << ": " << wrong.str();
+  return out.str();
+}
+
+}  // namespace xylem::test

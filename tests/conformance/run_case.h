@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs one case at one rank and checks every element, the guards around the output, and that the input was left alone.
+#pragma once
+
+#include <string>
+
+#include "conformance/reference.h"
+#include "xylem/xylem.h"
+
+namespace xylem::test {
+
+/// Empty if all is right; otherwise what is wrong.
+std::string run_case(const Communicator& comm, const Case& one);
+
+}  // namespace xylem::test

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/memory_control.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "xylem/base/unique_fd.h"
+
+namespace xylem::test {
+
+class MemoryControl final : public runtime::ControlPlane {
+ public:
+  MemoryControl(std::shared_ptr<MemoryHub> hub, std::uint32_t rank)
+      : hub_(std::move(hub)), rank_(rank), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    const std::lock_guard lock(hub_->mutex_);
+    hub_->wake_[rank_] = wake_.get();
+  }
+  ~MemoryControl() override {
+    const std::lock_guard lock(hub_->mutex_);
+    hub_->wake_[rank_] = -1;
+  }
+
+  std::uint32_t rank() const noexcept override { return rank_; }
+  std::uint32_t size() const noexcept override { return hub_->size_; }
+  std::string address() const override { return "memory"; }
+  std::string interface() const override { return "memory"; }
+  std::string interface_reason() const override { return "ranks are threads"; }
+
+  Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
+                                                         Deadline deadline) override {
+    std::unique_lock lock(hub_->mutex_);
+    const std::uint64_t number = hub_->next_round_[rank_]++;
+    auto& round = hub_->rounds_[number];
+    round.values.resize(hub_->size_);
+    round.values[rank_].assign(mine.begin(), mine.end());
+    if (++round.arrived == hub_->size_) hub_->arrival_.notify_all();
+    const bool complete = hub_->arrival_.wait_until(
+        lock, deadline.point(), [&] { return round.arrived == hub_->size_; });
+    if (!complete) return failure(Code::timed_out, "a rank of the test did not come");
+    return round.values;
+  }
+
+  int fd() const noexcept override { return wake_.get(); }
+
+  Clock::time_point serve(runtime::ControlListener& listener) override {
+    std::uint64_t drained = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+    std::vector<MemoryHub::News> news;
+    {
+      const std::lock_guard lock(hub_->mutex_);
+      news.swap(hub_->inbox_[rank_]);
+    }
+    for (const auto& item : news) {
+      switch (item.kind) {
+        case MemoryHub::News::Kind::message: listener.on_message(item.rank, item.bytes); break;
+        case MemoryHub::News::Kind::lost: listener.on_peer_lost(item.rank, "killed by the test"); break;
+        case MemoryHub::News::Kind::left: listener.on_peer_left(item.rank); break;
+      }
+    }
+    return Clock::now() + std::chrono::seconds(1);
+  }
+
+  void flood(std::span<const std::byte> message) override {
+    hub_->tell_others(rank_, {MemoryHub::News::Kind::message, rank_, {message.begin(), message.end()}});
+  }
+
+  void leave(Deadline) override { hub_->tell_others(rank_, {MemoryHub::News::Kind::left, rank_, {}}); }
+
+ private:
+  std::shared_ptr<MemoryHub> hub_;
+  const std::uint32_t rank_;
+  UniqueFd wake_;
+};
+
+MemoryHub::MemoryHub(std::uint32_t size)
+    : size_(size), next_round_(size, 0), inbox_(size), wake_(size, -1) {}
+
+std::unique_ptr<runtime::ControlPlane> MemoryHub::attach(std::uint32_t rank) {
+  return std::make_unique<MemoryControl>(shared_from_this(), rank);
+}
+
+void MemoryHub::kill(std::uint32_t rank) { tell_others(rank, {News::Kind::lost, rank, {}}); }
+
+void MemoryHub::tell_others(std::uint32_t rank, const News& news) {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t other = 0; other < size_; ++other) {
+    if (other == rank) continue;
+    inbox_[other].push_back(news);
+    const std::uint64_t one = 1;
+    if (wake_[other] >= 0) [[maybe_unused]] const auto written = ::write(wake_[other], &one, sizeof one);
+  }
+}
+
+}  // namespace xylem::test

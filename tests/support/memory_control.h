@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A control plane in memory, for ranks that are threads of a test: the same contract as the one over TCP, and a
+// test can kill a rank.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/src/bootstrap/control_plane.h"
+
+namespace xylem::test {
+
+/// What the ranks of one test job share.
+class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
+ public:
+  explicit MemoryHub(std::uint32_t size);
+  std::unique_ptr<runtime::ControlPlane> attach(std::uint32_t rank);
+  /// From now on all others hear that the rank was lost.
+  void kill(std::uint32_t rank);
+
+ private:
+  friend class MemoryControl;
+  struct News {
+    enum class Kind : std::uint8_t { message, lost, left } kind = Kind::message;
+    std::uint32_t rank = 0;
+    std::vector<std::byte> bytes;
+  };
+  struct Round {
+    std::vector<std::vector<std::byte>> values;
+    std::uint32_t arrived = 0;
+  };
+
+  void tell_others(std::uint32_t rank, const News& news);
+
+  const std::uint32_t size_;
+  std::mutex mutex_;
+  std::condition_variable arrival_;
+  std::map<std::uint64_t, Round> rounds_;
+  std::vector<std::uint64_t> next_round_;
+  std::vector<std::vector<News>> inbox_;
+  std::vector<int> wake_;  ///< eventfd of each attached rank; -1 once it is gone.
+};
+
+}  // namespace xylem::test

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "runtime/src/job.h"
+#include "xylem/transport/loopback.h"
+
+namespace xylem::test {
+namespace {
+
+Result<Runtime> start_rank(const RankOptions& options, std::uint32_t rank, const std::shared_ptr<MemoryHub>& hub,
+                           transport::LoopbackFabric& fabric) {
+  runtime::Environment environment = options.environment;
+  if (options.transport != "loopback") environment["XYLEM_TRANSPORT"] = options.transport;
+  environment.try_emplace("XYLEM_TUNING", "off");
+  environment.try_emplace("XYLEM_LOG", "off");
+  if (options.adjust) options.adjust(rank, environment);
+  runtime::JobParts parts;
+  XYLEM_TRY(parts.loaded, runtime::load_config(environment, Options{}));
+  parts.placement.launcher = "test";
+  parts.placement.rank = rank;
+  parts.placement.size = options.size;
+  parts.placement.job = "test";
+  XYLEM_TRY(parts.logger, Logger::open(parts.loaded.config.log, {"test", rank, ""}));
+  parts.control = hub->attach(rank);
+  if (options.transport == "loopback") {
+    parts.wires = [&fabric](runtime::Reach) -> Result<runtime::Wire> {
+      return runtime::Wire{"loopback", fabric.attach()};
+    };
+  } else {
+    parts.wires = runtime::ucx_wires(parts.loaded.config, "lo", parts.logger);
+  }
+  XYLEM_TRY(auto job, runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));
+  return runtime::Job::handle(std::move(job));
+}
+
+}  // namespace
+
+void run_ranks(const RankOptions& options, const std::function<void(Runtime&, MemoryHub&)>& body,
+               const std::function<void(std::uint32_t rank, const Status&)>& on_start_error) {
+  const auto hub = std::make_shared<MemoryHub>(options.size);
+  transport::LoopbackFabric fabric({options.seed, options.eager_bytes});
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < options.size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto runtime = start_rank(options, rank, hub, fabric);
+      if (runtime) {
+        body(*runtime, *hub);
+      } else if (on_start_error) {
+        on_start_error(rank, runtime.status());
+      } else {
+        ADD_FAILURE() << "rank " << rank << " cannot start: " << runtime.status().to_string();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace xylem::test

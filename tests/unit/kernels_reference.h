@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the reduction kernels must compute, one element at a time, by plain arithmetic in a wider
+// type: fp64 for fp32 and narrower, unsigned 64-bit integers for integers.
+#pragma once
+
+#include "xylem/runtime/types.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+namespace xylem::runtime::reference {
+
+/// A sixteen-bit format: 1 sign, then exponent, then `mantissa_bits`. The smallest normal is
+/// 2^min_exponent.
+struct HalfFormat {
+  int mantissa_bits;
+  int min_exponent;
+  std::uint16_t infinity;
+};
+inline constexpr HalfFormat kFloat16{10, -14, 0x7C00};
+inline constexpr HalfFormat kBFloat16{7, -126, 0x7F80};
+
+inline const HalfFormat& format_of(DataType type) {
+  return type == DataType::float16 ? kFloat16 : kBFloat16;
+}
+
+/// The one NaN that kernels store.
+inline std::uint16_t quiet_nan(const HalfFormat& format) {
+  return static_cast<std::uint16_t>(format.infinity | (1 << (format.mantissa_bits - 1)));
+}
+
+inline bool is_nan(const HalfFormat& format, std::uint16_t bits) {
+  return (bits & 0x7FFF) > format.infinity;
+}
+
+inline double widen(const HalfFormat& format, std::uint16_t bits) {
+  const int magnitude = bits & 0x7FFF;
+  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
+  if (magnitude > format.infinity) return std::numeric_limits<double>::quiet_NaN();
+  if (magnitude == format.infinity) return sign * std::numeric_limits<double>::infinity();
+  const int implicit_one = 1 << format.mantissa_bits;
+  const int exponent = magnitude >> format.mantissa_bits;
+  const int mantissa = magnitude & (implicit_one - 1);
+  const int scale = format.min_exponent - format.mantissa_bits;
+  return sign * (exponent == 0 ? std::ldexp(mantissa, scale)
+                               : std::ldexp(implicit_one + mantissa, exponent - 1 + scale));
+}
+
+/// To nearest even: counts units of the last place, which nearbyint rounds in the default rounding
+/// mode.
+inline std::uint16_t narrow(const HalfFormat& format, double value) {
+  if (std::isnan(value)) return quiet_nan(format);
+  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double magnitude = std::fabs(value);
+  if (std::isinf(magnitude)) return sign | format.infinity;
+  const int exponent =
+      magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
+  const auto units = static_cast<std::int64_t>(
+      std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
+  // A normal number's units include the implicit one, which the exponent field starting at 1 stands
+  // for.
+  const std::int64_t bits =
+      (static_cast<std::int64_t>(exponent - format.min_exponent) << format.mantissa_bits) + units;
+  return static_cast<std::uint16_t>(sign | (bits >= format.infinity ? format.infinity : bits));
+}
+
+/// One rounding of an fp64 result to the precision that the kernels combine in. Exact for what
+/// sums, products and quotients of fp32 need: fp64 has more than twice its digits.
+template <typename Lane>
+Lane rounded(double value) {
+  return static_cast<Lane>(value);
+}
+
+template <typename Lane>
+Lane combine_floats(RedOp op, Lane a, Lane b) {
+  switch (op) {
+    case RedOp::product: return rounded<Lane>(static_cast<double>(a) * static_cast<double>(b));
+    case RedOp::min:
+    case RedOp::max: {
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Lane>::quiet_NaN();
+      const bool want_less = op == RedOp::min;
+      if (a == b) return std::signbit(a) == want_less ? a : b;
+      return (a < b) == want_less ? a : b;
+    }
+    default: return rounded<Lane>(static_cast<double>(a) + static_cast<double>(b));
+  }
+}
+
+template <typename T>
+T combine_integers(RedOp op, T a, T b) {
+  const auto x = static_cast<std::uint64_t>(a);
+  const auto y = static_cast<std::uint64_t>(b);
+  switch (op) {
+    case RedOp::product: return static_cast<T>(x * y);
+    case RedOp::min: return b < a ? b : a;
+    case RedOp::max: return a < b ? b : a;
+    case RedOp::bit_and: return static_cast<T>(x & y);
+    case RedOp::bit_or: return static_cast<T>(x | y);
+    case RedOp::bit_xor: return static_cast<T>(x ^ y);
+    default: return static_cast<T>(x + y);
+  }
+}
+
+inline bool combine_booleans(RedOp op, bool a, bool b) {
+  switch (op) {
+    case RedOp::sum:
+    case RedOp::max:
+    case RedOp::bit_or: return a || b;
+    case RedOp::bit_xor: return a != b;
+    default: return a && b;
+  }
+}
+
+template <typename T>
+T at(const std::byte* from, std::size_t index) {
+  T value;
+  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void put(std::byte* to, std::size_t index, T value) {
+  std::memcpy(to + index * sizeof(T), &value, sizeof(T));
+}
+
+template <typename Lane>
+Lane finished(Lane value, std::uint32_t divisor) {
+  if (divisor > 1) {
+    value =
+        rounded<Lane>(static_cast<double>(value) / static_cast<double>(static_cast<Lane>(divisor)));
+  }
+  return std::isnan(value) ? std::numeric_limits<Lane>::quiet_NaN() : value;
+}
+
+template <typename T>
+void reduce_integers(RedOp op,
+                     std::byte* target,
+                     std::span<const std::byte* const> sources,
+                     std::size_t index,
+                     std::uint32_t divisor) {
+  T folded = at<T>(sources[0], index);
+  for (const std::byte* source : sources.subspan(1)) {
+    folded = combine_integers<T>(op, folded, at<T>(source, index));
+  }
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  if (divisor > 1) folded = static_cast<T>(static_cast<Wide>(folded) / static_cast<Wide>(divisor));
+  put(target, index, folded);
+}
+
+template <typename T>
+void reduce_floats(RedOp op,
+                   std::byte* target,
+                   std::span<const std::byte* const> sources,
+                   std::size_t index,
+                   std::uint32_t divisor) {
+  T folded = at<T>(sources[0], index);
+  for (const std::byte* source : sources.subspan(1)) {
+    folded = combine_floats<T>(op, folded, at<T>(source, index));
+  }
+  put(target, index, finished(folded, divisor));
+}
+
+inline void reduce_halves(RedOp op,
+                          DataType type,
+                          std::byte* target,
+                          std::span<const std::byte* const> sources,
+                          std::size_t index,
+                          std::uint32_t divisor) {
+  const HalfFormat& format = format_of(type);
+  const auto read = [&](const std::byte* source) {
+    return static_cast<float>(widen(format, at<std::uint16_t>(source, index)));
+  };
+  float folded = read(sources[0]);
+  for (const std::byte* source : sources.subspan(1)) {
+    folded = combine_floats<float>(op, folded, read(source));
+  }
+  put(target, index, narrow(format, finished(folded, divisor)));
+}
+
+inline void reduce_booleans(RedOp op,
+                            std::byte* target,
+                            std::span<const std::byte* const> sources,
+                            std::size_t index) {
+  bool folded = at<std::uint8_t>(sources[0], index) != 0;
+  for (const std::byte* source : sources.subspan(1)) {
+    folded = combine_booleans(op, folded, at<std::uint8_t>(source, index) != 0);
+  }
+  put(target, index, static_cast<std::uint8_t>(folded ? 1 : 0));
+}
+
+/// target[index] = source[index] * factor, with the factor in the precision that the kernels
+/// compute in.
+inline void scale(
+    DataType type, std::byte* target, const std::byte* source, std::size_t index, double factor) {
+  const double factor32 = static_cast<float>(factor);
+  if (type == DataType::float64) {
+    put(target, index, finished(at<double>(source, index) * factor, 1));
+  } else if (type == DataType::float32) {
+    put(target, index, finished(rounded<float>(at<float>(source, index) * factor32), 1));
+  } else {
+    const HalfFormat& format = format_of(type);
+    const double value = widen(format, at<std::uint16_t>(source, index));
+    put(target, index, narrow(format, rounded<float>(value * factor32)));
+  }
+}
+
+/// target[index] as a reduce step must leave it. The target overlaps no source.
+inline void reduce(RedOp op,
+                   DataType type,
+                   std::byte* target,
+                   std::span<const std::byte* const> sources,
+                   std::size_t index,
+                   std::uint32_t divisor) {
+  switch (type) {
+    case DataType::int8: return reduce_integers<std::int8_t>(op, target, sources, index, divisor);
+    case DataType::uint8: return reduce_integers<std::uint8_t>(op, target, sources, index, divisor);
+    case DataType::int16: return reduce_integers<std::int16_t>(op, target, sources, index, divisor);
+    case DataType::uint16:
+      return reduce_integers<std::uint16_t>(op, target, sources, index, divisor);
+    case DataType::int32: return reduce_integers<std::int32_t>(op, target, sources, index, divisor);
+    case DataType::uint32:
+      return reduce_integers<std::uint32_t>(op, target, sources, index, divisor);
+    case DataType::int64: return reduce_integers<std::int64_t>(op, target, sources, index, divisor);
+    case DataType::uint64:
+      return reduce_integers<std::uint64_t>(op, target, sources, index, divisor);
+    case DataType::boolean: return reduce_booleans(op, target, sources, index);
+    case DataType::float32: return reduce_floats<float>(op, target, sources, index, divisor);
+    case DataType::float64: return reduce_floats<double>(op, target, sources, index, divisor);
+    default: return reduce_halves(op, type, target, sources, index, divisor);
+  }
+}
+
+}  // namespace xylem::runtime::reference
