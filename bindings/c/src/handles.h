@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the opaque handles of the C face hold.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "xylem/runtime/communicator.h"
+#include "xylem/runtime/runtime.h"
+#include "xylem/runtime/work.h"
+#include "xylem/xylem_c.h"
+
+// NOLINTBEGIN(readability-identifier-naming): the C face's names
+struct xylem_work {
+  xylem::Work work;
+};
+
+struct xylem_communicator {
+  xylem::Communicator communicator;
+  bool of_runtime = false;  ///< The world: it goes with its runtime.
+};
+
+struct xylem_runtime {
+  xylem::Runtime runtime;
+  xylem_communicator world;
+  std::vector<std::string> hosts;
+  std::string launcher;
+};
+// NOLINTEND(readability-identifier-naming)

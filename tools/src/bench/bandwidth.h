@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From bytes and time to bandwidth. algbw is a row's size over its time; busbw is algbw times a
+// factor that makes it independent of the number of ranks, so that it compares with what the wires
+// can do.
+//
+// The factors are those of nccl-tests: doc/PERFORMANCE.md for all but gather and scatter, which
+// follow src/gather.cu and src/scatter.cu (the root's own part crosses no wire).
+#pragma once
+
+#include "bench/operation.h"
+#include "xylem/base/quantity.h"
+
+#include <cstdint>
+
+namespace xylem::tools {
+
+/// busbw / algbw. A single rank moves nothing over a bus: 0 where the factor counts the other
+/// ranks' shares.
+constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
+  const double n = ranks;
+  const double others = (n - 1) / n;
+  switch (operation) {
+    case Operation::all_reduce: return 2 * others;
+    case Operation::all_gather:
+    case Operation::all_gather_v:
+    case Operation::reduce_scatter:
+    case Operation::reduce_scatter_v:
+    case Operation::all_to_all:
+    case Operation::all_to_all_v:
+    case Operation::gather:
+    case Operation::scatter: return others;
+    case Operation::reduce:
+    case Operation::broadcast:
+    case Operation::send_recv: return 1;
+    case Operation::barrier: return 0;
+  }
+  return 0;
+}
+
+/// 0 for no time.
+constexpr GBps algorithm_bandwidth(Bytes size, double microseconds) noexcept {
+  constexpr double kBytesPerMicrosecond = 1e3;  // in one GB/s
+  return {microseconds > 0 ? static_cast<double>(size.value) / microseconds / kBytesPerMicrosecond
+                           : 0.0};
+}
+
+}  // namespace xylem::tools

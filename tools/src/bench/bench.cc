@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether this process is a rank or starts them.
+#include "bench/bench.h"
+
+#include "bench/session.h"
+#include "exit_code.h"
+#include "run/job.h"
+#include "xylem/runtime/info.h"
+
+#include <fmt/format.h>
+
+namespace xylem::tools {
+namespace {
+
+constexpr std::uint32_t kDefaultRanks = 2;
+/// The others learn of a death within 2 s; what they say of it must not be cut off.
+constexpr std::chrono::seconds kPatience{10};
+
+int complain(const Status& status) {
+  fmt::print(stderr, "xylem bench: {}\n", status.message());
+  return exit_code(status.code());
+}
+
+int start_ranks(const BenchOptions& options, const std::vector<std::string>& command) {
+  JobOptions job;
+  job.speaker = "xylem bench";
+  job.command = command;
+  job.ranks = options.ranks.value_or(kDefaultRanks);
+  job.first_rank_direct = true;
+  job.explained_exits = true;
+  job.patience = kPatience;
+  const auto outcome = run_job(job);
+  if (!outcome) return complain(outcome.status());
+  if (outcome->interrupted_by != 0 || !outcome->failure) return outcome->exit_status();
+  const Ending& ending = outcome->failure->ending;
+  return ending.signal != 0 ? kExitPeer : ending.exit_status;
+}
+
+}  // namespace
+
+int bench(const BenchOptions& options, const std::vector<std::string>& command) {
+  const auto launcher = launcher_info();
+  if (!launcher) return complain(launcher.status());
+  if (launcher->name == "none") return start_ranks(options, command);
+  if (options.ranks && *options.ranks != launcher->size) {
+    return complain(
+        failure(Code::invalid_argument,
+                fmt::format("-n {}: {} has started {} ranks; leave -n out under a launcher",
+                            *options.ranks, launcher->name, launcher->size)));
+  }
+  return take_part(options);
+}
+
+}  // namespace xylem::tools

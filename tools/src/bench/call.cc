@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making and checking calls.
+#include "bench/call.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace xylem::tools {
+
+Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t whole_pages = (bytes / kPage + 1) * kPage;
+  PageBuffer buffer;
+  buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, whole_pages)));
+  if (!buffer.memory_) {
+    return failure(Code::exhausted, "no memory for a buffer of " + format_bytes({whole_pages}) +
+                                        ": choose a smaller largest size (-e)");
+  }
+  // Pages that nobody wrote to share one page of zeros, which would make reading them too fast.
+  std::fill_n(buffer.memory_.get(), whole_pages, std::byte{1});
+  return buffer;
+}
+
+void PageBuffer::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
+
+Call::Call(const Communicator& communicator, Operation operation, const BenchOptions& options)
+    : communicator_(communicator),
+      operation_(operation),
+      type_(options.type),
+      root_(options.root),
+      in_place_(options.in_place && traits(operation).in_place) {}
+
+Result<Call> Call::create(const Communicator& communicator,
+                          Operation operation,
+                          const BenchOptions& options,
+                          Bytes largest) {
+  Call call(communicator, operation, options);
+  const bool reduces = traits(operation).reduces;
+  const std::uint32_t ranks = communicator.size();
+  const Pattern pattern =
+      reduces ? Pattern::reduced(options.type, options.redop, ranks) : Pattern::moved(options.type);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    // Of a reduction, only the own input and the result are ever needed.
+    const bool needed = !reduces || rank == communicator.rank();
+    call.inputs_.push_back(needed ? pattern.input(rank) : std::vector<std::byte>());
+  }
+  if (reduces) {
+    call.redop_ = pattern.reduce_op(communicator.rank());
+    if (options.check) call.reduced_ = pattern.result();
+  }
+  const Geometry most = geometry(call.query(largest));
+  const std::size_t bytes = std::max(most.input, most.output) * size_of(options.type);
+  XYLEM_TRY(call.first_, PageBuffer::allocate(bytes));
+  if (!call.in_place_) {
+    XYLEM_TRY(call.second_, PageBuffer::allocate(bytes));
+  }
+  return call;
+}
+
+GeometryQuery Call::query(Bytes size) const {
+  return {operation_, size, size_of(type_), communicator_.rank(), communicator_.size(), root_};
+}
+
+const Geometry& Call::resize(Bytes size) {
+  geometry_ = geometry(query(size));
+  return geometry_;
+}
+
+ConstBuffer Call::input() const {
+  // In place, the smaller of input and output is a part of the larger, where this rank has both.
+  const bool part = in_place_ && geometry_.input != 0 && geometry_.input < geometry_.output;
+  return {first_.data() + (part ? geometry_.in_place_at * size_of(type_) : 0), geometry_.input,
+          type_};
+}
+
+Buffer Call::output() const {
+  if (!in_place_) return {second_.data(), geometry_.output, type_};
+  const bool part = geometry_.output != 0 && geometry_.output < geometry_.input;
+  return {first_.data() + (part ? geometry_.in_place_at * size_of(type_) : 0), geometry_.output,
+          type_};
+}
+
+Status Call::operator()() const {
+  const Communicator& comm = communicator_;
+  switch (operation_) {
+    case Operation::all_reduce: return comm.all_reduce(input(), output(), redop_).wait();
+    case Operation::reduce: return comm.reduce(input(), output(), redop_, root_).wait();
+    case Operation::broadcast: return comm.broadcast(input(), output(), root_).wait();
+    case Operation::all_gather: return comm.all_gather(input(), output()).wait();
+    case Operation::all_gather_v:
+      return comm.all_gather_v(input(), output(), geometry_.receive_counts).wait();
+    case Operation::reduce_scatter: return comm.reduce_scatter(input(), output(), redop_).wait();
+    case Operation::reduce_scatter_v:
+      return comm.reduce_scatter_v(input(), output(), geometry_.send_counts, redop_).wait();
+    case Operation::all_to_all: return comm.all_to_all(input(), output()).wait();
+    case Operation::all_to_all_v:
+      return comm.all_to_all_v(input(), geometry_.send_counts, output(), geometry_.receive_counts)
+          .wait();
+    case Operation::gather: return comm.gather(input(), output(), root_).wait();
+    case Operation::scatter: return comm.scatter(input(), output(), root_).wait();
+    case Operation::barrier: return comm.barrier().wait();
+    case Operation::send_recv: {
+      const std::uint32_t rank = comm.rank();
+      const std::uint32_t size = comm.size();
+      const Work received = comm.recv(output(), (rank + size - 1) % size);
+      const Work sent = comm.send(input(), (rank + 1) % size);
+      return wait_all(received, sent);
+    }
+  }
+  return {};
+}
+
+std::span<const std::byte> Call::expected(const Region& region) const {
+  return region.source ? inputs_[*region.source] : reduced_;
+}
+
+void Call::prepare() const {
+  const std::size_t size = size_of(type_);
+  auto* const out = static_cast<std::byte*>(output().data);
+  for (const Region& region : geometry_.result) {
+    const auto right = expected(region);
+    if (right.empty()) continue;  // nothing is going to be checked
+    fill(out + region.at * size, region.from, region.count, right, /*inverted=*/true);
+  }
+  // In place this goes over a part of the above, so it comes last.
+  fill(const_cast<std::byte*>(static_cast<const std::byte*>(input().data)), 0, geometry_.input,
+       inputs_[communicator_.rank()]);
+}
+
+std::uint64_t Call::count_wrong() const {
+  const std::size_t size = size_of(type_);
+  const auto* const out = static_cast<const std::byte*>(output().data);
+  std::uint64_t wrong = 0;
+  for (const Region& region : geometry_.result) {
+    wrong +=
+        tools::count_wrong(out + region.at * size, region.from, region.count, expected(region));
+  }
+  return wrong;
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operations that `xylem bench` measures, what a row's size means for each, and how a time
+// becomes a bandwidth. Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md), so that
+// tables compare.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace xylem::tools {
+
+enum class Operation : std::uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  all_gather_v,
+  reduce_scatter,
+  reduce_scatter_v,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+  barrier,
+  send_recv,
+};
+
+/// What a row's size is, and thereby how much of it crosses the network.
+enum class Sizing : std::uint8_t {
+  none,   ///< No data.
+  whole,  ///< The buffer of one rank; every rank's input or output is all of it.
+  parts,  ///< The larger of input and output: n parts, one for each rank.
+};
+
+struct OperationTraits {
+  Operation operation = Operation::all_reduce;
+  std::string_view name;
+  /// As Communicator::plan_info() and XYLEM_ALGORITHM know it; empty where no algorithm is chosen.
+  std::string_view collective;
+  std::string_view size;  ///< What a row's size is, for the table's head.
+  Sizing sizing = Sizing::whole;
+  bool reduces = false;
+  bool rooted = false;
+  bool in_place = false;  ///< Whether an in-place form exists.
+  std::uint32_t least_ranks = 1;
+};
+
+/// In the order of the enumeration.
+std::span<const OperationTraits> operations() noexcept;
+const OperationTraits& traits(Operation operation) noexcept;
+/// invalid_argument with the nearest name.
+Result<Operation> parse_operation(std::string_view text);
+
+}  // namespace xylem::tools

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The report for programs, and reading it back.
+#include "bench/bandwidth.h"
+#include "bench/report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <sstream>
+
+namespace xylem::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json environment_json(const BenchEnvironment& environment) {
+  Json transports = Json::object();
+  for (const auto& [transport, lanes] : environment.transports) transports[transport] = lanes;
+  return {{"cpu", environment.cpu},
+          {"cores", environment.cores},
+          {"hosts", environment.hosts},
+          {"ranks", environment.ranks},
+          {"launcher", environment.launcher},
+          {"transports", transports},
+          {"xylem", environment.xylem_version},
+          {"ucx", environment.ucx_version},
+          {"commit", environment.commit},
+          {"timing", environment.back_to_back ? "back_to_back" : "barrier"}};
+}
+
+Json row_json(const BenchRow& row) {
+  const Statistics& time = row.measured.microseconds;
+  Json json = {{"op", traits(row.operation).name},
+               {"algorithm", row.algorithm},
+               {"transport", row.transport},
+               {"ranks", row.ranks},
+               {"bytes", row.size.value},
+               {"count", row.count},
+               {"type", name(row.type)},
+               {"redop", row.redop ? Json(name(*row.redop)) : Json()},
+               {"root", row.root ? Json(*row.root) : Json()},
+               {"in_place", row.in_place},
+               {"iterations", row.measured.iterations},
+               {"time_us", {{"min", time.min}, {"p50", time.p50}, {"p99", time.p99}}},
+               {"algbw_GBps", algorithm_bandwidth(row).value},
+               {"busbw_GBps", bus_bandwidth(row).value}};
+  json["wrong"] = row.checked ? Json(row.measured.wrong) : Json();
+  return json;
+}
+
+/// What makes two rows the same measurement. Algorithm and transport are left out: they are what
+/// changes.
+std::string key_of(const Json& row) {
+  std::string key;
+  for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place"}) {
+    key += row.contains(field) ? row[field].dump() : "null";
+    key += ' ';
+  }
+  return key;
+}
+
+Status not_a_report(const std::string& source, std::string_view why) {
+  return failure(Code::invalid_argument,
+                 fmt::format("{} is no report of xylem bench --json: {}", source, why));
+}
+
+}  // namespace
+
+std::string to_json(const BenchEnvironment& environment, const std::vector<BenchRow>& rows) {
+  Json results = Json::array();
+  for (const BenchRow& row : rows) results.push_back(row_json(row));
+  constexpr int kIndent = 2;
+  const Json report = {{"schema", kReportSchema},
+                       {"environment", environment_json(environment)},
+                       {"results", results}};
+  return report.dump(kIndent, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+Result<Baseline> Baseline::parse(const std::string& text, const std::string& source) {
+  const Json report = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (report.is_discarded()) return not_a_report(source, "it is not JSON");
+  if (!report.is_object() || !report.contains("schema") || !report.contains("results") ||
+      !report["results"].is_array()) {
+    return not_a_report(source, "it has no \"schema\" and \"results\"");
+  }
+  if (report["schema"] != kReportSchema) {
+    return not_a_report(source, fmt::format("its schema is {}, this build reads {}",
+                                            report["schema"].dump(), kReportSchema));
+  }
+  Baseline baseline;
+  for (const Json& row : report["results"]) {
+    if (!row.is_object() || !row.contains("time_us") || !row["time_us"].is_object() ||
+        !row["time_us"].contains("p50") || !row["time_us"]["p50"].is_number()) {
+      return not_a_report(source, "a result has no number in time_us.p50");
+    }
+    baseline.times_[key_of(row)] = row["time_us"]["p50"].get<double>();
+  }
+  return baseline;
+}
+
+Result<Baseline> Baseline::read(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!(text << file.rdbuf())) {
+    return failure(Code::invalid_argument, fmt::format("cannot read {}", path));
+  }
+  return parse(text.str(), path);
+}
+
+std::optional<double> Baseline::ratio(const BenchRow& row) const {
+  const auto found = times_.find(key_of(row_json(row)));
+  if (found == times_.end() || row.measured.microseconds.p50 <= 0) return std::nullopt;
+  return found->second / row.measured.microseconds.p50;
+}
+
+}  // namespace xylem::tools

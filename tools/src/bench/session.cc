@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The order of a session: meet, check what was asked, warm the connections up, measure row by row,
+// report, leave.
+#include "bench/session.h"
+
+#include "bench/agreement.h"
+#include "bench/call.h"
+#include "bench/environment.h"
+#include "bench/measure.h"
+#include "bench/progress_bar.h"
+#include "bench/report.h"
+#include "bench/selection.h"
+#include "exit_code.h"
+#include "xylem/xylem.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <optional>
+#include <utility>
+
+namespace xylem::tools {
+namespace {
+
+class Session {
+ public:
+  Session(const Runtime& runtime, const BenchOptions& options)
+      : runtime_(runtime), options_(options), world_(runtime.world()) {}
+
+  /// The exit status, or why the session ended early.
+  Result<int> run();
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+  /// Table to standard output, unless that is the JSON's.
+  std::FILE* table() const { return options_.json == "-" ? stderr : stdout; }
+
+  Status prepare();
+  Status open_files();
+  Status measure_operation(Operation operation, ProgressBar& progress);
+  Result<BenchRow> measure_row(Operation operation, Bytes size, Call& call);
+  std::vector<Bytes> sizes_of(Operation operation) const;
+  Status report();
+
+  const Runtime& runtime_;
+  const BenchOptions& options_;
+  Communicator world_, control_;
+  Selection selection_;
+  BenchEnvironment environment_;
+  std::optional<Baseline> baseline_;
+  std::ofstream json_file_;
+  std::vector<BenchRow> rows_;
+};
+
+Result<int> Session::run() {
+  XYLEM_TRY(prepare());
+  if (first()) {
+    fmt::print(table(), "{}", header_text(environment_));
+    for (const std::string& reason : selection_.left_out) fmt::print(table(), "# {}\n", reason);
+  }
+  std::size_t rows = 0;
+  for (const Operation operation : selection_.operations) rows += sizes_of(operation).size();
+  ProgressBar progress(rows, first());
+  for (const Operation operation : selection_.operations) {
+    XYLEM_TRY(measure_operation(operation, progress));
+  }
+  progress.clear();
+  XYLEM_TRY(report());
+  for (const BenchRow& row : rows_) {
+    if (row.measured.wrong != 0) return kExitWrongResult;
+  }
+  return kExitRight;
+}
+
+Status Session::prepare() {
+  XYLEM_TRY(selection_, select_operations(options_, world_.size()));
+  XYLEM_TRY(control_, world_.duplicate());
+  // Only rank 0 touches files, but all ranks must hear if it cannot.
+  const Status files = first() ? open_files() : Status();
+  XYLEM_TRY(const std::uint64_t usable, from_first(control_, files ? 1 : 0));
+  XYLEM_TRY(files);
+  if (usable == 0) return failure(Code::invalid_argument, "rank 0 cannot use its files");
+  XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
+  return {};
+}
+
+Status Session::open_files() {
+  if (!options_.baseline.empty()) {
+    XYLEM_TRY(baseline_, Baseline::read(options_.baseline));
+  }
+  if (!options_.json.empty() && options_.json != "-") {
+    json_file_.open(options_.json);
+    if (!json_file_) {
+      return failure(Code::invalid_argument,
+                     fmt::format("--json {}: cannot be written", options_.json));
+    }
+  }
+  return {};
+}
+
+std::vector<Bytes> Session::sizes_of(Operation operation) const {
+  return traits(operation).sizing == Sizing::none ? std::vector<Bytes>{Bytes{0}} : sweep(options_);
+}
+
+Status Session::measure_operation(Operation operation, ProgressBar& progress) {
+  const auto sizes = sizes_of(operation);
+  XYLEM_TRY(Call call, Call::create(world_, operation, options_, sizes.back()));
+  if (first()) {
+    progress.clear();
+    fmt::print(table(), "{}",
+               table_head(operation, options_.in_place && traits(operation).in_place,
+                          baseline_.has_value()));
+    std::fflush(table());
+  }
+  for (const Bytes size : sizes) {
+    progress.show(fmt::format("{} {}", traits(operation).name, format_bytes(size)));
+    XYLEM_TRY(BenchRow row, measure_row(operation, size, call));
+    progress.advance();
+    if (first()) {
+      progress.clear();
+      fmt::print(table(), "{}", table_line(row));
+      std::fflush(table());
+    }
+    rows_.push_back(std::move(row));
+  }
+  return {};
+}
+
+Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& call) {
+  const OperationTraits& kind = traits(operation);
+  const Geometry& geometry = call.resize(size);
+  BenchRow row;
+  row.operation = operation;
+  row.algorithm = "point_to_point";
+  if (!kind.collective.empty()) {
+    XYLEM_TRY(const PlanInfo plan, world_.plan_info(kind.collective, geometry.count, options_.type,
+                                                    kind.rooted ? options_.root : 0));
+    row.algorithm = plan.algorithm;
+  }
+  row.transport = transport_names(environment_);
+  row.ranks = world_.size();
+  row.size = geometry.size;
+  row.count = geometry.count;
+  row.type = options_.type;
+  if (kind.reduces) row.redop = options_.redop;
+  if (kind.rooted) row.root = options_.root;
+  row.in_place = options_.in_place && kind.in_place;
+  row.checked = options_.check;
+  const Ranks ranks{control_, environment_.hosts.size() == 1};
+  XYLEM_TRY(row.measured, measure(call, operation, geometry.size, options_, ranks));
+  if (baseline_) row.ratio = baseline_->ratio(row);
+  return row;
+}
+
+Status Session::report() {
+  if (options_.json.empty()) return {};
+  // Now every connection that was used has shown its lanes.
+  XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
+  if (!first()) return {};
+  const std::string text = to_json(environment_, rows_);
+  if (options_.json == "-") {
+    fmt::print("{}", text);
+    return {};
+  }
+  json_file_ << text;
+  json_file_.close();
+  return json_file_ ? Status()
+                    : failure(Code::invalid_argument,
+                              fmt::format("--json {}: writing failed", options_.json));
+}
+
+/// One rank speaks for all: the first, or the second where the first is the one that was lost.
+bool speaks(std::uint32_t rank, const Status& status) {
+  return rank == 0 || (rank == 1 && status.peer() == 0);
+}
+
+}  // namespace
+
+int take_part(const BenchOptions& options) {
+  Options start;
+  if (!options.transport.empty()) start.transport = options.transport;
+  if (!options.algorithm.empty()) start.algorithm = forced_algorithms(options);
+  auto runtime = Runtime::create(start);
+  if (!runtime) {
+    fmt::print(stderr, "xylem bench: {}\n", runtime.status().message());
+    return exit_code(runtime.code());
+  }
+  const auto code = Session(*runtime, options).run();
+  if (!code) {
+    if (speaks(runtime->rank(), code.status())) {
+      fmt::print(stderr, "xylem bench: {}\n", code.status().message());
+    }
+    return exit_code(code.code());
+  }
+  if (const Status left = runtime->shutdown(); !left) {
+    fmt::print(stderr, "xylem bench: {}\n", left.message());
+    return exit_code(left.code());
+  }
+  return *code;
+}
+
+}  // namespace xylem::tools

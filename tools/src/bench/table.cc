@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The report for people.
+#include "bench/bandwidth.h"
+#include "bench/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace xylem::tools {
+namespace {
+
+constexpr std::string_view kNameFormat = "{:>12}  {:>12}  {:>12}  {:>10}  {:>4}";
+
+std::string figure_columns(std::string_view time,
+                           std::string_view algorithm,
+                           std::string_view bus,
+                           std::string_view wrong) {
+  return fmt::format("  {:>10}  {:>7}  {:>7}  {:>6}", time, algorithm, bus, wrong);
+}
+
+template <typename... Columns>
+std::string name_columns(const Columns&... columns) {
+  return fmt::format(fmt::runtime(kNameFormat), columns...);
+}
+
+std::string transports_text(const BenchEnvironment& environment) {
+  std::vector<std::string> texts;
+  for (const auto& [transport, lanes] : environment.transports) {
+    texts.push_back(lanes.empty() ? transport
+                                  : fmt::format("{} over {}", transport, fmt::join(lanes, ", ")));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+}  // namespace
+
+GBps algorithm_bandwidth(const BenchRow& row) {
+  return algorithm_bandwidth(row.size, row.measured.microseconds.p50);
+}
+
+GBps bus_bandwidth(const BenchRow& row) {
+  return {algorithm_bandwidth(row).value * bus_factor(row.operation, row.ranks)};
+}
+
+std::string header_text(const BenchEnvironment& environment) {
+  const std::size_t hosts = environment.hosts.size();
+  std::string text =
+      fmt::format("# xylem {}{}, UCX {}\n", environment.xylem_version,
+                  environment.commit.empty() ? "" : fmt::format(" (commit {})", environment.commit),
+                  environment.ucx_version);
+  text += fmt::format("# {}, {} cores usable on {}\n", environment.cpu, environment.cores,
+                      environment.hosts.empty() ? "?" : environment.hosts.front());
+  text += fmt::format("# {} ranks on {} host{}, started by {}\n", environment.ranks, hosts,
+                      hosts == 1 ? "" : "s", environment.launcher);
+  text += fmt::format("# {}\n", transports_text(environment));
+  text += environment.back_to_back
+              ? "# time: the slowest rank's mean of consecutive calls\n"
+              : "# time: median over calls of the slowest rank's time, a barrier before each\n";
+  return text;
+}
+
+std::string table_head(Operation operation, bool in_place, bool with_ratio) {
+  const std::string_view ratio = with_ratio ? "  vs base" : "";
+  const std::string_view unit_of_ratio = with_ratio ? "      (x)" : "";
+  std::string text = fmt::format("#\n# {}, {}; size: {}\n", traits(operation).name,
+                                 in_place ? "in place" : "out of place", traits(operation).size);
+  text += '#' + name_columns("size", "count", "type", "redop", "root").substr(1);
+  text += figure_columns("time", "algbw", "busbw", "#wrong");
+  text += fmt::format("{}  algorithm\n", ratio);
+  text += '#' + name_columns("(B)", "(elements)", "", "", "").substr(1);
+  text += figure_columns("(us)", "(GB/s)", "(GB/s)", "");
+  text += fmt::format("{}\n", unit_of_ratio);
+  return text;
+}
+
+std::string table_line(const BenchRow& row) {
+  std::string text =
+      name_columns(row.size.value, row.count, name(row.type), row.redop ? name(*row.redop) : "none",
+                   row.root ? static_cast<std::int64_t>(*row.root) : -1);
+  text += figure_columns(fmt::format("{:.2f}", row.measured.microseconds.p50),
+                         fmt::format("{:.2f}", algorithm_bandwidth(row).value),
+                         fmt::format("{:.2f}", bus_bandwidth(row).value),
+                         row.checked ? std::to_string(row.measured.wrong) : "N/A");
+  if (row.ratio) text += fmt::format("  {:>7.2f}", *row.ratio);
+  text += fmt::format("  {}\n", row.algorithm);
+  return text;
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Verbs, and what is wrong with a command line.
+#include "command_line.h"
+
+#include "exit_code.h"
+#include "flags.h"
+#include "xylem/base/suggest.h"
+#include "xylem/base/version.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace xylem::tools {
+namespace {
+
+constexpr std::array<std::string_view, 4> kVerbs{"run", "bench", "topo", "info"};
+constexpr std::array<std::string_view, 3> kFormats{"tree", "matrix", "json"};
+
+void describe_run(CLI::App& app, RunOptions& options) {
+  app.description(
+      "Start N ranks of a program on this host\n\n"
+      "Each line the ranks write is led by its rank. When one fails, the others are ended; the\n"
+      "exit status is that of the first to fail, or 128 plus the signal that killed it. Standard\n"
+      "input goes to rank 0, unless it is a terminal. Ctrl-C ends all ranks and whatever they\n"
+      "started; a second one kills.\n");
+  app.formatter(
+      std::make_shared<HelpFormatter>("xylem run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]"));
+  app.footer(
+      "Examples:\n"
+      "  xylem run -n 4 -- ./train --epochs 3\n"
+      "  xylem run -n 2 --timeout 10min python3 job.py");
+  app.prefix_command();
+  add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
+                                          whole_number(1, kMostRanks), "N", "Ranks to start")
+      ->required();
+  add_value<std::optional<std::chrono::nanoseconds>, std::chrono::nanoseconds>(
+      app, "--timeout", options.timeout,
+      [](const std::string& text) { return parse_duration(text); }, "TIME",
+      "End the job after this time, with status 124 (90s, 10min)");
+  app.add_flag(
+      "--no-prefix", [&options](std::int64_t) { options.prefix = false; },
+      "Write lines as they are, without the rank");
+}
+
+void describe_topo(CLI::App& app, TopoOptions& options) {
+  app.description(
+      "Show what a machine is made of: NUMA nodes, GPUs, NICs and paths\n\n"
+      "FILE is hwloc's XML (lstopo machine.xml) or our own JSON; without one, it is this "
+      "machine.\n");
+  app.formatter(std::make_shared<HelpFormatter>("xylem topo [OPTIONS] [FILE]"));
+  app.footer(
+      "Examples:\n"
+      "  xylem topo\n"
+      "  xylem topo --format matrix machine.xml");
+  app.add_option("file", options.file, "Machine to show instead of this one")->type_name("FILE");
+  add_value<TopoOptions::Format, TopoOptions::Format>(
+      app, "--format", options.format,
+      [](const std::string& text) -> Result<TopoOptions::Format> {
+        XYLEM_TRY(const std::string format, one_of(text, kFormats));
+        return static_cast<TopoOptions::Format>(std::ranges::find(kFormats, format) -
+                                                kFormats.begin());
+      },
+      "FORMAT", "tree, matrix (as nvidia-smi topo -m) or json [tree]");
+}
+
+void describe_info(CLI::App& app) {
+  app.description(
+      "Show what Xylem would do here, and why\n\n"
+      "Versions, every setting with the origin of its value, UCX_ variables, transports and\n"
+      "devices, the network interface chosen, algorithms.\n");
+  app.formatter(std::make_shared<HelpFormatter>("xylem info"));
+}
+
+/// `xylem run -n 2 -- ls -l` in two: up to the first "--", and after it.
+struct Split {
+  std::vector<std::string> head;
+  std::optional<std::vector<std::string>> tail;
+};
+Split split_command(const std::vector<std::string>& arguments) {
+  const auto mark =
+      arguments.front() == "run" ? std::ranges::find(arguments, "--") : arguments.end();
+  Split split{{arguments.begin(), mark}, std::nullopt};
+  if (mark != arguments.end()) split.tail.emplace(mark + 1, arguments.end());
+  return split;
+}
+
+/// The program and its arguments: what the flags left over, and what came after "--".
+Status take_command(std::vector<std::string> rest,
+                    const std::optional<std::vector<std::string>>& tail,
+                    RunOptions& options) {
+  if (!rest.empty() && rest.front().starts_with('-')) {
+    return failure(Code::invalid_argument, fmt::format("{}: no such flag", rest.front()));
+  }
+  options.command = std::move(rest);
+  if (tail) {
+    if (!options.command.empty()) options.command.emplace_back("--");  // the program's own
+    options.command.insert(options.command.end(), tail->begin(), tail->end());
+  }
+  if (!options.command.empty()) return {};
+  return failure(Code::invalid_argument, "say which program to start: xylem run -n 2 -- PROGRAM");
+}
+
+Status check_bench(const BenchOptions& options) {
+  if (options.operations.empty()) {
+    return failure(Code::invalid_argument, "say what to measure: xylem bench all_reduce");
+  }
+  if (options.begin <= options.end) return {};
+  return failure(Code::invalid_argument,
+                 fmt::format("-b {} is more than -e {}: sizes go from the smallest to the largest",
+                             format_bytes(options.begin), format_bytes(options.end)));
+}
+
+Answer usage_error(std::string_view verb, std::string_view message) {
+  const std::string program = verb.empty() ? "xylem" : fmt::format("xylem {}", verb);
+  return {fmt::format("{0}: {1}\n{0} --help tells more.\n", program, message), kExitUsage};
+}
+
+/// A first word that is neither flag nor verb, or none at all; CLI11 would only call it unexpected.
+std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return usage_error("", "say what to do: run, bench, topo or info");
+  if (arguments.front().starts_with('-')) return std::nullopt;
+  const auto verb = one_of(arguments.front(), kVerbs);
+  if (verb) return std::nullopt;
+  return usage_error("", verb.status().message());
+}
+
+/// What a verb cannot take: a flag that it does not have, with the nearest that it has, or a word
+/// too many.
+std::string unexpected(const CLI::App& verb, const std::vector<std::string>& arguments) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+  }
+  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  for (const std::string& argument : arguments) {
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (!flag.starts_with('-') || std::ranges::find(known, flag) != known.end()) continue;
+    const auto nearest = nearest_name(flag, known);
+    return fmt::format("{}: no such flag{}", flag,
+                       nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+  }
+  return fmt::format("more than it takes: {}", fmt::join(verb.remaining(), " "));
+}
+
+}  // namespace
+
+Command parse_command_line(const std::vector<std::string>& arguments) {
+  if (auto answer = missing_verb(arguments)) return *std::move(answer);
+  RunOptions run;
+  BenchOptions bench;
+  TopoOptions topo;
+  CLI::App app("Topology-aware collective communication: start, measure and inspect.\n", "xylem");
+  app.set_version_flag("--version", "xylem " XYLEM_VERSION, "Print the version and exit");
+  app.formatter(std::make_shared<HelpFormatter>("xylem VERB [OPTIONS]"));
+  app.require_subcommand(0, 1);
+  CLI::App& run_verb = *app.add_subcommand("run");
+  CLI::App& bench_verb = *app.add_subcommand("bench");
+  CLI::App& topo_verb = *app.add_subcommand("topo");
+  CLI::App& info_verb = *app.add_subcommand("info");
+  app.footer("xylem VERB --help tells more of a verb.");
+  describe_run(run_verb, run);
+  describe_bench(bench_verb, bench);
+  describe_topo(topo_verb, topo);
+  describe_info(info_verb);
+
+  const Split split = split_command(arguments);
+  const auto verb = [&] {
+    const auto parsed = app.get_subcommands();
+    return parsed.empty() ? &app : parsed.front();
+  };
+  const auto name = [&] { return verb() == &app ? std::string() : verb()->get_name(); };
+  try {
+    std::vector<std::string> last_first(split.head.rbegin(), split.head.rend());
+    app.parse(std::move(last_first));
+  } catch (const CLI::CallForHelp&) {
+    return Answer{app.help(), kExitRight};
+  } catch (const CLI::CallForVersion& version) {
+    return Answer{std::string(version.what()) + '\n', kExitRight};
+  } catch (const CLI::ExtrasError&) {
+    return usage_error(name(), unexpected(*verb(), arguments));
+  } catch (const CLI::ParseError& error) {
+    return usage_error(name(), error.what());
+  }
+  if (run_verb) {
+    const Status status = take_command(run_verb.remaining(), split.tail, run);
+    return status ? Command(std::move(run)) : usage_error("run", status.message());
+  }
+  if (bench_verb) {
+    const Status status = check_bench(bench);
+    return status ? Command(std::move(bench)) : usage_error("bench", status.message());
+  }
+  if (topo_verb) return topo;
+  return InfoOptions{};
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line of `xylem`: text in, options of one verb out. Only its source sees the parser's
+// library.
+#pragma once
+
+#include "bench/options.h"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace xylem::tools {
+
+struct RunOptions {
+  std::uint32_t ranks = 1;
+  bool prefix = true;
+  std::optional<std::chrono::nanoseconds> timeout;
+  std::vector<std::string> command;
+};
+
+struct TopoOptions {
+  enum class Format : std::uint8_t { tree, matrix, json };
+  Format format = Format::tree;
+  std::string file;  ///< Empty: this machine.
+};
+
+struct InfoOptions {};
+
+/// Nothing to run: what to print instead, and the status to exit with.
+struct Answer {
+  std::string text;
+  int exit_status = 0;  ///< 0: `text` is for standard output, else for standard error.
+};
+
+using Command = std::variant<Answer, RunOptions, BenchOptions, TopoOptions, InfoOptions>;
+
+/// `arguments` without the program's name.
+Command parse_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace xylem::tools

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The page of facts: a heading for each kind, one line for each fact.
+#include "info/info.h"
+
+#include "exit_code.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+namespace xylem::tools {
+namespace {
+
+/// Pads to the widest of `texts`.
+template <typename Rows, typename Text>
+std::size_t widest(const Rows& rows, Text&& text) {
+  std::size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, text(row).size());
+  return width;
+}
+
+std::string value_of(const SettingInfo& setting) {
+  return setting.value.empty() ? "(not set)" : setting.value;
+}
+
+std::string settings_text(const std::vector<SettingInfo>& settings) {
+  const auto names = widest(settings, [](const auto& row) { return row.name; });
+  const auto values = widest(settings, [](const auto& row) { return value_of(row); });
+  const auto origins = widest(settings, [](const auto& row) { return row.origin; });
+  std::string text = "settings (value, origin, meaning; * must be alike on all ranks)\n";
+  for (const SettingInfo& row : settings) {
+    text += fmt::format("  {:<{}}  {:<{}}  {:<{}} {} {}\n", row.name, names, value_of(row), values,
+                        row.origin, origins, row.agreed ? '*' : ' ', row.sentence);
+  }
+  return text;
+}
+
+std::string interfaces_text(const Info& facts) {
+  const auto names = widest(facts.interfaces, [](const auto& row) { return row.name; });
+  std::string text = "network interfaces (> is the one chosen)\n";
+  for (const InterfaceInfo& row : facts.interfaces) {
+    text += fmt::format("  {} {:<{}}  {}\n", row.chosen ? '>' : ' ', row.name, names, row.address);
+  }
+  return text + fmt::format("  reason: {}\n", facts.interface_reason);
+}
+
+std::string devices_text(const std::vector<DeviceInfo>& devices) {
+  std::map<std::string, std::vector<std::string>> by_transport;
+  for (const DeviceInfo& row : devices) by_transport[row.transport].push_back(row.device);
+  const auto names = widest(by_transport, [](const auto& row) { return row.first; });
+  std::string text = "UCX transports and their devices\n";
+  for (const auto& [transport, found] : by_transport) {
+    text += fmt::format("  {:<{}}  {}\n", transport, names, fmt::join(found, ", "));
+  }
+  return text;
+}
+
+std::string algorithms_text(const std::vector<AlgorithmInfo>& algorithms) {
+  const auto names = widest(algorithms, [](const auto& row) { return row.name; });
+  const auto collectives = widest(algorithms, [](const auto& row) { return row.collective; });
+  std::string text = "algorithms\n";
+  std::string_view last;
+  for (const AlgorithmInfo& row : algorithms) {
+    text += fmt::format("  {:<{}}  {:<{}}  {}\n", row.collective == last ? "" : row.collective,
+                        collectives, row.name, names, row.summary);
+    last = row.collective;
+  }
+  return text;
+}
+
+std::string variables_text(const std::vector<std::string>& variables) {
+  if (variables.empty()) return "UCX variables: none set\n";
+  return fmt::format("UCX variables in the environment\n  {}\n", fmt::join(variables, "\n  "));
+}
+
+}  // namespace
+
+std::string info_text(const Info& facts) {
+  std::string text = fmt::format("xylem {}, UCX {}\n", facts.version, facts.ucx_version);
+  text += fmt::format("launcher: {}, rank {} of {}\n", facts.launcher.name, facts.launcher.rank,
+                      facts.launcher.size);
+  text += fmt::format("reduction kernels: {}\n", fmt::join(facts.kernel_targets, ", "));
+  text += '\n' + settings_text(facts.settings);
+  text += '\n' + variables_text(facts.ucx_variables);
+  text += '\n' + interfaces_text(facts);
+  text += '\n' + devices_text(facts.devices);
+  text += '\n' + algorithms_text(facts.algorithms);
+  return text;
+}
+
+int info() {
+  const auto facts = xylem::info();
+  if (!facts) {
+    fmt::print(stderr, "xylem info: {}\n", facts.status().message());
+    return exit_code(facts.code());
+  }
+  fmt::print("{}", info_text(*facts));
+  return kExitRight;
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// xylem: one command, verbs of one level.
+#include "bench/bench.h"
+#include "command_line.h"
+#include "info/info.h"
+#include "run/run.h"
+#include "topo/topo.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace xylem::tools {
+namespace {
+
+int answer(const Answer& answer) {
+  std::fputs(answer.text.c_str(), answer.exit_status == 0 ? stdout : stderr);
+  return answer.exit_status;
+}
+
+/// This program, however it was found, with its arguments.
+std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::vector<std::string> command{error ? "xylem" : program.string()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+int run_verb(const Command& command, const std::vector<std::string>& arguments) {
+  return std::visit(
+      [&](const auto& options) {
+        using Options = std::decay_t<decltype(options)>;
+        if constexpr (std::is_same_v<Options, Answer>) return answer(options);
+        else if constexpr (std::is_same_v<Options, RunOptions>) return run(options);
+        else if constexpr (std::is_same_v<Options, BenchOptions>) {
+          return bench(options, own_command(arguments));
+        } else if constexpr (std::is_same_v<Options, TopoOptions>) return topo(options);
+        else return info();
+      },
+      command);
+}
+
+}  // namespace
+}  // namespace xylem::tools
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  return xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
+}

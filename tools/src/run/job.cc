@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The launcher's loop: one poll() over signals, process descriptors and output pipes.
+#include "run/job.h"
+
+#include "exit_code.h"
+#include "run/rank.h"
+#include "run/signals.h"
+#include "xylem/base/clock.h"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace xylem::tools {
+namespace {
+
+/// What a rank may take to end by itself after SIGTERM.
+constexpr std::chrono::seconds kGrace{3};
+
+enum class Phase : std::uint8_t { running, failing, ending, killing };
+
+class Job {
+ public:
+  Job(const JobOptions& options, const Signals& signals) : options_(options), signals_(signals) {
+    if (options_.timeout) deadline_ = Deadline::after(*options_.timeout);
+  }
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  Status start(const std::vector<RankOptions>& ranks);
+  JobOutcome run();
+
+ private:
+  void wait();
+  void on_signals();
+  void on_output();
+  void on_endings();
+  void on_deadline();
+  void on_failure(std::uint32_t rank, const Ending& ending);
+  void begin_ending();
+  void signal_all(int signal) const;
+  /// Whether nothing of the job is alive; begins to end what is alive after all ranks.
+  bool over();
+  void say(std::string_view text);
+  bool ended_by_us() const { return phase_ == Phase::ending || phase_ == Phase::killing; }
+  std::size_t alive() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(ranks_, [](const Rank& rank) { return !rank.ending; }));
+  }
+
+  const JobOptions& options_;
+  const Signals& signals_;
+  Sink output_{STDOUT_FILENO};
+  Sink error_{STDERR_FILENO};
+  std::vector<Rank> ranks_;
+  Phase phase_ = Phase::running;
+  std::optional<Deadline> deadline_;  ///< When the phase ends.
+  JobOutcome outcome_;
+};
+
+Job::~Job() {
+  // No process of the groups outlives us, even where /proc does not show our descendants.
+  for (Rank& rank : ranks_) {
+    rank.process.signal_group(SIGKILL);
+    rank.process.reap();
+  }
+  // Descendants that came to us; where nobody waits for orphans they would stay zombies.
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+Status Job::start(const std::vector<RankOptions>& ranks) {
+  for (const RankOptions& options : ranks) {
+    XYLEM_TRY(Rank rank, start_rank(options, output_, error_));
+    ranks_.push_back(std::move(rank));
+  }
+  return {};
+}
+
+JobOutcome Job::run() {
+  while (!over()) {
+    wait();
+    on_signals();
+    on_output();
+    on_endings();
+    on_deadline();
+  }
+  for (const Rank& rank : ranks_) outcome_.endings.push_back(*rank.ending);
+  return std::move(outcome_);
+}
+
+void Job::wait() {
+  std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
+  for (const Sink* sink : {&output_, &error_}) {
+    if (!sink->empty()) watched.push_back({sink->fd(), POLLOUT, 0});
+  }
+  for (const Rank& rank : ranks_) {
+    if (!rank.ending) watched.push_back({rank.process.fd(), POLLIN, 0});
+    for (const OutputStream* stream : {&rank.output, &rank.error}) {
+      if (stream->open() && !stream->sink().full()) watched.push_back({stream->fd(), POLLIN, 0});
+    }
+  }
+  ::poll(watched.data(), watched.size(), deadline_ ? deadline_->left_ms() : -1);
+}
+
+void Job::on_signals() {
+  while (const auto signal = signals_.next()) {
+    if (*signal == SIGCHLD) continue;  // a descendant came to us and died: over() looks
+    if (ended_by_us()) {
+      phase_ = Phase::killing;
+      signal_all(SIGKILL);
+    } else {
+      outcome_.interrupted_by = *signal;
+      begin_ending();
+    }
+  }
+}
+
+void Job::on_output() {
+  for (Rank& rank : ranks_) {
+    rank.output.forward();
+    rank.error.forward();
+  }
+  output_.flush();
+  error_.flush();
+  if (output_.broken() && !ended_by_us()) {
+    outcome_.interrupted_by = SIGPIPE;
+    begin_ending();
+  }
+}
+
+void Job::on_endings() {
+  for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.ending) continue;
+    rank.ending = rank.process.ending();
+    if (!rank.ending || !rank.ending->failed() || phase_ != Phase::running) continue;
+    // Its last words come before what is said of it.
+    rank.output.forward();
+    rank.error.forward();
+    on_failure(i, *rank.ending);
+  }
+}
+
+void Job::on_failure(std::uint32_t rank, const Ending& ending) {
+  outcome_.failure = JobOutcome::Failure{rank, ending};
+  const bool others = alive() > 0;
+  const bool at_once = options_.patience == std::chrono::nanoseconds::zero();
+  if (!options_.explained_exits || ending.signal != 0) {
+    say(fmt::format("rank {} {}{}", rank, ending.to_string(),
+                    others && at_once ? ": ending the other ranks" : ""));
+  }
+  phase_ = Phase::failing;
+  const auto patience = Deadline::after(options_.patience);
+  deadline_ = deadline_ ? earlier(*deadline_, patience) : patience;
+}
+
+void Job::on_deadline() {
+  if (!deadline_ || !deadline_->passed()) return;
+  switch (phase_) {
+    case Phase::running:
+      outcome_.timed_out = true;
+      say(fmt::format("{} of {} ranks still run at the time-out: ending the job", alive(),
+                      ranks_.size()));
+      begin_ending();
+      break;
+    case Phase::failing: begin_ending(); break;
+    case Phase::ending:
+      say(fmt::format("killing what did not end within {} s of SIGTERM", kGrace.count()));
+      phase_ = Phase::killing;
+      deadline_.reset();
+      signal_all(SIGKILL);
+      break;
+    case Phase::killing: break;
+  }
+}
+
+void Job::begin_ending() {
+  phase_ = Phase::ending;
+  deadline_ = Deadline::after(kGrace);
+  signal_all(SIGTERM);
+}
+
+void Job::signal_all(int signal) const {
+  for (const Rank& rank : ranks_) {
+    rank.process.signal_group(signal);
+    rank.process.signal_group(SIGCONT);  // a stopped process would not see SIGTERM
+  }
+  // What moved to a group of its own comes to us when its parent ends.
+  for (const pid_t pid : live_children()) ::kill(pid, signal);
+}
+
+bool Job::over() {
+  if (alive() > 0) return false;
+  const auto left = live_children();
+  if (left.empty()) {
+    for (Rank& rank : ranks_) {
+      rank.output.finish();
+      rank.error.finish();
+    }
+    return (output_.empty() && error_.empty()) || phase_ == Phase::killing;
+  }
+  if (phase_ == Phase::killing) {
+    signal_all(SIGKILL);
+  } else if (!ended_by_us()) {
+    say(fmt::format("ending {} that ranks left behind",
+                    left.size() == 1 ? "a process" : fmt::format("{} processes", left.size())));
+    begin_ending();
+  }
+  return false;
+}
+
+void Job::say(std::string_view text) {
+  error_.append(fmt::format("{}: {}\n", options_.speaker, text));
+  error_.flush();
+}
+
+}  // namespace
+
+int JobOutcome::exit_status() const noexcept {
+  if (interrupted_by != 0) return kExitSignal + interrupted_by;
+  if (timed_out) return kExitTimedOut;
+  return failure ? failure->ending.shell_status() : kExitRight;
+}
+
+Result<JobOutcome> run_job(const JobOptions& options) {
+  // Descendants whose parents ended become our children, so none is lost from sight.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  XYLEM_TRY(const Signals signals, Signals::take());
+  XYLEM_TRY(const Membership membership, Membership::create(options.ranks));
+  Job job(options, signals);
+  std::vector<RankOptions> ranks;
+  for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
+    RankOptions one;
+    one.process.command = options.command;
+    one.process.environment = membership.environment(rank);
+    one.process.signal_mask = signals.former_mask();
+    one.prefix = options.prefix ? fmt::format("[{}] ", rank) : "";
+    one.first = rank == 0;
+    one.direct = rank == 0 && options.first_rank_direct;
+    ranks.push_back(std::move(one));
+  }
+  XYLEM_TRY(job.start(ranks));
+  return job.run();
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making and removing the directory in which ranks meet.
+#include "run/private_directory.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+namespace xylem::tools {
+
+Result<PrivateDirectory> PrivateDirectory::create() {
+  std::error_code error;
+  const auto parent = std::filesystem::temp_directory_path(error);
+  if (error) {
+    return failure(Code::invalid_argument,
+                   fmt::format("there is no directory for temporary files ({}): set TMPDIR to one",
+                               error.message()));
+  }
+  // mkdtemp makes it with mode 0700, and fails rather than use what is there already.
+  std::string path = (parent / "xylem-XXXXXX").string();
+  if (::mkdtemp(path.data()) == nullptr) {
+    return failure(Code::exhausted,
+                   fmt::format("cannot make a directory in {}: {}; TMPDIR may name another place",
+                               parent.string(), std::generic_category().message(errno)));
+  }
+  return PrivateDirectory(std::filesystem::path(path));
+}
+
+PrivateDirectory::~PrivateDirectory() {
+  std::error_code
+      ignored;  // a destructor cannot do better, and the directory is in the temporary place
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PrivateDirectory: a fresh directory that only this user can enter, removed with what is in it.
+// Ranks of one host meet in it: no port is chosen, so none can be taken.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <filesystem>
+
+namespace xylem::tools {
+
+class PrivateDirectory {
+ public:
+  /// Makes one under the directory for temporary files (TMPDIR).
+  static Result<PrivateDirectory> create();
+
+  PrivateDirectory(PrivateDirectory&& other) noexcept : path_(std::move(other.path_)) {
+    other.path_.clear();
+  }
+  PrivateDirectory& operator=(PrivateDirectory&&) = delete;
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory();
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  explicit PrivateDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+}  // namespace xylem::tools

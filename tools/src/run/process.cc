@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starting: the child reports a failed exec through a close-on-exec pipe; end-of-file means that it
+// runs.
+#include "run/process.h"
+
+#include "exit_code.h"
+
+#include <fmt/format.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+namespace xylem::tools {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// Puts `fd` in the place of `standard`; a standard stream that stays is left alone.
+bool redirect(int fd, int standard) { return fd < 0 || ::dup2(fd, standard) >= 0; }
+
+/// The child's side, up to exec. Returns errno if that fails.
+int become(const ProcessOptions& options, pid_t parent) {
+  // The parent's death must end the child also if it came before prctl() took effect.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) return ESRCH;
+  if (::setpgid(0, 0) != 0) return errno;
+  if (!redirect(options.input, STDIN_FILENO) || !redirect(options.output, STDOUT_FILENO) ||
+      !redirect(options.error, STDERR_FILENO)) {
+    return errno;
+  }
+  for (const auto& [name, value] : options.environment) {
+    if (::setenv(name.c_str(), value.c_str(), 1) != 0) return errno;
+  }
+  // A group in the background of a terminal that stops writers (stty tostop) must still get its
+  // lines out.
+  std::signal(SIGTTOU, SIG_IGN);
+  std::signal(SIGPIPE, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.command) {
+    arguments.push_back(
+        const_cast<char*>(argument.c_str()));  // NOLINT: execvp's historic signature
+  }
+  arguments.push_back(nullptr);
+  ::execvp(arguments.front(), arguments.data());
+  return errno;
+}
+
+/// What the child reported: 0 if it runs the program, else exec's errno.
+int exec_outcome(int fd) {
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(fd, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof error ? error : 0;
+}
+
+/// Parent and state of a process, from the text of /proc/PID/stat: "42 (name) S 1 …". The name may
+/// hold anything, so fields count from the last parenthesis.
+struct Kinship {
+  pid_t parent = 0;
+  char state = 'X';
+};
+std::optional<Kinship> kinship_of(const std::string& directory) {
+  std::ifstream file("/proc/" + directory + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  const auto end_of_name = text.rfind(") ");
+  if (end_of_name == std::string::npos || end_of_name + 4 >= text.size()) return std::nullopt;
+  Kinship kinship;
+  kinship.state = text[end_of_name + 2];
+  std::from_chars(text.data() + end_of_name + 4, text.data() + text.size(), kinship.parent);
+  return kinship;
+}
+
+}  // namespace
+
+int Ending::shell_status() const noexcept {
+  return signal != 0 ? kExitSignal + signal : exit_status;
+}
+
+std::string Ending::to_string() const {
+  if (signal == 0) return fmt::format("exited with status {}", exit_status);
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("was killed by signal {}", signal)
+                         : fmt::format("was killed by signal {} (SIG{})", signal, name);
+}
+
+Result<Process> Process::start(const ProcessOptions& options) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return failure(Code::exhausted, fmt::format("cannot make a pipe: {}", reason(errno)));
+  }
+  UniqueFd outcome(ends[0]);
+  UniqueFd report(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    return failure(Code::exhausted, fmt::format("cannot start a process: {}", reason(errno)));
+  }
+  if (pid == 0) {
+    const int error = become(options, parent);
+    [[maybe_unused]] const auto written = ::write(report.get(), &error, sizeof error);
+    ::_exit(kExitNotFound);
+  }
+  report.reset();
+  if (const int error = exec_outcome(outcome.get()); error != 0) {
+    ::waitpid(pid, nullptr, 0);
+    return failure(error == ENOENT ? Code::invalid_argument : Code::unsupported,
+                   fmt::format("cannot start {}: {}", options.command.front(), reason(error)));
+  }
+  // The declaration in glibc 2.36 lacks extern "C".
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const int error = errno;
+    ::kill(-pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return failure(Code::exhausted, fmt::format("cannot watch a process: {}", reason(error)));
+  }
+  return Process(pid, std::move(pidfd));
+}
+
+std::optional<Ending> Process::ending() const {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return std::nullopt;
+  }
+  return info.si_code == CLD_EXITED ? Ending{info.si_status, 0} : Ending{0, info.si_status};
+}
+
+void Process::signal_group(int signal) const noexcept { ::kill(-pid_, signal); }
+
+void Process::reap() noexcept { ::waitpid(pid_, nullptr, 0); }
+
+std::vector<pid_t> live_children() {
+  std::vector<pid_t> children;
+  const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), &::closedir);
+  if (!processes) return children;
+  const pid_t self = ::getpid();
+  while (const dirent* entry = ::readdir(processes.get())) {
+    pid_t pid = 0;
+    const char* end = entry->d_name + std::strlen(entry->d_name);
+    if (const auto [stop, error] = std::from_chars(entry->d_name, end, pid);
+        error != std::errc() || stop != end) {
+      continue;
+    }
+    const auto kinship = kinship_of(entry->d_name);
+    if (kinship && kinship->parent == self && kinship->state != 'Z') children.push_back(pid);
+  }
+  return children;
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rank: one process of a job with its output streams; Membership: what the environment tells each
+// of them so that they find each other and nobody else.
+#pragma once
+
+#include "run/output.h"
+#include "run/private_directory.h"
+#include "run/process.h"
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::tools {
+
+struct RankOptions {
+  ProcessOptions process;
+  std::string prefix;
+  bool first = false;  ///< Gets our standard input, unless that is a terminal; the others get none.
+  bool direct = false;  ///< Writes to our streams itself.
+};
+
+struct Rank {
+  Process process;
+  OutputStream output, error;
+  std::optional<Ending> ending;
+};
+
+/// Starts a rank whose lines go to `output` and `error`, which outlive it.
+Result<Rank> start_rank(const RankOptions& options, Sink& output, Sink& error);
+
+/// The job's identity, secret and meeting place; the latter is removed with it.
+class Membership {
+ public:
+  static Result<Membership> create(std::uint32_t ranks);
+  /// The variables of one rank.
+  std::vector<std::pair<std::string, std::string>> environment(std::uint32_t rank) const;
+
+ private:
+  Membership(PrivateDirectory directory, std::uint32_t ranks, std::string job, std::string secret)
+      : directory_(std::move(directory)),
+        ranks_(ranks),
+        job_(std::move(job)),
+        secret_(std::move(secret)) {}
+
+  PrivateDirectory directory_;
+  std::uint32_t ranks_;
+  std::string job_, secret_;
+};
+
+}  // namespace xylem::tools

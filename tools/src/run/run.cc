@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From flags to a job.
+#include "run/run.h"
+
+#include "exit_code.h"
+#include "run/job.h"
+
+#include <fmt/format.h>
+
+namespace xylem::tools {
+
+int run(const RunOptions& options) {
+  JobOptions job;
+  job.command = options.command;
+  job.ranks = options.ranks;
+  job.prefix = options.prefix;
+  job.timeout = options.timeout;
+  const auto outcome = run_job(job);
+  if (outcome) return outcome->exit_status();
+  fmt::print(stderr, "{}: {}\n", job.speaker, outcome.status().message());
+  return outcome.code() == Code::invalid_argument ? kExitNotFound : kExitNotRunnable;
+}
+
+}  // namespace xylem::tools

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signals through signalfd.
+#include "run/signals.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace xylem::tools {
+
+Result<Signals> Signals::take() {
+  sigset_t watched;
+  sigset_t former;
+  ::sigemptyset(&watched);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&watched, signal);
+  ::sigprocmask(SIG_BLOCK, &watched, &former);
+  UniqueFd fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) {
+    const int error = errno;
+    ::sigprocmask(SIG_SETMASK, &former, nullptr);
+    return failure(Code::exhausted,
+                   "cannot watch for signals: " + std::generic_category().message(error));
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  return Signals(std::move(fd), former);
+}
+
+Signals::~Signals() {
+  if (fd_) ::sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
+}
+
+std::optional<int> Signals::next() const noexcept {
+  signalfd_siginfo info{};
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace xylem::tools
