@@ -355,10 +355,11 @@ bool mutate_rank(OpenSteps& steps, const Schedule& victim, Mutation mutation, Ra
 }  // namespace
 
 std::string_view name(Mutation mutation) {
-  constexpr std::string_view kNames[] = {
-      "drop",        "duplicate",          "swap",          "retarget peer",
-      "shift chunk", "change buffer",      "change op",     "drop dependency",
-      "widen alias", "remove a slot wait", "change channel"};
+  constexpr std::array<std::string_view, kMutations.size()> kNames = {
+      "drop",          "duplicate",          "swap",
+      "retarget peer", "shift chunk",        "change buffer",
+      "change op",     "drop dependency",    "add dependency",
+      "widen alias",   "remove a slot wait", "change channel"};
   return kNames[static_cast<std::size_t>(mutation)];
 }
 

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a UCX transport does when its peer's process is killed in the middle of traffic. The peer is
+// this executable, started anew with --peer, since UCX must not be forked.
+#include "unit/transport_fixture.h"
+#include "xylem/base/unique_fd.h"
+#include "xylem/transport/ucx.h"
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::transport::testing {
+namespace {
+
+constexpr int kPeerSocket = 3;
+constexpr std::chrono::seconds kDeathSeenWithin{2};
+constexpr std::uint64_t kLarge = 64 << 20;  ///< Takes long enough to be cut in its middle.
+
+enum Tags : Tag { kPing = 1, kToPeer, kFromPeer, kNeverReceived, kNeverSent };
+
+bool write_all(int fd, const void* data, std::size_t bytes) {
+  return ::send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+}
+
+// Addresses are far smaller than a socket's buffer, so each goes in one piece.
+bool give_address(int fd, std::span<const std::byte> address) {
+  const std::uint64_t bytes = address.size();
+  return write_all(fd, &bytes, sizeof bytes) && write_all(fd, address.data(), bytes);
+}
+
+std::vector<std::byte> take_address(int fd) {
+  std::uint64_t bytes = 0;
+  if (::recv(fd, &bytes, sizeof bytes, MSG_WAITALL) != sizeof bytes || bytes > 1 << 20) return {};
+  std::vector<std::byte> address(bytes);
+  if (::recv(fd, address.data(), bytes, MSG_WAITALL) != static_cast<ssize_t>(bytes)) return {};
+  return address;
+}
+
+Result<std::unique_ptr<Transport>> make(UcxReach reach) {
+  UcxOptions options;
+  options.reach = reach;
+  return make_ucx(options, Logger());
+}
+
+// The peer: answers pings and moves two large messages, until it is killed.
+int run_peer(UcxReach reach) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto transport = make(reach);
+  if (!transport || !give_address(kPeerSocket, (*transport)->address())) return 1;
+  auto survivor = (*transport)->connect(take_address(kPeerSocket));
+  if (!survivor) return 1;
+
+  const std::vector<std::byte> source(kLarge, std::byte{1});
+  std::vector<std::byte> target(kLarge);
+  Tracked large[2];
+  send(**transport, *survivor, kFromPeer, source.data(), kLarge, large[0]);
+  recv(**transport, kToPeer, target.data(), kLarge, large[1]);
+  std::uint64_t word = 0;
+  const auto deadline = Deadline::after(std::chrono::seconds(60));
+  while (!deadline.passed()) {
+    Tracked ping;
+    Tracked pong;
+    recv(**transport, kPing, &word, sizeof word, ping);
+    while (!ping.ended() && !deadline.passed()) (*transport)->progress();
+    send(**transport, *survivor, kPing, &word, sizeof word, pong);
+    while (!pong.ended() && !deadline.passed()) (*transport)->progress();
+  }
+  return 2;
+}
+
+class Peer {
+ public:
+  explicit Peer(UcxReach reach) {
+    int sockets[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return;
+    socket_.reset(sockets[0]);
+    const UniqueFd theirs(sockets[1]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, theirs.get(), kPeerSocket);
+    std::string program = "/proc/self/exe";
+    std::string role = "--peer";
+    std::string wire = reach == UcxReach::host ? "host" : "tcp";
+    char* arguments[] = {program.data(), role.data(), wire.data(), nullptr};
+    if (::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environ) != 0)
+      pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~Peer() { kill(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  int socket() const { return socket_.get(); }
+  pid_t pid() const { return pid_; }
+  void kill() {
+    if (pid_ <= 0 || dead_) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    dead_ = true;
+  }
+
+ private:
+  UniqueFd socket_;
+  pid_t pid_ = -1;
+  bool dead_ = false;
+};
+
+std::set<std::string> shared_memory_names() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+// System V segments that a process created and that are still there.
+int segments_of(pid_t creator) {
+  std::ifstream table("/proc/sysvipc/shm");
+  std::string line;
+  std::getline(table, line);
+  int count = 0;
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::int64_t key = 0;
+    std::int64_t id = 0;
+    std::string mode;
+    std::uint64_t size = 0;
+    pid_t cpid = 0;
+    fields >> key >> id >> mode >> size >> cpid;
+    count += cpid == creator;
+  }
+  return count;
+}
+
+class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
+ protected:
+  void SetUp() override {
+    before = shared_memory_names();
+    peer = std::make_unique<Peer>(GetParam());
+    ASSERT_GT(peer->pid(), 0);
+    auto made = make(GetParam());
+    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+    transport = std::move(*made);
+    auto endpoint = transport->connect(take_address(peer->socket()));
+    ASSERT_TRUE(endpoint.is_ok()) << endpoint.status().to_string();
+    to_peer = *endpoint;
+    ASSERT_TRUE(give_address(peer->socket(), transport->address()));
+  }
+
+  bool progress_until(auto condition, Clock::duration patience = kPatience) {
+    return drive({transport.get()}, condition, patience);
+  }
+
+  // Pings the peer until it has answered `rounds` times.
+  void ping(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      std::uint64_t word = 0;
+      Tracked sent;
+      Tracked received;
+      recv(*transport, kPing, &word, sizeof word, received);
+      send(*transport, to_peer, kPing, &word, sizeof word, sent);
+      ASSERT_TRUE(progress_until([&] { return sent.ended() && received.ended(); }));
+      ASSERT_EQ(received.code, Code::ok);
+    }
+  }
+
+  std::set<std::string> before;
+  std::unique_ptr<Peer> peer;
+  std::unique_ptr<Transport> transport;
+  EndpointId to_peer = 0;
+};
+
+TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
+  ping(10);
+  const std::vector<std::byte> source(kLarge, std::byte{2});
+  std::vector<std::byte> target(kLarge);
+  std::uint64_t word = 0;
+  Tracked unreceived;
+  Tracked flowing;
+  Tracked arriving;
+  Tracked unsent;
+  send(*transport, to_peer, kNeverReceived, source.data(), kLarge, unreceived);
+  send(*transport, to_peer, kToPeer, source.data(), kLarge, flowing);
+  recv(*transport, kNeverSent, &word, sizeof word, unsent);
+  recv(*transport, kFromPeer, target.data(), kLarge, arriving);
+  ASSERT_TRUE(progress_until([&] { return target[0] != std::byte{0}; }));
+  ASSERT_FALSE(arriving.ended());
+
+  peer->kill();
+  const auto death = Clock::now();
+  ASSERT_TRUE(
+      progress_until([&] { return unreceived.ended() && flowing.ended(); }, kDeathSeenWithin));
+  RecordProperty("seen_after_ms",
+                 static_cast<int>((Clock::now() - death) / std::chrono::milliseconds(1)));
+  EXPECT_EQ(unreceived.code, Code::peer_lost);
+  EXPECT_EQ(flowing.code, Code::peer_lost);
+
+  Tracked late;
+  send(*transport, to_peer, kPing, &word, sizeof word, late);
+  ASSERT_TRUE(progress_until([&] { return late.ended(); }));
+  EXPECT_EQ(late.code, Code::peer_lost);
+
+  // The one that was cut in its middle belongs to the endpoint, the other to nobody.
+  transport->cancel(arriving);
+  transport->cancel(unsent);
+  transport->close(to_peer);
+  ASSERT_TRUE(progress_until([&] { return arriving.ended() && unsent.ended(); }, kDeathSeenWithin));
+  EXPECT_EQ(unsent.code, Code::cancelled);
+  EXPECT_NE(arriving.code, Code::ok);
+  for (const Tracked* operation : {&unreceived, &flowing, &late, &arriving, &unsent}) {
+    EXPECT_EQ(operation->ends, 1);
+    EXPECT_FALSE(operation->ended_in_post);
+  }
+}
+
+TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
+  ping(10);
+  peer->kill();
+  std::uint64_t word = 0;
+  Code last = Code::ok;
+  std::deque<Tracked> sent;
+  ASSERT_TRUE(progress_until(
+      [&] {
+        // A few in flight: without a reader, shared memory takes no more after some.
+        while (!sent.empty() && sent.front().ended()) {
+          if (sent.front().code != Code::ok) last = sent.front().code;
+          sent.pop_front();
+        }
+        if (sent.size() < 4 && last == Code::ok) {
+          send(*transport, to_peer, kPing, &word, sizeof word, sent.emplace_back());
+        }
+        return last != Code::ok && sent.empty();
+      },
+      kDeathSeenWithin));
+  EXPECT_EQ(last, Code::peer_lost);
+}
+
+TEST_P(UcxPeerDeath, LeavesNoSharedMemory) {
+  ping(10);
+  peer->kill();
+  transport->close(to_peer);
+  transport.reset();
+  EXPECT_EQ(segments_of(peer->pid()), 0);
+  // Other processes of the machine make names, too, but those go away.
+  const auto after = shared_memory_names();
+  const auto deadline = Deadline::after(kPatience);
+  for (const std::string& name : after) {
+    if (before.contains(name)) continue;
+    while (!deadline.passed() && shared_memory_names().contains(name)) ::sched_yield();
+    EXPECT_FALSE(shared_memory_names().contains(name)) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over,
+                         UcxPeerDeath,
+                         ::testing::Values(UcxReach::host, UcxReach::tcp),
+                         [](const auto& row) {
+                           return row.param == UcxReach::host ? "host" : "tcp";
+                         });
+
+}  // namespace
+}  // namespace xylem::transport::testing
+
+int main(int argc, char** argv) {
+  using xylem::transport::UcxReach;
+  const std::vector<std::string_view> arguments(argv, argv + argc);
+  if (arguments.size() == 3 && arguments[1] == "--peer") {
+    return xylem::transport::testing::run_peer(arguments[2] == "host" ? UcxReach::host
+                                                                      : UcxReach::tcp);
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

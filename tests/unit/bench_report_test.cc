@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reports: their JSON by its schema, their table by nccl-tests' columns, and an earlier one as
+// baseline.
+#include "tools/src/bench/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+
+namespace xylem::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+BenchRow row(Operation operation, std::uint64_t bytes, double microseconds) {
+  BenchRow made;
+  made.operation = operation;
+  made.algorithm = "ring";
+  made.transport = "ucx-shm";
+  made.ranks = 4;
+  made.size = {bytes};
+  made.count = bytes / 4;
+  if (traits(operation).reduces) made.redop = RedOp::sum;
+  if (traits(operation).rooted) made.root = 2;
+  made.measured.microseconds = {microseconds / 2, microseconds, microseconds * 2};
+  made.measured.iterations = 100;
+  return made;
+}
+
+std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<std::string> found;
+  for (std::string word; in >> word;) found.push_back(word);
+  return found;
+}
+
+TEST(ReportJson, HasTheFieldsOfTheSchema) {
+  BenchEnvironment environment;
+  environment.transports["ucx-shm"] = {"posix/memory"};
+  auto wrong = row(Operation::all_reduce, 1000, 1.0);
+  wrong.measured.wrong = 3;
+  const auto report = nlohmann::json::parse(to_json(environment, {wrong}));
+  EXPECT_EQ(report["schema"], 1);
+  EXPECT_EQ(report["environment"]["transports"]["ucx-shm"][0], "posix/memory");
+  const auto& result = report["results"].at(0);
+  EXPECT_EQ(result["op"], "all_reduce");
+  EXPECT_EQ(result["algorithm"], "ring");
+  EXPECT_EQ(result["transport"], "ucx-shm");
+  EXPECT_EQ(result["ranks"], 4);
+  EXPECT_EQ(result["bytes"], 1000);
+  EXPECT_EQ(result["type"], "float32");
+  EXPECT_EQ(result["in_place"], false);
+  EXPECT_EQ(result["time_us"], (nlohmann::json{{"min", 0.5}, {"p50", 1.0}, {"p99", 2.0}}));
+  EXPECT_DOUBLE_EQ(result["algbw_GBps"].get<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(result["busbw_GBps"].get<double>(), 1.5);
+  EXPECT_EQ(result["wrong"], 3);
+}
+
+TEST(ReportJson, SaysNullForAResultThatWasNotChecked) {
+  auto unchecked = row(Operation::all_gather, 64, 1);
+  unchecked.checked = false;
+  const auto report = nlohmann::json::parse(to_json({}, {unchecked}));
+  EXPECT_TRUE(report["results"].at(0)["wrong"].is_null());
+  EXPECT_TRUE(report["results"].at(0)["redop"].is_null());
+}
+
+TEST(Table, HasTheColumnsOfNcclTests) {
+  const auto head = table_head(Operation::reduce, false, false);
+  std::istringstream lines(head);
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(line);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_THAT(words(all[2]), ElementsAre("#", "size", "count", "type", "redop", "root", "time",
+                                         "algbw", "busbw", "#wrong", "algorithm"));
+  EXPECT_THAT(
+      words(table_line(row(Operation::reduce, 1000, 2))),
+      ElementsAre("1000", "250", "float32", "sum", "2", "2.00", "0.50", "0.50", "0", "ring"));
+  EXPECT_EQ(all[2].find("time") + 4, table_line(row(Operation::reduce, 1000, 2)).find("2.00") + 4)
+      << "columns stand under their names";
+}
+
+TEST(Table, SaysNoneWhereThereIsNoReductionOrRoot) {
+  EXPECT_THAT(
+      words(table_line(row(Operation::all_to_all, 1000, 1))),
+      ElementsAre("1000", "250", "float32", "none", "-1", "1.00", "1.00", "0.75", "0", "ring"));
+}
+
+TEST(Baseline, GivesTheRatioToTheSameMeasurement) {
+  const auto earlier =
+      Baseline::parse(to_json({}, {row(Operation::all_reduce, 1024, 10)}), "before.json");
+  ASSERT_TRUE(earlier) << earlier.status().to_string();
+  const auto now = earlier->ratio(row(Operation::all_reduce, 1024, 5));
+  ASSERT_TRUE(now);
+  EXPECT_DOUBLE_EQ(*now, 2.0);
+}
+
+TEST(Baseline, KnowsNothingOfOtherMeasurements) {
+  const auto earlier =
+      Baseline::parse(to_json({}, {row(Operation::all_reduce, 1024, 10)}), "before.json");
+  ASSERT_TRUE(earlier);
+  EXPECT_FALSE(earlier->ratio(row(Operation::all_reduce, 2048, 5)));
+  EXPECT_FALSE(earlier->ratio(row(Operation::all_gather, 1024, 5)));
+  auto in_place = row(Operation::all_reduce, 1024, 5);
+  in_place.in_place = true;
+  EXPECT_FALSE(earlier->ratio(in_place));
+}
+
+TEST(Baseline, RefusesWhatIsNoReportAndNamesTheFile) {
+  for (const char* text : {"", "[]", "{}", "{\"schema\": 1}", "{\"schema\": 2, \"results\": []}",
+                           "{\"schema\": 1, \"results\": [{}]}",
+                           "{\"schema\": 1, \"results\": [{\"time_us\": {\"p50\": \"x\"}}]}"}) {
+    const auto read = Baseline::parse(text, "odd.json");
+    ASSERT_FALSE(read) << text;
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr("odd.json")) << text;
+  }
+  EXPECT_FALSE(Baseline::read("/nonexistent/before.json"));
+}
+
+}  // namespace
+}  // namespace xylem::tools

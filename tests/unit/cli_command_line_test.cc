@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Command lines: what they mean, and what is said of wrong ones.
+#include "tools/src/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace xylem::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+template <typename Options>
+Options parsed(const std::vector<std::string>& arguments) {
+  const Command command = parse_command_line(arguments);
+  if (const auto* answer = std::get_if<Answer>(&command)) ADD_FAILURE() << answer->text;
+  const auto* options = std::get_if<Options>(&command);
+  EXPECT_NE(options, nullptr);
+  return options != nullptr ? *options : Options{};
+}
+
+std::string refused(const std::vector<std::string>& arguments) {
+  const Command command = parse_command_line(arguments);
+  const auto* answer = std::get_if<Answer>(&command);
+  if (answer == nullptr) return "accepted";
+  EXPECT_EQ(answer->exit_status, 2);
+  return answer->text;
+}
+
+TEST(RunCommandLine, TakesTheProgramsFlagsForItself) {
+  EXPECT_THAT(parsed<RunOptions>({"run", "-n", "2", "ls", "-n", "--help"}).command,
+              ElementsAre("ls", "-n", "--help"));
+  EXPECT_THAT(parsed<RunOptions>({"run", "-n", "2", "--", "ls", "--", "-l"}).command,
+              ElementsAre("ls", "--", "-l"));
+  EXPECT_THAT(parsed<RunOptions>({"run", "-n", "2", "echo", "--", "x"}).command,
+              ElementsAre("echo", "--", "x"));
+}
+
+TEST(RunCommandLine, ReadsItsFlags) {
+  const auto run = parsed<RunOptions>({"run", "--no-prefix", "--timeout", "90s", "-n", "3", "ls"});
+  EXPECT_EQ(run.ranks, 3U);
+  EXPECT_FALSE(run.prefix);
+  EXPECT_EQ(run.timeout, std::chrono::seconds(90));
+}
+
+TEST(RunCommandLine, NamesWhatIsMissing) {
+  EXPECT_THAT(refused({"run", "-n", "2"}), HasSubstr("which program"));
+  EXPECT_THAT(refused({"run", "-n", "2", "--"}), HasSubstr("which program"));
+  EXPECT_THAT(refused({"run", "ls"}), HasSubstr("--ranks is required"));
+  EXPECT_THAT(refused({"run", "-n", "0", "ls"}), HasSubstr("\"0\" is no whole number from 1"));
+  EXPECT_THAT(refused({"run", "-n", "2", "-x", "ls"}), HasSubstr("-x: no such flag"));
+}
+
+TEST(BenchCommandLine, HasTheDefaultsOfItsHelp) {
+  const auto bench = parsed<BenchOptions>({"bench", "all_reduce"});
+  EXPECT_THAT(bench.operations, ElementsAre(Operation::all_reduce));
+  EXPECT_EQ(bench.begin, Bytes{8});
+  EXPECT_EQ(bench.end, Bytes{64 << 20});
+  EXPECT_EQ(bench.factor, 2U);
+  EXPECT_EQ(bench.type, DataType::float32);
+  EXPECT_EQ(bench.redop, RedOp::sum);
+  EXPECT_TRUE(bench.check);
+  EXPECT_FALSE(bench.ranks);
+}
+
+TEST(BenchCommandLine, ReadsEveryFlag) {
+  const auto bench =
+      parsed<BenchOptions>({"bench",      "reduce",      "-n",         "4",
+                            "-b",         "1K",          "-e",         "1MiB",
+                            "-f",         "4",           "--type",     "bf16",
+                            "--redop",    "max",         "--root",     "3",
+                            "--in-place", "--algorithm", "ring",       "--transport",
+                            "ucx-tcp",    "--warmup",    "0",          "--iters",
+                            "7",          "--check",     "off",        "--back-to-back",
+                            "--json",     "-",           "--baseline", "before.json"});
+  EXPECT_EQ(bench.ranks, 4U);
+  EXPECT_EQ(bench.begin, Bytes{1024});
+  EXPECT_EQ(bench.end, Bytes{1 << 20});
+  EXPECT_EQ(bench.factor, 4U);
+  EXPECT_EQ(bench.type, DataType::bfloat16);
+  EXPECT_EQ(bench.redop, RedOp::max);
+  EXPECT_EQ(bench.root, 3U);
+  EXPECT_TRUE(bench.in_place);
+  EXPECT_EQ(bench.algorithm, "ring");
+  EXPECT_EQ(bench.transport, "ucx-tcp");
+  EXPECT_EQ(bench.warmup, 0U);
+  EXPECT_EQ(bench.iterations, 7U);
+  EXPECT_FALSE(bench.check);
+  EXPECT_TRUE(bench.back_to_back);
+  EXPECT_EQ(bench.json, "-");
+  EXPECT_EQ(bench.baseline, "before.json");
+}
+
+TEST(BenchCommandLine, MeansEveryOperationByAll) {
+  const auto bench = parsed<BenchOptions>({"bench", "all"});
+  EXPECT_TRUE(bench.all);
+  EXPECT_EQ(bench.operations.size(), operations().size());
+}
+
+TEST(BenchCommandLine, NamesTheFlagTheValueAndTheRemedy) {
+  const auto type = refused({"bench", "all_reduce", "--type", "float33"});
+  EXPECT_THAT(type, StartsWith("xylem bench: --type"));
+  EXPECT_THAT(type, HasSubstr("float33"));
+  EXPECT_THAT(type, HasSubstr("did you mean \"float32\"?"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "-b", "1X"}), HasSubstr("1X"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "-b", "0"}), HasSubstr("1 byte"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "-b", "1M", "-e", "1K"}), HasSubstr("1 MiB"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "-f", "1"}), HasSubstr("-f"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "--check", "of"}), HasSubstr("did you mean off?"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "--transport", "ucx-smh"}),
+              HasSubstr("did you mean ucx-shm?"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "--algoritm=ring"}),
+              HasSubstr("did you mean --algorithm?"));
+  EXPECT_THAT(refused({"bench"}), HasSubstr("what to measure"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "reduce"}), HasSubstr("more than it takes: reduce"));
+}
+
+TEST(TopoCommandLine, ReadsFormatAndFile) {
+  EXPECT_EQ(parsed<TopoOptions>({"topo"}).format, TopoOptions::Format::tree);
+  const auto topo = parsed<TopoOptions>({"topo", "--format", "json", "machine.xml"});
+  EXPECT_EQ(topo.format, TopoOptions::Format::json);
+  EXPECT_EQ(topo.file, "machine.xml");
+  EXPECT_THAT(refused({"topo", "--format", "matrx"}), HasSubstr("did you mean matrix?"));
+}
+
+TEST(CommandLine, SuggestsTheVerbThatWasMeant) {
+  EXPECT_THAT(refused({"benh"}), HasSubstr("did you mean bench?"));
+  EXPECT_THAT(refused({}), HasSubstr("run, bench, topo or info"));
+}
+
+TEST(CommandLine, AnswersHelpAndVersionOnStandardOutput) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"--help"}, {"bench", "--help"}, {"run", "-h"}, {"--version"}}) {
+    const Command command = parse_command_line(arguments);
+    const auto* answer = std::get_if<Answer>(&command);
+    ASSERT_NE(answer, nullptr);
+    EXPECT_EQ(answer->exit_status, 0);
+    EXPECT_THAT(answer->text, HasSubstr("xylem"));
+  }
+}
+
+}  // namespace
+}  // namespace xylem::tools

@@ -1,0 +1,614 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport contract as claims, each tested on every transport: two of them in one process,
+// driven by one thread or by one each.
+#include "unit/transport_subject.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <deque>
+#include <thread>
+#include <utility>
+
+namespace xylem::transport::testing {
+namespace {
+
+using TransportContract = TransportPair;
+
+constexpr std::uint64_t kSizes[] = {0, 1, 8, 4096, 65536, 1 << 20, 8 << 20};
+constexpr std::uint64_t kLarge = 4 << 20;  ///< Too large for any transport to keep at the sender.
+
+TEST_P(TransportContract, DeliversEverySizePostedAhead) {
+  for (const std::uint64_t bytes : kSizes) {
+    SCOPED_TRACE(bytes);
+    const auto source = pattern(bytes, bytes);
+    std::vector<std::byte> target(bytes + 1, std::byte{0x5a});
+    Tracked sent;
+    Tracked received;
+    recv(*b, bytes, target.data(), bytes, received);
+    send(*a, to_b, bytes, source.data(), bytes, sent);
+    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    EXPECT_EQ(sent.code, Code::ok);
+    EXPECT_EQ(received.code, Code::ok);
+    EXPECT_EQ(received.bytes, bytes);
+    EXPECT_TRUE(std::equal(source.begin(), source.end(), target.begin()));
+    EXPECT_EQ(target.back(), std::byte{0x5a});
+  }
+}
+
+TEST_P(TransportContract, DeliversEverySizeThatArrivedUnexpected) {
+  for (const std::uint64_t bytes : kSizes) {
+    SCOPED_TRACE(bytes);
+    const auto source = pattern(bytes, bytes);
+    std::vector<std::byte> target(bytes + 1, std::byte{0x5a});
+    Tracked sent;
+    Tracked received;
+    send(*a, to_b, bytes, source.data(), bytes, sent);
+    settle({a.get(), b.get()});
+    recv(*b, bytes, target.data(), bytes, received);
+    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    EXPECT_EQ(sent.code, Code::ok);
+    EXPECT_EQ(received.code, Code::ok);
+    EXPECT_EQ(received.bytes, bytes);
+    EXPECT_TRUE(std::equal(source.begin(), source.end(), target.begin()));
+    EXPECT_EQ(target.back(), std::byte{0x5a});
+  }
+}
+
+TEST_P(TransportContract, AcceptsAShorterMessageThanTheRegion) {
+  const auto source = pattern(100, 1);
+  std::vector<std::byte> target(4096);
+  Tracked sent;
+  Tracked received;
+  recv(*b, 1, target.data(), target.size(), received);
+  send(*a, to_b, 1, source.data(), source.size(), sent);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  EXPECT_EQ(received.code, Code::ok);
+  EXPECT_EQ(received.bytes, source.size());
+}
+
+TEST_P(TransportContract, MatchesOnlyTheExactTag) {
+  std::uint64_t values[2] = {11, 22};
+  std::uint64_t got[2] = {};
+  Tracked sent[2];
+  Tracked received[2];
+  recv(*b, 0x8000000000000001, &got[0], 8, received[0]);
+  recv(*b, 0x0000000000000001, &got[1], 8, received[1]);
+  send(*a, to_b, 0x0000000000000001, &values[1], 8, sent[1]);
+  ASSERT_TRUE(both_drive([&] { return received[1].ended(); }));
+  EXPECT_FALSE(received[0].ended());
+  send(*a, to_b, 0x8000000000000001, &values[0], 8, sent[0]);
+  ASSERT_TRUE(
+      both_drive([&] { return received[0].ended() && sent[0].ended() && sent[1].ended(); }));
+  EXPECT_EQ(got[0], 11U);
+  EXPECT_EQ(got[1], 22U);
+}
+
+TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
+  const std::uint64_t values[2] = {1, 2};
+  std::uint64_t got = 0;
+  Tag tag = 0;
+  Tracked sent[2];
+  Tracked received;
+  recv(*b, 0xab00, &got, 8, received, 0xff00, &tag);
+  send(*a, to_b, 0xac07, &values[0], 8, sent[0]);
+  send(*a, to_b, 0xab07, &values[1], 8, sent[1]);
+  ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+  EXPECT_EQ(got, 2U);
+  EXPECT_EQ(tag, 0xab07U);
+
+  // And for one that is there before the receive.
+  Tracked late;
+  recv(*b, 0, &got, 8, late, 0, &tag);
+  ASSERT_TRUE(both_drive([&] { return late.ended() && sent[0].ended() && sent[1].ended(); }));
+  EXPECT_EQ(got, 1U);
+  EXPECT_EQ(tag, 0xac07U);
+}
+
+TEST_P(TransportContract, EqualTagsOfOneSenderMatchInTheOrderSent) {
+  constexpr std::size_t kCount = 64;
+  // Sizes alternate over what is copied and what waits for its receive.
+  const auto bytes_of = [](std::size_t i) { return i % 3 == 0 ? 200000 + i : 8 + i; };
+  std::vector<std::vector<std::byte>> sources(kCount);
+  std::vector<std::vector<std::byte>> targets(kCount, std::vector<std::byte>(200000 + kCount));
+  std::deque<Tracked> sent(kCount);
+  std::deque<Tracked> received(kCount);
+  for (std::size_t i = 0; i < kCount / 2; ++i) {
+    recv(*b, 7, targets[i].data(), targets[i].size(), received[i]);
+  }
+  for (std::size_t i = 0; i < kCount; ++i) {
+    sources[i] = pattern(bytes_of(i), i);
+    send(*a, to_b, 7, sources[i].data(), sources[i].size(), sent[i]);
+    if (i % 5 == 0) b->progress();
+  }
+  settle({a.get(), b.get()});
+  for (std::size_t i = kCount / 2; i < kCount; ++i) {
+    recv(*b, 7, targets[i].data(), targets[i].size(), received[i]);
+  }
+  const auto all_ended = [](const auto& operations) {
+    return std::all_of(operations.begin(), operations.end(), [](auto& o) { return o.ended(); });
+  };
+  ASSERT_TRUE(both_drive([&] { return all_ended(sent) && all_ended(received); }));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(received[i].bytes, sources[i].size()) << i;
+    ASSERT_TRUE(std::equal(sources[i].begin(), sources[i].end(), targets[i].begin())) << i;
+  }
+}
+
+TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
+  constexpr std::size_t kCount = 400;
+  struct Side {
+    std::vector<std::uint64_t> sources = std::vector<std::uint64_t>(kCount);
+    std::vector<std::uint64_t> targets = std::vector<std::uint64_t>(kCount);
+    std::deque<Tracked> operations;
+  };
+  Side sides[2];
+  Transport* transports[2] = {a.get(), b.get()};
+  const EndpointId peers[2] = {to_b, to_a};
+  for (std::size_t i = 0; i < kCount; ++i) {
+    for (std::size_t s = 0; s < 2; ++s) {
+      Side& side = sides[s];
+      side.sources[i] = i * 2 + s;
+      send(*transports[s], peers[s], i, &side.sources[i], 8, side.operations.emplace_back());
+      const std::size_t j = (i * 37) % kCount;  // a permutation, as 37 and 400 share no factor
+      recv(*transports[s], j, &side.targets[j], 8, side.operations.emplace_back());
+    }
+  }
+  ASSERT_TRUE(both_drive([&] {
+    return std::all_of(std::begin(sides), std::end(sides), [](const Side& side) {
+      return std::all_of(side.operations.begin(), side.operations.end(),
+                         [](const Tracked& o) { return o.ended(); });
+    });
+  }));
+  settle({a.get(), b.get()});
+  for (std::size_t s = 0; s < 2; ++s) {
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(sides[s].targets[i], i * 2 + (1 - s));
+    for (const Tracked& operation : sides[s].operations) {
+      EXPECT_EQ(operation.ends, 1);
+      EXPECT_EQ(operation.code, Code::ok);
+      EXPECT_FALSE(operation.ended_in_post);
+    }
+  }
+}
+
+TEST_P(TransportContract, SendsUpToInlineBytesEndAtOnce) {
+  const auto source = pattern(a->capabilities().inline_bytes, 3);
+  if (source.empty()) return;  // it promises none
+  Operation operation;         // without `done`: it must not be called
+  ASSERT_EQ(a->send(to_b, 1, {source.data(), source.size(), {}}, operation), Posted::done);
+  EXPECT_EQ(operation.code, Code::ok);
+}
+
+TEST_P(TransportContract, SendsToItself) {
+  const EndpointId self = join(*a, *a);
+  for (const std::uint64_t bytes : kSizes) {
+    SCOPED_TRACE(bytes);
+    const auto source = pattern(bytes, 5);
+    std::vector<std::byte> target(bytes);
+    Tracked sent;
+    Tracked received;
+    send(*a, self, 9, source.data(), bytes, sent);
+    recv(*a, 9, target.data(), bytes, received);
+    ASSERT_TRUE(drive({a.get()}, [&] { return sent.ended() && received.ended(); }));
+    EXPECT_EQ(source, target);
+  }
+  a->close(self);
+}
+
+TEST_P(TransportContract, CompletionsMayPost) {
+  // A chain: each end posts the next receive and answers, from within progress().
+  struct Chain : Tracked {
+    Transport* at = nullptr;
+    EndpointId peer = 0;
+    std::uint64_t value = 0;
+    int left = 0;
+    std::deque<Tracked> answers;
+    std::deque<std::uint64_t> payloads;
+
+    void post() { ends += at->recv(1, kExactMatch, {&value, 8, {}}, *this) == Posted::done; }
+    static void next(Operation& self) noexcept {
+      auto& chain = static_cast<Chain&>(self);
+      do {
+        chain.payloads.push_back(chain.value + 1);
+        send(*chain.at, chain.peer, 1, &chain.payloads.back(), 8, chain.answers.emplace_back());
+        if (--chain.left == 0) return;
+      } while (chain.at->recv(1, kExactMatch, {&chain.value, 8, {}}, chain) == Posted::done);
+    }
+  };
+  Chain chains[2];
+  chains[0].at = a.get();
+  chains[0].peer = to_b;
+  chains[1].at = b.get();
+  chains[1].peer = to_a;
+  for (Chain& chain : chains) {
+    chain.done = Chain::next;
+    chain.left = 50;
+    chain.post();
+  }
+  const std::uint64_t first = 0;
+  Tracked sent;
+  send(*a, to_b, 1, &first, 8, sent);
+  ASSERT_TRUE(both_drive([&] {
+    return chains[0].left == 0 && chains[1].left == 0 && sent.ended() &&
+           chains[0].answers.back().ended() && chains[1].answers.back().ended();
+  }));
+  EXPECT_EQ(chains[0].payloads.back(), 100U);
+  std::uint64_t last = 0;
+  Tracked drained;
+  recv(*b, 1, &last, 8, drained);
+  ASSERT_TRUE(both_drive([&] { return drained.ended(); }));
+  EXPECT_EQ(last, 100U);
+}
+
+TEST_P(TransportContract, CancelledReceiveEndsOnceAndLeavesItsBufferAlone) {
+  std::uint64_t got = 42;
+  Tracked cancelled;
+  recv(*b, 1, &got, 8, cancelled);
+  settle({a.get(), b.get()});
+  b->cancel(cancelled);
+  ASSERT_TRUE(both_drive([&] { return cancelled.ended(); }));
+  EXPECT_EQ(cancelled.code, Code::cancelled);
+
+  const std::uint64_t value = 7;
+  std::uint64_t second = 0;
+  Tracked sent;
+  Tracked received;
+  send(*a, to_b, 1, &value, 8, sent);
+  settle({a.get(), b.get()});
+  recv(*b, 1, &second, 8, received);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  EXPECT_EQ(got, 42U);
+  EXPECT_EQ(second, 7U);
+  EXPECT_EQ(cancelled.ends, 1);
+}
+
+TEST_P(TransportContract, CancelRacingWithAMessageEndsOnce) {
+  std::uint64_t ok = 0;
+  std::uint64_t lost = 0;
+  for (int round = 0; round < 100; ++round) {
+    const std::uint64_t value = 7;
+    std::uint64_t got = 0;
+    Tracked sent;
+    Tracked received;
+    recv(*b, 1, &got, 8, received);
+    send(*a, to_b, 1, &value, 8, sent);
+    for (int i = 0; i < round % 4; ++i) a->progress();
+    for (int i = 0; i < round / 4 % 4; ++i) b->progress();
+    if (!received.ended()) b->cancel(received);
+    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    ASSERT_EQ(received.ends, 1);
+    if (received.code == Code::ok) {
+      ASSERT_EQ(got, 7U);
+      ++ok;
+      continue;
+    }
+    ASSERT_EQ(received.code, Code::cancelled);
+    ++lost;
+    std::uint64_t dropped = 0;
+    ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(1, kExactMatch)) == 1; }));
+  }
+  EXPECT_EQ(ok + lost, 100U);
+}
+
+TEST_P(TransportContract, CancelOfAReceiveThatIsArrivingEndsOnce) {
+  const auto source = pattern(4 * kLarge, 1);
+  std::vector<std::byte> target(source.size());
+  for (int patience = 0; patience < 60; patience += 3) {
+    Tracked sent;
+    Tracked received;
+    recv(*b, 1, target.data(), target.size(), received);
+    send(*a, to_b, 1, source.data(), source.size(), sent);
+    for (int i = 0; i < patience; ++i) {
+      a->progress();
+      b->progress();
+    }
+    b->cancel(received);
+    b->cancel(received);
+    ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+    EXPECT_EQ(received.ends, 1);
+    if (received.code == Code::ok) {
+      EXPECT_EQ(target, source);
+    } else {
+      EXPECT_EQ(received.code, Code::cancelled);
+      std::size_t dropped = 0;
+      ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(1, kExactMatch)) == 1; }));
+    }
+    ASSERT_TRUE(both_drive([&] { return sent.ended(); }));
+    EXPECT_EQ(sent.code, Code::ok);
+  }
+}
+
+TEST_P(TransportContract, DiscardDropsWhatMatchesAndKeepsTheRest) {
+  const std::uint64_t values[3] = {1, 2, 3};
+  Tracked sent[3];
+  send(*a, to_b, 0x101, &values[0], 8, sent[0]);
+  send(*a, to_b, 0x202, &values[1], 8, sent[1]);
+  send(*a, to_b, 0x103, &values[2], 8, sent[2]);
+  std::size_t dropped = 0;
+  ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(0x100, 0xf00)) == 2; }));
+  std::uint64_t got = 0;
+  Tracked received;
+  recv(*b, 0, &got, 8, received, 0);
+  ASSERT_TRUE(both_drive(
+      [&] { return received.ended() && sent[0].ended() && sent[1].ended() && sent[2].ended(); }));
+  EXPECT_EQ(got, 2U);
+  settle({a.get(), b.get()});
+  EXPECT_EQ(b->discard(0, 0), 0U);
+}
+
+TEST_P(TransportContract, DiscardReleasesASenderThatWaits) {
+  const auto source = pattern(kLarge, 1);
+  Tracked sent;
+  send(*a, to_b, 5, source.data(), source.size(), sent);
+  settle({a.get(), b.get()});
+  EXPECT_FALSE(sent.ended());
+  std::size_t dropped = 0;
+  ASSERT_TRUE(both_drive([&] {
+    dropped += b->discard(5, kExactMatch);
+    return sent.ended();
+  }));
+  EXPECT_EQ(dropped, 1U);
+  EXPECT_EQ(sent.code, Code::ok);
+
+  // And the endpoint still works.
+  std::vector<std::byte> target(kLarge);
+  Tracked again;
+  Tracked received;
+  recv(*b, 6, target.data(), target.size(), received);
+  send(*a, to_b, 6, source.data(), source.size(), again);
+  ASSERT_TRUE(both_drive([&] { return again.ended() && received.ended(); }));
+  EXPECT_EQ(target, source);
+}
+
+TEST_P(TransportContract, TooLongAMessageIsAMismatchAndOverrunsNothing) {
+  for (const std::uint64_t bytes : {std::uint64_t{16}, std::uint64_t{65536}, kLarge}) {
+    for (const bool ahead : {true, false}) {
+      SCOPED_TRACE(bytes);
+      const auto source = pattern(bytes, 1);
+      std::vector<std::byte> target(bytes, std::byte{0x5a});
+      Tracked sent;
+      Tracked received;
+      if (ahead) recv(*b, 1, target.data(), bytes / 2, received);
+      send(*a, to_b, 1, source.data(), bytes, sent);
+      if (!ahead) {
+        settle({a.get(), b.get()});
+        recv(*b, 1, target.data(), bytes / 2, received);
+      }
+      ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+      EXPECT_EQ(received.code, Code::mismatch);
+      EXPECT_EQ(received.bytes, 0U);
+      EXPECT_EQ(sent.code, Code::ok);
+      EXPECT_TRUE(std::all_of(target.begin() + static_cast<std::ptrdiff_t>(bytes / 2), target.end(),
+                              [](std::byte x) { return x == std::byte{0x5a}; }));
+    }
+  }
+}
+
+TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
+  constexpr int kCount = 4;
+  std::vector<std::vector<std::byte>> sources;
+  std::deque<Tracked> sent(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    sources.push_back(pattern(kLarge, 1));
+    send(*a, to_b, 5, sources.back().data(), kLarge, sent[static_cast<std::size_t>(i)]);
+  }
+  settle({a.get(), b.get()});
+  a->close(to_b);
+  ASSERT_TRUE(drive({a.get()}, [&] {
+    return std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
+  }));
+  for (const Tracked& operation : sent) {
+    EXPECT_EQ(operation.code, Code::peer_lost);
+    EXPECT_EQ(operation.ends, 1);
+  }
+  // The sources are gone now: a sanitizer sees who still reads them.
+  sources.clear();
+  std::vector<std::byte> target(kLarge);
+  Tracked received;
+  recv(*b, 5, target.data(), target.size(), received);
+  settle({a.get(), b.get()});
+  // A receive that met the announcement of a withdrawn message ends with its endpoint, any other by
+  // cancelling.
+  b->cancel(received);
+  b->close(to_a);
+  ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+  EXPECT_NE(received.code, Code::ok);
+}
+
+TEST_P(TransportContract, SendAfterCloseIsPeerLost) {
+  a->close(to_b);
+  for (const std::uint64_t bytes : {std::uint64_t{8}, kLarge}) {
+    const auto source = pattern(bytes, 1);
+    Tracked sent;
+    send(*a, to_b, 5, source.data(), bytes, sent);
+    ASSERT_TRUE(both_drive([&] { return sent.ended(); }));
+    EXPECT_EQ(sent.code, Code::peer_lost);
+  }
+}
+
+TEST_P(TransportContract, CloseLeavesOtherEndpointsAlone) {
+  const EndpointId second = join(*a, *b);
+  const auto source = pattern(kLarge, 1);
+  std::vector<std::byte> target(kLarge);
+  Tracked sent;
+  Tracked received;
+  send(*a, second, 5, source.data(), kLarge, sent);
+  settle({a.get(), b.get()});
+  a->close(to_b);
+  recv(*b, 5, target.data(), kLarge, received);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  EXPECT_EQ(sent.code, Code::ok);
+  EXPECT_EQ(target, source);
+  a->close(second);
+}
+
+TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
+  // Both have spoken, so that the endpoints are wired up.
+  std::uint64_t word = 1;
+  Tracked greeting;
+  Tracked greeted;
+  recv(*b, 1, &word, 8, greeted);
+  send(*a, to_b, 1, &word, 8, greeting);
+  ASSERT_TRUE(both_drive([&] { return greeting.ended() && greeted.ended(); }));
+
+  const auto source = pattern(kLarge, 1);
+  Tracked before;
+  send(*a, to_b, 5, source.data(), source.size(), before);
+  settle({a.get(), b.get()});
+  b->close(to_a);
+  b.reset();
+  // Over shared memory UCX watches the peer's process, and that still lives here: only closing ends
+  // the send.
+  if (GetParam().kind == Subject::Kind::ucx_host) a->close(to_b);
+  ASSERT_TRUE(drive({a.get()}, [&] { return before.ended(); }));
+  EXPECT_EQ(before.code, Code::peer_lost);
+  Tracked after;
+  send(*a, to_b, 5, source.data(), source.size(), after);
+  ASSERT_TRUE(drive({a.get()}, [&] { return after.ended(); }));
+  EXPECT_EQ(after.code, Code::peer_lost);
+}
+
+TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
+  ASSERT_GE(b->wake_fd(), 0);
+  for (int round = 0; round < 20; ++round) {
+    std::uint64_t got = 0;
+    const std::uint64_t value = 5;
+    Tracked sent;
+    Tracked received;
+    recv(*b, 1, &got, 8, received);
+    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
+      auto armed = b->arm();
+      EXPECT_TRUE(armed.is_ok()) << armed.status().to_string();
+      return armed.is_ok() && *armed;
+    }));
+    send(*a, to_b, 1, &value, 8, sent);
+    ASSERT_TRUE(drive({a.get()}, [&] {
+      pollfd waiting{b->wake_fd(), POLLIN, 0};
+      return sent.ended() && ::poll(&waiting, 1, 0) == 1;
+    }));
+    ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+    EXPECT_EQ(got, 5U);
+  }
+}
+
+TEST_P(TransportContract, LanesAreThoseOfTheReach) {
+  std::vector<std::byte> data(kLarge);
+  std::vector<std::byte> target(kLarge);
+  Tracked sent;
+  Tracked received;
+  recv(*b, 1, target.data(), kLarge, received);
+  send(*a, to_b, 1, data.data(), kLarge, sent);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  std::vector<std::string> allowed;
+  switch (GetParam().kind) {
+    case Subject::Kind::loopback: allowed = {"loopback"}; break;
+    case Subject::Kind::ucx_host: allowed = {"posix", "sysv", "cma", "self"}; break;
+    case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
+  }
+  const auto lanes = a->lanes(to_b);
+  EXPECT_FALSE(lanes.empty());
+  for (const Lane& lane : lanes) {
+    EXPECT_NE(std::find(allowed.begin(), allowed.end(), lane.transport), allowed.end())
+        << lane.transport << '/' << lane.device;
+    EXPECT_FALSE(lane.device.empty());
+  }
+}
+
+TEST_P(TransportContract, CountsTheBytesSentPerEndpoint) {
+  const EndpointId second = join(*a, *b);
+  const auto source = pattern(100, 1);
+  std::deque<Tracked> sent(3);
+  send(*a, to_b, 1, source.data(), 100, sent[0]);
+  send(*a, to_b, 2, source.data(), 20, sent[1]);
+  send(*a, second, 3, source.data(), 3, sent[2]);
+  EXPECT_EQ(a->bytes_sent(to_b), 120U);
+  EXPECT_EQ(a->bytes_sent(second), 3U);
+  EXPECT_EQ(b->bytes_sent(to_a), 0U);
+  std::size_t dropped = 0;
+  ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(0, 0)) == 3; }));
+  ASSERT_TRUE(both_drive([&] {
+    return std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
+  }));
+  a->close(second);
+}
+
+TEST_P(TransportContract, RefusesADamagedAddress) {
+  const auto good = a->address();
+  EXPECT_EQ(b->connect({}).code(), Code::invalid_argument);
+  EXPECT_EQ(b->connect(good.first(good.size() - 1)).code(), Code::invalid_argument);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::vector<std::byte> bad(good.begin(), good.end());
+    bad[i] ^= std::byte{0x40};
+    EXPECT_EQ(b->connect(bad).code(), Code::invalid_argument) << "byte " << i;
+  }
+}
+
+TEST_P(TransportContract, TwoThreadsThatSleepLoseNoWakeUp) {
+  constexpr std::uint64_t kRounds = 2000;
+  std::atomic<bool> failed{false};
+  const auto serve = [&](Transport& self, EndpointId peer, bool starts) {
+    const auto deadline = Deadline::after(kPatience);
+    std::uint64_t in = 0;
+    std::uint64_t out = 0;
+    const auto wait_for = [&](Tracked& operation) {
+      while (!operation.ended()) {
+        if (failed || deadline.passed()) return false;
+        if (self.progress() > 0) continue;
+        const auto armed = self.arm();
+        if (!armed) return false;
+        if (!*armed) continue;
+        // Long enough that a lost wake-up cannot hide behind the time-out.
+        pollfd waiting{self.wake_fd(), POLLIN, 0};
+        if (::poll(&waiting, 1, deadline.left_ms()) != 1) return false;
+      }
+      return operation.code == Code::ok;
+    };
+    for (std::uint64_t round = 0; round < kRounds && !failed; ++round) {
+      Tracked sent;
+      Tracked received;
+      out = round;
+      recv(self, round, &in, 8, received);
+      if (starts) send(self, peer, round, &out, 8, sent);
+      if (!wait_for(received) || in != round) failed = true;
+      if (!starts) send(self, peer, round, &out, 8, sent);
+      if (!failed && !wait_for(sent)) failed = true;
+    }
+  };
+  std::thread other([&] { serve(*b, to_a, false); });
+  serve(*a, to_b, true);
+  other.join();
+  EXPECT_FALSE(failed);
+}
+
+TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
+  std::atomic<int> finished{0};
+  const auto serve = [&](Transport& self, EndpointId peer, std::uint64_t seed) {
+    for (std::uint64_t round = 0; round < 10; ++round) {
+      const auto source = pattern(kLarge / 4, seed + round);
+      std::vector<std::byte> target(source.size());
+      Tracked sent;
+      Tracked received;
+      recv(self, round, target.data(), target.size(), received);
+      send(self, peer, round, source.data(), source.size(), sent);
+      ASSERT_TRUE(drive({&self}, [&] { return sent.ended() && received.ended(); }));
+      ASSERT_EQ(target, pattern(kLarge / 4, 1 - seed + round));
+    }
+    // The other may still need this side's progress.
+    ++finished;
+    ASSERT_TRUE(drive({&self}, [&] { return finished == 2; }));
+  };
+  std::thread other([&] { serve(*b, to_a, 1); });
+  serve(*a, to_b, 0);
+  other.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(On,
+                         TransportContract,
+                         ::testing::ValuesIn(all_subjects()),
+                         [](const auto& row) { return row.param.label(); });
+
+}  // namespace
+}  // namespace xylem::transport::testing

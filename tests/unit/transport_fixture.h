@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of transports share: operations that count their ends, buffers with a pattern, and
+// waiting that drives progress until a condition holds or a deadline passes.
+#pragma once
+
+#include "xylem/base/clock.h"
+#include "xylem/transport/transport.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+namespace xylem::transport::testing {
+
+/// An operation that remembers how often it ended and whether it ended inside of the call that
+/// posted it.
+struct Tracked : Operation {
+  Tracked() {
+    done = [](Operation& self) noexcept {
+      auto& tracked = static_cast<Tracked&>(self);
+      ++tracked.ends;
+      tracked.ended_in_post = tracked.ended_in_post || tracked.posting;
+    };
+  }
+  bool ended() const { return ends > 0; }
+
+  int ends = 0;
+  bool posting = false;
+  bool ended_in_post = false;
+};
+
+inline void send(Transport& from,
+                 EndpointId to,
+                 Tag tag,
+                 const void* data,
+                 std::uint64_t bytes,
+                 Tracked& operation) {
+  operation.posting = true;
+  if (from.send(to, tag, {data, bytes, {}}, operation) == Posted::done) ++operation.ends;
+  operation.posting = false;
+}
+
+inline void recv(Transport& at,
+                 Tag tag,
+                 void* data,
+                 std::uint64_t bytes,
+                 Tracked& operation,
+                 Tag mask = kExactMatch,
+                 Tag* sender_tag = nullptr) {
+  operation.posting = true;
+  if (at.recv(tag, mask, {data, bytes, {}}, operation, sender_tag) == Posted::done) {
+    ++operation.ends;
+  }
+  operation.posting = false;
+}
+
+inline constexpr std::chrono::seconds kPatience{20};
+
+/// Progresses all of `transports` until `condition` holds; false when the deadline passed before.
+template <typename Condition>
+bool drive(std::initializer_list<Transport*> transports,
+           Condition condition,
+           Clock::duration patience = kPatience) {
+  const auto deadline = Deadline::after(patience);
+  while (!condition()) {
+    for (Transport* transport : transports) transport->progress();
+    if (deadline.passed()) return condition();
+  }
+  return true;
+}
+
+/// Progresses long enough that whatever can happen without a new call has happened.
+inline void settle(std::initializer_list<Transport*> transports) {
+  for (int i = 0; i < 2000; ++i) {
+    for (Transport* transport : transports) transport->progress();
+  }
+}
+
+/// Bytes that differ with position and seed.
+inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    data[i] = static_cast<std::byte>((i * 131 + (i >> 8) * 17 + seed * 29 + 7) & 0xff);
+  }
+  return data;
+}
+
+}  // namespace xylem::transport::testing

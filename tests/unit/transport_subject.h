@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transports on which the contract is tested, and a fixture with two of them, connected both
+// ways.
+#pragma once
+
+#include "unit/transport_fixture.h"
+#include "xylem/transport/loopback.h"
+#include "xylem/transport/transport.h"
+#include "xylem/transport/ucx.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace xylem::transport::testing {
+
+/// One row of the contract's table.
+struct Subject {
+  enum class Kind : std::uint8_t { loopback, ucx_host, ucx_tcp };
+  Kind kind = Kind::loopback;
+  std::uint64_t seed = 0;  ///< loopback's.
+
+  std::string label() const {
+    switch (kind) {
+      case Kind::loopback: return "loopback_seed" + std::to_string(seed);
+      case Kind::ucx_host: return "ucx_host";
+      case Kind::ucx_tcp: return "ucx_tcp";
+    }
+    return "unknown";
+  }
+  friend void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.label(); }
+};
+
+inline std::vector<Subject> all_subjects() {
+  using Kind = Subject::Kind;
+  return {{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2},
+          {Kind::loopback, 3}, {Kind::ucx_host, 0}, {Kind::ucx_tcp, 0}};
+}
+
+/// Two transports `a` and `b` of the subject under test; `to_b` and `to_a` are their endpoints.
+class TransportPair : public ::testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override {
+    fabric = std::make_unique<LoopbackFabric>(LoopbackOptions{.seed = GetParam().seed});
+    a = make();
+    b = make();
+    ASSERT_TRUE(a && b);
+    to_b = join(*a, *b);
+    to_a = join(*b, *a);
+  }
+
+  void TearDown() override {
+    if (a) a->close(to_b);
+    if (b) b->close(to_a);
+    if (a) a->progress();
+    if (b) b->progress();
+  }
+
+  std::unique_ptr<Transport> make() const {
+    if (GetParam().kind == Subject::Kind::loopback) return fabric->attach();
+    UcxOptions options;
+    options.reach = GetParam().kind == Subject::Kind::ucx_host ? UcxReach::host : UcxReach::tcp;
+    auto transport = make_ucx(options, Logger());
+    if (!transport) ADD_FAILURE() << transport.status().to_string();
+    return transport ? std::move(*transport) : nullptr;
+  }
+
+  static EndpointId join(Transport& from, Transport& to) {
+    auto endpoint = from.connect(to.address());
+    if (!endpoint) ADD_FAILURE() << endpoint.status().to_string();
+    return endpoint ? *endpoint : 0;
+  }
+
+  bool both_drive(auto condition) { return drive({a.get(), b.get()}, condition); }
+
+  std::unique_ptr<LoopbackFabric> fabric;
+  std::unique_ptr<Transport> a;
+  std::unique_ptr<Transport> b;
+  EndpointId to_b = 0;
+  EndpointId to_a = 0;
+};
+
+}  // namespace xylem::transport::testing

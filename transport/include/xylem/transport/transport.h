@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport contract: moves bytes between two endpoints by tagged messages, and says what it can do.
+// It knows no rank and no collective. Tags name messages exactly, so receives can be posted before data arrives and a
+// wrong message never matches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xylem/base/memory.h"
+#include "xylem/base/status.h"
+
+namespace xylem::transport {
+
+/// An endpoint: one remote transport of the same kind, as connect() returned it.
+using EndpointId = std::uint32_t;
+/// Names a message. Both ends compute the same one.
+using Tag = std::uint64_t;
+inline constexpr Tag kExactMatch = ~Tag{0};
+
+/// What a transport can do, for the planner and for `xylem info`.
+struct Capabilities {
+  bool mapped_memory = false;     ///< Peers' memory may be an operand of copy and reduce.
+  bool one_sided = false;         ///< put.
+  bool cuda = false;              ///< Device memory may be sent and received.
+  std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once.
+};
+
+/// Bytes to read or write, and where they live.
+struct ConstRegion {
+  const void* data = nullptr;
+  std::uint64_t bytes = 0;
+  Memory memory{};
+};
+struct Region {
+  void* data = nullptr;
+  std::uint64_t bytes = 0;
+  Memory memory{};
+};
+
+/// One message in flight. The caller owns it and keeps its address until it has completed; the transport allocates nothing
+/// per message of its own. `done` is called exactly once for a message that was `pending`, from within progress(),
+/// cancel() or close(), on the thread that called these; never from send() or recv().
+struct Operation {
+  void (*done)(Operation& self) noexcept = nullptr;
+  Code code = Code::ok;      ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost, mismatch (longer than the region) or internal.
+  std::uint64_t bytes = 0;   ///< Received bytes.
+  void* state = nullptr;     ///< The transport's own.
+};
+
+/// Outcome of posting.
+enum class Posted : std::uint8_t {
+  pending,  ///< `done` will be called.
+  done,     ///< Completed at once; `code` and `bytes` are set and `done` is not called.
+};
+
+/// One wire of an endpoint, as the fabric's library reports it.
+struct Lane {
+  std::string transport;  ///< "posix", "cma", "tcp", "rc_mlx5", "loopback".
+  std::string device;     ///< "memory", "eth0", "mlx5_0:1".
+};
+
+/// Moves messages for one owner. Calls come from one thread at a time (the holder of the progress token); none blocks.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  /// Every endpoint is closed and every operation completed before.
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+  virtual Capabilities capabilities() const noexcept = 0;
+  /// What another transport of this kind needs to connect() to this one.
+  virtual std::span<const std::byte> address() const noexcept = 0;
+
+  /// Makes an endpoint. Reaching the peer may still fail later: its operations then end with peer_lost or link_lost.
+  virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
+
+  /// Sends `source` under `tag`. Completion means that the source may be reused, not that the peer has it.
+  virtual Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept = 0;
+  /// Receives the next message whose tag equals `tag` in the bits of `mask`, from any endpoint. Messages with equal tags
+  /// from one sender match in the order sent. `sender_tag`, if given, gets the message's tag before completion.
+  virtual Posted recv(Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag = nullptr) noexcept = 0;
+
+  /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows, now or in progress().
+  virtual void cancel(Operation& operation) noexcept = 0;
+  /// Drops messages that have arrived, match (tag, mask) and met no receive; senders waiting for them are released.
+  /// Returns how many.
+  virtual std::size_t discard(Tag tag, Tag mask) noexcept = 0;
+
+  /// Advances everything; returns the number of completions and arrivals it worked on.
+  virtual unsigned progress() noexcept = 0;
+
+  /// Prepares to sleep on wake_fd(): true if nothing is ready and the descriptor will become readable on the next
+  /// event; false if progress() must be called first.
+  virtual Result<bool> arm() noexcept = 0;
+  /// Readable when an armed transport has an event. Owned by the transport; -1 if it cannot sleep.
+  virtual int wake_fd() const noexcept = 0;
+
+  /// Cuts an endpoint now: its pending sends end with peer_lost, and after that never touch their buffers.
+  /// Returns at once; progress() finishes. Receives are not the endpoint's: cancel them.
+  virtual void close(EndpointId endpoint) noexcept = 0;
+
+  /// The wires an endpoint uses; empty before the first message where the fabric decides late.
+  virtual std::vector<Lane> lanes(EndpointId endpoint) const = 0;
+  /// Bytes handed to send() for this endpoint since connect().
+  virtual std::uint64_t bytes_sent(EndpointId endpoint) const noexcept = 0;
+};
+
+}  // namespace xylem::transport

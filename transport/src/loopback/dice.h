@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of loopback's disorder: a small generator whose whole sequence follows from its seed,
+// so that a failing interleaving can be run again.
+#pragma once
+
+#include "xylem/base/hash.h"
+
+#include <cstdint>
+
+namespace xylem::transport::loopback {
+
+/// Seed 0 means order: callers ask ordered() and throw no dice.
+class Dice {
+ public:
+  Dice(std::uint64_t seed, std::uint64_t stream) noexcept
+      : ordered_(seed == 0), state_(combine(seed, stream)) {}
+
+  bool ordered() const noexcept { return ordered_; }
+  /// A number in [0, sides); `sides` is positive. The modulo's bias is of no account here.
+  std::uint64_t below(std::uint64_t sides) noexcept {
+    state_ += 0x9e3779b97f4a7c15ULL;
+    return mix(state_) % sides;
+  }
+  bool coin() noexcept { return below(2) == 0; }
+
+ private:
+  bool ordered_;
+  std::uint64_t state_;
+};
+
+}  // namespace xylem::transport::loopback

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One end of a loopback fabric. Small messages are copied into the receiver's mailbox, larger ones
+// are offered and copied once, by the receiver, straight out of the sender's memory.
+#pragma once
+
+#include "loopback/dice.h"
+#include "loopback/mailbox.h"
+#include "xylem/transport/loopback.h"
+#include "xylem/transport/transport.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace xylem::transport::loopback {
+
+/// Finds mailboxes by id. A transport that ended leaves an id that reaches nobody.
+class Registry {
+ public:
+  explicit Registry(LoopbackOptions options) : options_(options) {}
+
+  const LoopbackOptions& options() const noexcept { return options_; }
+  std::shared_ptr<Mailbox> add();
+  /// Null if its transport ended; an error if there never was one.
+  Result<std::shared_ptr<Mailbox>> find(std::uint64_t id);
+
+ private:
+  const LoopbackOptions options_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Mailbox>> mailboxes_;
+};
+
+class LoopbackTransport final : public Transport {
+ public:
+  explicit LoopbackTransport(std::shared_ptr<Registry> registry);
+  ~LoopbackTransport() override;
+
+  std::string_view name() const noexcept override { return "loopback"; }
+  Capabilities capabilities() const noexcept override;
+  std::span<const std::byte> address() const noexcept override { return address_; }
+  Result<EndpointId> connect(std::span<const std::byte> address) override;
+  Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
+  Posted recv(
+      Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
+  void cancel(Operation& operation) noexcept override;
+  std::size_t discard(Tag tag, Tag mask) noexcept override;
+  unsigned progress() noexcept override;
+  Result<bool> arm() noexcept override;
+  int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
+  void close(EndpointId endpoint) noexcept override;
+  std::vector<Lane> lanes(EndpointId endpoint) const override;
+  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
+
+ private:
+  struct Endpoint {
+    std::shared_ptr<Mailbox> peer;  ///< Null once closed, or if the peer had ended before.
+    std::uint64_t bytes_sent = 0;
+  };
+  /// A completion that is known but not yet told.
+  struct Outcome {
+    Operation* operation = nullptr;
+    Code code = Code::ok;
+    std::uint64_t bytes = 0;
+  };
+
+  Posted finish(Operation& operation, Code code, std::uint64_t bytes);
+  Outcome transfer(Message& message, const Receive& receive);
+  void withdraw(EndpointId endpoint);
+  void take_completions();
+  unsigned tell();
+
+  std::shared_ptr<Registry> registry_;
+  std::shared_ptr<Mailbox> mailbox_;
+  Dice dice_;
+  std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};  ///< Registry, mailbox id.
+  std::vector<Endpoint> endpoints_;
+  std::size_t offers_ = 0;         ///< Own offers whose end has not come back.
+  std::vector<Outcome> outcomes_;  ///< To be told by progress().
+
+  // Working space, kept so that steady traffic allocates nothing.
+  std::vector<Outcome> telling_;
+  std::vector<Completion> completions_;
+  std::vector<Operation*> withdrawn_;
+  Matches matches_;
+};
+
+}  // namespace xylem::transport::loopback

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matching of messages with receives, under the mailbox's mutex; payloads are copied outside of it.
+#include "loopback/mailbox.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace xylem::transport::loopback {
+namespace {
+
+bool matches_tag(const Receive& receive, Tag tag) noexcept {
+  return ((tag ^ receive.tag) & receive.mask) == 0;
+}
+
+}  // namespace
+
+Mailbox::Mailbox(std::uint64_t id) : id_(id), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+void Mailbox::take_node(Messages& into) {
+  if (spare_.empty()) {
+    into.emplace_back();
+  } else {
+    into.splice(into.end(), spare_, spare_.begin());
+  }
+}
+
+// The owner may only be woken for something that it finds: the flag is taken down with the item in
+// place, and arm() reads the counter before it raises the flag again, so a late write costs one
+// empty wake-up and never loses one.
+void Mailbox::notify(std::unique_lock<std::mutex> lock) {
+  const bool wake = std::exchange(armed_, false);
+  lock.unlock();
+  if (wake) {
+    const std::uint64_t one = 1;
+    // Can fail only when the counter is full, and then the descriptor is readable anyway.
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  }
+}
+
+bool Mailbox::push(Messages& one) {
+  std::unique_lock lock(mutex_);
+  if (retired_) return false;
+  incoming_.splice(incoming_.end(), one);
+  notify(std::move(lock));
+  return true;
+}
+
+bool Mailbox::copy(const Envelope& envelope, const void* data) {
+  Messages one;
+  {
+    const std::lock_guard lock(mutex_);
+    if (retired_) return false;
+    take_node(one);
+  }
+  Message& message = one.front();
+  message.envelope = envelope;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  message.payload.assign(bytes, bytes + envelope.bytes);
+  message.source = message.payload.data();
+  return push(one);
+}
+
+bool Mailbox::offer(const Envelope& envelope,
+                    const void* source,
+                    Operation& operation,
+                    std::shared_ptr<Mailbox> reply) {
+  std::unique_lock lock(mutex_);
+  if (retired_) return false;
+  take_node(incoming_);
+  Message& message = incoming_.back();
+  message.envelope = envelope;
+  message.source = source;
+  message.operation = &operation;
+  message.reply = std::move(reply);
+  notify(std::move(lock));
+  return true;
+}
+
+void Mailbox::withdraw(std::uint64_t sender,
+                       EndpointId endpoint,
+                       std::vector<Operation*>& withdrawn) {
+  const std::lock_guard lock(mutex_);
+  for (Messages* queue : {&incoming_, &unexpected_}) {
+    for (auto it = queue->begin(); it != queue->end();) {
+      const auto message = it++;
+      if (message->operation == nullptr || message->envelope.sender != sender ||
+          message->envelope.endpoint != endpoint) {
+        continue;
+      }
+      withdrawn.push_back(std::exchange(message->operation, nullptr));
+      message->reply.reset();
+      spare_.splice(spare_.end(), *queue, message);
+    }
+  }
+}
+
+void Mailbox::complete(Completion completion) {
+  std::unique_lock lock(mutex_);
+  completions_.push_back(completion);
+  notify(std::move(lock));
+}
+
+bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
+  const std::lock_guard lock(mutex_);
+  const auto message = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Message& m) {
+    return matches_tag(receive, m.envelope.tag);
+  });
+  if (message != unexpected_.end()) {
+    met.splice(met.end(), unexpected_, message);
+    return true;
+  }
+  if (spare_receives_.empty()) {
+    posted_.push_back(receive);
+  } else {
+    spare_receives_.front() = receive;
+    posted_.splice(posted_.end(), spare_receives_, spare_receives_.begin());
+  }
+  return false;
+}
+
+bool Mailbox::cancel(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  const auto receive = std::find_if(posted_.begin(), posted_.end(),
+                                    [&](const Receive& r) { return r.operation == &operation; });
+  if (receive == posted_.end()) return false;
+  spare_receives_.splice(spare_receives_.begin(), posted_, receive);
+  return true;
+}
+
+std::size_t Mailbox::discard(Tag tag, Tag mask, std::list<Message>& dropped) {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (auto it = unexpected_.begin(); it != unexpected_.end();) {
+    const auto message = it++;
+    if (((message->envelope.tag ^ tag) & mask) != 0) continue;
+    dropped.splice(dropped.end(), unexpected_, message);
+    ++count;
+  }
+  return count;
+}
+
+// Any incoming message may be next, but of one sender's equal tags the oldest goes first.
+Mailbox::Messages::iterator Mailbox::draw(Dice& dice) {
+  if (dice.ordered()) return incoming_.begin();
+  const auto drawn =
+      std::next(incoming_.begin(), static_cast<std::ptrdiff_t>(dice.below(incoming_.size())));
+  return std::find_if(incoming_.begin(), drawn, [&](const Message& m) {
+    return m.envelope.sender == drawn->envelope.sender && m.envelope.tag == drawn->envelope.tag;
+  });
+}
+
+unsigned Mailbox::deliver(Dice& dice, Matches& matches, std::vector<Completion>& completions) {
+  const std::lock_guard lock(mutex_);
+  const auto ended = static_cast<unsigned>(completions_.size());
+  completions.insert(completions.end(), completions_.begin(), completions_.end());
+  completions_.clear();
+
+  auto count = static_cast<unsigned>(incoming_.size());
+  if (count > 1 && !dice.ordered()) count = 1 + static_cast<unsigned>(dice.below(count));
+  for (unsigned i = 0; i < count; ++i) {
+    const auto message = draw(dice);
+    const auto receive = std::find_if(posted_.begin(), posted_.end(), [&](const Receive& r) {
+      return matches_tag(r, message->envelope.tag);
+    });
+    if (receive == posted_.end()) {
+      unexpected_.splice(unexpected_.end(), incoming_, message);
+      continue;
+    }
+    matches.receives.push_back(*receive);
+    matches.messages.splice(matches.messages.end(), incoming_, message);
+    spare_receives_.splice(spare_receives_.begin(), posted_, receive);
+  }
+  return ended + count;
+}
+
+void Mailbox::recycle(std::list<Message>& spent) {
+  if (spent.empty()) return;
+  const std::lock_guard lock(mutex_);
+  spare_.splice(spare_.end(), spent);
+}
+
+bool Mailbox::arm() {
+  std::uint64_t count = 0;
+  const std::lock_guard lock(mutex_);
+  if (!incoming_.empty() || !completions_.empty()) return false;
+  [[maybe_unused]] const auto drained = ::read(wake_.get(), &count, sizeof count);
+  armed_ = true;
+  return true;
+}
+
+void Mailbox::retire(std::list<Message>& orphans) {
+  const std::lock_guard lock(mutex_);
+  retired_ = true;
+  armed_ = false;
+  orphans.splice(orphans.end(), incoming_);
+  orphans.splice(orphans.end(), unexpected_);
+  posted_.clear();
+}
+
+}  // namespace xylem::transport::loopback

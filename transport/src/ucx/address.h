@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The address of a UCX transport: a worker address behind a header that proves it whole and of the
+// same reach, since UCX reads what it is given without checking.
+//
+//   | magic 4 | version 2 | reach 2 | checksum 8 | worker address … |
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/transport/ucx.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace xylem::transport::ucx {
+
+std::vector<std::byte> wrap_address(UcxReach reach, std::span<const std::byte> worker_address);
+
+/// The worker address within; `invalid_argument` if the bytes are damaged or of another reach.
+Result<std::span<const std::byte>> unwrap_address(UcxReach reach,
+                                                  std::span<const std::byte> address);
+
+}  // namespace xylem::transport::ucx

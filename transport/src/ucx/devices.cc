@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Walks UCT: components, their memory domains, and the resources of each.
+#include "ucx/devices.h"
+
+#include "ucx/status.h"
+
+#include <uct/api/uct.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace xylem::transport {
+namespace ucx {
+namespace {
+
+struct ComponentsRelease {
+  void operator()(uct_component_h* components) const noexcept {
+    uct_release_component_list(components);
+  }
+};
+struct MdConfigRelease {
+  void operator()(uct_md_config_t* config) const noexcept { uct_config_release(config); }
+};
+struct MdClose {
+  void operator()(uct_md* md) const noexcept { uct_md_close(md); }
+};
+struct ResourcesRelease {
+  void operator()(uct_tl_resource_desc_t* list) const noexcept {
+    uct_release_tl_resource_list(list);
+  }
+};
+
+Resource::Kind kind_of(uct_device_type_t type) {
+  switch (type) {
+    case UCT_DEVICE_TYPE_SHM: return Resource::Kind::shared_memory;
+    case UCT_DEVICE_TYPE_ACC: return Resource::Kind::accelerator;
+    case UCT_DEVICE_TYPE_SELF: return Resource::Kind::self;
+    case UCT_DEVICE_TYPE_NET:
+    case UCT_DEVICE_TYPE_LAST: break;
+  }
+  return Resource::Kind::network;
+}
+
+// A domain that does not open is one that this machine cannot use (no driver, no permission): it
+// offers nothing.
+void append_resources(uct_component_h component, const char* md_name, std::vector<Resource>& out) {
+  uct_md_config_t* raw_config = nullptr;
+  if (uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;
+  const std::unique_ptr<uct_md_config_t, MdConfigRelease> config(raw_config);
+
+  uct_md_h raw_md = nullptr;
+  if (uct_md_open(component, md_name, config.get(), &raw_md) != UCS_OK) return;
+  const std::unique_ptr<uct_md, MdClose> md(raw_md);
+
+  uct_tl_resource_desc_t* raw_list = nullptr;
+  unsigned count = 0;
+  if (uct_md_query_tl_resources(md.get(), &raw_list, &count) != UCS_OK) return;
+  const std::unique_ptr<uct_tl_resource_desc_t, ResourcesRelease> list(raw_list);
+  for (const uct_tl_resource_desc_t& found : std::span(raw_list, count)) {
+    out.push_back({{found.tl_name, found.dev_name}, kind_of(found.dev_type)});
+  }
+}
+
+std::vector<std::string> md_names(uct_component_h component) {
+  uct_component_attr_t attributes{};
+  attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
+  if (uct_component_query(component, &attributes) != UCS_OK) return {};
+  std::vector<uct_md_resource_desc_t> mds(attributes.md_resource_count);
+  attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+  attributes.md_resources = mds.data();
+  if (mds.empty() || uct_component_query(component, &attributes) != UCS_OK) return {};
+  std::vector<std::string> names;
+  names.reserve(mds.size());
+  for (const auto& md : mds) names.emplace_back(md.md_name);
+  return names;
+}
+
+}  // namespace
+
+Result<std::vector<Resource>> query_resources() {
+  uct_component_h* raw = nullptr;
+  unsigned count = 0;
+  const ucs_status_t status = uct_query_components(&raw, &count);
+  if (status != UCS_OK) return refusal(status, "list its components");
+  const std::unique_ptr<uct_component_h, ComponentsRelease> components(raw);
+
+  std::vector<Resource> resources;
+  for (uct_component_h component : std::span(raw, count)) {
+    for (const std::string& md : md_names(component)) {
+      append_resources(component, md.c_str(), resources);
+    }
+  }
+  return resources;
+}
+
+}  // namespace ucx
+
+Result<std::vector<UcxDevice>> ucx_devices() {
+  XYLEM_TRY(const auto resources, ucx::query_resources());
+  std::vector<UcxDevice> devices;
+  devices.reserve(resources.size());
+  for (const ucx::Resource& resource : resources) devices.push_back(resource.device);
+  return devices;
+}
+
+}  // namespace xylem::transport

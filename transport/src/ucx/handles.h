@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owners of UCP objects. A worker must end before its context; keep them in that order of members.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+
+namespace xylem::transport::ucx {
+
+struct ConfigRelease {
+  void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
+};
+struct ContextCleanup {
+  void operator()(ucp_context* context) const noexcept { ucp_cleanup(context); }
+};
+struct WorkerDestroy {
+  void operator()(ucp_worker* worker) const noexcept { ucp_worker_destroy(worker); }
+};
+
+using Config = std::unique_ptr<ucp_config_t, ConfigRelease>;
+using Context = std::unique_ptr<ucp_context, ContextCleanup>;
+using Worker = std::unique_ptr<ucp_worker, WorkerDestroy>;
+
+}  // namespace xylem::transport::ucx

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parsing of ucp_ep_print_info().
+#include "ucx/lanes.h"
+
+#include <optional>
+#include <string>
+
+namespace xylem::transport::ucx {
+namespace {
+
+// Cuts `text` at the first `mark` and returns what was before it.
+std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
+  const auto at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto before = text.substr(0, at);
+  text.remove_prefix(at + mark.size());
+  return before;
+}
+
+std::optional<Lane> parse_lane(std::string_view line) {
+  if (!take_until(line, "lane[") || !take_until(line, "]:")) return std::nullopt;
+  if (!take_until(line, ":")) return std::nullopt;  // the index of the resource
+  const auto transport = take_until(line, "/");
+  // A device's name may hold dots (eth0.100); the last one is before the path's index.
+  const auto device = take_until(line, " ");
+  if (!transport || !device) return std::nullopt;
+  const auto dot = device->rfind('.');
+  if (transport->empty() || dot == std::string_view::npos || dot == 0) return std::nullopt;
+  return Lane{std::string(*transport), std::string(device->substr(0, dot))};
+}
+
+}  // namespace
+
+std::vector<Lane> parse_lanes(std::string_view endpoint_info) {
+  std::vector<Lane> lanes;
+  while (!endpoint_info.empty()) {
+    const auto line = endpoint_info.substr(0, endpoint_info.find('\n'));
+    if (auto lane = parse_lane(line)) lanes.push_back(std::move(*lane));
+    endpoint_info.remove_prefix(std::min(line.size() + 1, endpoint_info.size()));
+  }
+  return lanes;
+}
+
+}  // namespace xylem::transport::ucx

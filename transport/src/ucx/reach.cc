@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Selection of transports and devices for a reach.
+#include "ucx/reach.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace xylem::transport::ucx {
+namespace {
+
+using Kind = Resource::Kind;
+
+constexpr std::array<std::string_view, 3> kHostTransports = {"posix", "sysv", "cma"};
+
+// A wire that carries messages to others; copy engines and a worker's way to itself do not.
+bool is_wire(const Resource& resource) noexcept {
+  return resource.kind == Kind::network ||
+         (resource.kind == Kind::shared_memory && resource.device.transport != "cma");
+}
+
+std::string describe(std::span<const Resource> resources) {
+  std::set<std::string> found;
+  for (const Resource& resource : resources) {
+    found.insert(resource.device.transport + '/' + resource.device.device);
+  }
+  return found.empty() ? "nothing" : fmt::format("{}", fmt::join(found, ", "));
+}
+
+}  // namespace
+
+std::string_view name(UcxReach reach) noexcept {
+  switch (reach) {
+    case UcxReach::host: return "host";
+    case UcxReach::network: return "network";
+    case UcxReach::tcp: return "tcp";
+  }
+  return "unknown";
+}
+
+bool allows(UcxReach reach, const Resource& resource) noexcept {
+  if (resource.kind == Kind::self) return true;
+  switch (reach) {
+    case UcxReach::host:
+      return resource.kind == Kind::shared_memory &&
+             std::find(kHostTransports.begin(), kHostTransports.end(), resource.device.transport) !=
+                 kHostTransports.end();
+    case UcxReach::network:
+      // Copy engines (cuda_copy, rocm_copy) move between a GPU and the wire of the same process; an
+      // accelerator's IPC (rocm_ipc) is shared memory by another name.
+      return resource.kind == Kind::network ||
+             (resource.kind == Kind::accelerator && !resource.device.transport.ends_with("_ipc"));
+    case UcxReach::tcp: return resource.kind == Kind::network && resource.device.transport == "tcp";
+  }
+  return false;
+}
+
+Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources) {
+  std::set<std::string> names;
+  bool has_wire = false;
+  for (const Resource& resource : resources) {
+    if (!allows(reach, resource)) continue;
+    names.insert(resource.device.transport);
+    has_wire = has_wire || is_wire(resource);
+  }
+  if (!has_wire) {
+    return failure(Code::unsupported,
+                   fmt::format("UCX has no wire of reach {} on this machine, only {}: install its "
+                               "module, or choose another transport",
+                               name(reach), describe(resources)));
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+Result<std::string> allowed_devices(const UcxOptions& options,
+                                    std::span<const Resource> resources) {
+  for (const std::string& wanted : options.devices) {
+    const bool exists = std::any_of(resources.begin(), resources.end(), [&](const Resource& r) {
+      return r.kind == Kind::network && r.device.device == wanted && allows(options.reach, r);
+    });
+    if (!exists) {
+      return failure(
+          Code::invalid_argument,
+          fmt::format("network device {} is none that UCX can use for reach {}, which has "
+                      "{}: name one of these",
+                      wanted, name(options.reach), describe(resources)));
+    }
+  }
+  return fmt::format("{}", fmt::join(options.devices, ","));
+}
+
+}  // namespace xylem::transport::ucx

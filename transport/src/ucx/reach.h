@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reach rule: which of UCX's transports a context may use. The list is made of what this
+// machine has, by kind, and is always a list of what is allowed, so that nothing UCX or its
+// environment adds can slip in.
+#pragma once
+
+#include "ucx/devices.h"
+#include "xylem/base/status.h"
+#include "xylem/transport/ucx.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace xylem::transport::ucx {
+
+/// "host", "network" or "tcp".
+std::string_view name(UcxReach reach) noexcept;
+
+/// Whether a context of this reach may use the resource.
+bool allows(UcxReach reach, const Resource& resource) noexcept;
+
+/// The value for UCX's TLS. `unsupported`, naming what there is, without any wire of this reach.
+Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources);
+
+/// The value for UCX's NET_DEVICES: the options' devices, each of which must exist and be of this
+/// reach.
+Result<std::string> allowed_devices(const UcxOptions& options, std::span<const Resource> resources);
+
+}  // namespace xylem::transport::ucx

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ends of endpoints and of the worker: death of a peer, close(), cancel(), and the destructor.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ucx/completion_code.h"
+#include "ucx/reach.h"
+#include "ucx/ucx_transport.h"
+#include "xylem/base/check.h"
+
+namespace xylem::transport::ucx {
+namespace {
+
+constexpr std::chrono::seconds kEndingPatience{1};
+constexpr std::chrono::milliseconds kStuckPatience{250};
+
+}  // namespace
+
+// UCX has cut the endpoint's lanes before it calls this.
+void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t status) noexcept {
+  auto& failed = *static_cast<Endpoint*>(endpoint);
+  UcxTransport& self = *failed.owner;
+  failed.lost = send_code(status);
+  self.peer_died_ = true;
+  self.detach_sends(failed);
+  if (self.logger_.enabled(LogLevel::info)) {
+    self.logger_.info(fmt::format("ucx endpoint {} reach {} failed: {}", failed.id,
+                                  ucx::name(self.facts_.reach), ucs_status_string(status)));
+  }
+}
+
+void UcxTransport::close(EndpointId id) noexcept {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  Endpoint& endpoint = *endpoints_[id];
+  if (endpoint.handle == nullptr) return;
+  if (endpoint.lost == Code::ok) endpoint.lost = Code::peer_lost;
+  --open_endpoints_;
+  ucp_request_param_t params;
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  params.cb.send = on_closed;
+  params.user_data = this;
+  const ucs_status_ptr_t request =
+      ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &params);
+  if (UCS_PTR_IS_PTR(request)) ++closings_;
+  detach_sends(endpoint);
+}
+
+void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
+  ucp_request_free(request);
+  --static_cast<UcxTransport*>(user_data)->closings_;
+}
+
+// Ends the sends of an endpoint whose lanes are cut. Where wires copy out of a send's buffer within our own calls, a cut lane
+// never reads it again, so there is nothing to wait for; RDMA may still read, and says itself when it has stopped.
+void UcxTransport::detach_sends(Endpoint& endpoint) {
+  if (!facts_.buffered) return;
+  while (!endpoint.sends.empty()) {
+    Slot& slot = endpoint.sends.front();
+    SlotRing::remove(slot);
+    detached_.push_back(slot);
+    Operation& operation = *std::exchange(slot.operation, nullptr);
+    operation.code = endpoint.lost;
+    if (!ending_) deferred_.push_back(&operation);
+  }
+}
+
+// UCX takes back a receive that has met no message. One that has ends with the message, or with the endpoint it comes from.
+void UcxTransport::cancel(Operation& operation) noexcept {
+  auto* slot = static_cast<Slot*>(operation.state);
+  if (slot == nullptr || slot->cancelled) return;
+  slot->cancelled = true;
+  ++arriving_;  // taken back by on_received(), at once if UCX still had it
+  ucp_request_cancel(worker_.get(), slot);
+}
+
+// Its sender will not finish it and UCX will not end it: the sender is dead, or nobody is connected any more.
+bool UcxTransport::stuck() const noexcept {
+  return arriving_ > 0 && (peer_died_ || open_endpoints_ == 0);
+}
+
+void UcxTransport::break_when_stuck() {
+  if (!stuck()) {
+    patience_.reset();
+    return;
+  }
+  if (!patience_) patience_ = Deadline::after(kStuckPatience);
+  if (!patience_->passed()) return;
+  patience_.reset();
+  logger_.warn(fmt::format("ucx transport of reach {} ends its worker: receives {} wait for bytes "
+                           "of a peer that is gone",
+                           ucx::name(facts_.reach), arriving_));
+  end_worker();
+}
+
+// After this UCX holds nothing of ours. What is still pending ends now; new operations end with link_lost.
+void UcxTransport::end_worker() {
+  ending_ = true;
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->handle == nullptr) continue;
+    if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
+  }
+  // The slots are UCX's memory: what they say is taken down first.
+  const auto take = [this](SlotRing& ring, auto code_for) {
+    while (!ring.empty()) {
+      Slot& slot = ring.front();
+      SlotRing::remove(slot);
+      Operation& operation = *std::exchange(slot.operation, nullptr);
+      operation.code = code_for(slot);
+      operation.bytes = 0;
+      operation.state = nullptr;
+      deferred_.push_back(&operation);
+      slot.owner = this;
+      detached_.push_back(slot);
+    }
+  };
+  for (const auto& endpoint : endpoints_) {
+    take(endpoint->sends, [&](const Slot&) { return endpoint->lost; });
+  }
+  take(receives_,
+       [](const Slot& slot) { return slot.cancelled ? Code::cancelled : Code::link_lost; });
+  worker_.reset();
+  for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
+  open_endpoints_ = 0;
+  arriving_ = 0;
+  ending_ = false;
+}
+
+UcxTransport::~UcxTransport() {
+  ending_ = true;
+  for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) close(endpoint);
+  if (!worker_) return;
+  SlotRing left;
+  left.take(receives_);
+  while (!left.empty()) {
+    Slot& slot = left.front();
+    SlotRing::remove(slot);
+    receives_.push_back(slot);
+    slot.cancelled = true;
+    ucp_request_cancel(worker_.get(), &slot);
+  }
+  discard(0, 0);  // UCX warns of every message that a worker still holds
+  const auto deadline = Deadline::after(kEndingPatience);
+  while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
+  worker_.reset();  // while all that its callbacks touch is there
+}
+
+}  // namespace xylem::transport::ucx

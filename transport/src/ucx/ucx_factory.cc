@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Makes UCX transports: configuration, context, worker. The environment's UCX_ variables are read
+// by UCX first, so users can tune it; what decides the reach is then set over them.
+#include "ucx/devices.h"
+#include "ucx/handles.h"
+#include "ucx/reach.h"
+#include "ucx/status.h"
+#include "ucx/ucx_transport.h"
+#include "xylem/transport/ucx.h"
+
+#include <fmt/format.h>
+#include <ucp/api/ucp.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::transport {
+namespace ucx {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+Result<Settings> settings_for(const UcxOptions& options) {
+  if (options.keepalive.count() <= 0) {
+    return failure(Code::invalid_argument,
+                   fmt::format("keepalive of {} ms: it must be positive, such as 300",
+                               options.keepalive.count()));
+  }
+  XYLEM_TRY(const auto resources, query_resources());
+  XYLEM_TRY(auto transports, allowed_transports(options.reach, resources));
+  Settings settings = {
+      {"TLS", std::move(transports)},
+      {"KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count())},
+      {"SHM_DEVICES", "all"},
+      {"SELF_DEVICES", "all"},
+  };
+  if (options.reach == UcxReach::host) {
+    // Without it UCX does not watch the peers of shared memory, and refuses endpoints that ask for
+    // it.
+    settings.emplace_back("MM_ERROR_HANDLING", "y");
+  } else if (!options.devices.empty()) {
+    XYLEM_TRY(auto devices, allowed_devices(options, resources));
+    settings.emplace_back("NET_DEVICES", std::move(devices));
+  }
+  return settings;
+}
+
+Result<Config> make_config(const UcxOptions& options) {
+  ucp_config_t* raw = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
+  if (status != UCS_OK) {
+    return refusal(status, "read its configuration", "correct the UCX_ variables it named above");
+  }
+  Config config(raw);
+  XYLEM_TRY(const auto settings, settings_for(options));
+  for (const auto& [key, value] : settings) {
+    status = ucp_config_modify(config.get(), key.c_str(), value.c_str());
+    if (status != UCS_OK) return refusal(status, fmt::format("set {} to {}", key, value));
+  }
+  return config;
+}
+
+Result<Context> make_context(const UcxOptions& options) {
+  XYLEM_TRY(const auto config, make_config(options));
+  ucp_params_t params{};
+  params.field_mask =
+      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE | UCP_PARAM_FIELD_REQUEST_INIT;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.request_size = sizeof(ReceiveSlot);
+  params.request_init = init_request;
+  ucp_context_h raw = nullptr;
+  const ucs_status_t status = ucp_init(&params, config.get(), &raw);
+  if (status != UCS_OK) {
+    return refusal(status, fmt::format("make a context of reach {}", name(options.reach)));
+  }
+  return Context(raw);
+}
+
+Result<Worker> make_worker(ucp_context& context) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucp_worker_h raw = nullptr;
+  ucs_status_t status = ucp_worker_create(&context, &params, &raw);
+  if (status != UCS_OK) return refusal(status, "make a worker", "raise ulimit -n if it is low");
+  Worker worker(raw);
+
+  ucp_worker_attr_t attributes{};
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE;
+  status = ucp_worker_query(worker.get(), &attributes);
+  if (status != UCS_OK) return refusal(status, "describe its worker");
+  if (attributes.thread_mode == UCS_THREAD_MODE_SINGLE) {
+    return failure(Code::unsupported,
+                   "this UCX was built for one thread: use one built with --enable-mt");
+  }
+  return worker;
+}
+
+bool moves_cuda(ucp_context& context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return ucp_context_query(&context, &attributes) == UCS_OK &&
+         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+}  // namespace
+}  // namespace ucx
+
+Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger) {
+  XYLEM_TRY(auto context, ucx::make_context(options));
+  XYLEM_TRY(auto worker, ucx::make_worker(*context));
+  const bool cuda = ucx::moves_cuda(*context);
+  return ucx::UcxTransport::create(std::move(context), std::move(worker), options.reach, cuda,
+                                   logger);
+}
+
+std::string ucx_version() { return ucp_get_version_string(); }
+
+}  // namespace xylem::transport
