@@ -16,7 +16,6 @@ find_package(nlohmann_json 3.11 REQUIRED CONFIG)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
-pkg_check_modules(verbs REQUIRED IMPORTED_TARGET libibverbs)
 
 if(XYLEM_BUILD_TOOLS)
   find_package(CLI11 2.1 REQUIRED CONFIG)

@@ -78,8 +78,9 @@ std::vector<Prediction> predict_all(const Shape& shape,
     if (planner.collective != shape.collective) continue;
     result.push_back({&planner, predict_us(planner, shape, bytes, model)});
   }
-  std::stable_sort(result.begin(), result.end(),
-                   [](const Prediction& a, const Prediction& b) { return a.us < b.us; });
+  std::sort(result.begin(), result.end(), [](const Prediction& a, const Prediction& b) {
+    return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
+  });
   return result;
 }
 

@@ -19,22 +19,25 @@ Status check_buffer(const char* which, const ConstBuffer& buffer) {
     return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(buffer.type)));
   }
   if (buffer.data == nullptr && buffer.count > 0) {
-    return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null", which, buffer.count));
+    return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null",
+                           which, buffer.count));
   }
   if (buffer.count > std::numeric_limits<std::uint64_t>::max() / 2 / size_of(buffer.type)) {
     return bad(fmt::format("{}: {} elements exceed the address space", which, buffer.count));
   }
   if (buffer.memory.kind != MemoryKind::host) {
-    return failure(Code::unsupported,
-                   fmt::format("{}: {} memory; this build moves host memory only, copy it to the host first", which,
-                               name(buffer.memory.kind)));
+    return failure(
+        Code::unsupported,
+        fmt::format("{}: {} memory; this build moves host memory only, copy it to the host first",
+                    which, name(buffer.memory.kind)));
   }
   return {};
 }
 
 Status check_rank(const char* which, std::uint32_t rank, const Caller& caller) {
   if (rank < caller.size) return {};
-  return bad(fmt::format("{} {}: the communicator has ranks 0 to {}", which, rank, caller.size - 1));
+  return bad(
+      fmt::format("{} {}: the communicator has ranks 0 to {}", which, rank, caller.size - 1));
 }
 
 bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
@@ -47,25 +50,29 @@ bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t 
 struct Needs {
   bool input = true, output = true;
   std::uint64_t input_count = 0, output_count = 0;
-  std::uint64_t in_place_offset = 0;  ///< Elements from the larger buffer's start to the smaller one.
+  std::uint64_t in_place_offset =
+      0;  ///< Elements from the larger buffer's start to the smaller one.
   bool may_be_in_place = true;
 };
 
-Status check_pair(Collective collective, const Needs& needs, const ConstBuffer& input, const Buffer& output) {
+Status check_pair(Collective collective,
+                  const Needs& needs,
+                  const ConstBuffer& input,
+                  const Buffer& output) {
   if (needs.input) XYLEM_TRY(check_buffer("input", input));
   if (needs.output) XYLEM_TRY(check_buffer("output", output));
   if (needs.input && input.count != needs.input_count) {
-    return bad(fmt::format("{}: the input has {} elements, the call needs {}", name(collective), input.count,
-                           needs.input_count));
+    return bad(fmt::format("{}: the input has {} elements, the call needs {}", name(collective),
+                           input.count, needs.input_count));
   }
   if (needs.output && output.count != needs.output_count) {
-    return bad(fmt::format("{}: the output has {} elements, the call needs {}", name(collective), output.count,
-                           needs.output_count));
+    return bad(fmt::format("{}: the output has {} elements, the call needs {}", name(collective),
+                           output.count, needs.output_count));
   }
   if (!needs.input || !needs.output) return {};
   if (input.type != output.type) {
-    return bad(fmt::format("{}: the input is {}, the output {}; they must be alike", name(collective),
-                           name(input.type), name(output.type)));
+    return bad(fmt::format("{}: the input is {}, the output {}; they must be alike",
+                           name(collective), name(input.type), name(output.type)));
   }
   if (!overlap(input.data, input.bytes(), output.data, output.bytes())) return {};
   const bool input_is_part = input.count <= output.count;
@@ -73,20 +80,25 @@ Status check_pair(Collective collective, const Needs& needs, const ConstBuffer& 
   const auto* part = static_cast<const std::byte*>(input_is_part ? input.data : output.data);
   const auto offset = input.count == output.count ? 0 : needs.in_place_offset * size_of(input.type);
   if (needs.may_be_in_place && part == whole + offset) return {};
-  return bad(fmt::format("{}: input and output overlap, but not as an in-place call lays them (see communicator.h)",
-                         name(collective)));
+  return bad(fmt::format(
+      "{}: input and output overlap, but not as an in-place call lays them (see communicator.h)",
+      name(collective)));
 }
 
 /// Which buffers an even collective has at this rank, and the count it is called with.
-Result<Needs> needs_of(const Caller& caller, Collective collective, const ConstBuffer& input, const Buffer& output,
-                       std::uint32_t root, std::uint64_t& count) {
+Result<Needs> needs_of(const Caller& caller,
+                       Collective collective,
+                       const ConstBuffer& input,
+                       const Buffer& output,
+                       std::uint32_t root,
+                       std::uint64_t& count) {
   Needs needs;
   const std::uint64_t n = caller.size;
   const bool at_root = caller.rank == root;
   const auto share_of = [&](std::uint64_t whole) -> Result<std::uint64_t> {
     if (whole % n == 0) return whole / n;
-    return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call", name(collective),
-                           whole, n));
+    return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call",
+                           name(collective), whole, n));
   };
   switch (collective) {
     case Collective::barrier: needs.input = needs.output = false; break;
@@ -128,14 +140,21 @@ std::uint64_t sum(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-Status check_counts(const char* which, std::span<const std::uint64_t> counts, const Caller& caller) {
+Status check_counts(const char* which,
+                    std::span<const std::uint64_t> counts,
+                    const Caller& caller) {
   if (counts.size() == caller.size) return {};
-  return bad(fmt::format("{}: {} entries for {} ranks; give one per rank", which, counts.size(), caller.size));
+  return bad(fmt::format("{}: {} entries for {} ranks; give one per rank", which, counts.size(),
+                         caller.size));
 }
 
 }  // namespace
 
-Result<Call> even_call(const Caller& caller, Collective collective, ConstBuffer input, Buffer output, ReduceOp op,
+Result<Call> even_call(const Caller& caller,
+                       Collective collective,
+                       ConstBuffer input,
+                       Buffer output,
+                       ReduceOp op,
                        std::uint32_t root) {
   XYLEM_TRY(check_rank("root", root, caller));
   Call call;
@@ -154,8 +173,12 @@ Result<Call> even_call(const Caller& caller, Collective collective, ConstBuffer 
   return call;
 }
 
-Result<Call> uneven_call(const Caller& caller, Collective collective, ConstBuffer input, Buffer output,
-                         std::span<const std::uint64_t> counts, ReduceOp op) {
+Result<Call> uneven_call(const Caller& caller,
+                         Collective collective,
+                         ConstBuffer input,
+                         Buffer output,
+                         std::span<const std::uint64_t> counts,
+                         ReduceOp op) {
   XYLEM_TRY(check_counts("counts", counts, caller));
   const bool gathers = collective == Collective::all_gather;
   Needs needs;
@@ -176,13 +199,16 @@ Result<Call> uneven_call(const Caller& caller, Collective collective, ConstBuffe
   return call;
 }
 
-Result<Call> all_to_all_v_call(const Caller& caller, ConstBuffer input, std::span<const std::uint64_t> send_counts,
-                               Buffer output, std::span<const std::uint64_t> recv_counts) {
+Result<Call> all_to_all_v_call(const Caller& caller,
+                               ConstBuffer input,
+                               std::span<const std::uint64_t> send_counts,
+                               Buffer output,
+                               std::span<const std::uint64_t> recv_counts) {
   XYLEM_TRY(check_counts("send_counts", send_counts, caller));
   XYLEM_TRY(check_counts("recv_counts", recv_counts, caller));
   if (send_counts[caller.rank] != recv_counts[caller.rank]) {
-    return bad(fmt::format("all_to_all_v: rank {} sends itself {} elements and receives {}", caller.rank,
-                           send_counts[caller.rank], recv_counts[caller.rank]));
+    return bad(fmt::format("all_to_all_v: rank {} sends itself {} elements and receives {}",
+                           caller.rank, send_counts[caller.rank], recv_counts[caller.rank]));
   }
   Needs needs;
   needs.input_count = sum(send_counts);
@@ -200,7 +226,10 @@ Result<Call> all_to_all_v_call(const Caller& caller, ConstBuffer input, std::spa
   return call;
 }
 
-Result<Call> send_call(const Caller& caller, ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) {
+Result<Call> send_call(const Caller& caller,
+                       ConstBuffer buffer,
+                       std::uint32_t to,
+                       std::uint32_t tag) {
   XYLEM_TRY(check_buffer("buffer", buffer));
   XYLEM_TRY(check_rank("destination", to, caller));
   Call call;
@@ -213,7 +242,10 @@ Result<Call> send_call(const Caller& caller, ConstBuffer buffer, std::uint32_t t
   return call;
 }
 
-Result<Call> recv_call(const Caller& caller, Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+Result<Call> recv_call(const Caller& caller,
+                       Buffer buffer,
+                       std::optional<std::uint32_t> from,
+                       std::uint32_t tag) {
   XYLEM_TRY(check_buffer("buffer", buffer));
   if (from) XYLEM_TRY(check_rank("source", *from, caller));
   Call call;

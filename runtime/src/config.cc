@@ -5,31 +5,16 @@
 #include "config.h"
 
 #include "config_table.h"
+#include "xylem/base/suggest.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace xylem::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "XYLEM_";
-
-/// Insertions, deletions and replacements that turn one name into the other.
-std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
 
 bool is_setting(std::string_view name) {
   const auto all = settings();
@@ -37,15 +22,15 @@ bool is_setting(std::string_view name) {
 }
 
 Status unknown(std::string_view name) {
-  const auto all = settings();
-  const auto nearest =
-      std::min_element(all.begin(), all.end(), [name](const auto& a, const auto& b) {
-        return edit_distance(a.name, name) < edit_distance(b.name, name);
-      });
-  return failure(Code::invalid_argument,
-                 fmt::format("{} is set but is not a setting of Xylem: did you mean {}? Unset it; "
-                             "`xylem info` lists all settings",
-                             name, nearest->name));
+  std::vector<std::string_view> names;
+  for (const Setting& setting : settings()) names.push_back(setting.name);
+  const std::string_view nearest = nearest_name(name, names);
+  const std::string hint = nearest.empty() ? "" : fmt::format(": did you mean {}?", nearest);
+  return failure(
+      Code::invalid_argument,
+      fmt::format("{} is set but is not a setting of Xylem{} Unset it; `xylem info` lists "
+                  "all settings",
+                  name, hint.empty() ? "." : hint));
 }
 
 Status refused(const Setting& setting,

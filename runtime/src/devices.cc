@@ -10,7 +10,9 @@ namespace xylem::runtime {
 namespace {
 
 /// "mlx5_0" of "mlx5_0:1".
-std::string_view without_port(std::string_view device) { return device.substr(0, device.find(':')); }
+std::string_view without_port(std::string_view device) {
+  return device.substr(0, device.find(':'));
+}
 
 bool listed(std::string_view list, std::string_view name) {
   while (!list.empty()) {
@@ -24,7 +26,8 @@ bool listed(std::string_view list, std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> filter_names(const std::vector<std::string>& names, std::string_view filter) {
+std::vector<std::string> filter_names(const std::vector<std::string>& names,
+                                      std::string_view filter) {
   if (filter.empty()) return names;
   const bool exclude = filter.front() == '^';
   if (exclude) filter.remove_prefix(1);
@@ -34,13 +37,16 @@ std::vector<std::string> filter_names(const std::vector<std::string>& names, std
   return kept;
 }
 
-Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDevice> found, const Config& config,
-                                                std::string_view interface, bool tcp_only) {
+Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDevice> found,
+                                                const Config& config,
+                                                std::string_view interface,
+                                                bool tcp_only) {
   std::vector<std::string> rdma, tcp;
   for (const auto& device : found) {
     if (device.device == "memory") continue;
     auto& names = device.transport == "tcp" ? tcp : rdma;
-    if (std::find(names.begin(), names.end(), device.device) == names.end()) names.push_back(device.device);
+    if (std::find(names.begin(), names.end(), device.device) == names.end())
+      names.push_back(device.device);
   }
   std::vector<std::string> chosen;
   if (!tcp_only) chosen = filter_names(rdma, config.devices);
@@ -49,9 +55,11 @@ Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDe
     if (std::find(tcp.begin(), tcp.end(), wanted) != tcp.end()) chosen.push_back(wanted);
   }
   if (chosen.empty()) {
-    return failure(Code::invalid_argument,
-                   fmt::format("XYLEM_DEVICES={} and interface {} leave no network device; UCX finds RDMA [{}] and TCP [{}]",
-                               config.devices, interface, fmt::join(rdma, ", "), fmt::join(tcp, ", ")));
+    return failure(
+        Code::invalid_argument,
+        fmt::format("XYLEM_DEVICES={} and interface {} leave no network device; UCX finds RDMA "
+                    "[{}] and TCP [{}]",
+                    config.devices, interface, fmt::join(rdma, ", "), fmt::join(tcp, ", ")));
   }
   return chosen;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine.h"
 
-#include <bit>
-#include <cstring>
-#include <utility>
-
 #include "group.h"
 #include "tag.h"
 #include "xylem/base/check.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -109,7 +109,8 @@ void Engine::pump(Operation& operation, std::uint32_t lane_index) {
     const auto& step = program.steps[id];
     auto& progress = run.steps[id];
     const std::uint32_t limit = ready_slices(run, step);
-    // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is under way.
+    // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
+    // under way.
     while (progress.issued < limit && state.in_flight < program.window &&
            progress.issued - progress.completed < kMaxWindow && operation.health) {
       post(operation, id, progress.issued++);
@@ -141,9 +142,9 @@ void Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   Posted posted;
   if (lane.outgoing) {
     const Place* place = step.source_count > 0 ? &program.sources[step.first_source] : nullptr;
-    const std::byte* data =
-        place == nullptr ? nullptr
-                         : run.base[static_cast<int>(place->buffer)] + program.slice_offset(*place, slice);
+    const std::byte* data = place == nullptr ? nullptr
+                                             : run.base[static_cast<int>(place->buffer)] +
+                                                   program.slice_offset(*place, slice);
     posted = link.transport->send(link.endpoint, tag, {data, bytes, {}}, message);
   } else {
     std::byte* data = bytes == 0 ? nullptr
@@ -155,19 +156,25 @@ void Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   if (posted == Posted::done) completed(message);
 }
 
-Message& Engine::post_send(Operation& operation, Link link, transport::Tag tag,
+Message& Engine::post_send(Operation& operation,
+                           Link link,
+                           transport::Tag tag,
                            transport::ConstRegion source) {
   Message& message = take_message(operation);
   message.transport = link.transport;
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = false;
-  // Completions are handled after the caller has returned to its own state: never from within a post.
+  // Completions are handled after the caller has returned to its own state: never from within a
+  // post.
   if (link.transport->send(link.endpoint, tag, source, message) == Posted::done) on_done(message);
   return message;
 }
 
-Message& Engine::post_recv(Operation& operation, Link link, transport::Tag tag, transport::Tag mask,
+Message& Engine::post_recv(Operation& operation,
+                           Link link,
+                           transport::Tag tag,
+                           transport::Tag mask,
                            transport::Region target) {
   Message& message = take_message(operation);
   message.transport = link.transport;
@@ -236,8 +243,8 @@ void Engine::completed(Message& message) {
   }
   const auto& step = operation.run.program->steps[id];
   const std::uint32_t slice = message.slice;
-  const bool right_size =
-      !message.incoming || step.bytes == 0 || message.bytes == operation.run.program->slice_size(step, slice);
+  const bool right_size = !message.incoming || step.bytes == 0 ||
+                          message.bytes == operation.run.program->slice_size(step, slice);
   drop_message(message);
   --operation.run.lanes[step.lane].in_flight;
   if (!operation.health) return end_if_idle(operation);

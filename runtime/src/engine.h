@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when the slices it waits
-// for have completed, messages of a lane go in list order with at most `window` in flight, and copies and reductions run on the
-// spot. Nothing on a step's path allocates, locks, calls the system or formats text.
+// Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when
+// the slices it waits for have completed, messages of a lane go in list order with at most `window`
+// in flight, and copies and reductions run on the spot. Nothing on a step's path allocates, locks,
+// calls the system or formats text.
 //
 // All calls come from the holder of the progress token.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <vector>
-
 #include "operation.h"
 #include "program.h"
 #include "xylem/base/status.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -41,15 +42,24 @@ class Engine {
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
 
-  /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and runs it as far as it goes. It may end within.
+  /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
+  /// runs it as far as it goes. It may end within.
   void start(Operation& operation);
   /// Posts one message for a point-to-point call; its completion goes to on_message().
-  Message& post_send(Operation& operation, Link link, transport::Tag tag, transport::ConstRegion source);
-  Message& post_recv(Operation& operation, Link link, transport::Tag tag, transport::Tag mask,
+  Message& post_send(Operation& operation,
+                     Link link,
+                     transport::Tag tag,
+                     transport::ConstRegion source);
+  Message& post_recv(Operation& operation,
+                     Link link,
+                     transport::Tag tag,
+                     transport::Tag mask,
                      transport::Region target);
-  /// Fails it: nothing more is issued, posted receives are cancelled, and on_ended() follows when the last message has ended.
+  /// Fails it: nothing more is issued, posted receives are cancelled, and on_ended() follows when
+  /// the last message has ended.
   void fail(Operation& operation, Status why);
-  /// Gives up on a failing operation's sends: cuts the endpoints they use, so that their buffers are safe.
+  /// Gives up on a failing operation's sends: cuts the endpoints they use, so that their buffers
+  /// are safe.
   void cut(Operation& operation);
   /// Ends an operation that has no message posted.
   void finish(Operation& operation, Status outcome);
@@ -79,7 +89,7 @@ class Engine {
   Operation* active_ = nullptr;
   std::vector<std::unique_ptr<Message[]>> message_blocks_;
   Message* free_messages_ = nullptr;
-  Message* completed_ = nullptr;        ///< Messages whose callback has come, oldest first.
+  Message* completed_ = nullptr;  ///< Messages whose callback has come, oldest first.
   Message** completed_tail_ = &completed_;
 };
 

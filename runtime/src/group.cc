@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cstring>
-
 #include "job.h"
 #include "tag.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace xylem::runtime {
 
@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::size_t kCachedPrograms = 64;
 constexpr std::size_t kRememberedSizes = 4;
-/// What an all_to_all_v is taken for when a plan is chosen: its sizes are local, so they must not decide.
+/// What an all_to_all_v is taken for when a plan is chosen: its sizes are local, so they must not
+/// decide.
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
 std::uint64_t fingerprint_of(const Call& call) noexcept {
@@ -46,11 +47,12 @@ std::uint64_t agreed_bytes(const Call& call) noexcept {
 }
 
 bool same_call(const CallRecord& a, const Call& call) noexcept {
-  return a.collective == call.collective && a.type == call.type && a.op == call.op.op && a.root == call.root &&
-         a.count == call.count;
+  return a.collective == call.collective && a.type == call.type && a.op == call.op.op &&
+         a.root == call.root && a.count == call.count;
 }
 
-/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or "all_reduce=ring,all_gather=bruck".
+/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
+/// "all_reduce=ring,all_gather=bruck".
 std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
   std::string_view general;
   while (!setting.empty()) {
@@ -86,8 +88,12 @@ std::string describe(const CallRecord& record) {
 }
 
 Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model)
-    : job_(std::move(job)), spec_(std::move(spec)), chooser_(std::move(model)),
-      links_(spec_.world_ranks.size()), history_(spec_.uid), messages_(*this, job_->headers()) {
+    : job_(std::move(job)),
+      spec_(std::move(spec)),
+      chooser_(std::move(model)),
+      links_(spec_.world_ranks.size()),
+      history_(spec_.uid),
+      messages_(*this, job_->headers()) {
   job_->enlist(*this);
 }
 
@@ -159,8 +165,8 @@ void Group::start_collective(Operation& operation) {
 void Group::record(Operation& operation) {
   const Call& call = operation.call;
   CallRecord& record = records_[sequence_ % kRecords];
-  record = {sequence_, fingerprint_of(call), 0, call.collective, call.type, call.op.op, call.root, call.count,
-            call.uneven};
+  record = {sequence_, fingerprint_of(call), 0,          call.collective, call.type, call.op.op,
+            call.root, call.count,           call.uneven};
   history_ = record.history = combine(history_, record.fingerprint);
   operation.sequence = sequence_++;
   operation.fingerprint = history_;
@@ -171,7 +177,8 @@ void Group::record(Operation& operation) {
   job_->watch().on_call(*this, record);
 }
 
-std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept {
+std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence,
+                                            std::uint32_t rank) const noexcept {
   for (const auto& [number, counts] : sent_counts_) {
     if (number == sequence) return counts[rank];
   }
@@ -240,7 +247,8 @@ Status Group::bind(Operation& operation) {
     short_of_memory = short_of_memory || staged == nullptr;
     if (staged != nullptr) {
       if (call.op.op == RedOp::premul_sum) {
-        scale(staged, call.input, program.input_bytes / program.element_bytes, call.type, call.op.factor);
+        scale(staged, call.input, program.input_bytes / program.element_bytes, call.type,
+              call.op.factor);
       } else {
         std::memcpy(staged, call.input, program.input_bytes);
       }
@@ -311,9 +319,11 @@ Result<PlanInfo> Group::plan_info(const Shape& shape, std::uint64_t count, DataT
 
 Status Group::destroy() {
   if (const auto left = pending(); left > 0) {
-    return failure(Code::busy,
-                   fmt::format("{} operations of communicator {} are pending; wait for them first, or abort it", left,
-                               slot()));
+    return failure(
+        Code::busy,
+        fmt::format(
+            "{} operations of communicator {} are pending; wait for them first, or abort it", left,
+            slot()));
   }
   destroyed_.store(true, std::memory_order_relaxed);
   close();
@@ -323,8 +333,9 @@ Status Group::destroy() {
 Status Group::abort(std::string_view why) {
   if (Status alive = job_->check_process(); !alive) return alive;
   job_->with_token([&] {
-    job_->announce(*this, Code::cancelled, std::nullopt,
-                   fmt::format("rank {} aborted communicator {}: {}", world_rank(rank()), slot(), why));
+    job_->announce(
+        *this, Code::cancelled, std::nullopt,
+        fmt::format("rank {} aborted communicator {}: {}", world_rank(rank()), slot(), why));
   });
   return {};
 }

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Group: what a Communicator stands for. It numbers calls, folds each into a running fingerprint, keeps the programs
-// used last, and knows how to reach its members. The first error poisons it: all pending and later operations end
-// with that error.
+// Group: what a Communicator stands for. It numbers calls, folds each into a running fingerprint,
+// keeps the programs used last, and knows how to reach its members. The first error poisons it: all
+// pending and later operations end with that error.
 #pragma once
+
+#include "engine.h"
+#include "operation.h"
+#include "point_to_point.h"
+#include "xylem/base/log.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/choose.h"
+#include "xylem/runtime/communicator.h"
 
 #include <array>
 #include <atomic>
@@ -13,14 +21,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "engine.h"
-#include "operation.h"
-#include "point_to_point.h"
-#include "xylem/base/log.h"
-#include "xylem/base/status.h"
-#include "xylem/collectives/choose.h"
-#include "xylem/runtime/communicator.h"
 
 namespace xylem::runtime {
 
@@ -43,9 +43,9 @@ std::string describe(const CallRecord& record);
 
 /// Members and name of a communicator to be made; alike on all of them.
 struct GroupSpec {
-  std::uint64_t uid = 0;     ///< Names the group in the job.
-  std::uint32_t slot = 0;    ///< Its place in tags; no other group of any member has it.
-  std::uint32_t rank = 0;    ///< One's own.
+  std::uint64_t uid = 0;   ///< Names the group in the job.
+  std::uint32_t slot = 0;  ///< Its place in tags; no other group of any member has it.
+  std::uint32_t rank = 0;  ///< One's own.
   std::vector<std::uint32_t> world_ranks;
 };
 
@@ -58,7 +58,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Any thread.
   std::uint32_t rank() const noexcept { return spec_.rank; }
-  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(spec_.world_ranks.size()); }
+  std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(spec_.world_ranks.size());
+  }
   std::uint32_t slot() const noexcept { return spec_.slot; }
   std::uint64_t uid() const noexcept { return spec_.uid; }
   std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
@@ -84,7 +86,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const Status& health() const noexcept { return health_; }
   /// Lets members that still send to a poisoned group go on: drops what arrives.
   void discard() noexcept;
-  void set_model(collectives::CostModel model) { chooser_ = collectives::Chooser(std::move(model)); }
+  void set_model(collectives::CostModel model) {
+    chooser_ = collectives::Chooser(std::move(model));
+  }
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   std::uint64_t history() const noexcept { return history_; }
@@ -118,7 +122,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};
-  std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>> sent_counts_;  ///< Of the last few all_to_all_v.
+  std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>>
+      sent_counts_;                    ///< Of the last few all_to_all_v.
   std::list<CachedProgram> programs_;  ///< Most recently used first.
   std::uint32_t running_ = 0;
   Operation* deferred_ = nullptr;

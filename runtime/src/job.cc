@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include "measure.h"
+#include "tag.h"
+#include "xylem/base/hash.h"
+
 #include <fmt/format.h>
+
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-
-#include "measure.h"
-#include "tag.h"
-#include "xylem/base/hash.h"
 
 namespace xylem::runtime {
 namespace {
@@ -47,8 +48,10 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
   const PeerFacts facts = own_facts(parts.loaded);
   LogOptions log = config.log;
   XYLEM_TRY(parts.logger, Logger::open(log, {facts.host, parts.placement.rank, ""}));
-  XYLEM_TRY(parts.store, open_store(parts.placement, config, environment, options.store, parts.logger, deadline));
-  XYLEM_TRY(parts.control, ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
+  XYLEM_TRY(parts.store, open_store(parts.placement, config, environment, options.store,
+                                    parts.logger, deadline));
+  XYLEM_TRY(parts.control,
+            ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
   parts.wires = ucx_wires(config, parts.control->interface(), parts.logger);
   return start(std::move(parts), deadline);
 }
@@ -64,25 +67,36 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
 }
 
 Job::Job(JobParts parts)
-    : loaded_(std::move(parts.loaded)), placement_(std::move(parts.placement)), logger_(std::move(parts.logger)),
-      store_(std::move(parts.store)), control_(std::move(parts.control)), slots_(kMaxGroups / 64, 0),
-      lost_(placement_.size, false), left_(placement_.size, false), same_process_(fork_page()),
+    : loaded_(std::move(parts.loaded)),
+      placement_(std::move(parts.placement)),
+      logger_(std::move(parts.logger)),
+      store_(std::move(parts.store)),
+      control_(std::move(parts.control)),
+      slots_(kMaxGroups / 64, 0),
+      lost_(placement_.size, false),
+      left_(placement_.size, false),
+      same_process_(fork_page()),
       keeper_wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Status Job::open(const WireMaker& make, Deadline deadline) {
   if (placement_.size > kMaxRanks) {
-    return failure(Code::unsupported, fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
+    return failure(Code::unsupported,
+                   fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
   }
   const bool force_network = config().transport == "ucx-tcp" || config().transport == "ucx-rdma";
   XYLEM_TRY(auto wires, Wires::connect(*control_, loaded_, make, force_network, deadline));
   wires_ = std::make_unique<Wires>(std::move(wires));
   std::uint32_t local = 0;
-  for (std::uint32_t other = 0; other < size(); ++other) local += wires_->same_host(rank(), other) ? 1 : 0;
+  for (std::uint32_t other = 0; other < size(); ++other)
+    local += wires_->same_host(rank(), other) ? 1 : 0;
   if (config().transport == "ucx-shm" && local != size()) {
-    return failure(Code::unsupported,
-                   fmt::format("XYLEM_TRANSPORT=ucx-shm, but only {} of {} ranks share this host; use auto", local, size()));
+    return failure(
+        Code::unsupported,
+        fmt::format("XYLEM_TRANSPORT=ucx-shm, but only {} of {} ranks share this host; use auto",
+                    local, size()));
   }
-  progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this), WaitPolicy::make(config().wait, usable_cores(), local));
+  progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
+                                         WaitPolicy::make(config().wait, usable_cores(), local));
   keeper_ = std::thread([this] { keep(); });
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);
@@ -111,7 +125,8 @@ Job::~Job() {
 Status Job::check_process() const noexcept {
   if (same_process_ != nullptr && *same_process_ == 0) {
     return failure(Code::invalid_argument,
-                   "this process was forked from one that uses Xylem; it may use nothing of it (exec a program of its own)");
+                   "this process was forked from one that uses Xylem; it may use nothing of it "
+                   "(exec a program of its own)");
   }
   if (closed_.load(std::memory_order_relaxed)) {
     return failure(Code::invalid_argument, "the runtime has shut down");
@@ -136,7 +151,8 @@ void Job::submit(Operation& operation) {
   Operation* head = submitted_.load(std::memory_order_relaxed);
   do {
     operation.queue_next = head;
-  } while (!submitted_.compare_exchange_weak(head, &operation, std::memory_order_release, std::memory_order_relaxed));
+  } while (!submitted_.compare_exchange_weak(head, &operation, std::memory_order_release,
+                                             std::memory_order_relaxed));
   progress_->notify();
 }
 
@@ -178,7 +194,8 @@ unsigned Job::turn() {
 }
 
 bool Job::arm(std::vector<pollfd>& descriptors) {
-  if (submitted_.load(std::memory_order_seq_cst) != nullptr || events_waiting_.load(std::memory_order_seq_cst)) {
+  if (submitted_.load(std::memory_order_seq_cst) != nullptr ||
+      events_waiting_.load(std::memory_order_seq_cst)) {
     return false;
   }
   for (const auto& wire : wires_->all()) {
@@ -218,7 +235,8 @@ void Job::keep() {
       next_tick = Clock::now() + kTick;
       if (busy) tick_due_.store(true, std::memory_order_relaxed);
     }
-    if (events_waiting_.load(std::memory_order_relaxed) || tick_due_.load(std::memory_order_relaxed)) {
+    if (events_waiting_.load(std::memory_order_relaxed) ||
+        tick_due_.load(std::memory_order_relaxed)) {
       progress_->notify();
       if (progress_->try_acquire()) {
         turn();
@@ -238,7 +256,8 @@ void Job::attend(std::uint64_t& visits, unsigned& unattended) {
   unattended = deserted ? unattended + 1 : 0;
   if (unattended < kLooksUnattended || !progress_->try_acquire()) return;
   progress_->attend(stop_, pollfd{control_->fd(), POLLIN, 0}, [this] {
-    return pending_.load(std::memory_order_relaxed) == 0 || tick_due_.load(std::memory_order_relaxed);
+    return pending_.load(std::memory_order_relaxed) == 0 ||
+           tick_due_.load(std::memory_order_relaxed);
   });
   progress_->release();
 }
@@ -258,9 +277,11 @@ void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
   const std::uint32_t culprit = known ? group.world_rank(peer) : rank();
   announce(group, code, culprit,
            code == Code::mismatch
-               ? fmt::format("rank {} got a message of another size than its call {} expects from rank {}", rank(),
-                             operation.sequence, culprit)
-               : fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit, name(code)));
+               ? fmt::format(
+                     "rank {} got a message of another size than its call {} expects from rank {}",
+                     rank(), operation.sequence, culprit)
+               : fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit,
+                             name(code)));
 }
 
 void Job::on_message(Message& message) { message.owner->group->on_message(message); }
@@ -297,8 +318,9 @@ void Job::handle_events() {
       left_[event.rank] = true;
     } else if (!lost_[event.rank]) {
       lost_[event.rank] = true;
-      const Status why = failure(Code::peer_lost, fmt::format("rank {} on {} was lost: {}", event.rank,
-                                                              wires_->peers()[event.rank].host, event.text),
+      const Status why = failure(Code::peer_lost,
+                                 fmt::format("rank {} on {} was lost: {}", event.rank,
+                                             wires_->peers()[event.rank].host, event.text),
                                  event.rank);
       logger_.error(why.message());
       for (const auto& group : groups()) {
@@ -309,7 +331,10 @@ void Job::handle_events() {
   }
 }
 
-void Job::announce(Group& group, Code code, std::optional<std::uint32_t> culprit, std::string message) {
+void Job::announce(Group& group,
+                   Code code,
+                   std::optional<std::uint32_t> culprit,
+                   std::string message) {
   if (!group.health()) return;
   if (code != Code::cancelled) logger_.error(message);
   control_->flood(encode(Verdict{group.uid(), code, culprit, message}));
@@ -374,14 +399,16 @@ void Job::abort_all() {
   with_token([&] {
     for (const auto& group : groups) {
       if (group->pending() == 0) continue;
-      announce(*group, Code::cancelled, rank(), fmt::format("rank {} ended its runtime with operations pending", rank()));
+      announce(*group, Code::cancelled, rank(),
+               fmt::format("rank {} ended its runtime with operations pending", rank()));
     }
   });
   const Deadline patience = Deadline::after(Watch::kQuarantine + milliseconds(500));
   while (pending_.load(std::memory_order_acquire) > 0 && !patience.passed()) progress_->poke();
 }
 
-/// Also those whose communicators the user still holds: their posted receives must not outlive the wires.
+/// Also those whose communicators the user still holds: their posted receives must not outlive the
+/// wires.
 void Job::close_groups() {
   if (progress_ == nullptr) return;
   for (const auto& group : groups()) group->close();
@@ -396,9 +423,11 @@ Status Job::shutdown(bool force) {
   if (closed_) return {};
   if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {
     if (!force) {
-      return failure(Code::busy, fmt::format("{} operations are pending; wait for them before shutdown", left));
+      return failure(Code::busy,
+                     fmt::format("{} operations are pending; wait for them before shutdown", left));
     }
-    logger_.warn(fmt::format("the runtime ends with {} operations pending; they are aborted", left));
+    logger_.warn(
+        fmt::format("the runtime ends with {} operations pending; they are aborted", left));
     abort_all();
   }
   close_groups();

@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Job: one rank's membership in a job; what a Runtime stands for. It owns, in order of creation: the control plane, the wires, the
-// engine with its operations, the registry of groups, and one keeper thread.
+// Job: one rank's membership in a job; what a Runtime stands for. It owns, in order of creation:
+// the control plane, the wires, the engine with its operations, the registry of groups, and one
+// keeper thread.
 //
 //   starting ──► running ──► closing ──► closed
 //
-// The keeper serves the control plane and, when work is pending that nobody waits for, drives progress. Everything marked
-// «token» is touched only by the holder of the progress token.
+// The keeper serves the control plane and, when work is pending that nobody waits for, drives
+// progress. Everything marked «token» is touched only by the holder of the progress token.
 #pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
@@ -28,6 +20,15 @@
 #include "watch.h"
 #include "wires.h"
 #include "xylem/base/unique_fd.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace xylem::runtime {
 

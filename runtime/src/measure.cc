@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.h"
 
+#include "group.h"
+#include "job.h"
+#include "kernels/reduce.h"
+#include "tuning_file.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
-
-#include "group.h"
-#include "job.h"
-#include "kernels/reduce.h"
-#include "tuning_file.h"
 
 namespace xylem::runtime {
 namespace {
@@ -28,7 +28,8 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-Status transfer(Group& world, CallKind kind, std::uint32_t peer, std::byte* data, std::uint64_t bytes) {
+Status transfer(
+    Group& world, CallKind kind, std::uint32_t peer, std::byte* data, std::uint64_t bytes) {
   Call call;
   call.kind = kind;
   call.type = DataType::uint8;
@@ -41,7 +42,8 @@ Status transfer(Group& world, CallKind kind, std::uint32_t peer, std::byte* data
 }
 
 /// Median of half a round trip, in microseconds; meaningful at the rank that sends first.
-Result<double> ping_pong(Group& world, std::uint32_t peer, bool first, std::uint64_t bytes, int rounds) {
+Result<double> ping_pong(
+    Group& world, std::uint32_t peer, bool first, std::uint64_t bytes, int rounds) {
   std::vector<std::byte> data(bytes);
   std::vector<double> times;
   for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
@@ -67,7 +69,8 @@ double rate(Pass pass) {
   for (int round = 0; round < 4; ++round) {
     const auto begin = Clock::now();
     pass();
-    best = std::max(best, static_cast<double>(kLarge) / std::max(microseconds(Clock::now() - begin), 0.1) / 1e3);
+    best = std::max(best, static_cast<double>(kLarge) /
+                              std::max(microseconds(Clock::now() - begin), 0.1) / 1e3);
   }
   return best;
 }

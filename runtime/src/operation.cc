@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operation.h"
 
+#include "group.h"
+
 #include <cstdlib>
 #include <new>
-
-#include "group.h"
 
 namespace xylem::runtime {
 
@@ -53,7 +53,8 @@ Operation& OperationPool::take(std::shared_ptr<Group> group) {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
-  // The group may be the last owner of the job and so of this pool: it must go after the operation is back.
+  // The group may be the last owner of the job and so of this pool: it must go after the operation
+  // is back.
   const std::shared_ptr<Group> group = std::move(operation.group);
   operation.reset();
   const std::lock_guard lock(mutex_);

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: one call under way, from submission until its last handle is dropped. Operations are pooled: a steady
-// program allocates none.
+// Operation: one call under way, from submission until its last handle is dropped. Operations are
+// pooled: a steady program allocates none.
 //
 //   free ──► submitted ──► (deferred) ──► running ──► ended ──► free
 //                                            └─► failing ─┘
 //
-// Until `ended` is set, everything but the call itself belongs to the holder of the progress token. `ended` is set last, when no
-// transport touches the operation's buffers any more; after that nothing changes.
+// Until `ended` is set, everything but the call itself belongs to the holder of the progress token.
+// `ended` is set last, when no transport touches the operation's buffers any more; after that
+// nothing changes.
 #pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <vector>
 
 #include "program.h"
 #include "xylem/base/clock.h"
@@ -23,6 +18,12 @@
 #include "xylem/runtime/types.h"
 #include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -87,14 +88,14 @@ struct StepState {
 };
 
 struct LaneState {
-  std::uint32_t head = 0;       ///< Next step of the lane that issues.
+  std::uint32_t head = 0;  ///< Next step of the lane that issues.
   std::uint32_t in_flight = 0;
 };
 
 /// State of a running collective.
 struct Execution {
   std::shared_ptr<const Program> program;
-  std::byte* base[3] = {};  ///< By collectives::Buffer. `input` is only read.
+  std::byte* base[3] = {};       ///< By collectives::Buffer. `input` is only read.
   std::uint32_t steps_left = 0;  ///< Point to point: 1 until the message is through.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
@@ -122,7 +123,8 @@ class Operation {
   /// Only once ended.
   const Status& outcome() const noexcept { return outcome_; }
 
-  /// Ends it: the last write to the operation by the token holder. The caller still holds a reference.
+  /// Ends it: the last write to the operation by the token holder. The caller still holds a
+  /// reference.
   void end(Status outcome) noexcept {
     outcome_ = std::move(outcome);
     ended_.store(true, std::memory_order_release);
@@ -136,21 +138,22 @@ class Operation {
   Execution run;
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;
-  std::uint32_t outstanding = 0;   ///< Messages posted and not completed.
+  std::uint32_t outstanding = 0;  ///< Messages posted and not completed.
   Message* messages = nullptr;
-  Status health;                   ///< Not OK once it fails; reported when `outstanding` is 0.
+  Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
   Clock::time_point failed_at{};
-  Clock::time_point begun{};       ///< First tick that saw it running.
-  std::uint64_t advanced = 0;      ///< Completions so far: a tick that finds no change since the last one finds a stall.
+  Clock::time_point begun{};  ///< First tick that saw it running.
+  std::uint64_t advanced =
+      0;  ///< Completions so far: a tick that finds no change since the last one finds a stall.
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
-  bool reported = false;           ///< Its stall has been published.
-  bool warned = false;             ///< Its stall has been logged.
-  std::uint32_t source = 0;        ///< World rank a receive matched.
-  Operation* queue_next = nullptr;     ///< Submission queue, then the group's deferred list.
+  bool reported = false;            ///< Its stall has been published.
+  bool warned = false;              ///< Its stall has been logged.
+  std::uint32_t source = 0;         ///< World rank a receive matched.
+  Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
   Operation* active_previous = nullptr;
   Operation* active_next = nullptr;
-  Operation* match_next = nullptr;     ///< Receives waiting for a message.
+  Operation* match_next = nullptr;  ///< Receives waiting for a message.
 
  private:
   friend class OperationPool;

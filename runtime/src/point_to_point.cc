@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "point_to_point.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cstring>
-
 #include "group.h"
 #include "job.h"
 #include "tag.h"
 #include "xylem/base/hash.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace xylem::runtime {
 
@@ -82,16 +82,21 @@ void PointToPoint::send(Operation& operation) {
   HeaderSlot& slot = pool_.take();
   slot.owner = this;
   slot.incoming = false;
-  slot.header = {pairs_[call.peer].sent++, call.count, group_.rank(), call.tag,
-                 static_cast<std::uint8_t>(call.type), {}};
+  slot.header = {pairs_[call.peer].sent++,
+                 call.count,
+                 group_.rank(),
+                 call.tag,
+                 static_cast<std::uint8_t>(call.type),
+                 {}};
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
   if (small && bytes > 0) std::memcpy(slot.payload, call.input, bytes);
   const Link link = group_.link(call.peer);
   const MessageHeader header = slot.header;
-  const transport::ConstRegion region{&slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
-  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region, slot) ==
-      Posted::done) {
+  const transport::ConstRegion region{
+      &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
+  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region,
+                           slot) == Posted::done) {
     HeaderPool::on_done(slot);
   }
   Engine& engine = group_.job().engine();
@@ -106,8 +111,12 @@ void PointToPoint::send(Operation& operation) {
 
 void PointToPoint::send_to_self(Operation& operation) {
   const Call& call = operation.call;
-  const MessageHeader header{pairs_[call.peer].sent++, call.count, group_.rank(), call.tag,
-                             static_cast<std::uint8_t>(call.type), {}};
+  const MessageHeader header{pairs_[call.peer].sent++,
+                             call.count,
+                             group_.rank(),
+                             call.tag,
+                             static_cast<std::uint8_t>(call.type),
+                             {}};
   Operation** place = &receives_;
   while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
   if (*place == nullptr) {
@@ -121,9 +130,9 @@ void PointToPoint::send_to_self(Operation& operation) {
 
 void PointToPoint::receive(Operation& operation) {
   if (!posted_) post_slots();
-  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Arrived& arrived) {
-    return matches(operation, arrived.header);
-  });
+  const auto found =
+      std::find_if(unexpected_.begin(), unexpected_.end(),
+                   [&](const Arrived& arrived) { return matches(operation, arrived.header); });
   if (found != unexpected_.end()) {
     const Arrived arrived = std::move(*found);
     unexpected_.erase(found);
@@ -140,17 +149,19 @@ bool PointToPoint::matches(const Operation& receive, const MessageHeader& header
          (receive.call.peer == kNone || receive.call.peer == header.source);
 }
 
-void PointToPoint::deliver(Operation& receive, const MessageHeader& header, const std::byte* payload,
+void PointToPoint::deliver(Operation& receive,
+                           const MessageHeader& header,
+                           const std::byte* payload,
                            Operation* self) {
   Engine& engine = group_.job().engine();
   const auto type = static_cast<DataType>(header.type);
   if (header.count != receive.call.count || type != receive.call.type) {
-    group_.job().announce(
-        group_, Code::mismatch, group_.world_rank(header.source),
-        fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives {} {}; count and type must agree",
-                    group_.world_rank(header.source), header.count, name(type),
-                    group_.world_rank(group_.rank()), header.tag, receive.call.count,
-                    name(receive.call.type)));
+    group_.job().announce(group_, Code::mismatch, group_.world_rank(header.source),
+                          fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
+                                      "{} {}; count and type must agree",
+                                      group_.world_rank(header.source), header.count, name(type),
+                                      group_.world_rank(group_.rank()), header.tag,
+                                      receive.call.count, name(receive.call.type)));
     return;
   }
   receive.source = group_.world_rank(header.source);
@@ -197,8 +208,9 @@ void PointToPoint::post_slots() {
 void PointToPoint::post_slot(HeaderSlot& slot) {
   slot.code = Code::ok;
   slot.state = nullptr;
-  const auto posted = slot.transport->recv(group_tag(TagKind::message_header, group_.slot()), kGroupMask,
-                                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
+  const auto posted =
+      slot.transport->recv(group_tag(TagKind::message_header, group_.slot()), kGroupMask,
+                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
   if (posted == Posted::done) HeaderPool::on_done(slot);
 }
 
@@ -224,9 +236,9 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   accept(slot);
   post_slot(slot);
   for (bool more = true; more && !closed_;) {
-    const auto next = std::find_if(pair.early.begin(), pair.early.end(), [&](const HeaderSlot* early) {
-      return early->header.number == pair.expected;
-    });
+    const auto next = std::find_if(
+        pair.early.begin(), pair.early.end(),
+        [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
     more = next != pair.early.end();
     if (!more) break;
     HeaderSlot& early = **next;

@@ -2,14 +2,19 @@
 //
 // Point to point: matching of send and recv by (source, tag), in order, with any source.
 //
-// Each message begins with a header, numbered per ordered pair of ranks. A small message travels within its header; the body
-// of a large one follows under a tag of its own, which the receiver posts once the header has met a receive, so
-// it lands in the user's buffer. Headers go into slots that every member keeps posted for its group.
+// Each message begins with a header, numbered per ordered pair of ranks. A small message travels
+// within its header; the body of a large one follows under a tag of its own, which the receiver
+// posts once the header has met a receive, so it lands in the user's buffer. Headers go into slots
+// that every member keeps posted for its group.
 //
 //   sender                                   receiver
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 #pragma once
+
+#include "operation.h"
+#include "xylem/base/status.h"
+#include "xylem/transport/transport.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +22,6 @@
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include "operation.h"
-#include "xylem/base/status.h"
-#include "xylem/transport/transport.h"
 
 namespace xylem::runtime {
 
@@ -41,7 +42,8 @@ static_assert(sizeof(MessageHeader) == 32);
 /// Messages up to this many bytes travel within their header.
 inline constexpr std::size_t kInlineMessage = 4096 - sizeof(MessageHeader);
 
-/// A header on its way, with its payload if that is small. Belongs to the pool, so it may outlive its group.
+/// A header on its way, with its payload if that is small. Belongs to the pool, so it may outlive
+/// its group.
 struct HeaderSlot : transport::Operation {
   class HeaderPool* pool = nullptr;
   PointToPoint* owner = nullptr;  ///< Null once the group is closed.
@@ -93,11 +95,12 @@ class PointToPoint {
   struct Arrived {
     MessageHeader header;
     std::vector<std::byte> payload;
-    runtime::Operation* self = nullptr;  ///< A send of this rank to itself, waiting for its receive.
+    runtime::Operation* self =
+        nullptr;  ///< A send of this rank to itself, waiting for its receive.
   };
   struct Pair {
-    std::uint64_t sent = 0;      ///< Number of the next message to it.
-    std::uint64_t expected = 0;  ///< Number of the next header from it.
+    std::uint64_t sent = 0;          ///< Number of the next message to it.
+    std::uint64_t expected = 0;      ///< Number of the next header from it.
     std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
   };
 
@@ -109,7 +112,10 @@ class PointToPoint {
   void on_header(HeaderSlot& slot);
   void accept(HeaderSlot& slot);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
-  void deliver(Operation& receive, const MessageHeader& header, const std::byte* payload, Operation* self);
+  void deliver(Operation& receive,
+               const MessageHeader& header,
+               const std::byte* payload,
+               Operation* self);
 
   Group& group_;
   HeaderPool& pool_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.h"
 
+#include "tag.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <tuple>
-
-#include "tag.h"
 
 namespace xylem::runtime {
 namespace {
@@ -36,8 +36,11 @@ bool is_message(StepKind kind) {
 class Compiler {
  public:
   Compiler(const Schedule& schedule, const ProgramOptions& options)
-      : schedule_(schedule), options_(options), layout_(schedule, options.counts),
-        pipeline_(collectives::pipeline(schedule)), program_(std::make_shared<Program>()) {}
+      : schedule_(schedule),
+        options_(options),
+        layout_(schedule, options.counts),
+        pipeline_(collectives::pipeline(schedule)),
+        program_(std::make_shared<Program>()) {}
 
   Result<std::shared_ptr<const Program>> run() {
     program_->algorithm = schedule_.algorithm;
@@ -56,7 +59,8 @@ class Compiler {
   }
 
  private:
-  /// Rings get `window` slices each; the other chunks are packed, since an operand may span several of them.
+  /// Rings get `window` slices each; the other chunks are packed, since an operand may span several
+  /// of them.
   void place_scratch() {
     std::uint64_t end = 0;
     bool packed = false;
@@ -85,7 +89,8 @@ class Compiler {
 
   std::uint64_t step_bytes(const Step& step) const {
     if (step.chunk_count == 0) return 0;
-    const auto& operand = schedule_.operands[step.target != kNone ? step.target : step.first_source];
+    const auto& operand =
+        schedule_.operands[step.target != kNone ? step.target : step.first_source];
     return layout_.extent(operand.buffer, operand.chunk, step.chunk_count).bytes;
   }
 
@@ -106,17 +111,20 @@ class Compiler {
     const auto sources = schedule_.sources(step);
     if (step.kind == StepKind::put || std::any_of(sources.begin(), sources.end(), mapped) ||
         (step.target != kNone && mapped(schedule_.operands[step.target]))) {
-      return failure(Code::unsupported,
-                     fmt::format("algorithm {}: step {} ({}) names another rank's memory, which no transport of this "
-                                 "communicator maps; choose an algorithm of messages",
-                                 schedule_.algorithm, id, name(step.kind)));
+      return failure(
+          Code::unsupported,
+          fmt::format(
+              "algorithm {}: step {} ({}) names another rank's memory, which no transport of this "
+              "communicator maps; choose an algorithm of messages",
+              schedule_.algorithm, id, name(step.kind)));
     }
     for (const auto& source : sources) program_->sources.push_back(place(source, step.chunk_count));
     if (step.target != kNone) out.target = place(schedule_.operands[step.target], step.chunk_count);
     out.first_edge = static_cast<std::uint32_t>(program_->edges.size());
     for (std::uint32_t e = pipeline_.first_edge[id]; e < pipeline_.first_edge[id + 1]; ++e) {
       Edge edge = pipeline_.edges[e];
-      // Signals and waits move no blocks: their slices are messages of their own, and never coincide with another step's.
+      // Signals and waits move no blocks: their slices are messages of their own, and never
+      // coincide with another step's.
       if (step.chunk_count == 0 || schedule_.steps[edge.before].chunk_count == 0) {
         edge.kind = EdgeKind::whole;
       }
@@ -128,7 +136,8 @@ class Compiler {
     return {};
   }
 
-  /// Appends the step to its stream. A wait receives the signals that no earlier wait of its stream received, and follows that wait.
+  /// Appends the step to its stream. A wait receives the signals that no earlier wait of its stream
+  /// received, and follows that wait.
   void join_lane(StepId id, const Step& step, ProgramStep& out) {
     const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
     const bool signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
@@ -142,7 +151,8 @@ class Compiler {
       out.slices = std::max<std::uint32_t>(1, needed);
       out.ordinal = stream.messages;
       stream.messages += needed;
-      // One that needs no further message stays out of the lane, and completes as a local step after the earlier ones.
+      // One that needs no further message stays out of the lane, and completes as a local step
+      // after the earlier ones.
       if (needed > 0) stream.lane_steps.push_back(id);
     } else {
       out.ordinal = stream.messages;
@@ -203,7 +213,8 @@ class Compiler {
 
 }  // namespace
 
-Result<std::shared_ptr<const Program>> compile(const Schedule& schedule, const ProgramOptions& options) {
+Result<std::shared_ptr<const Program>> compile(const Schedule& schedule,
+                                               const ProgramOptions& options) {
   return Compiler(schedule, options).run();
 }
 

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Program: a schedule bound to sizes, in the form the engine runs. It still knows no address, so one program serves every
-// call of the same operation, type, count, reduction and root; communicators keep the ones they used last.
+// Program: a schedule bound to sizes, in the form the engine runs. It still knows no address, so
+// one program serves every call of the same operation, type, count, reduction and root;
+// communicators keep the ones they used last.
 #pragma once
-
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "kernels/reduce.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/layout.h"
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -32,8 +33,8 @@ struct ProgramStep {
   collectives::StepKind kind = collectives::StepKind::copy;
   bool finish = false;
   std::uint16_t source_count = 0;
-  std::uint32_t lane = 0;    ///< Index into Program::lanes; kNone for copy and reduce.
-  std::uint32_t slices = 1;  ///< At least one; a wait has one per signal it is the first to need.
+  std::uint32_t lane = 0;     ///< Index into Program::lanes; kNone for copy and reduce.
+  std::uint32_t slices = 1;   ///< At least one; a wait has one per signal it is the first to need.
   std::uint32_t ordinal = 0;  ///< Place of slice 0 in its lane's order of messages.
   std::uint32_t first_edge = 0, edge_count = 0;            ///< Into Program::edges.
   std::uint32_t first_successor = 0, successor_count = 0;  ///< Into Program::successors.
@@ -44,8 +45,8 @@ struct ProgramStep {
 
 /// One ordered stream of messages to or from one peer: its steps in list order.
 struct Lane {
-  std::uint32_t peer = 0;     ///< Rank in the communicator.
-  std::uint32_t number = 0;   ///< Channel, plus 16 for signals: the tag's lane.
+  std::uint32_t peer = 0;    ///< Rank in the communicator.
+  std::uint32_t number = 0;  ///< Channel, plus 16 for signals: the tag's lane.
   bool outgoing = false;
   std::uint32_t first_step = 0, step_count = 0;  ///< Into Program::lane_steps.
 };
@@ -78,13 +79,16 @@ struct Program {
 /// What binds a schedule to sizes.
 struct ProgramOptions {
   collectives::Counts counts;
-  std::uint64_t slice_bytes = 256 * 1024;  ///< A multiple of 64, so a slice never splits an element.
+  std::uint64_t slice_bytes =
+      256 * 1024;  ///< A multiple of 64, so a slice never splits an element.
   std::uint32_t window = 8;
   ReduceKernel kernel = nullptr;  ///< Where the collective reduces.
   std::uint32_t divisor = 1;      ///< Ranks, for an average.
 };
 
-/// `unsupported` for operands in other ranks' memory and for put: no transport of this build maps peers' memory.
-Result<std::shared_ptr<const Program>> compile(const collectives::Schedule& schedule, const ProgramOptions& options);
+/// `unsupported` for operands in other ranks' memory and for put: no transport of this build maps
+/// peers' memory.
+Result<std::shared_ptr<const Program>> compile(const collectives::Schedule& schedule,
+                                               const ProgramOptions& options);
 
 }  // namespace xylem::runtime

@@ -62,7 +62,9 @@ class Idleness {
 
 }  // namespace
 
-WaitPolicy WaitPolicy::make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept {
+WaitPolicy WaitPolicy::make(WaitMode mode,
+                            std::uint32_t cores,
+                            std::uint32_t local_ranks) noexcept {
   constexpr auto kForever = std::chrono::hours(24 * 365);
   switch (mode) {
     case WaitMode::spin: return {kForever, {}, false};
@@ -77,8 +79,9 @@ WaitPolicy WaitPolicy::make(WaitMode mode, std::uint32_t cores, std::uint32_t lo
 std::uint32_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  auto cores = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::uint32_t>(CPU_COUNT(&set))
-                                                           : std::thread::hardware_concurrency();
+  auto cores = sched_getaffinity(0, sizeof set, &set) == 0
+                   ? static_cast<std::uint32_t>(CPU_COUNT(&set))
+                   : std::thread::hardware_concurrency();
   std::ifstream file("/sys/fs/cgroup/cpu.max");  // cgroup v2: "<quota|max> <period>", microseconds
   double quota = 0, period = 0;
   if (file >> quota >> period && period > 0) {
@@ -135,7 +138,9 @@ void Progress::drive(const Operation& operation, Deadline deadline) {
     switch (idleness.step(looked)) {
       case Idleness::Next::spin: relax(); break;
       case Idleness::Next::yield: sched_yield(); break;
-      case Idleness::Next::sleep: sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left())); break;
+      case Idleness::Next::sleep:
+        sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()));
+        break;
     }
     if (looked && deadline.passed()) return;
   }
@@ -169,8 +174,8 @@ void Progress::announce_ended() noexcept {
   park_condition_.notify_all();
 }
 
-/// Announces the sleep first and looks for work after it, while notify() publishes work first and looks for a sleeper after it: one
-/// of the two sees the other.
+/// Announces the sleep first and looks for work after it, while notify() publishes work first and
+/// looks for a sleeper after it: one of the two sees the other.
 void Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -179,7 +184,8 @@ void Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
     if (extra != nullptr) descriptors_.push_back(*extra);
     if (client_.arm(descriptors_)) {
       const auto count = std::max<std::int64_t>(limit.count(), 0);
-      const timespec wait{static_cast<time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
+      const timespec wait{static_cast<time_t>(count / 1'000'000'000),
+                          static_cast<long>(count % 1'000'000'000)};
       ::ppoll(descriptors_.data(), descriptors_.size(), &wait, nullptr);
     }
   }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: who moves things forward, and how the others wait. One token; its holder turns the engine and the
-// transports. A waiter takes the token if it is free, else it watches its own operation and takes over when the
-// holder leaves. Waiting spins while there is a core for each local rank, then yields, then sleeps.
+// Progress: who moves things forward, and how the others wait. One token; its holder turns the
+// engine and the transports. A waiter takes the token if it is free, else it watches its own
+// operation and takes over when the holder leaves. Waiting spins while there is a core for each
+// local rank, then yields, then sleeps.
 #pragma once
+
+#include "config.h"
+#include "operation.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/unique_fd.h"
 
 #include <poll.h>
 
@@ -13,11 +19,6 @@
 #include <cstdint>
 #include <mutex>
 #include <vector>
-
-#include "config.h"
-#include "operation.h"
-#include "xylem/base/clock.h"
-#include "xylem/base/unique_fd.h"
 
 namespace xylem::runtime {
 
@@ -42,7 +43,8 @@ class Progress {
     virtual ~Client() = default;
     /// One round; how much happened.
     virtual unsigned turn() = 0;
-    /// Appends what to poll for while asleep; false if there is something to do already, or sleeping is not possible.
+    /// Appends what to poll for while asleep; false if there is something to do already, or
+    /// sleeping is not possible.
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
   };
 
@@ -54,20 +56,25 @@ class Progress {
   void poke();
 
   bool try_acquire() noexcept {
-    return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+    return !held_.load(std::memory_order_relaxed) &&
+           !held_.exchange(true, std::memory_order_acquire);
   }
-  /// Takes the token, asking the progress thread to give it up. For rare work; waits for a user's turn to end.
+  /// Takes the token, asking the progress thread to give it up. For rare work; waits for a user's
+  /// turn to end.
   void acquire();
   void release() noexcept;
-  /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the work.
+  /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the
+  /// work.
   void notify() noexcept;
   /// Operations have ended: wakes those that watch without the token. Holder only.
   void announce_ended() noexcept;
 
-  /// The progress thread's share: drives until `stop`, somebody wants the token, `idle()`, or one sleep has ended, which `extra` ends too.
+  /// The progress thread's share: drives until `stop`, somebody wants the token, `idle()`, or one
+  /// sleep has ended, which `extra` ends too.
   template <typename Idle>
   void attend(const std::atomic<bool>& stop, pollfd extra, Idle idle) {
-    while (!stop.load(std::memory_order_relaxed) && wanted_.load(std::memory_order_relaxed) == 0 && !idle()) {
+    while (!stop.load(std::memory_order_relaxed) && wanted_.load(std::memory_order_relaxed) == 0 &&
+           !idle()) {
       if (client_.turn() == 0) return sleep(std::chrono::milliseconds(10), &extra);
     }
   }
@@ -86,7 +93,7 @@ class Progress {
   std::atomic<std::uint32_t> wanted_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};
-  UniqueFd wake_;                  ///< eventfd that ends the holder's sleep.
+  UniqueFd wake_;                    ///< eventfd that ends the holder's sleep.
   std::vector<pollfd> descriptors_;  ///< Of the holder's sleep.
 
   std::atomic<std::uint32_t> parked_{0};

@@ -29,13 +29,15 @@ std::uint32_t Runtime::size() const noexcept { return job_->size(); }
 
 std::uint32_t Runtime::local_rank() const noexcept {
   std::uint32_t place = 0;
-  for (std::uint32_t other = 0; other < rank(); ++other) place += job_->wires().same_host(rank(), other) ? 1 : 0;
+  for (std::uint32_t other = 0; other < rank(); ++other)
+    place += job_->wires().same_host(rank(), other) ? 1 : 0;
   return place;
 }
 
 std::uint32_t Runtime::local_size() const noexcept {
   std::uint32_t count = 0;
-  for (std::uint32_t other = 0; other < size(); ++other) count += job_->wires().same_host(rank(), other) ? 1 : 0;
+  for (std::uint32_t other = 0; other < size(); ++other)
+    count += job_->wires().same_host(rank(), other) ? 1 : 0;
   return count;
 }
 

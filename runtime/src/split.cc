@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Splitting a communicator: members tell each other color, key and the tag slots they use, agree on the lowest slot
-// that is free at all of them, and claim it. Two splits of different communicators may race for a slot; who loses
-// says so to all, and all try again.
+// Splitting a communicator: members tell each other color, key and the tag slots they use, agree on
+// the lowest slot that is free at all of them, and claim it. Two splits of different communicators
+// may race for a slot; who loses says so to all, and all try again.
+#include "group.h"
+#include "job.h"
+#include "tag.h"
+#include "xylem/base/hash.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-
-#include "group.h"
-#include "job.h"
-#include "tag.h"
-#include "xylem/base/hash.h"
 
 namespace xylem::runtime {
 namespace {
@@ -45,7 +45,8 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
 std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWords>& taken) {
   for (std::size_t word = 0; word < kSlotWords; ++word) {
     if (taken[word] != ~std::uint64_t{0}) {
-      return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_one(taken[word])));
+      return static_cast<std::uint32_t>(word * 64 +
+                                        static_cast<std::size_t>(std::countr_one(taken[word])));
     }
   }
   return std::nullopt;
@@ -94,10 +95,10 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
     if (color >= 0 && outcome == 0) job_->free_slot(*slot);
     if (worst == 2) break;
   }
-  return failure(Code::exhausted,
-                 fmt::format("no communicator can be made: a rank has {} already, or races for them never end; destroy "
-                             "those that are not in use",
-                             kMaxGroups));
+  return failure(Code::exhausted, fmt::format("no communicator can be made: a rank has {} already, "
+                                              "or races for them never end; destroy "
+                                              "those that are not in use",
+                                              kMaxGroups));
 }
 
 }  // namespace xylem::runtime

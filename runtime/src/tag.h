@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Message tags. Everything that tells apart two messages which can be under way at once is exact; the rest is a fingerprint
-// of the call, so that a message of a disagreeing call never meets a posted receive.
+// Message tags. Everything that tells apart two messages which can be under way at once is exact;
+// the rest is a fingerprint of the call, so that a message of a disagreeing call never meets a
+// posted receive.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
 //   [kind ][ group   ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
 //      2       10           16            8           5          7             16
 //
-// lane: channel, and one bit for signals. ordinal: the message's place in its (peer, lane) order, modulo 128; at most
-// kMaxWindow of one lane are in flight. Point to point uses sequence and ordinal as one 15-bit number.
+// lane: channel, and one bit for signals. ordinal: the message's place in its (peer, lane) order,
+// modulo 128; at most kMaxWindow of one lane are in flight. Point to point uses sequence and
+// ordinal as one 15-bit number.
 #pragma once
-
-#include <cstdint>
 
 #include "xylem/base/hash.h"
 #include "xylem/transport/transport.h"
+
+#include <cstdint>
 
 namespace xylem::runtime {
 
@@ -23,7 +25,8 @@ enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_
 inline constexpr std::uint32_t kMaxGroups = 1024;
 inline constexpr std::uint32_t kMaxRanks = 65536;
 inline constexpr std::uint32_t kMaxWindow = 64;
-/// Operations of one communicator under way at once; later ones wait their turn. Well below the 256 that `sequence` tells apart.
+/// Operations of one communicator under way at once; later ones wait their turn. Well below the 256
+/// that `sequence` tells apart.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
 /// Bits that say which communicator and kind a message belongs to.
@@ -37,18 +40,25 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-/// Tag of the `ordinal`-th message on a lane from `source`, of an operation with this sequence number. `fingerprint` is the
-/// call's; `bytes` are those of the whole step, so that ends which disagree on a pair's size never match.
-constexpr transport::Tag collective_tag(std::uint32_t group, std::uint32_t source, std::uint64_t sequence,
-                                        std::uint32_t lane, std::uint32_t ordinal,
-                                        std::uint64_t fingerprint, std::uint64_t bytes) noexcept {
+/// Tag of the `ordinal`-th message on a lane from `source`, of an operation with this sequence
+/// number. `fingerprint` is the call's; `bytes` are those of the whole step, so that ends which
+/// disagree on a pair's size never match.
+constexpr transport::Tag collective_tag(std::uint32_t group,
+                                        std::uint32_t source,
+                                        std::uint64_t sequence,
+                                        std::uint32_t lane,
+                                        std::uint32_t ordinal,
+                                        std::uint64_t fingerprint,
+                                        std::uint64_t bytes) noexcept {
   return group_tag(TagKind::collective, group) | (static_cast<transport::Tag>(source) << 36) |
          ((sequence & 0xff) << 28) | (static_cast<transport::Tag>(lane) << 23) |
          (static_cast<transport::Tag>(ordinal & 0x7f) << 16) | fold(combine(fingerprint, bytes));
 }
 
 /// Tag of the body of the `number`-th message from `source` to its receiver.
-constexpr transport::Tag body_tag(std::uint32_t group, std::uint32_t source, std::uint64_t number,
+constexpr transport::Tag body_tag(std::uint32_t group,
+                                  std::uint32_t source,
+                                  std::uint64_t number,
                                   std::uint64_t fingerprint) noexcept {
   return group_tag(TagKind::message_body, group) | (static_cast<transport::Tag>(source) << 36) |
          ((number & 0xfffff) << 16) | fold(fingerprint);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning_file.h"
 
+#include "xylem/topology/discover.h"
+#include "xylem/topology/fingerprint.h"
+#include "xylem/topology/topology.h"
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "xylem/topology/discover.h"
-#include "xylem/topology/fingerprint.h"
-#include "xylem/topology/topology.h"
 
 namespace xylem::runtime {
 namespace {
@@ -51,8 +52,10 @@ Result<json> parse(const std::string& path) {
   json content = json::parse(file, nullptr, false);
   if (content.is_discarded() || !content.is_object() || content.value("schema", 0) != kSchema ||
       !content.contains("machines") || !content["machines"].is_object()) {
-    return failure(Code::invalid_argument,
-                   fmt::format("XYLEM_TUNING={}: not a tuning file of schema {}; remove it, or name another", path, kSchema));
+    return failure(
+        Code::invalid_argument,
+        fmt::format("XYLEM_TUNING={}: not a tuning file of schema {}; remove it, or name another",
+                    path, kSchema));
   }
   return content;
 }
@@ -66,9 +69,12 @@ Result<std::optional<CostModel>> load_tuning(const std::string& path, const Cost
   if (found == content["machines"].end()) return std::optional<CostModel>();
   CostModel loaded = model;
   if (!read(*found, "local", loaded.local) || !read(*found, "remote", loaded.remote) ||
-      !read(*found, "reduce_GBps", loaded.reduce_GBps) || !read(*found, "copy_GBps", loaded.copy_GBps)) {
-    return failure(Code::invalid_argument,
-                   fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path, key));
+      !read(*found, "reduce_GBps", loaded.reduce_GBps) ||
+      !read(*found, "copy_GBps", loaded.copy_GBps)) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path,
+                    key));
   }
   return std::optional<CostModel>(std::move(loaded));
 }
@@ -86,7 +92,9 @@ Status save_tuning(const std::string& path, const CostModel& model) {
   file.close();
   if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
     std::remove(fresh.c_str());
-    return failure(Code::invalid_argument, fmt::format("XYLEM_TUNING={}: cannot be written; measured values are not kept", path));
+    return failure(
+        Code::invalid_argument,
+        fmt::format("XYLEM_TUNING={}: cannot be written; measured values are not kept", path));
   }
   return {};
 }

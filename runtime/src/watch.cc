@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch.h"
 
+#include "group.h"
+#include "job.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "group.h"
-#include "job.h"
 
 namespace xylem::runtime {
 namespace {
@@ -83,7 +83,8 @@ bool get_record(Reader& reader, CallRecord& record) {
   const auto type = reader.get<std::uint8_t>();
   const auto op = reader.get<std::uint8_t>();
   record.uneven = reader.get<std::uint8_t>() != 0;
-  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount) return false;
+  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount)
+    return false;
   record.collective = static_cast<collectives::Collective>(collective);
   record.type = static_cast<DataType>(type);
   record.op = static_cast<RedOp>(op);
@@ -113,7 +114,8 @@ std::optional<Verdict> decode_verdict(Reader& reader) {
   verdict.group = reader.get<std::uint64_t>();
   const auto code = reader.get<std::uint8_t>();
   const auto culprit = reader.get<std::uint32_t>();
-  if (!reader.ok() || code == 0 || code > static_cast<std::uint8_t>(Code::internal)) return std::nullopt;
+  if (!reader.ok() || code == 0 || code > static_cast<std::uint8_t>(Code::internal))
+    return std::nullopt;
   verdict.code = static_cast<Code>(code);
   if (culprit != kNone) verdict.culprit = culprit;
   verdict.message = reader.rest();
@@ -173,12 +175,12 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   const auto stalled = now - operation.stalled_since;
   if (now - operation.begun >= job_.config().timeout) {
     const bool collective = operation.call.kind == CallKind::collective;
-    return job_.announce(group, Code::timed_out, std::nullopt,
-                         collective ? explain(group, operation)
-                                    : fmt::format("rank {}: a {} with tag {} met no partner within {}",
-                                                  job_.rank(), operation.call.kind == CallKind::send ? "send" : "receive",
-                                                  operation.call.tag,
-                                                  format_duration(job_.config().timeout)));
+    return job_.announce(
+        group, Code::timed_out, std::nullopt,
+        collective ? explain(group, operation)
+                   : fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
+                                 operation.call.kind == CallKind::send ? "send" : "receive",
+                                 operation.call.tag, format_duration(job_.config().timeout)));
   }
   if (operation.call.kind != CallKind::collective) return;
   if (stalled >= kStall && !operation.reported) {
@@ -203,13 +205,16 @@ void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
   const auto failing = now - operation.failed_at;
   if (failing >= kLetGo) job_.engine().cut(operation);
   if (failing < kQuarantine) return;
-  // A transport still holds messages: the operation's memory is never reused, and the user is told not to free his.
+  // A transport still holds messages: the operation's memory is never reused, and the user is told
+  // not to free his.
   operation.acquire();
-  job_.engine().finish(operation,
-                       failure(operation.health.code(),
-                               fmt::format("{} (and {} messages could not be withdrawn: do not free or reuse the buffers)",
-                                           operation.health.message(), operation.outstanding),
-                               operation.health.peer()));
+  job_.engine().finish(
+      operation,
+      failure(operation.health.code(),
+              fmt::format(
+                  "{} (and {} messages could not be withdrawn: do not free or reuse the buffers)",
+                  operation.health.message(), operation.outstanding),
+              operation.health.peer()));
 }
 
 Situation Watch::situation(Group& group, std::uint64_t sequence) const {
@@ -218,12 +223,13 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.sequence = sequence;
   const std::uint64_t next = group.next_sequence();
   const std::uint64_t first = next > kSpokenRecords ? next - kSpokenRecords : 0;
-  for (std::uint64_t s = first; s < next; ++s) situation.records.push_back(group.records()[s % Group::kRecords]);
+  for (std::uint64_t s = first; s < next; ++s)
+    situation.records.push_back(group.records()[s % Group::kRecords]);
   if (next <= sequence) return situation;
   situation.state = Situation::State::done;
   for (Operation* op = job_.engine().active(); op != nullptr; op = op->active_next) {
-    if (op->group.get() != &group || op->call.kind != CallKind::collective || op->sequence != sequence ||
-        op->run.program == nullptr) {
+    if (op->group.get() != &group || op->call.kind != CallKind::collective ||
+        op->sequence != sequence || op->run.program == nullptr) {
       continue;
     }
     situation.state = Situation::State::waiting;
@@ -247,7 +253,8 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
   Reader reader(message);
   const auto kind = reader.get<std::uint8_t>();
   if (kind == kSituation) {
-    if (auto situation = decode_situation(reader)) return on_situation(origin, std::move(*situation));
+    if (auto situation = decode_situation(reader))
+      return on_situation(origin, std::move(*situation));
   } else if (kind == kVerdict) {
     if (const auto verdict = decode_verdict(reader)) {
       if (const auto group = job_.find(verdict->group)) {
@@ -257,8 +264,9 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
       return;
     }
   }
-  job_.logger().warn(fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
-                                 message.size()));
+  job_.logger().warn(
+      fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
+                  message.size()));
 }
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
@@ -278,20 +286,24 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
     if (mine.fingerprint == record.fingerprint) continue;
     const std::uint32_t rank = job_.rank();
     job_.announce(group, Code::mismatch, origin,
-                  fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}", record.sequence,
-                              group.slot(), std::min(rank, origin), describe(rank < origin ? mine : record),
-                              std::max(rank, origin), describe(rank < origin ? record : mine)));
+                  fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}",
+                              record.sequence, group.slot(), std::min(rank, origin),
+                              describe(rank < origin ? mine : record), std::max(rank, origin),
+                              describe(rank < origin ? record : mine)));
     return false;
   }
   const auto origin_rank = group.rank_of(origin);
-  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.rank() || !origin_rank) return true;
+  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.rank() ||
+      !origin_rank)
+    return true;
   const auto sent = group.sent_to(theirs.sequence, *origin_rank);
   const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
   if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
   job_.announce(group, Code::mismatch, origin,
-                fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which expects {}",
-                            theirs.sequence, group.slot(), job_.rank(), *sent * size_of(mine.type), origin,
-                            theirs.blocked_bytes));
+                fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes "
+                            "to rank {}, which expects {}",
+                            theirs.sequence, group.slot(), job_.rank(), *sent * size_of(mine.type),
+                            origin, theirs.blocked_bytes));
   return false;
 }
 
@@ -313,7 +325,8 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
     const Situation* said = nullptr;
     if (heard != heard_.end()) {
       const auto found = heard->second.by_rank.find(world);
-      if (found != heard->second.by_rank.end() && found->second.sequence == operation.sequence) said = &found->second;
+      if (found != heard->second.by_rank.end() && found->second.sequence == operation.sequence)
+        said = &found->second;
     }
     if (said == nullptr) {
       silent.push_back(world);
@@ -321,17 +334,18 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
       waiting.push_back(world);
     } else if (said->state == Situation::State::not_called) {
       absent.push_back(world);
-      last_calls += said->records.empty()
-                        ? fmt::format("; rank {} has called nothing yet", world)
-                        : fmt::format("; rank {}'s last call was {}, {}", world, said->records.back().sequence,
-                                      describe(said->records.back()));
+      last_calls += said->records.empty() ? fmt::format("; rank {} has called nothing yet", world)
+                                          : fmt::format("; rank {}'s last call was {}, {}", world,
+                                                        said->records.back().sequence,
+                                                        describe(said->records.back()));
     }
   }
-  std::string text = fmt::format("call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
-                                 group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
-                                 format_duration(std::chrono::round<std::chrono::milliseconds>(
-                                     Clock::now() - operation.begun)),
-                                 job_.rank());
+  std::string text = fmt::format(
+      "call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
+      group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
+      format_duration(
+          std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.begun)),
+      job_.rank());
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
   if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));

@@ -2,10 +2,15 @@
 //
 // Watch: finds out why an operation does not go on, and says it on all ranks.
 //
-// A collective that stalls for 200 ms publishes its situation on the control plane: the call, the calls before it, and what it waits for.
-// Every rank compares with its own calls and answers with its own situation. A difference is a `mismatch` verdict naming both sides;
-// at the deadline the situations heard say who has not called, who waits, and who does not answer.
+// A collective that stalls for 200 ms publishes its situation on the control plane: the call, the
+// calls before it, and what it waits for. Every rank compares with its own calls and answers with
+// its own situation. A difference is a `mismatch` verdict naming both sides; at the deadline the
+// situations heard say who has not called, who waits, and who does not answer.
 #pragma once
+
+#include "operation.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
 
 #include <cstdint>
 #include <map>
@@ -13,10 +18,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include "operation.h"
-#include "xylem/base/clock.h"
-#include "xylem/base/status.h"
 
 namespace xylem::runtime {
 
@@ -31,10 +32,10 @@ struct Situation {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;  ///< The call in question.
   State state = State::not_called;
-  std::uint32_t step = 0;             ///< waiting: the first step under way.
-  std::uint32_t blocked_on = ~0U;     ///< waiting: rank in the group; ~0: none.
-  std::uint64_t blocked_bytes = 0;    ///< Bytes expected from it, for calls whose sizes are local.
-  std::vector<CallRecord> records;    ///< This rank's last calls, newest last.
+  std::uint32_t step = 0;           ///< waiting: the first step under way.
+  std::uint32_t blocked_on = ~0U;   ///< waiting: rank in the group; ~0: none.
+  std::uint64_t blocked_bytes = 0;  ///< Bytes expected from it, for calls whose sizes are local.
+  std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
 };
 
 /// Announces that a group ends with an error.
@@ -51,9 +52,11 @@ std::vector<std::byte> encode(const Verdict& verdict);
 /// Token holder only.
 class Watch {
  public:
-  static constexpr std::chrono::milliseconds kStall{200};       ///< Until a situation is published.
-  static constexpr std::chrono::milliseconds kLetGo{1000};      ///< Until a failing operation's endpoints are cut.
-  static constexpr std::chrono::milliseconds kQuarantine{1700}; ///< Until it reports although messages are under way.
+  static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
+  static constexpr std::chrono::milliseconds kLetGo{
+      1000};  ///< Until a failing operation's endpoints are cut.
+  static constexpr std::chrono::milliseconds kQuarantine{
+      1700};  ///< Until it reports although messages are under way.
 
   explicit Watch(Job& job) : job_(job) {}
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wires.h"
 
+#include "devices.h"
+#include "xylem/base/hash.h"
+#include "xylem/transport/ucx.h"
+
 #include <fmt/format.h>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,10 +16,6 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-
-#include "devices.h"
-#include "xylem/base/hash.h"
-#include "xylem/transport/ucx.h"
 
 namespace xylem::runtime {
 namespace {
@@ -58,25 +59,30 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
   std::string kernel;
   if (!take(blob, facts.host) || !take(blob, kernel) || !take(blob, facts.settings)) {
-    return failure(Code::mismatch,
-                   fmt::format("rank {} sent facts about itself that cannot be read; it runs another build", rank),
-                   rank);
+    return failure(
+        Code::mismatch,
+        fmt::format("rank {} sent facts about itself that cannot be read; it runs another build",
+                    rank),
+        rank);
   }
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
   return facts;
 }
 
 /// OK, or a mismatch that names the first setting in which the two differ.
-Status compare_settings(std::uint32_t mine, const std::string& my_text, std::uint32_t theirs,
+Status compare_settings(std::uint32_t mine,
+                        const std::string& my_text,
+                        std::uint32_t theirs,
                         const std::string& their_text) {
   if (my_text == their_text) return {};
   std::istringstream my_lines(my_text), their_lines(their_text);
   std::string my_line, their_line;
-  while (std::getline(my_lines, my_line) && std::getline(their_lines, their_line) && my_line == their_line) {
+  while (std::getline(my_lines, my_line) && std::getline(their_lines, their_line) &&
+         my_line == their_line) {
   }
   return failure(Code::mismatch,
-                 fmt::format("rank {} has {} and rank {} has {}; all ranks must agree on it", mine, my_line,
-                             theirs, their_line),
+                 fmt::format("rank {} has {} and rank {} has {}; all ranks must agree on it", mine,
+                             my_line, theirs, their_line),
                  theirs);
 }
 
@@ -89,7 +95,8 @@ PeerFacts own_facts(const LoadedConfig& loaded) {
   facts.host = name.data();
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")), inode_of("/proc/self/ns/ipc"));
+  facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
+                         inode_of("/proc/self/ns/ipc"));
   facts.settings = agreed_settings(loaded);
   return facts;
 }
@@ -112,8 +119,11 @@ WireMaker ucx_wires(const Config& config, std::string interface, const Logger& l
   };
 }
 
-Result<Wires> Wires::connect(ControlPlane& control, const LoadedConfig& loaded, const WireMaker& make,
-                             bool force_network, Deadline deadline) {
+Result<Wires> Wires::connect(ControlPlane& control,
+                             const LoadedConfig& loaded,
+                             const WireMaker& make,
+                             bool force_network,
+                             Deadline deadline) {
   Wires wires;
   wires.rank_ = control.rank();
   wires.force_network_ = force_network;
@@ -163,7 +173,8 @@ std::vector<std::uint32_t> Wires::host_indices() const {
   std::map<std::uint64_t, std::uint32_t> seen;
   std::vector<std::uint32_t> indices;
   for (const auto& peer : peers_) {
-    indices.push_back(seen.try_emplace(peer.kernel, static_cast<std::uint32_t>(seen.size())).first->second);
+    indices.push_back(
+        seen.try_emplace(peer.kernel, static_cast<std::uint32_t>(seen.size())).first->second);
   }
   return indices;
 }

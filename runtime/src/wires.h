@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wires: the transports of a job and which of them reaches whom. Peers proven to be on this host go over the host wire, which
-// has no network in it; all others over the network wire, which has no shared memory in it.
+// Wires: the transports of a job and which of them reaches whom. Peers proven to be on this host go
+// over the host wire, which has no network in it; all others over the network wire, which has no
+// shared memory in it.
 #pragma once
-
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
@@ -18,13 +13,20 @@
 #include "xylem/runtime/runtime.h"
 #include "xylem/transport/transport.h"
 
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace xylem::runtime {
 
 /// What each rank tells all others at start.
 struct PeerFacts {
-  std::string host;           ///< Host name, for people.
-  std::uint64_t kernel = 0;   ///< Hash of boot id, network and IPC namespace: equal only where shared memory can meet.
-  std::string settings;       ///< agreed_settings().
+  std::string host;  ///< Host name, for people.
+  std::uint64_t kernel =
+      0;  ///< Hash of boot id, network and IPC namespace: equal only where shared memory can meet.
+  std::string settings;  ///< agreed_settings().
 };
 PeerFacts own_facts(const LoadedConfig& loaded);
 
@@ -42,9 +44,13 @@ WireMaker ucx_wires(const Config& config, std::string interface, const Logger& l
 
 class Wires {
  public:
-  /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges their addresses. Collective.
-  static Result<Wires> connect(ControlPlane& control, const LoadedConfig& loaded, const WireMaker& make,
-                               bool force_network, Deadline deadline);
+  /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
+  /// their addresses. Collective.
+  static Result<Wires> connect(ControlPlane& control,
+                               const LoadedConfig& loaded,
+                               const WireMaker& make,
+                               bool force_network,
+                               Deadline deadline);
 
   /// Connects to a rank at first use. Token holder.
   Result<Link> link(std::uint32_t world_rank);
@@ -67,9 +73,9 @@ class Wires {
   std::uint32_t rank_ = 0;
   bool force_network_ = false;
   std::vector<PeerFacts> peers_;
-  std::vector<Wire> wires_;                             ///< [host][network]; a transport may be null.
-  std::vector<std::vector<std::byte>> addresses_[2];    ///< By wire, by rank.
-  std::vector<Link> links_;                             ///< By rank; null until first use.
+  std::vector<Wire> wires_;                           ///< [host][network]; a transport may be null.
+  std::vector<std::vector<std::byte>> addresses_[2];  ///< By wire, by rank.
+  std::vector<Link> links_;                           ///< By rank; null until first use.
 };
 
 }  // namespace xylem::runtime

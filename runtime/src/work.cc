@@ -36,7 +36,8 @@ Status Work::wait_for(std::chrono::nanoseconds limit) const {
   if (!operation_->ended()) {
     if (Status forked = operation_->group->job().check_process(); !forked) return forked;
     if (!operation_->group->job().progress().wait(*operation_, Deadline::after(limit))) {
-      return failure(Code::timed_out, "the operation goes on; wait again, or abort its communicator");
+      return failure(Code::timed_out,
+                     "the operation goes on; wait again, or abort its communicator");
     }
   }
   return operation_->outcome();
@@ -48,6 +49,8 @@ Status Work::status() const {
   return operation_->outcome();
 }
 
-std::uint32_t Work::source() const noexcept { return operation_ == nullptr ? 0 : operation_->source; }
+std::uint32_t Work::source() const noexcept {
+  return operation_ == nullptr ? 0 : operation_->source;
+}
 
 }  // namespace xylem

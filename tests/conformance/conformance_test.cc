@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operation × every registered algorithm, forced by name. On loopback the full product of types, reductions, counts, roots and
-// placement; over UCX a covering sample, with the wires that carried the bytes asserted.
+// Every operation × every registered algorithm, forced by name. On loopback the full product of
+// types, reductions, counts, roots and placement; over UCX a covering sample, with the wires that
+// carried the bytes asserted.
+#include "conformance/run_case.h"
+#include "support/ranks.h"
+#include "xylem/collectives/planner.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <random>
-
-#include "conformance/run_case.h"
-#include "support/ranks.h"
-#include "xylem/collectives/planner.h"
 
 namespace xylem::test {
 namespace {
@@ -61,7 +62,8 @@ TEST_P(Conformance, FullProductOnLoopback) {
       const auto world = runtime.world();
       for (const auto& one : cases) {
         const std::string wrong = run_case(world, one);
-        if (!wrong.empty() && failures.fetch_add(1) < 5) ADD_FAILURE() << planner.name << ", seed " << options.seed << ": " << wrong;
+        if (!wrong.empty() && failures.fetch_add(1) < 5)
+          ADD_FAILURE() << planner.name << ", seed " << options.seed << ": " << wrong;
         if (!wrong.empty() && failures > 100) return;
         if (runtime.rank() == 0) executed.fetch_add(1);
       }
@@ -69,8 +71,8 @@ TEST_P(Conformance, FullProductOnLoopback) {
   }
   EXPECT_GT(executed, 0U) << "no case executed " << planner.name;
   RecordProperty("cases", static_cast<int>(executed));
-  std::printf("[    CASES ] %s %s: %llu\n", std::string(name(planner.collective)).c_str(), std::string(planner.name).c_str(),
-              static_cast<unsigned long long>(executed));
+  std::printf("[    CASES ] %s %s: %llu\n", std::string(name(planner.collective)).c_str(),
+              std::string(planner.name).c_str(), static_cast<unsigned long long>(executed));
 }
 
 void sample_over_ucx(const collectives::Planner& planner, const std::string& transport) {
@@ -93,7 +95,8 @@ void sample_over_ucx(const collectives::Planner& planner, const std::string& tra
         if (path.rank == runtime.rank()) continue;
         EXPECT_EQ(path.transport, transport);
         for (const auto& lane : path.lanes) {
-          EXPECT_EQ(lane.rfind("tcp", 0) == 0, transport == "ucx-tcp") << "bytes went over " << lane;
+          EXPECT_EQ(lane.rfind("tcp", 0) == 0, transport == "ucx-tcp")
+              << "bytes went over " << lane;
         }
       }
       EXPECT_TRUE(world.barrier().wait().is_ok());

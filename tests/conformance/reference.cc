@@ -119,8 +119,9 @@ std::pair<std::uint32_t, std::uint64_t> locate(std::uint64_t i, const auto& coun
 
 std::string describe(const Case& one) {
   std::ostringstream out;
-  out << name(one.collective) << (one.uneven ? "_v " : " ") << name(one.type) << ' ' << name(one.op) << " count "
-      << one.count << " root " << one.root << (one.in_place ? " in place" : " out of place");
+  out << name(one.collective) << (one.uneven ? "_v " : " ") << name(one.type) << ' ' << name(one.op)
+      << " count " << one.count << " root " << one.root
+      << (one.in_place ? " in place" : " out of place");
   return out.str();
 }
 
@@ -137,8 +138,10 @@ double load(DataType type, const std::byte* element) {
     case DataType::uint32: return load_as<std::uint32_t>(element);
     case DataType::int64: return load_as<std::int64_t>(element);
     case DataType::uint64: return load_as<std::uint64_t>(element);
-    case DataType::float16: return decode(static_cast<std::uint32_t>(load_as<std::uint16_t>(element)), 5, 10);
-    case DataType::bfloat16: return decode(static_cast<std::uint32_t>(load_as<std::uint16_t>(element)), 8, 7);
+    case DataType::float16:
+      return decode(static_cast<std::uint32_t>(load_as<std::uint16_t>(element)), 5, 10);
+    case DataType::bfloat16:
+      return decode(static_cast<std::uint32_t>(load_as<std::uint16_t>(element)), 8, 7);
     case DataType::float32: return load_as<float>(element);
     case DataType::float64: return load_as<double>(element);
   }
@@ -203,11 +206,14 @@ double expected_value(const Case& one, std::uint32_t ranks, std::uint32_t rank, 
         return input_value(one, part, place);
       }
       [[fallthrough]];
-    case Collective::gather: return input_value(one, static_cast<std::uint32_t>(i / count), i % count);
+    case Collective::gather:
+      return input_value(one, static_cast<std::uint32_t>(i / count), i % count);
     case Collective::scatter: return input_value(one, one.root, rank * count + i);
     case Collective::all_to_all: {
-      if (!one.uneven) return input_value(one, static_cast<std::uint32_t>(i / count), rank * count + i % count);
-      const auto [from, place] = locate(i, [&](std::uint32_t p) { return uneven_count(one, p, rank); });
+      if (!one.uneven)
+        return input_value(one, static_cast<std::uint32_t>(i / count), rank * count + i % count);
+      const auto [from, place] =
+          locate(i, [&](std::uint32_t p) { return uneven_count(one, p, rank); });
       std::uint64_t before = 0;
       for (std::uint32_t to = 0; to < rank; ++to) before += uneven_count(one, from, to);
       return input_value(one, from, before + place);
@@ -223,7 +229,8 @@ std::uint64_t input_elements(const Case& one, std::uint32_t ranks, std::uint32_t
     case Collective::broadcast: return rank == one.root ? one.count : 0;
     case Collective::scatter: return rank == one.root ? ranks * one.count : 0;
     case Collective::all_gather: return one.uneven ? uneven_count(one, rank) : one.count;
-    case Collective::reduce_scatter: return one.uneven ? sum_of_counts(one, ranks) : ranks * one.count;
+    case Collective::reduce_scatter:
+      return one.uneven ? sum_of_counts(one, ranks) : ranks * one.count;
     case Collective::all_to_all: {
       if (!one.uneven) return ranks * one.count;
       std::uint64_t sum = 0;
@@ -256,7 +263,8 @@ std::vector<Case> full_product(Collective collective, std::uint32_t ranks) {
   std::vector<std::uint32_t> roots{0};
   if (has_root(collective) && ranks > 1) roots.push_back(ranks - 1);
   if (has_root(collective) && ranks > 2) roots.push_back(ranks / 2);
-  const bool has_uneven = collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+  const bool has_uneven = collective == Collective::all_gather ||
+                          collective == Collective::reduce_scatter ||
                           collective == Collective::all_to_all;
   std::vector<Case> cases;
   for (std::size_t type = 0; type < kDataTypeCount; ++type) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every operation must give, computed plainly in double. Inputs are small numbers whose sums and products are exact in every
-// type, so results are compared for equality; averages may differ by one unit in the last place.
+// What every operation must give, computed plainly in double. Inputs are small numbers whose sums
+// and products are exact in every type, so results are compared for equality; averages may differ
+// by one unit in the last place.
 #pragma once
+
+#include "xylem/collectives/schedule.h"
+#include "xylem/runtime/types.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "xylem/collectives/schedule.h"
-#include "xylem/runtime/types.h"
 
 namespace xylem::test {
 
@@ -43,7 +44,8 @@ double expected_value(const Case& one, std::uint32_t ranks, std::uint32_t rank, 
 std::uint64_t input_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 std::uint64_t output_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 
-/// The cases of one collective: all types, reductions, count classes, roots, in and out of place, even and uneven.
+/// The cases of one collective: all types, reductions, count classes, roots, in and out of place,
+/// even and uneven.
 std::vector<Case> full_product(collectives::Collective collective, std::uint32_t ranks);
 
 }  // namespace xylem::test

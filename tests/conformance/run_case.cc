@@ -20,7 +20,10 @@ struct Memory {
   std::byte* input = nullptr;
 };
 
-Memory make_memory(const Case& one, std::uint32_t ranks, std::uint32_t rank, std::uint64_t inputs,
+Memory make_memory(const Case& one,
+                   std::uint32_t ranks,
+                   std::uint32_t rank,
+                   std::uint64_t inputs,
                    std::uint64_t outputs) {
   const std::size_t size = size_of(one.type);
   Memory memory;
@@ -55,7 +58,8 @@ Memory make_memory(const Case& one, std::uint32_t ranks, std::uint32_t rank, std
 
 Work call(const Communicator& comm, const Case& one, ConstBuffer input, Buffer output) {
   const std::uint32_t ranks = comm.size();
-  const ReduceOp op = one.op == RedOp::premul_sum ? ReduceOp::premul_sum(premul_factor(comm.rank())) : ReduceOp(one.op);
+  const ReduceOp op = one.op == RedOp::premul_sum ? ReduceOp::premul_sum(premul_factor(comm.rank()))
+                                                  : ReduceOp(one.op);
   std::vector<std::uint64_t> counts, recv_counts;
   for (std::uint32_t part = 0; part < ranks && one.uneven; ++part) {
     if (one.collective == Collective::all_to_all) {
@@ -72,9 +76,11 @@ Work call(const Communicator& comm, const Case& one, ConstBuffer input, Buffer o
     case Collective::all_gather:
       return one.uneven ? comm.all_gather_v(input, output, counts) : comm.all_gather(input, output);
     case Collective::reduce_scatter:
-      return one.uneven ? comm.reduce_scatter_v(input, output, counts, op) : comm.reduce_scatter(input, output, op);
+      return one.uneven ? comm.reduce_scatter_v(input, output, counts, op)
+                        : comm.reduce_scatter(input, output, op);
     case Collective::all_to_all:
-      return one.uneven ? comm.all_to_all_v(input, counts, output, recv_counts) : comm.all_to_all(input, output);
+      return one.uneven ? comm.all_to_all_v(input, counts, output, recv_counts)
+                        : comm.all_to_all(input, output);
     case Collective::gather: return comm.gather(input, output, one.root);
     case Collective::scatter: return comm.scatter(input, output, one.root);
     case Collective::barrier: break;
@@ -85,7 +91,9 @@ Work call(const Communicator& comm, const Case& one, ConstBuffer input, Buffer o
 bool close_enough(const Case& one, double got, double expected) {
   if (got == expected) return true;
   if (one.op != RedOp::avg || !reduces(one.collective)) return false;
-  const double unit = one.type == DataType::bfloat16 ? 0x1p-7 : one.type == DataType::float16 ? 0x1p-10 : 0x1p-22;
+  const double unit = one.type == DataType::bfloat16  ? 0x1p-7
+                      : one.type == DataType::float16 ? 0x1p-10
+                                                      : 0x1p-22;
   return (one.type >= DataType::float16) && std::abs(got - expected) <= unit * std::abs(expected);
 }
 
@@ -93,12 +101,15 @@ bool close_enough(const Case& one, double got, double expected) {
 
 std::string run_case(const Communicator& comm, const Case& one) {
   const std::uint32_t ranks = comm.size(), rank = comm.rank();
-  const std::uint64_t inputs = input_elements(one, ranks, rank), outputs = output_elements(one, ranks, rank);
+  const std::uint64_t inputs = input_elements(one, ranks, rank),
+                      outputs = output_elements(one, ranks, rank);
   const std::size_t size = size_of(one.type);
   Memory memory = make_memory(one, ranks, rank, inputs, outputs);
-  for (std::uint64_t i = 0; i < inputs; ++i) store(one.type, memory.input + i * size, input_value(one, rank, i));
+  for (std::uint64_t i = 0; i < inputs; ++i)
+    store(one.type, memory.input + i * size, input_value(one, rank, i));
   const std::vector<std::byte> input_before = memory.input_space;
-  const Status status = call(comm, one, {memory.input, inputs, one.type}, {memory.output, outputs, one.type}).wait();
+  const Status status =
+      call(comm, one, {memory.input, inputs, one.type}, {memory.output, outputs, one.type}).wait();
   std::ostringstream wrong;
   if (!status) wrong << status.to_string();
   for (std::uint64_t i = 0; i < outputs && status; ++i) {
@@ -110,7 +121,8 @@ std::string run_case(const Communicator& comm, const Case& one) {
   }
   if (memory.input_space != input_before) wrong << "; the input was written";
   for (std::size_t i = 0; i < kGuard; ++i) {
-    if (memory.output_space[i] != kPoison || memory.output_space[memory.output_space.size() - 1 - i] != kPoison) {
+    if (memory.output_space[i] != kPoison ||
+        memory.output_space[memory.output_space.size() - 1 - i] != kPoison) {
       wrong << "; memory beside the output was written";
       break;
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs one case at one rank and checks every element, the guards around the output, and that the input was left alone.
+// Runs one case at one rank and checks every element, the guards around the output, and that the
+// input was left alone.
 #pragma once
-
-#include <string>
 
 #include "conformance/reference.h"
 #include "xylem/xylem.h"
+
+#include <string>
 
 namespace xylem::test {
 

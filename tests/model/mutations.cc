@@ -249,40 +249,30 @@ bool overlaps(const OpenStep& writer, const OpenStep& reader) {
   });
 }
 
-// Removes a wait, or the dependency of a writer on a reader of what it overwrites.
+// True if a step with this dependency waits for a slot: for what it overwrites, out of place or in
+// place, to be read.
+bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& schedule) {
+  if (before.step.kind == StepKind::wait || overlaps(step, before)) return true;
+  if (!step.target || step.target->buffer != Buffer::output || step.step.chunk_count != 1)
+    return false;
+  const auto input = aliased_input(schedule.shape, schedule.rank, step.target->chunk);
+  if (!input) return false;
+  OpenStep overlaid = step;
+  overlaid.target = Operand{schedule.rank, *input, Buffer::input};
+  return overlaps(overlaid, before);
+}
+
 bool remove_slot_wait(OpenSteps& steps, const Schedule& schedule, Random& random) {
-  struct Slot {
-    StepId step;
-    std::size_t dependency;  // steps.size(): the step itself.
-  };
-  std::vector<Slot> places;
-  const bool mapped = std::any_of(steps.begin(), steps.end(), [](const OpenStep& open) {
-    return open.step.kind == StepKind::wait;
-  });
+  std::vector<std::pair<StepId, std::size_t>> places;  // A step, and which of its dependencies.
   for (StepId id = 0; id < steps.size(); ++id) {
-    if (steps[id].step.kind == StepKind::wait) places.push_back({id, steps.size()});
-    for (std::size_t i = 0; i < steps[id].after.size() && !mapped; ++i) {
-      OpenStep written = steps[id];
-      bool slot = overlaps(written, steps[steps[id].after[i]]);
-      if (written.target && written.target->buffer == Buffer::output &&
-          written.step.chunk_count == 1) {
-        if (const auto input =
-                aliased_input(schedule.shape, schedule.rank, written.target->chunk)) {
-          written.target = Operand{schedule.rank, *input, Buffer::input};
-          slot = slot || overlaps(written, steps[steps[id].after[i]]);
-        }
-      }
-      if (slot) places.push_back({id, i});
+    for (std::size_t i = 0; i < steps[id].after.size(); ++i) {
+      if (is_slot_wait(steps[id], steps[steps[id].after[i]], schedule)) places.emplace_back(id, i);
     }
   }
   if (places.empty()) return false;
-  const Slot place = pick(places, random);
-  if (place.dependency == steps.size()) {
-    remove(steps, place.step, random() % 2 == 0);
-  } else {
-    auto& after = steps[place.step].after;
-    after.erase(after.begin() + static_cast<std::ptrdiff_t>(place.dependency));
-  }
+  const auto [id, dependency] = pick(places, random);
+  auto& after = steps[id].after;
+  after.erase(after.begin() + static_cast<std::ptrdiff_t>(dependency));
   return true;
 }
 

@@ -3,11 +3,13 @@
 // `xylem run`: what ranks get, how their lines come out, how a job ends, and that nothing is left
 // of it.
 #include "process/command.h"
+#include "xylem/base/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -52,6 +54,18 @@ std::vector<pid_t> pids_of(const std::string& text) {
   return pids;
 }
 
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() { XYLEM_CHECK(::mkdtemp(path_.data()) != nullptr, path_); }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = testing::TempDir() + "cli-run-XXXXXX";
+};
+
 void expect_gone(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) {
     EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(std::chrono::seconds(5)))) << pid;
@@ -95,15 +109,13 @@ TEST(Run, GivesEachRankItsPlaceInOneJob) {
 }
 
 TEST(Run, RanksMeetInADirectoryThatOnlyTheUserEntersAndThatGoes) {
-  const auto parent = std::filesystem::path(testing::TempDir()) / "xylem-run-test";
-  std::filesystem::create_directories(parent);
+  const TemporaryDirectory parent;
   const auto done = run_command(
       shell_ranks(1, "stat -c %a ${XYLEM_RENDEZVOUS#file://}; touch ${XYLEM_RENDEZVOUS#file://}/x",
                   {"--no-prefix"}),
-      {{"TMPDIR", parent.string()}});
+      {{"TMPDIR", parent.path()}});
   EXPECT_EQ(done.out, "700\n");
-  EXPECT_TRUE(std::filesystem::is_empty(parent));
-  std::filesystem::remove_all(parent);
+  EXPECT_TRUE(std::filesystem::is_empty(parent.path()));
 }
 
 TEST(Run, GivesItsInputToTheFirstRankOnly) {
@@ -129,8 +141,12 @@ TEST(Run, SaysWhichSignalKilledARank) {
 }
 
 TEST(Run, KillsWhatIgnoresBeingEnded) {
-  const auto done = run_command(shell_ranks(
-      2, "trap '' TERM; echo $$; [ $XYLEM_RANK = 0 ] && exit 1; while :; do sleep 1; done"));
+  // Rank 1 is deaf before rank 0 fails.
+  const auto done = run_command(shell_ranks(2,
+                                            "meeting=${XYLEM_RENDEZVOUS#file://}; echo $$;"
+                                            "if [ $XYLEM_RANK = 1 ]; then trap '' TERM; "
+                                            "touch $meeting/deaf; while :; do sleep 1; done; fi;"
+                                            "until [ -e $meeting/deaf ]; do :; done; exit 1"));
   EXPECT_TRUE(done.in_time);
   EXPECT_EQ(done.exit_status, 1);
   EXPECT_THAT(done.err, HasSubstr("killing"));
@@ -189,7 +205,9 @@ TEST(Run, EndsWhenItsReaderIsGone) {
 }
 
 TEST(Run, TakesItsRanksAlongWhenItIsKilled) {
-  Command command(shell_ranks(2, "echo $$; exec sleep 1000"));
+  // What it cannot remove any more, we do.
+  const TemporaryDirectory meeting;
+  Command command(shell_ranks(2, "echo $$; exec sleep 1000"), {{"TMPDIR", meeting.path()}});
   ASSERT_TRUE(command.wait_for_lines(2, Deadline::after(kLimit)));
   const auto pids = pids_of(command.said());
   command.signal(SIGKILL);

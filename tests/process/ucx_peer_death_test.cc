@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -251,6 +253,24 @@ TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
       },
       kDeathSeenWithin));
   EXPECT_EQ(last, Code::peer_lost);
+}
+
+TEST_P(UcxPeerDeath, WakesASurvivorThatSleeps) {
+  ping(10);
+  const std::vector<std::byte> source(kLarge, std::byte{2});
+  Tracked sent;
+  send(*transport, to_peer, kNeverReceived, source.data(), kLarge, sent);
+  peer->kill();
+  const auto deadline = Deadline::after(kDeathSeenWithin);
+  while (!sent.ended() && !deadline.passed()) {
+    if (transport->progress() > 0) continue;
+    const auto armed = transport->arm();
+    ASSERT_TRUE(armed.is_ok()) << armed.status().to_string();
+    pollfd waiting{transport->wake_fd(), POLLIN, 0};
+    if (*armed) ::poll(&waiting, 1, deadline.left_ms());
+  }
+  EXPECT_TRUE(sent.ended());
+  EXPECT_EQ(sent.code, Code::peer_lost);
 }
 
 TEST_P(UcxPeerDeath, LeavesNoSharedMemory) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/memory_control.h"
 
+#include "xylem/base/unique_fd.h"
+
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include "xylem/base/unique_fd.h"
 
 namespace xylem::test {
 
@@ -34,8 +34,8 @@ class MemoryControl final : public runtime::ControlPlane {
     round.values.resize(hub_->size_);
     round.values[rank_].assign(mine.begin(), mine.end());
     if (++round.arrived == hub_->size_) hub_->arrival_.notify_all();
-    const bool complete = hub_->arrival_.wait_until(
-        lock, deadline.point(), [&] { return round.arrived == hub_->size_; });
+    const bool complete = hub_->arrival_.wait_until(lock, deadline.point(),
+                                                    [&] { return round.arrived == hub_->size_; });
     if (!complete) return failure(Code::timed_out, "a rank of the test did not come");
     return round.values;
   }
@@ -53,7 +53,9 @@ class MemoryControl final : public runtime::ControlPlane {
     for (const auto& item : news) {
       switch (item.kind) {
         case MemoryHub::News::Kind::message: listener.on_message(item.rank, item.bytes); break;
-        case MemoryHub::News::Kind::lost: listener.on_peer_lost(item.rank, "killed by the test"); break;
+        case MemoryHub::News::Kind::lost:
+          listener.on_peer_lost(item.rank, "killed by the test");
+          break;
         case MemoryHub::News::Kind::left: listener.on_peer_left(item.rank); break;
       }
     }
@@ -61,10 +63,13 @@ class MemoryControl final : public runtime::ControlPlane {
   }
 
   void flood(std::span<const std::byte> message) override {
-    hub_->tell_others(rank_, {MemoryHub::News::Kind::message, rank_, {message.begin(), message.end()}});
+    hub_->tell_others(rank_,
+                      {MemoryHub::News::Kind::message, rank_, {message.begin(), message.end()}});
   }
 
-  void leave(Deadline) override { hub_->tell_others(rank_, {MemoryHub::News::Kind::left, rank_, {}}); }
+  void leave(Deadline) override {
+    hub_->tell_others(rank_, {MemoryHub::News::Kind::left, rank_, {}});
+  }
 
  private:
   std::shared_ptr<MemoryHub> hub_;
@@ -87,7 +92,8 @@ void MemoryHub::tell_others(std::uint32_t rank, const News& news) {
     if (other == rank) continue;
     inbox_[other].push_back(news);
     const std::uint64_t one = 1;
-    if (wake_[other] >= 0) [[maybe_unused]] const auto written = ::write(wake_[other], &one, sizeof one);
+    if (wake_[other] >= 0) [[maybe_unused]]
+      const auto written = ::write(wake_[other], &one, sizeof one);
   }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane in memory, for ranks that are threads of a test: the same contract as the one over TCP, and a
-// test can kill a rank.
+// A control plane in memory, for ranks that are threads of a test: the same contract as the one
+// over TCP, and a test can kill a rank.
 #pragma once
+
+#include "runtime/src/bootstrap/control_plane.h"
 
 #include <condition_variable>
 #include <cstdint>
@@ -10,8 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include "runtime/src/bootstrap/control_plane.h"
 
 namespace xylem::test {
 

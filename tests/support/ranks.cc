@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/ranks.h"
 
+#include "runtime/src/job.h"
+#include "xylem/transport/loopback.h"
+
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
-#include "runtime/src/job.h"
-#include "xylem/transport/loopback.h"
-
 namespace xylem::test {
 namespace {
 
-Result<Runtime> start_rank(const RankOptions& options, std::uint32_t rank, const std::shared_ptr<MemoryHub>& hub,
+Result<Runtime> start_rank(const RankOptions& options,
+                           std::uint32_t rank,
+                           const std::shared_ptr<MemoryHub>& hub,
                            transport::LoopbackFabric& fabric) {
   runtime::Environment environment = options.environment;
   if (options.transport != "loopback") environment["XYLEM_TRANSPORT"] = options.transport;
@@ -34,13 +36,15 @@ Result<Runtime> start_rank(const RankOptions& options, std::uint32_t rank, const
   } else {
     parts.wires = runtime::ucx_wires(parts.loaded.config, "lo", parts.logger);
   }
-  XYLEM_TRY(auto job, runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));
+  XYLEM_TRY(auto job,
+            runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));
   return runtime::Job::handle(std::move(job));
 }
 
 }  // namespace
 
-void run_ranks(const RankOptions& options, const std::function<void(Runtime&, MemoryHub&)>& body,
+void run_ranks(const RankOptions& options,
+               const std::function<void(Runtime&, MemoryHub&)>& body,
                const std::function<void(std::uint32_t rank, const Status&)>& on_start_error) {
   const auto hub = std::make_shared<MemoryHub>(options.size);
   transport::LoopbackFabric fabric({options.seed, options.eager_bytes});

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process, over loopback or UCX: the body runs once per rank with that rank's Runtime.
+// Ranks as threads of one process, over loopback or UCX: the body runs once per rank with that
+// rank's Runtime.
 #pragma once
+
+#include "runtime/src/config.h"
+#include "support/memory_control.h"
+#include "xylem/xylem.h"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-
-#include "runtime/src/config.h"
-#include "support/memory_control.h"
-#include "xylem/xylem.h"
 
 namespace xylem::test {
 
@@ -24,9 +25,11 @@ struct RankOptions {
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;
 };
 
-/// Starts `options.size` ranks, runs `body` on each and waits for all. A rank that cannot start is a test failure, unless
-/// `on_start_error` takes it.
-void run_ranks(const RankOptions& options, const std::function<void(Runtime&, MemoryHub&)>& body,
-               const std::function<void(std::uint32_t rank, const Status&)>& on_start_error = nullptr);
+/// Starts `options.size` ranks, runs `body` on each and waits for all. A rank that cannot start is
+/// a test failure, unless `on_start_error` takes it.
+void run_ranks(
+    const RankOptions& options,
+    const std::function<void(Runtime&, MemoryHub&)>& body,
+    const std::function<void(std::uint32_t rank, const Status&)>& on_start_error = nullptr);
 
 }  // namespace xylem::test

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace xylem::topology {
 namespace {
@@ -100,8 +101,9 @@ class TreeWriter {
       add({NodeKind::nvswitch, i}, topology_.nvswitches()[i].pci);
     }
     for (auto& [parent, children] : below_) {
-      std::stable_sort(children.begin(), children.end(), [&](NodeRef left, NodeRef right) {
-        return topology_.pci(left).address < topology_.pci(right).address;
+      std::sort(children.begin(), children.end(), [&](NodeRef left, NodeRef right) {
+        return std::tuple(topology_.pci(left).address, left) <
+               std::tuple(topology_.pci(right).address, right);
       });
     }
   }

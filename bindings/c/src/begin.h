@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all operations of the C face have in common: a communicator, an element type, and a Work that is handed out or waited
-// for.
+// What all operations of the C face have in common: a communicator, an element type, and a Work
+// that is handed out or waited for.
 #pragma once
-
-#include <memory>
-#include <utility>
 
 #include "failure.h"
 #include "handles.h"
 #include "values.h"
 
+#include <memory>
+#include <utility>
+
 namespace xylem::c {
 
 /// Starts an operation by `start(const Communicator&)`, which gives a Result<Work>.
 template <typename Start>
-xylem_status begin(const xylem_communicator* communicator, xylem_work** work, Start&& start) noexcept {
+xylem_status begin(const xylem_communicator* communicator,
+                   xylem_work** work,
+                   Start&& start) noexcept {
   return guarded([&]() -> Status {
     if (work != nullptr) *work = nullptr;
     if (communicator == nullptr) return null_argument("communicator");
@@ -23,7 +25,9 @@ xylem_status begin(const xylem_communicator* communicator, xylem_work** work, St
     auto handle = work == nullptr ? nullptr : std::make_unique<xylem_work>();
     XYLEM_TRY(Work begun, start(communicator->communicator));
     if (work == nullptr) return begun.wait();
-    if (begun.test()) XYLEM_TRY(begun.status());
+    if (begun.test()) {
+      XYLEM_TRY(begun.status());
+    }
     handle->work = std::move(begun);
     *work = handle.release();
     return {};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collectives of the C face. Where C passes one rank's count, C++ passes whole buffers: the parts are put together here,
-// and a total that no memory can hold stays too large instead of wrapping.
+// The collectives of the C face. Where C passes one rank's count, C++ passes whole buffers: the
+// parts are put together here, and a total that no memory can hold stays too large instead of
+// wrapping.
+#include "begin.h"
+
 #include <limits>
 #include <span>
-
-#include "begin.h"
 
 namespace {
 
@@ -36,7 +37,9 @@ std::size_t sum(Counts counts) {
 }
 
 /// One count for each rank.
-Result<Counts> per_rank(const Communicator& on, std::string_view name, const std::uint64_t* counts) {
+Result<Counts> per_rank(const Communicator& on,
+                        std::string_view name,
+                        const std::uint64_t* counts) {
   if (counts == nullptr) return xylem::c::null_argument(name);
   return Counts(counts, on.size());
 }
@@ -56,23 +59,30 @@ struct Reduction {
   double factor = 1.0;
 };
 
-/// An operation that reduces: `start(const Communicator&, DataType, ReduceOp)` gives a Result<Work>.
+/// An operation that reduces: `start(const Communicator&, DataType, ReduceOp)` gives a
+/// Result<Work>.
 template <typename Start>
 xylem_status begin_reduction(const xylem_communicator* communicator,
                              const Reduction& call,
                              xylem_work** work,
                              Start&& start) noexcept {
-  return begin_move(communicator, call.type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    XYLEM_TRY(const ReduceOp reduction, with_factor(call.op, call.factor));
-    return start(on, element, reduction);
-  });
+  return begin_move(communicator, call.type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      XYLEM_TRY(const ReduceOp reduction, with_factor(call.op, call.factor));
+                      return start(on, element, reduction);
+                    });
 }
 
-xylem_status all_reduce(xylem_communicator* communicator, const Reduction& call, size_t count, xylem_work** work) {
-  return begin_reduction(communicator, call, work,
-                         [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
-                           return on.all_reduce({call.input, count, element}, {call.output, count, element}, reduction);
-                         });
+xylem_status all_reduce(xylem_communicator* communicator,
+                        const Reduction& call,
+                        size_t count,
+                        xylem_work** work) {
+  return begin_reduction(
+      communicator, call, work,
+      [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
+        return on.all_reduce({call.input, count, element}, {call.output, count, element},
+                             reduction);
+      });
 }
 
 xylem_status reduce(xylem_communicator* communicator,
@@ -81,17 +91,23 @@ xylem_status reduce(xylem_communicator* communicator,
                     uint32_t root,
                     xylem_work** work) {
   return begin_reduction(
-      communicator, call, work, [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
-        return on.reduce({call.input, count, element}, {call.output, count, element}, reduction, root);
+      communicator, call, work,
+      [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
+        return on.reduce({call.input, count, element}, {call.output, count, element}, reduction,
+                         root);
       });
 }
 
-xylem_status reduce_scatter(xylem_communicator* communicator, const Reduction& call, size_t count, xylem_work** work) {
-  return begin_reduction(communicator, call, work,
-                         [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
-                           return on.reduce_scatter({call.input, times(count, on.size()), element},
-                                                    {call.output, count, element}, reduction);
-                         });
+xylem_status reduce_scatter(xylem_communicator* communicator,
+                            const Reduction& call,
+                            size_t count,
+                            xylem_work** work) {
+  return begin_reduction(
+      communicator, call, work,
+      [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
+        return on.reduce_scatter({call.input, times(count, on.size()), element},
+                                 {call.output, count, element}, reduction);
+      });
 }
 
 xylem_status reduce_scatter_v(xylem_communicator* communicator,
@@ -99,10 +115,11 @@ xylem_status reduce_scatter_v(xylem_communicator* communicator,
                               const uint64_t* counts,
                               xylem_work** work) {
   return begin_reduction(
-      communicator, call, work, [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
+      communicator, call, work,
+      [&](const Communicator& on, DataType element, ReduceOp reduction) -> Result<Work> {
         XYLEM_TRY(const Counts parts, per_rank(on, "counts", counts));
-        return on.reduce_scatter_v({call.input, sum(parts), element}, {call.output, parts[on.rank()], element}, parts,
-                                   reduction);
+        return on.reduce_scatter_v({call.input, sum(parts), element},
+                                   {call.output, parts[on.rank()], element}, parts, reduction);
       });
 }
 
@@ -187,7 +204,8 @@ xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* communicator,
                                                xylem_data_type type,
                                                double factor,
                                                xylem_work** work) {
-  return reduce_scatter_v(communicator, {input, output, type, XYLEM_PREMUL_SUM, factor}, counts, work);
+  return reduce_scatter_v(communicator, {input, output, type, XYLEM_PREMUL_SUM, factor}, counts,
+                          work);
 }
 
 xylem_status xylem_broadcast(xylem_communicator* communicator,
@@ -197,9 +215,10 @@ xylem_status xylem_broadcast(xylem_communicator* communicator,
                              xylem_data_type type,
                              uint32_t root,
                              xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    return on.broadcast({input, count, element}, {output, count, element}, root);
-  });
+  return begin_move(communicator, type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      return on.broadcast({input, count, element}, {output, count, element}, root);
+                    });
 }
 
 xylem_status xylem_all_gather(xylem_communicator* communicator,
@@ -208,9 +227,10 @@ xylem_status xylem_all_gather(xylem_communicator* communicator,
                               size_t count,
                               xylem_data_type type,
                               xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    return on.all_gather({input, count, element}, {output, times(count, on.size()), element});
-  });
+  return begin_move(
+      communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
+        return on.all_gather({input, count, element}, {output, times(count, on.size()), element});
+      });
 }
 
 xylem_status xylem_all_gather_v(xylem_communicator* communicator,
@@ -219,10 +239,12 @@ xylem_status xylem_all_gather_v(xylem_communicator* communicator,
                                 const uint64_t* counts,
                                 xylem_data_type type,
                                 xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    XYLEM_TRY(const Counts parts, per_rank(on, "counts", counts));
-    return on.all_gather_v({input, parts[on.rank()], element}, {output, sum(parts), element}, parts);
-  });
+  return begin_move(communicator, type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      XYLEM_TRY(const Counts parts, per_rank(on, "counts", counts));
+                      return on.all_gather_v({input, parts[on.rank()], element},
+                                             {output, sum(parts), element}, parts);
+                    });
 }
 
 xylem_status xylem_all_to_all(xylem_communicator* communicator,
@@ -231,10 +253,11 @@ xylem_status xylem_all_to_all(xylem_communicator* communicator,
                               size_t count,
                               xylem_data_type type,
                               xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    const std::size_t total = times(count, on.size());
-    return on.all_to_all({input, total, element}, {output, total, element});
-  });
+  return begin_move(communicator, type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      const std::size_t total = times(count, on.size());
+                      return on.all_to_all({input, total, element}, {output, total, element});
+                    });
 }
 
 xylem_status xylem_all_to_all_v(xylem_communicator* communicator,
@@ -244,11 +267,13 @@ xylem_status xylem_all_to_all_v(xylem_communicator* communicator,
                                 const uint64_t* recv_counts,
                                 xylem_data_type type,
                                 xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    XYLEM_TRY(const Counts sent, per_rank(on, "send_counts", send_counts));
-    XYLEM_TRY(const Counts received, per_rank(on, "recv_counts", recv_counts));
-    return on.all_to_all_v({input, sum(sent), element}, sent, {output, sum(received), element}, received);
-  });
+  return begin_move(communicator, type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      XYLEM_TRY(const Counts sent, per_rank(on, "send_counts", send_counts));
+                      XYLEM_TRY(const Counts received, per_rank(on, "recv_counts", recv_counts));
+                      return on.all_to_all_v({input, sum(sent), element}, sent,
+                                             {output, sum(received), element}, received);
+                    });
 }
 
 xylem_status xylem_gather(xylem_communicator* communicator,
@@ -258,9 +283,10 @@ xylem_status xylem_gather(xylem_communicator* communicator,
                           xylem_data_type type,
                           uint32_t root,
                           xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    return on.gather({input, count, element}, {output, times(count, on.size()), element}, root);
-  });
+  return begin_move(
+      communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
+        return on.gather({input, count, element}, {output, times(count, on.size()), element}, root);
+      });
 }
 
 xylem_status xylem_scatter(xylem_communicator* communicator,
@@ -270,11 +296,14 @@ xylem_status xylem_scatter(xylem_communicator* communicator,
                            xylem_data_type type,
                            uint32_t root,
                            xylem_work** work) {
-  return begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    return on.scatter({input, times(count, on.size()), element}, {output, count, element}, root);
-  });
+  return begin_move(communicator, type, work,
+                    [&](const Communicator& on, DataType element) -> Result<Work> {
+                      return on.scatter({input, times(count, on.size()), element},
+                                        {output, count, element}, root);
+                    });
 }
 
 xylem_status xylem_barrier(xylem_communicator* communicator, xylem_work** work) {
-  return xylem::c::begin(communicator, work, [](const Communicator& on) -> Result<Work> { return on.barrier(); });
+  return xylem::c::begin(communicator, work,
+                         [](const Communicator& on) -> Result<Work> { return on.barrier(); });
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The C face of Communicator, but for its operations.
-#include <algorithm>
-#include <cstring>
-#include <memory>
-
 #include "failure.h"
 #include "handles.h"
 #include "sized.h"
 #include "values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
 
 namespace {
 
@@ -21,7 +21,8 @@ using xylem::c::null_argument;
 /// A new handle; none for the empty communicator of a rank that takes no part.
 Status hand_out(Result<xylem::Communicator> made, xylem_communicator** result) {
   XYLEM_TRY(auto communicator, std::move(made));
-  if (communicator) *result = std::make_unique<xylem_communicator>(xylem_communicator{communicator}).release();
+  if (communicator)
+    *result = std::make_unique<xylem_communicator>(xylem_communicator{communicator}).release();
   return {};
 }
 
@@ -63,7 +64,8 @@ xylem_status xylem_communicator_split(xylem_communicator* communicator,
   });
 }
 
-xylem_status xylem_communicator_duplicate(xylem_communicator* communicator, xylem_communicator** result) {
+xylem_status xylem_communicator_duplicate(xylem_communicator* communicator,
+                                          xylem_communicator** result) {
   return guarded([&]() -> Status {
     if (result == nullptr) return null_argument("result");
     *result = nullptr;
@@ -77,7 +79,8 @@ xylem_status xylem_communicator_destroy(xylem_communicator* communicator) {
     if (communicator == nullptr) return {};
     if (communicator->of_runtime) {
       return xylem::failure(Code::invalid_argument,
-                            "the world belongs to its runtime; destroy the runtime, or a communicator that split made");
+                            "the world belongs to its runtime; destroy the runtime, or a "
+                            "communicator that split made");
     }
     XYLEM_TRY(communicator->communicator.destroy());
     const std::unique_ptr<xylem_communicator> owned(communicator);
@@ -103,7 +106,8 @@ xylem_status xylem_communicator_plan(xylem_communicator* communicator,
     if (collective == nullptr) return null_argument("collective");
     if (plan == nullptr) return null_argument("plan");
     XYLEM_TRY(const auto element, xylem::c::to_data_type(type));
-    XYLEM_TRY(const auto info, communicator->communicator.plan_info(collective, count, element, root));
+    XYLEM_TRY(const auto info,
+              communicator->communicator.plan_info(collective, count, element, root));
     xylem_plan known{};
     known.predicted_us = info.predicted_us;
     known.runner_up_us = info.runner_up_us;

@@ -10,7 +10,7 @@ namespace {
 
 /// Belongs to one thread, so ranks that are threads of one process do not share it.
 struct LastError {
-  Status status;          ///< Keeps `text` alive where it is not a literal.
+  Status status;  ///< Keeps `text` alive where it is not a literal.
   const char* text = "";
   std::uint32_t peer = XYLEM_NO_RANK;
 };

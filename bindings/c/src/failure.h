@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a Status leaves through the C face: its code is returned, its text and culprit are kept for the thread. No
-// exception crosses.
+// How a Status leaves through the C face: its code is returned, its text and culprit are kept for
+// the thread. No exception crosses.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -3,13 +3,13 @@
 // What the opaque handles of the C face hold.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "xylem/runtime/communicator.h"
 #include "xylem/runtime/runtime.h"
 #include "xylem/runtime/work.h"
 #include "xylem/xylem_c.h"
+
+#include <string>
+#include <vector>
 
 // NOLINTBEGIN(readability-identifier-naming): the C face's names
 struct xylem_work {

@@ -13,9 +13,10 @@ xylem_status xylem_send(xylem_communicator* communicator,
                         uint32_t to,
                         uint32_t tag,
                         xylem_work** work) {
-  return xylem::c::begin_move(
-      communicator, type, work,
-      [&](const Communicator& on, DataType element) -> Result<Work> { return on.send({buffer, count, element}, to, tag); });
+  return xylem::c::begin_move(communicator, type, work,
+                              [&](const Communicator& on, DataType element) -> Result<Work> {
+                                return on.send({buffer, count, element}, to, tag);
+                              });
 }
 
 xylem_status xylem_recv(xylem_communicator* communicator,
@@ -26,7 +27,8 @@ xylem_status xylem_recv(xylem_communicator* communicator,
                         uint32_t tag,
                         xylem_work** work) {
   const auto source = from == XYLEM_ANY_SOURCE ? std::nullopt : std::optional(from);
-  return xylem::c::begin_move(communicator, type, work, [&](const Communicator& on, DataType element) -> Result<Work> {
-    return on.recv({buffer, count, element}, source, tag);
-  });
+  return xylem::c::begin_move(communicator, type, work,
+                              [&](const Communicator& on, DataType element) -> Result<Work> {
+                                return on.recv({buffer, count, element}, source, tag);
+                              });
 }

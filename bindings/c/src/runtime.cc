@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The C face of Runtime.
-#include <algorithm>
-#include <chrono>
-#include <limits>
-#include <memory>
-#include <optional>
-
 #include "failure.h"
 #include "handles.h"
 #include "sized.h"
 #include "user_store.h"
 #include "xylem/base/version.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <optional>
 
 namespace xylem::c {
 namespace {
@@ -90,7 +90,9 @@ uint32_t xylem_runtime_rank(const xylem_runtime* runtime) {
   return runtime == nullptr ? XYLEM_NO_RANK : runtime->runtime.rank();
 }
 
-uint32_t xylem_runtime_size(const xylem_runtime* runtime) { return runtime == nullptr ? 0 : runtime->runtime.size(); }
+uint32_t xylem_runtime_size(const xylem_runtime* runtime) {
+  return runtime == nullptr ? 0 : runtime->runtime.size();
+}
 
 uint32_t xylem_runtime_local_rank(const xylem_runtime* runtime) {
   return runtime == nullptr ? XYLEM_NO_RANK : runtime->runtime.local_rank();
@@ -101,7 +103,8 @@ uint32_t xylem_runtime_local_size(const xylem_runtime* runtime) {
 }
 
 const char* xylem_runtime_host(const xylem_runtime* runtime, uint32_t rank) {
-  return runtime == nullptr || rank >= runtime->hosts.size() ? nullptr : runtime->hosts[rank].c_str();
+  return runtime == nullptr || rank >= runtime->hosts.size() ? nullptr
+                                                             : runtime->hosts[rank].c_str();
 }
 
 const char* xylem_runtime_launcher(const xylem_runtime* runtime) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs that begin with their size. A caller compiled with an older header knows fewer fields, one with a newer header
-// more: the fields that only one side knows are zero, or the call is refused.
+// Structs that begin with their size. A caller compiled with an older header knows fewer fields,
+// one with a newer header more: the fields that only one side knows are zero, or the call is
+// refused.
 #pragma once
+
+#include "xylem/base/status.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,18 +14,18 @@
 #include <string_view>
 #include <type_traits>
 
-#include "xylem/base/status.h"
-
 namespace xylem::c {
 
-/// The size that a caller's struct says it has. A field that was never set is refused before anything else is read.
+/// The size that a caller's struct says it has. A field that was never set is refused before
+/// anything else is read.
 inline Result<std::size_t> given_size(std::string_view type, const void* given) {
   constexpr std::size_t kLargest = 4096;
   std::size_t size = 0;
   std::memcpy(&size, given, sizeof size);
   if (size >= sizeof size && size <= kLargest) return size;
-  return failure(Code::invalid_argument, std::string(type) + "::struct_size is " + std::to_string(size) +
-                                             "; set it to sizeof(" + std::string(type) + ")");
+  return failure(Code::invalid_argument, std::string(type) + "::struct_size is " +
+                                             std::to_string(size) + "; set it to sizeof(" +
+                                             std::string(type) + ")");
 }
 
 /// A caller's struct, as this library knows it.
@@ -31,11 +34,12 @@ Result<Struct> read_sized(std::string_view type, const Struct* given) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
   XYLEM_TRY(const std::size_t size, given_size(type, given));
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
-  if (size > sizeof(Struct) &&
-      std::any_of(bytes + sizeof(Struct), bytes + size, [](std::byte byte) { return byte != std::byte{0}; })) {
-    return failure(Code::unsupported, "a field of " + std::string(type) +
-                                          " is set that this version of the library does not know; leave it zero, or "
-                                          "install the version that the program was compiled with");
+  if (size > sizeof(Struct) && std::any_of(bytes + sizeof(Struct), bytes + size,
+                                           [](std::byte byte) { return byte != std::byte{0}; })) {
+    return failure(Code::unsupported,
+                   "a field of " + std::string(type) +
+                       " is set that this version of the library does not know; leave it zero, or "
+                       "install the version that the program was compiled with");
   }
   Struct known{};
   std::memcpy(&known, bytes, std::min(size, sizeof(Struct)));

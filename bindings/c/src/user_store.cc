@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "user_store.h"
 
+#include "sized.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
-
-#include "sized.h"
 
 namespace xylem::c {
 namespace {
@@ -16,7 +16,8 @@ class UserStore final : public Store {
 
   Status set(std::string_view key, std::span<const std::byte> value) override {
     const std::string name(key);
-    return outcome("set", name, store_.set(store_.context, name.c_str(), value.data(), value.size()));
+    return outcome("set", name,
+                   store_.set(store_.context, name.c_str(), value.data(), value.size()));
   }
 
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
@@ -24,14 +25,15 @@ class UserStore final : public Store {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
     std::size_t size = 0;
     XYLEM_TRY(outcome("get", name,
-                      store_.get(store_.context, name.c_str(), static_cast<std::uint64_t>(left.count()), value_.data(),
-                                 &size)));
+                      store_.get(store_.context, name.c_str(),
+                                 static_cast<std::uint64_t>(left.count()), value_.data(), &size)));
     if (size > value_.size()) {
       return failure(Code::invalid_argument,
-                     fmt::format("the store's get(\"{}\") gave {} bytes; a value has at most {}", name, size,
-                                 value_.size()));
+                     fmt::format("the store's get(\"{}\") gave {} bytes; a value has at most {}",
+                                 name, size, value_.size()));
     }
-    return std::vector<std::byte>(value_.begin(), value_.begin() + static_cast<std::ptrdiff_t>(size));
+    return std::vector<std::byte>(value_.begin(),
+                                  value_.begin() + static_cast<std::ptrdiff_t>(size));
   }
 
  private:
@@ -52,7 +54,8 @@ class UserStore final : public Store {
 Result<std::shared_ptr<Store>> make_user_store(const xylem_store& given) {
   XYLEM_TRY(const xylem_store store, read_sized("xylem_store", &given));
   if (store.set == nullptr || store.get == nullptr) {
-    return failure(Code::invalid_argument, "xylem_store: `set` or `get` is null; a store needs both");
+    return failure(Code::invalid_argument,
+                   "xylem_store: `set` or `get` is null; a store needs both");
   }
   return std::shared_ptr<Store>(std::make_shared<UserStore>(store));
 }

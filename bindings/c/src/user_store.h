@@ -3,11 +3,11 @@
 // A store that the caller gave as two C functions.
 #pragma once
 
-#include <memory>
-
 #include "xylem/base/status.h"
 #include "xylem/runtime/store.h"
 #include "xylem/xylem_c.h"
+
+#include <memory>
 
 namespace xylem::c {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face's numbers as the C++ API's enumerators. They have the same values; what is in no enumeration is refused here,
-// since no enumerator may hold it.
+// The C face's numbers as the C++ API's enumerators. They have the same values; what is in no
+// enumeration is refused here, since no enumerator may hold it.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -3,13 +3,13 @@
 // The C face of Work.
 #include "xylem/runtime/work.h"
 
+#include "failure.h"
+#include "handles.h"
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
-
-#include "failure.h"
-#include "handles.h"
 
 using xylem::Status;
 using xylem::c::guarded;
@@ -18,22 +18,27 @@ using xylem::c::null_argument;
 bool xylem_work_test(const xylem_work* work) { return work == nullptr || work->work.test(); }
 
 xylem_status xylem_work_wait(const xylem_work* work) {
-  return guarded([&]() -> Status { return work == nullptr ? null_argument("work") : work->work.wait(); });
+  return guarded(
+      [&]() -> Status { return work == nullptr ? null_argument("work") : work->work.wait(); });
 }
 
 xylem_status xylem_work_wait_for(const xylem_work* work, uint64_t limit_ns) {
   return guarded([&]() -> Status {
     if (work == nullptr) return null_argument("work");
     constexpr std::uint64_t kLongest = std::numeric_limits<std::int64_t>::max();
-    return work->work.wait_for(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(limit_ns, kLongest))));
+    return work->work.wait_for(
+        std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(limit_ns, kLongest))));
   });
 }
 
 xylem_status xylem_work_status(const xylem_work* work) {
-  return guarded([&]() -> Status { return work == nullptr ? null_argument("work") : work->work.status(); });
+  return guarded(
+      [&]() -> Status { return work == nullptr ? null_argument("work") : work->work.status(); });
 }
 
-uint32_t xylem_work_source(const xylem_work* work) { return work == nullptr ? XYLEM_NO_RANK : work->work.source(); }
+uint32_t xylem_work_source(const xylem_work* work) {
+  return work == nullptr ? XYLEM_NO_RANK : work->work.source();
+}
 
 void xylem_work_release(xylem_work* work) {
   (void)guarded([&]() -> Status {

@@ -17,8 +17,8 @@ namespace {
 constexpr std::string_view kName = "binomial";
 
 // A rank's place in the tree. Counted from the root, place v has children v + 1, v + 2, v + 4, …
-// below v + reach, where reach is the lowest set bit of v; its subtree is the places v … v + size
-// − 1.
+// below v + reach, where reach is the lowest set bit of v; its subtree is the places v … v + size −
+// 1.
 class Place {
  public:
   Place(const Shape& shape, std::uint32_t rank)
@@ -94,53 +94,57 @@ Chunks add_subtree(Builder& plan, const Place& place, std::uint32_t rank, std::u
 Schedule gather(const Shape& shape, std::uint32_t rank) {
   const Place place(shape, rank);
   Builder plan(kName, shape, rank);
-  if (place.is_root()) plan.copy(output(rank), input(0));
-  if (!place.is_root() && place.is_leaf()) plan.send(place.parent(), input(0));
-  if (place.is_leaf()) return std::move(plan).take();
-  Chunks subtree;
-  if (!place.is_root()) {
-    subtree = add_subtree(plan, place, rank, shape.ranks);
-    plan.copy(scratch(subtree.first), input(0));
+  if (!place.is_root() && place.is_leaf()) {
+    plan.send(place.parent(), input(0));
+    return std::move(plan).take();
   }
+  Chunks subtree;
+  if (!place.is_root()) subtree = add_subtree(plan, place, rank, shape.ranks);
   for (const std::uint32_t distance : place.children()) {
     const std::uint32_t child = place.child(distance);
-    for_each_piece(child, place.size(distance), shape.ranks,
-                   [&](std::uint32_t offset, std::uint32_t block, std::uint32_t count) {
-                     const std::uint32_t at = subtree.first + distance + offset;
-                     plan.recv(child, place.is_root() ? output(block, count) : scratch(at, count));
-                   });
+    const auto receive = [&](std::uint32_t offset, std::uint32_t block, std::uint32_t count) {
+      const std::uint32_t at = subtree.first + distance + offset;
+      plan.recv(child, place.is_root() ? output(block, count) : scratch(at, count));
+    };
+    for_each_piece(child, place.size(distance), shape.ranks, receive);
   }
-  if (place.is_root()) return std::move(plan).take();
-  for_each_piece(rank, place.size(), shape.ranks,
-                 [&](std::uint32_t offset, std::uint32_t, std::uint32_t count) {
-                   plan.send(place.parent(), scratch(subtree.first + offset, count));
-                 });
+  if (place.is_root()) {
+    plan.copy(output(rank), input(0));
+    return std::move(plan).take();
+  }
+  plan.copy(scratch(subtree.first), input(0));
+  const auto send = [&](std::uint32_t offset, std::uint32_t, std::uint32_t count) {
+    plan.send(place.parent(), scratch(subtree.first + offset, count));
+  };
+  for_each_piece(rank, place.size(), shape.ranks, send);
   return std::move(plan).take();
 }
 
 Schedule scatter(const Shape& shape, std::uint32_t rank) {
   const Place place(shape, rank);
   Builder plan(kName, shape, rank);
-  if (!place.is_root() && place.is_leaf()) plan.recv(place.parent(), output(0));
+  if (!place.is_root() && place.is_leaf()) {
+    plan.recv(place.parent(), output(0));
+    return std::move(plan).take();
+  }
   Chunks subtree;
-  if (!place.is_root() && !place.is_leaf()) {
+  if (!place.is_root()) {
     subtree = add_subtree(plan, place, rank, shape.ranks);
-    for_each_piece(rank, place.size(), shape.ranks,
-                   [&](std::uint32_t offset, std::uint32_t, std::uint32_t count) {
-                     plan.recv(place.parent(), scratch(subtree.first + offset, count));
-                   });
+    const auto receive = [&](std::uint32_t offset, std::uint32_t, std::uint32_t count) {
+      plan.recv(place.parent(), scratch(subtree.first + offset, count));
+    };
+    for_each_piece(rank, place.size(), shape.ranks, receive);
   }
   const auto children = place.children();
   for (auto distance = children.rbegin(); distance != children.rend(); ++distance) {
     const std::uint32_t child = place.child(*distance);
-    for_each_piece(child, place.size(*distance), shape.ranks,
-                   [&](std::uint32_t offset, std::uint32_t block, std::uint32_t count) {
-                     const std::uint32_t at = subtree.first + *distance + offset;
-                     plan.send(child, place.is_root() ? input(block, count) : scratch(at, count));
-                   });
+    const auto send = [&](std::uint32_t offset, std::uint32_t block, std::uint32_t count) {
+      const std::uint32_t at = subtree.first + *distance + offset;
+      plan.send(child, place.is_root() ? input(block, count) : scratch(at, count));
+    };
+    for_each_piece(child, place.size(*distance), shape.ranks, send);
   }
-  if (place.is_root()) plan.copy(output(0), input(rank));
-  if (!place.is_root() && !place.is_leaf()) plan.copy(output(0), scratch(subtree.first));
+  plan.copy(output(0), place.is_root() ? input(rank) : scratch(subtree.first));
   return std::move(plan).take();
 }
 

@@ -18,7 +18,7 @@ constexpr std::string_view kName = "bruck";
 Schedule all_gather(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
   Builder plan(kName, shape, rank);
-  plan.copy(output(rank), input(0));
+  if (n == 1) plan.copy(output(0), input(0));
   // Before each round this rank holds blocks rank, rank + 1, …, rank + held − 1 (mod n).
   for (std::uint32_t held = 1; held < n; held *= 2) {
     const std::uint32_t moved = std::min(held, n - held);
@@ -27,6 +27,7 @@ Schedule all_gather(const Shape& shape, std::uint32_t rank) {
     for_each_piece(rank, moved, n, [&](std::uint32_t, std::uint32_t block, std::uint32_t count) {
       plan.send(to, held == 1 ? input(0) : output(block, count));
     });
+    if (held == 1) plan.copy(output(rank), input(0));  // While the first message is on its way.
     for_each_piece(from, moved, n, [&](std::uint32_t, std::uint32_t block, std::uint32_t count) {
       plan.recv(from, output(block, count));
     });

@@ -51,8 +51,8 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
 
 Schedule all_gather(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
-  plan.copy(output(rank), input(0));
   pass_around(plan, {shape.ranks, rank}, rank, input(0));
+  plan.copy(output(rank), input(0));
   return std::move(plan).take();
 }
 

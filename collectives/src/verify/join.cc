@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace xylem::collectives::verifier {
 namespace {
@@ -25,8 +26,10 @@ class Joiner {
   Result<World> join() && {
     number_steps();
     for (auto* entries : {&sends_, &recvs_, &signals_, &waits_}) {
-      std::stable_sort(entries->begin(), entries->end(),
-                       [](const OnLane& a, const OnLane& b) { return a.lane < b.lane; });
+      // Steps are numbered in list order, so equal lanes keep it.
+      std::sort(entries->begin(), entries->end(), [](const OnLane& a, const OnLane& b) {
+        return std::tie(a.lane, a.id) < std::tie(b.lane, b.id);
+      });
     }
     XYLEM_TRY(match_messages());
     XYLEM_TRY(match_signals());

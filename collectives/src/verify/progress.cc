@@ -17,7 +17,7 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// Successors of every event, whole edges (whole, lanes, signals) apart from the others.
+// From one event to one that waits for it.
 struct Link {
   Global to;
   EdgeKind kind;

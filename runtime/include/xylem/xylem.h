@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Xylem's C++ API: start a Runtime, take its world() Communicator, call operations, wait for their Work.
+// Xylem's C++ API: start a Runtime, take its world() Communicator, call operations, wait for their
+// Work.
 #pragma once
 
-#include "xylem/base/status.h"             // IWYU pragma: export
-#include "xylem/runtime/communicator.h"    // IWYU pragma: export
-#include "xylem/runtime/options.h"         // IWYU pragma: export
-#include "xylem/runtime/runtime.h"         // IWYU pragma: export
-#include "xylem/runtime/types.h"           // IWYU pragma: export
-#include "xylem/runtime/work.h"            // IWYU pragma: export
+#include "xylem/base/status.h"           // IWYU pragma: export
+#include "xylem/runtime/communicator.h"  // IWYU pragma: export
+#include "xylem/runtime/options.h"       // IWYU pragma: export
+#include "xylem/runtime/runtime.h"       // IWYU pragma: export
+#include "xylem/runtime/types.h"         // IWYU pragma: export
+#include "xylem/runtime/work.h"          // IWYU pragma: export

@@ -8,7 +8,7 @@ namespace xylem::runtime {
 ByteVector Card::write() const {
   ByteVector bytes;
   WireWriter writer(bytes);
-  // These two come first in every version.
+  // These come first in every version.
   writer.number(dialect.protocol).text(dialect.library);
   writer.text(address.host()).number(address.port());
   host.write(writer);
@@ -21,11 +21,13 @@ Result<Card> Card::read(ByteSpan bytes) {
   const std::uint32_t spoken = card.dialect.protocol;
   card.dialect.protocol = reader.number<std::uint32_t>();
   card.dialect.library = reader.text();
-  if (reader.ok() && card.dialect.protocol != spoken) return card;
-
   const std::string host(reader.text());
   const auto port = reader.number<std::uint16_t>();
-  card.host = HostIdentity::read(reader);
+  if (reader.ok() && card.dialect.protocol != spoken) {
+    reader.rest();
+  } else {
+    card.host = HostIdentity::read(reader);
+  }
   if (!reader.finished()) return failure(Code::internal, "it is not a rank's card");
   XYLEM_TRY(card.address, SocketAddress::parse(host, port));
   return card;

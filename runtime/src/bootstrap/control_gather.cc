@@ -36,17 +36,17 @@ Status late(const BruckGather& gather) {
 }  // namespace
 
 Result<std::vector<ByteVector>> ControlNetwork::all_gather(ByteSpan mine, Deadline deadline) {
+  auto values = gather(mine, deadline);
+  if (!values) report_failure(values.status());
+  return values;
+}
+
+Result<std::vector<ByteVector>> ControlNetwork::gather(ByteSpan mine, Deadline deadline) {
   XYLEM_CHECK(!is_serving_);
   XYLEM_TRY(failure_);
   const std::uint32_t number = gathers_++;
   BruckGather gather(self_.rank, self_.size, mine);
-  while (!gather.is_done()) {
-    const Status status = exchange(gather, number, deadline);
-    if (!status) {
-      if (failure_.is_ok()) report_failure(status);
-      return status;
-    }
-  }
+  while (!gather.is_done()) XYLEM_TRY(exchange(gather, number, deadline));
   XYLEM_TRY(wait_until_sent(deadline));
   return gather.take_result();
 }

@@ -25,6 +25,10 @@ constexpr auto kProvingTime = std::chrono::seconds(10);
 /// How many may be about to prove themselves, beside the neighbours.
 constexpr std::size_t kMostStrangers = 64;
 constexpr auto kRetry = milliseconds(50);
+/// How often clocks are looked at.
+constexpr auto kTick = milliseconds(200);
+/// How long a rank whose start has failed stays to say so.
+constexpr auto kFarewell = milliseconds(1000);
 
 bool is_stranger(const Status& status) {
   return status.code() == Code::unsupported || status.code() == Code::cancelled;
@@ -50,14 +54,14 @@ Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& ch
   XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
   if (placement_.size == 1) return std::unique_ptr<ControlPlane>(std::move(network_));
   XYLEM_TRY(open(choice));
-  XYLEM_TRY(read_cards());
-
-  Status status = connect_all();
+  Status status = read_cards();
+  if (status.code() == Code::timed_out) return status;
+  status = connect_all(status);
   if (status) {
     // Nobody else needs to find us.
     poller_.remove(listener_.get());
     listener_.reset();
-    status = network_->all_gather({}, deadline_).status();
+    status = network_->gather({}, deadline_).status();
     if (status.code() == Code::timed_out) status = explain_timeout();
   }
   if (!status) {
@@ -127,16 +131,7 @@ Status ControlJoin::read_card(std::uint32_t rank) {
                                card.status().message()),
                    rank);
   }
-  if (card->dialect.protocol != dialect_.protocol || card->dialect.library != dialect_.library) {
-    return failure(
-        Code::mismatch,
-        fmt::format("rank {} runs Xylem {} (protocol {}), rank {} runs Xylem {} (protocol "
-                    "{}): install one version everywhere",
-                    rank, card->dialect.library, card->dialect.protocol, placement_.rank,
-                    dialect_.library, dialect_.protocol),
-        rank);
-  }
-  if (card->address.is_loopback() && !card->host.same_network(self_.host)) {
+  if (card->address.is_loopback() && card->host.is_elsewhere(self_.host)) {
     return failure(
         Code::invalid_argument,
         fmt::format("rank {} is on another host and listens on {} only: name an interface "
@@ -154,26 +149,38 @@ std::string ControlJoin::place_of(std::uint32_t rank) const {
 
 // --- Connecting -------------------------------------------------------------
 
-Status ControlJoin::connect_all() {
-  while (connected_ < neighbours_.size()) {
-    start_calls();
-    for (const epoll_event& event : poller_.wait(wait_ms())) {
-      const int fd = static_cast<int>(event.data.u64);
-      if (fd == listener_.get()) {
-        accept_all();
-      } else if (const auto entry = greetings_.find(fd); entry != greetings_.end()) {
-        XYLEM_TRY(handle(entry));
-      }
-    }
-    XYLEM_TRY(network_->drive(0));
-    drop_slow_strangers();
-    if (deadline_.passed()) return explain_timeout();
+Status ControlJoin::connect_all(Status failed) {
+  Deadline until = deadline_;
+  const auto give_up = [&](const Status& why) {
+    failed = why;
+    network_->report_failure(why);
+    // Whoever connects in this time learns why from us, instead of waiting for us in vain.
+    until = earlier(deadline_, Deadline::after(kFarewell));
+  };
+  if (!failed) give_up(failed);
+  while (connected_ < neighbours_.size() && !until.passed()) {
+    const Status status = turn();
+    if (failed && !status) give_up(status);
   }
-  return {};
+  return failed && connected_ < neighbours_.size() ? explain_timeout() : failed;
+}
+
+Status ControlJoin::turn() {
+  start_calls();
+  for (const epoll_event& event : poller_.wait(wait_ms())) {
+    const int fd = static_cast<int>(event.data.u64);
+    if (fd == listener_.get()) {
+      XYLEM_TRY(accept_all());
+    } else if (const auto entry = greetings_.find(fd); entry != greetings_.end()) {
+      XYLEM_TRY(handle(entry));
+    }
+  }
+  drop_slow_strangers();
+  return network_->drive(0);
 }
 
 int ControlJoin::wait_ms() const {
-  Deadline until = earlier(deadline_, Deadline::after(kProvingTime));
+  Deadline until = earlier(deadline_, Deadline::after(kTick));
   for (const auto& [rank, callee] : callees_) {
     if (!callee.is_being_called) until = earlier(until, Deadline::at(callee.next_try));
   }
@@ -209,25 +216,22 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   greetings_.emplace(number, std::move(greeting));
 }
 
-void ControlJoin::accept_all() {
+Status ControlJoin::accept_all() {
   while (greetings_.size() < neighbours_.size() + kMostStrangers) {
-    auto accepted = accept_from(listener_.get());
-    if (!accepted) {
-      last_refusal_ = accepted.status();
-      return;
-    }
-    if (!*accepted) return;
-    const int number = accepted->get();
-    Greeting greeting{*std::move(accepted),
+    XYLEM_TRY(UniqueFd accepted, accept_from(listener_.get()));
+    if (!accepted) return {};
+    const int number = accepted.get();
+    Greeting greeting{std::move(accepted),
                       Handshake(Handshake::Side::callee, *key_, self_, dialect_),
                       std::nullopt,
                       false,
                       {},
                       {}};
     WireWriter(greeting.out).raw(greeting.handshake.preamble());
-    if (!poller_.add(number, static_cast<std::uint64_t>(number), EPOLLIN | EPOLLOUT)) return;
+    XYLEM_TRY(poller_.add(number, static_cast<std::uint64_t>(number), EPOLLIN | EPOLLOUT));
     greetings_.emplace(number, std::move(greeting));
   }
+  return {};
 }
 
 void ControlJoin::drop_slow_strangers() {
@@ -265,7 +269,9 @@ Status ControlJoin::advance(Greeting& greeting) {
   for (;;) {
     while (!greeting.out.empty()) {
       const ssize_t sent = ::send(fd, greeting.out.data(), greeting.out.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EAGAIN) return {};
+      if (sent < 0 && errno == EAGAIN) {
+        return poller_.change(fd, static_cast<std::uint64_t>(fd), EPOLLIN | EPOLLOUT);
+      }
       if (sent < 0 && errno != EINTR) return failure(Code::link_lost, error_text(errno));
       if (sent > 0) greeting.out.erase(greeting.out.begin(), greeting.out.begin() + sent);
     }
@@ -283,8 +289,8 @@ Status ControlJoin::advance(Greeting& greeting) {
     if (greeting.in.size() < greeting.handshake.wants()) continue;
     const ByteVector whole = std::exchange(greeting.in, {});
     const Status status = greeting.handshake.receive(whole, greeting.out);
-    if (status.code() == Code::mismatch) {
-      // Our proof, so that the other side can name the reason itself.
+    if (!status) {
+      // The other side is owed the reason: our proof, or its refusal.
       static_cast<void>(send_all(fd, greeting.out, Deadline::after(milliseconds(100))).is_ok());
     }
     XYLEM_TRY(status);

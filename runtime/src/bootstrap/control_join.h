@@ -62,10 +62,12 @@ class ControlJoin {
   Status read_cards();
   Status read_card(std::uint32_t rank);
   Result<ByteVector> ask_store(const std::string& key);
-  Status connect_all();
+  /// `failed` says why the start has failed already, if it has.
+  Status connect_all(Status failed);
+  Status turn();
   void start_calls();
   void call(std::uint32_t rank, Callee& callee);
-  void accept_all();
+  Status accept_all();
   void drop_slow_strangers();
   Status handle(Greetings::iterator entry);
   Status advance(Greeting& greeting);

@@ -68,6 +68,8 @@ Status ControlNetwork::add_link(UniqueFd fd, const Member& peer) {
     has_remote_ = true;
     next_look_ = Clock::now() + kLookPeriod;
   }
+  // Whoever comes after the start has failed is told.
+  if (!failure_) link->push(FailedFrame{failure_.code(), failure_.peer(), failure_.message()});
   links_.push_back(std::move(link));
   wants_write_.push_back(false);
   return {};

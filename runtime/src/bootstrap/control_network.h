@@ -53,6 +53,9 @@ class ControlNetwork final : public ControlPlane {
 
   // While joining:
 
+  /// all_gather() that leaves it to the caller to tell the others of its failure.
+  Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
+
   /// Takes over a connection to a peer that has proven itself.
   Status add_link(UniqueFd fd, const Member& peer);
   bool has_link(std::uint32_t rank) const noexcept { return find_link(rank) != nullptr; }

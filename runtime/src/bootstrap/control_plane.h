@@ -30,7 +30,8 @@ namespace xylem::runtime {
 class ControlListener {
  public:
   virtual ~ControlListener() = default;
-  /// A rank ended without saying goodbye; once per rank. `how` for people: "connection reset", "no
+  /// A rank ended without saying goodbye; once per rank. This rank itself, if a neighbour lost it
+  /// (a broken network) and the job goes on without it. `how` for people: "connection reset", "no
   /// heartbeat for 5 s".
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
   /// A rank left in good order; once per rank.

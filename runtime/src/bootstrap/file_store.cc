@@ -75,6 +75,7 @@ fs::path hello_of(const fs::path& base, std::uint32_t rank) {
 fs::path here_of(const fs::path& session, std::uint32_t rank) {
   return session / fmt::format("here.{}", rank);
 }
+fs::path complete_of(const fs::path& session) { return session / "complete"; }
 /// Letters, digits and dots as they are, the rest as %XX.
 fs::path key_path(const fs::path& session, std::string_view key) {
   std::string name = "key.";
@@ -127,10 +128,16 @@ FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
     : base_(std::move(base)), rank_(rank), size_(size), attendance_(size) {}
 
 FileStore::~FileStore() {
+  // Of a start that failed, whoever still waits must see who had come; the next one clears up.
+  if (session_.empty() || ::access(complete_of(session_).c_str(), F_OK) != 0) return;
   std::error_code ignored;
   for (const Path& path : written_) fs::remove(path, ignored);
-  // Only the last to leave finds them empty.
-  if (!session_.empty()) ::rmdir(session_.c_str());
+  // The last to leave finds nobody here.
+  for (const auto& entry : fs::directory_iterator(session_, ignored)) {
+    if (entry.path() != complete_of(session_)) return;
+  }
+  fs::remove(complete_of(session_), ignored);
+  ::rmdir(session_.c_str());
   ::rmdir(base_.c_str());
 }
 
@@ -172,7 +179,7 @@ Status FileStore::admit_all(Deadline deadline) {
     return failure(Code::exhausted,
                    fmt::format("cannot make {}: {}", session_.string(), error.message()));
   }
-  attendance_.came(0);
+  XYLEM_TRY(write(here_of(session_, 0), ""));
   std::map<std::uint32_t, std::string> hellos;
   for (Pace pace(deadline);;) {
     bool changed = false;
@@ -188,7 +195,11 @@ Status FileStore::admit_all(Deadline deadline) {
       XYLEM_TRY(write(base_ / "session", text));
     }
     take_attendance();
-    if (attendance_.complete()) return {};
+    if (attendance_.complete()) {
+      XYLEM_TRY(write(complete_of(session_), ""));
+      written_.pop_back();  // It is the last rank's to remove.
+      return {};
+    }
     if (!pace.wait()) return attendance_.sentence();
   }
 }
@@ -213,9 +224,10 @@ Status FileStore::be_admitted(Deadline deadline) {
 }
 
 void FileStore::take_attendance() {
-  attendance_.came(0);
+  // Whoever came to a start that is complete may have left it again.
+  const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
   for (const std::uint32_t rank : attendance_.missing()) {
-    if (::access(here_of(session_, rank).c_str(), F_OK) == 0) attendance_.came(rank);
+    if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) attendance_.came(rank);
   }
 }
 

@@ -6,11 +6,13 @@
 //   <directory>/<job>/hello.<rank>       a number that rank drew for this start
 //   <directory>/<job>/session            rank 0's number and the hello of each rank it has seen
 //   <directory>/<job>/<session>/here.*   who has read them
+//   <directory>/<job>/<session>/complete that all have
 //   <directory>/<job>/<session>/key.*    the values
 //
 // Files of an earlier start that was killed do not confuse: a rank believes a session only when
 // that names its own fresh number, which only a living rank 0 can have read. Ranks remove what they
-// wrote when their store ends; nobody needs it once the start is over.
+// wrote when their store ends, since nobody needs it once the start is over; a start to which not
+// all came is removed by the next.
 #pragma once
 
 #include "bootstrap/attendance.h"

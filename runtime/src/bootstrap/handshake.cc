@@ -77,6 +77,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   const Side prover = side_ == Side::caller ? Side::callee : Side::caller;
   const ByteSpan facts = bytes.first(kFactBytes);
   if (!key_.verify(statement(prover, facts), bytes.subspan(kFactBytes))) {
+    // Told in so many words, or the caller could not tell a refusal from a death.
+    if (side_ == Side::callee) out.resize(out.size() + kProofBytes);
     return failure(Code::cancelled, "it does not know this job's secret");
   }
   WireReader reader(facts);

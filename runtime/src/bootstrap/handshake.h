@@ -5,7 +5,7 @@
 //
 //   both   → preamble   magic, protocol, library version, nonce                      64 bytes
 //   caller → proof      rank, size, host facts, keyed hash over all of it            84 bytes
-//   callee → proof      the same
+//   callee → proof      the same; zeros to a caller whose proof is wrong
 //
 //   greeting ──preamble──► proving ──proof──► done
 //

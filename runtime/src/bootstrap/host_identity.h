@@ -26,8 +26,9 @@ struct HostIdentity {
 
   /// One kernel.
   bool same_host(const HostIdentity& other) const noexcept;
-  /// One kernel and one network namespace: loopback addresses mean the same.
-  bool same_network(const HostIdentity& other) const noexcept;
+  /// Known to be on another kernel or in another network namespace: loopback addresses do not reach
+  /// it.
+  bool is_elsewhere(const HostIdentity& other) const noexcept;
   /// One kernel and one namespace of process ids.
   bool same_processes(const HostIdentity& other) const noexcept;
 };

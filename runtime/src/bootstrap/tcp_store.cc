@@ -126,12 +126,7 @@ Status greet(int fd, const Key& key, const Member& self, Deadline deadline) {
     XYLEM_TRY(send_all(fd, out, deadline));
     out.clear();
     ByteVector in(handshake.wants());
-    const Status received = receive_all(fd, in, deadline);
-    // A server that hears a false proof hangs up without a word.
-    if (received.code() == Code::peer_lost && handshake.state() == Handshake::State::proving) {
-      return failure(Code::cancelled, "it hung up on our proof of the job's secret");
-    }
-    XYLEM_TRY(received);
+    XYLEM_TRY(receive_all(fd, in, deadline));
     XYLEM_TRY(handshake.receive(in, out));
   }
   XYLEM_TRY(const StoreReply welcome, read_reply(fd, deadline));
@@ -163,7 +158,7 @@ class Search {
         auto fd = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
         if (fd) return fd;
         if (is_final(fd.status())) return explained(address, fd.status());
-        if (fd.code() != Code::peer_lost || !last_) last_.emplace(address, fd.status());
+        if (is_more_telling(fd.status())) last_.emplace(address, fd.status());
         if (deadline_.passed()) return not_found();
       }
       pause();
@@ -182,6 +177,11 @@ class Search {
     // More than once, since a server of an earlier start may be about to end.
     constexpr int kEnough = 3;
     return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
+  }
+
+  /// Than the last: that nobody listened or answered says least, that the rank is taken most.
+  bool is_more_telling(const Status& status) const {
+    return !last_ || (last_->second.code() != Code::busy && status.code() != Code::peer_lost);
   }
 
   static Status explained(const SocketAddress& address, const Status& status) {

@@ -81,6 +81,7 @@ class Server final : public TcpStoreServer {
   }
   void run();
   bool finished() const { return gone_.complete(); }
+  int wait_ms() const;
   void accept_all(int listener);
   void pause_listening(bool pause);
   void drop_slow_strangers();
@@ -162,8 +163,7 @@ Status Server::launch(UniqueFd own_end) {
 
 void Server::run() {
   while (!finished()) {
-    constexpr int kTick = 200;
-    for (const epoll_event& event : poller_.wait(kTick)) {
+    for (const epoll_event& event : poller_.wait(wait_ms())) {
       const int fd = static_cast<int>(event.data.u64);
       if (fd == stop_.get()) return say_farewell();
       const auto entry = connections_.find(fd);
@@ -179,6 +179,16 @@ void Server::run() {
     drop_slow_strangers();
   }
   listeners_.clear();
+}
+
+int Server::wait_ms() const {
+  // Only what a clock ends needs a tick.
+  constexpr int kTick = 200;
+  constexpr int kForever = -1;
+  const bool proving = std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
+    return entry.second.handshake.has_value();
+  });
+  return proving || !listening_ ? kTick : kForever;
 }
 
 void Server::accept_all(int listener) {
@@ -254,10 +264,9 @@ bool Server::advance_handshake(Connection& connection) {
                       connection.in.begin() + static_cast<std::ptrdiff_t>(size));
   if (!status) {
     logger_.warn(fmt::format("start: refused a connection: {}", status.message()));
+    // It is owed the reason: our proof, or its refusal.
+    flush(connection);
     if (status.code() == Code::mismatch) {
-      // It proved to belong here, so it is owed our proof: with that, it can name the reason
-      // itself.
-      flush(connection);
       fail({StoreAnswer::mismatch, *status.peer(), std::string(status.message())});
     }
     return false;

@@ -37,7 +37,8 @@ class WireWriter {
     return *this;
   }
   WireWriter& raw(ByteSpan bytes) {
-    out_.insert(out_.end(), bytes.begin(), bytes.end());
+    // One by one: GCC 12 warns of an overflow in insert() that cannot be, and the bytes are few.
+    for (const std::byte byte : bytes) out_.push_back(byte);
     return *this;
   }
   /// A length of 16 bits and the text.

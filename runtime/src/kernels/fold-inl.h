@@ -27,9 +27,9 @@ namespace xylem::runtime {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// A body has compute(d, index) → vector, which reads the elements from `index` on; store(d,
-/// vector, index); and apply_four(d, index), which does both for four vectors. This one serves 1 ≤
-/// count ≤ 2 Lanes(d).
+/// A body has compute(d, index) → vector, which reads the elements from `index` on;
+/// store(d, vector, index); and apply_four(d, index), which does both for four vectors.
+/// This one serves count ≤ 2 Lanes(d).
 template <class D, class Body>
 HWY_INLINE void for_few(D d, const Body& body, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 // Only after Highway has chosen the target:
 #include "kernels/combine-inl.h"
+#include "kernels/divide.h"
 #include "kernels/element-inl.h"
 #include "kernels/families.h"
 #include "kernels/fold-inl.h"
@@ -28,23 +29,6 @@ void integer_fold(void* target,
                   Finish finish) {
   if (finish.divisor > 1) refuse_divisor(finish.divisor);
   fold<Element, Op>(target, sources, source_count, 0, count);
-}
-
-/// Truncating division in place. Up to 32 bits in fp64, which vectorises and is exact: a quotient
-/// that is no integer is at least 1/divisor away from the next one, far more than fp64 rounds by.
-template <class T>
-void divide(T* values, std::size_t count, std::uint32_t divisor) {
-  if constexpr (sizeof(T) <= 4) {
-    const double denominator = divisor;
-    for (std::size_t i = 0; i < count; ++i) {
-      values[i] = static_cast<T>(static_cast<double>(values[i]) / denominator);
-    }
-  } else {
-    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
-    for (std::size_t i = 0; i < count; ++i) {
-      values[i] = static_cast<T>(static_cast<Wide>(values[i]) / static_cast<Wide>(divisor));
-    }
-  }
 }
 
 template <class T>

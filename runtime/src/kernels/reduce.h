@@ -1,45 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reduction kernels on host memory: one pass over n sources, vectorised with run-time dispatch. Sixteen-bit
-// floats are widened to fp32, combined in source order, and rounded once to nearest even.
+// Reduction kernels on host memory: one pass over n sources, vectorised with run-time dispatch.
+// Sixteen-bit floats are widened to fp32, combined in source order, and rounded once to nearest
+// even.
 #pragma once
+
+#include "xylem/runtime/types.h"
 
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
-#include "xylem/runtime/types.h"
-
 namespace xylem::runtime {
 
-/// Scaling that ends an average: the combined value is divided by `divisor` before it is rounded and stored. 1: none.
-/// Only sum, avg and premul_sum take another divisor than 1.
+/// Scaling that ends an average: the combined value is divided by `divisor` before it is rounded
+/// and stored. 1: none. Only sum, avg and premul_sum take another divisor than 1.
 struct Finish {
   std::uint32_t divisor = 1;
 };
 
-/// A reduce step: target[i] = op(sources[0][i], …, sources[n-1][i]), evaluated from left to right, then
-/// finished. `source_count` ≥ 1; `target` may be any one of the sources, and overlaps none of them otherwise. `avg` and
-/// `premul_sum` combine as sum. Alignment beyond the element's is not required. The bits of a result depend neither
-/// on the instruction set nor on the element's place; a NaN is stored as the positive quiet NaN without payload.
-using ReduceKernel = void (*)(void* target, const void* const* sources, std::size_t source_count,
-                              std::size_t count, Finish finish);
+/// A reduce step: target[i] = op(sources[0][i], …, sources[n-1][i]), evaluated from left to right,
+/// then finished. `source_count` ≥ 1; `target` may be any one of the sources, and overlaps none of
+/// them otherwise. `avg` and `premul_sum` combine as sum. Alignment beyond the element's is not
+/// required. The bits of a result depend neither on the instruction set nor on the element's place;
+/// a NaN is stored as the positive quiet NaN without payload.
+using ReduceKernel = void (*)(void* target,
+                              const void* const* sources,
+                              std::size_t source_count,
+                              std::size_t count,
+                              Finish finish);
 
 /// The kernel for a checked (op, type) on this CPU. Look it up once per plan, not per step.
 /// Precondition: check_reduction(op, type) is OK.
 ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept;
 
-/// target[i] = source[i] * factor in fp32 (fp64 for float64), rounded once. Floats only. May be in place.
+/// target[i] = source[i] * factor in fp32 (fp64 for float64), rounded once. Floats only. May be in
+/// place.
 void scale(void* target, const void* source, std::size_t count, DataType type, double factor);
 
-/// Names of the instruction sets this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the first is used.
-/// While a target is forced, that one alone.
+/// Names of the instruction sets this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
+/// first is used. While a target is forced, that one alone.
 std::vector<std::string_view> kernel_targets();
 /// Tests only: makes reduce_kernel() and scale() use the named target until called with "" again.
-/// False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as they were. Not thread-safe.
+/// False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as they
+/// were. Not thread-safe.
 bool force_kernel_target(std::string_view target);
 
-/// One conversion of many 16-bit values, as the kernels do them; exposed for the exhaustive tests and the bench.
+/// One conversion of many 16-bit values, as the kernels do them; exposed for the exhaustive tests
+/// and the bench.
 void widen(float* target, const void* source, std::size_t count, DataType half_type);
 void narrow(void* target, const float* source, std::size_t count, DataType half_type);
 

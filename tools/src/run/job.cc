@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <set>
 
 namespace xylem::tools {
 namespace {
@@ -61,6 +61,8 @@ class Job {
   Sink output_{STDOUT_FILENO};
   Sink error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
+  std::size_t turn_ = 0;   ///< The rank whose output is forwarded first.
+  std::set<pid_t> asked_;  ///< Descendants of ranks that got SIGTERM.
   Phase phase_ = Phase::running;
   std::optional<Deadline> deadline_;  ///< When the phase ends.
   JobOutcome outcome_;
@@ -125,7 +127,10 @@ void Job::on_signals() {
 }
 
 void Job::on_output() {
-  for (Rank& rank : ranks_) {
+  // Another rank is the first each time: a full sink must not always starve the same ones.
+  turn_ = (turn_ + 1) % ranks_.size();
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[(turn_ + i) % ranks_.size()];
     rank.output.forward();
     rank.error.forward();
   }
@@ -194,8 +199,6 @@ void Job::signal_all(int signal) const {
     rank.process.signal_group(signal);
     rank.process.signal_group(SIGCONT);  // a stopped process would not see SIGTERM
   }
-  // What moved to a group of its own comes to us when its parent ends.
-  for (const pid_t pid : live_children()) ::kill(pid, signal);
 }
 
 bool Job::over() {
@@ -208,12 +211,15 @@ bool Job::over() {
     }
     return (output_.empty() && error_.empty()) || phase_ == Phase::killing;
   }
-  if (phase_ == Phase::killing) {
-    signal_all(SIGKILL);
-  } else if (!ended_by_us()) {
+  if (!ended_by_us()) {
     say(fmt::format("ending {} that ranks left behind",
                     left.size() == 1 ? "a process" : fmt::format("{} processes", left.size())));
     begin_ending();
+  }
+  // What moved to a group of its own came to us when its parent ended.
+  for (const pid_t pid : left) {
+    if (phase_ == Phase::killing) ::kill(pid, SIGKILL);
+    else if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
   }
   return false;
 }

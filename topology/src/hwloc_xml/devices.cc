@@ -87,8 +87,9 @@ class Functions {
 
   /// Sorts, refuses duplicates, and tells `build` which object became which node.
   Status settle(Build& build) {
-    std::stable_sort(found_.begin(), found_.end(), [](const Found& left, const Found& right) {
-      return left.pci.address < right.pci.address;
+    std::sort(found_.begin(), found_.end(), [](const Found& left, const Found& right) {
+      return std::tuple(left.pci.address, left.object) <
+             std::tuple(right.pci.address, right.object);
     });
     for (std::uint32_t i = 0; i < found_.size(); ++i) {
       if (i > 0 && found_[i - 1].pci.address == found_[i].pci.address) {
@@ -173,13 +174,13 @@ class TreeBuilder {
   }
 
   Status add_host_bridges() {
-    std::stable_sort(host_bridges_.begin(), host_bridges_.end(),
-                     [](const auto& left, const auto& right) {
-                       const auto key = [](const BusRange& range) {
-                         return std::tuple(range.domain, range.first, range.last);
-                       };
-                       return key(left.first) < key(right.first);
-                     });
+    std::sort(host_bridges_.begin(), host_bridges_.end(), [](const auto& left, const auto& right) {
+      const auto key = [](const auto& found) {
+        const BusRange& buses = found.first;
+        return std::tuple(buses.domain, buses.first, buses.last, found.second);
+      };
+      return key(left) < key(right);
+    });
     for (const auto& [buses, object] : host_bridges_) {
       auto& list = build_.machine.host_bridges;
       build_.nodes[object] =

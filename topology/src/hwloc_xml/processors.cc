@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace xylem::topology::hwloc_xml {
 namespace {
@@ -30,8 +31,8 @@ Result<std::vector<Numbered>> numbered_objects(const Build& build, ObjectType ty
     }
     found.push_back({*os_index, i});
   }
-  std::stable_sort(found.begin(), found.end(), [](const Numbered& left, const Numbered& right) {
-    return left.os_index < right.os_index;
+  std::sort(found.begin(), found.end(), [](const Numbered& left, const Numbered& right) {
+    return std::tuple(left.os_index, left.object) < std::tuple(right.os_index, right.object);
   });
   return found;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a status means for a send and for a receive. UCX says "cancelled" both of what was asked to end and of what ended with
-// its endpoint.
+// What a status means for a send and for a receive. UCX says "cancelled" both of what was asked to
+// end and of what ended with its endpoint.
 #pragma once
 
 #include "ucx/status.h"

@@ -59,6 +59,13 @@ bool allows(UcxReach reach, const Resource& resource) noexcept {
   return false;
 }
 
+bool copies_on_send(UcxReach reach, std::span<const Resource> resources) noexcept {
+  return std::all_of(resources.begin(), resources.end(), [&](const Resource& resource) {
+    return !allows(reach, resource) || resource.kind == Kind::self ||
+           resource.kind == Kind::shared_memory || resource.device.transport == "tcp";
+  });
+}
+
 Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources) {
   std::set<std::string> names;
   bool has_wire = false;

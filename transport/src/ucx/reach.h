@@ -24,6 +24,10 @@ bool allows(UcxReach reach, const Resource& resource) noexcept;
 /// The value for UCX's TLS. `unsupported`, naming what there is, without any wire of this reach.
 Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources);
 
+/// Whether all wires of the reach copy a send's bytes when UCX is called and none reads them later,
+/// as RDMA does.
+bool copies_on_send(UcxReach reach, std::span<const Resource> resources) noexcept;
+
 /// The value for UCX's NET_DEVICES: the options' devices, each of which must exist and be of this
 /// reach.
 Result<std::string> allowed_devices(const UcxOptions& options, std::span<const Resource> resources);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Xylem keeps within a UCX request while it is in flight: the operation it belongs to and its place in a ring of such,
-// so that all that is in flight can be walked and nothing is allocated for it.
+// What Xylem keeps within a UCX request while it is in flight: the operation it belongs to and its
+// place in a ring of such, so that all that is in flight can be walked and nothing is allocated for
+// it.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -38,14 +39,8 @@ class SlotRing {
     slot.previous->next = slot.next;
     slot.next->previous = slot.previous;
   }
-  /// Moves all slots of `other` to the end.
-  void take(SlotRing& other) noexcept {
-    while (!other.empty()) {
-      Slot& slot = other.front();
-      remove(slot);
-      push_back(slot);
-    }
-  }
+  /// Empties the ring without touching the slots, whose memory is gone.
+  void forget() noexcept { head_.next = head_.previous = &head_; }
 
  private:
   Slot head_;

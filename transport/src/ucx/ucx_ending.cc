@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ends of endpoints and of the worker: death of a peer, close(), cancel(), and the destructor.
-#include <fmt/format.h>
-
-#include <utility>
-
 #include "ucx/completion_code.h"
 #include "ucx/reach.h"
 #include "ucx/ucx_transport.h"
 #include "xylem/base/check.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 namespace xylem::transport::ucx {
 namespace {
 
-constexpr std::chrono::seconds kEndingPatience{1};
+constexpr std::chrono::milliseconds kEndingPatience{250};
 constexpr std::chrono::milliseconds kStuckPatience{250};
 
 }  // namespace
@@ -24,7 +24,7 @@ void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t s
   UcxTransport& self = *failed.owner;
   failed.lost = send_code(status);
   self.peer_died_ = true;
-  self.detach_sends(failed);
+  self.end_sends(failed);
   if (self.logger_.enabled(LogLevel::info)) {
     self.logger_.info(fmt::format("ucx endpoint {} reach {} failed: {}", failed.id,
                                   ucx::name(self.facts_.reach), ucs_status_string(status)));
@@ -46,7 +46,7 @@ void UcxTransport::close(EndpointId id) noexcept {
   const ucs_status_ptr_t request =
       ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &params);
   if (UCS_PTR_IS_PTR(request)) ++closings_;
-  detach_sends(endpoint);
+  end_sends(endpoint);
 }
 
 void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
@@ -54,21 +54,34 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
-// Ends the sends of an endpoint whose lanes are cut. Where wires copy out of a send's buffer within our own calls, a cut lane
-// never reads it again, so there is nothing to wait for; RDMA may still read, and says itself when it has stopped.
-void UcxTransport::detach_sends(Endpoint& endpoint) {
-  if (!facts_.buffered) return;
-  while (!endpoint.sends.empty()) {
-    Slot& slot = endpoint.sends.front();
-    SlotRing::remove(slot);
-    detached_.push_back(slot);
-    Operation& operation = *std::exchange(slot.operation, nullptr);
-    operation.code = endpoint.lost;
-    if (!ending_) deferred_.push_back(&operation);
+// The operation is done with; the request stays until UCX, too, is done with it.
+void UcxTransport::detach(Slot& slot) noexcept {
+  SlotRing::remove(slot);
+  slot.operation = nullptr;
+  detached_.push_back(slot);
+}
+
+void UcxTransport::end_all(SlotRing& ring, Code code) {
+  while (!ring.empty()) {
+    Slot& slot = ring.front();
+    Operation& operation = *slot.operation;
+    operation.code = slot.cancelled ? Code::cancelled : code;
+    operation.bytes = 0;
+    operation.state = nullptr;
+    deferred_.push_back(&operation);
+    detach(slot);
   }
 }
 
-// UCX takes back a receive that has met no message. One that has ends with the message, or with the endpoint it comes from.
+// Ends the sends of an endpoint whose lanes are cut. Where wires copy out of a send's buffer within
+// our own calls, a cut lane never reads it again, so there is nothing to wait for; RDMA may still
+// read, and UCX says when it has stopped.
+void UcxTransport::end_sends(Endpoint& endpoint) {
+  if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
+}
+
+// UCX takes back a receive that has met no message. One that has ends with the message, or with the
+// endpoint it comes from.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* slot = static_cast<Slot*>(operation.state);
   if (slot == nullptr || slot->cancelled) return;
@@ -77,7 +90,8 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   ucp_request_cancel(worker_.get(), slot);
 }
 
-// Its sender will not finish it and UCX will not end it: the sender is dead, or nobody is connected any more.
+// Its sender will not finish it and UCX will not end it: the sender is dead, or nobody is connected
+// any more.
 bool UcxTransport::stuck() const noexcept {
   return arriving_ > 0 && (peer_died_ || open_endpoints_ == 0);
 }
@@ -90,62 +104,47 @@ void UcxTransport::break_when_stuck() {
   if (!patience_) patience_ = Deadline::after(kStuckPatience);
   if (!patience_->passed()) return;
   patience_.reset();
-  logger_.warn(fmt::format("ucx transport of reach {} ends its worker: receives {} wait for bytes "
-                           "of a peer that is gone",
-                           ucx::name(facts_.reach), arriving_));
+  logger_.warn(
+      fmt::format("ucx transport of reach {} ends its worker: receives {} wait for bytes "
+                  "of a peer that is gone",
+                  ucx::name(facts_.reach), arriving_));
   end_worker();
 }
 
-// After this UCX holds nothing of ours. What is still pending ends now; new operations end with link_lost.
+// After this UCX holds nothing of ours. What is still pending ends now; new operations end with
+// link_lost.
 void UcxTransport::end_worker() {
-  ending_ = true;
   for (const auto& endpoint : endpoints_) {
-    if (endpoint->handle == nullptr) continue;
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
+    end_all(endpoint->sends, endpoint->lost);
   }
-  // The slots are UCX's memory: what they say is taken down first.
-  const auto take = [this](SlotRing& ring, auto code_for) {
-    while (!ring.empty()) {
-      Slot& slot = ring.front();
-      SlotRing::remove(slot);
-      Operation& operation = *std::exchange(slot.operation, nullptr);
-      operation.code = code_for(slot);
-      operation.bytes = 0;
-      operation.state = nullptr;
-      deferred_.push_back(&operation);
-      slot.owner = this;
-      detached_.push_back(slot);
-    }
-  };
-  for (const auto& endpoint : endpoints_) {
-    take(endpoint->sends, [&](const Slot&) { return endpoint->lost; });
-  }
-  take(receives_,
-       [](const Slot& slot) { return slot.cancelled ? Code::cancelled : Code::link_lost; });
+  end_all(receives_, Code::link_lost);
   worker_.reset();
+  detached_.forget();
   for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
   open_endpoints_ = 0;
   arriving_ = 0;
-  ending_ = false;
+}
+
+bool UcxTransport::idle() const noexcept {
+  return detached_.empty() && discards_ == 0 && closings_ == 0;
 }
 
 UcxTransport::~UcxTransport() {
-  ending_ = true;
-  for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) close(endpoint);
   if (!worker_) return;
-  SlotRing left;
-  left.take(receives_);
-  while (!left.empty()) {
-    Slot& slot = left.front();
-    SlotRing::remove(slot);
-    receives_.push_back(slot);
-    slot.cancelled = true;
+  for (const auto& endpoint : endpoints_) {
+    while (!endpoint->sends.empty()) detach(endpoint->sends.front());
+    close(endpoint->id);
+  }
+  while (!receives_.empty()) {
+    Slot& slot = receives_.front();
+    detach(slot);
     ucp_request_cancel(worker_.get(), &slot);
   }
   discard(0, 0);  // UCX warns of every message that a worker still holds
   const auto deadline = Deadline::after(kEndingPatience);
   while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
-  worker_.reset();  // while all that its callbacks touch is there
+  worker_.reset();  // its callbacks come before the members they use go
 }
 
 }  // namespace xylem::transport::ucx

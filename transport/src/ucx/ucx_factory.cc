@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <ucp/api/ucp.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,13 +24,12 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-Result<Settings> settings_for(const UcxOptions& options) {
+Result<Settings> settings_for(const UcxOptions& options, std::span<const Resource> resources) {
   if (options.keepalive.count() <= 0) {
     return failure(Code::invalid_argument,
                    fmt::format("keepalive of {} ms: it must be positive, such as 300",
                                options.keepalive.count()));
   }
-  XYLEM_TRY(const auto resources, query_resources());
   XYLEM_TRY(auto transports, allowed_transports(options.reach, resources));
   Settings settings = {
       {"TLS", std::move(transports)},
@@ -36,9 +37,19 @@ Result<Settings> settings_for(const UcxOptions& options) {
       {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
   };
+  const bool uses_tcp = std::any_of(resources.begin(), resources.end(), [&](const Resource& r) {
+    return r.device.transport == "tcp" && allows(options.reach, r);
+  });
+  if (uses_tcp) {
+    // UCX's TCP sends by vectors, and then ends a send twice, and so aborts, when the peer dies
+    // while bytes of it wait for the socket (seen in 1.13.1; later releases have the same code).
+    // Without vectors it copies first; segments as large as the receiver's (8 KiB if left alone)
+    // make up for that.
+    settings.emplace_back("MAX_IOV", "0");
+    settings.emplace_back("TX_SEG_SIZE", "64k");
+  }
   if (options.reach == UcxReach::host) {
-    // Without it UCX does not watch the peers of shared memory, and refuses endpoints that ask for
-    // it.
+    // Otherwise UCX does not watch peers over shared memory, and refuses endpoints that ask for it.
     settings.emplace_back("MM_ERROR_HANDLING", "y");
   } else if (!options.devices.empty()) {
     XYLEM_TRY(auto devices, allowed_devices(options, resources));
@@ -47,14 +58,17 @@ Result<Settings> settings_for(const UcxOptions& options) {
   return settings;
 }
 
-Result<Config> make_config(const UcxOptions& options) {
+Result<Config> make_config(const UcxOptions& options, std::span<const Resource> resources) {
   ucp_config_t* raw = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) {
-    return refusal(status, "read its configuration", "correct the UCX_ variables it named above");
+    return failure(Code::invalid_argument,
+                   fmt::format("UCX could not read its UCX_ variables: {}: correct the one that it "
+                               "named, or unset it",
+                               ucs_status_string(status)));
   }
   Config config(raw);
-  XYLEM_TRY(const auto settings, settings_for(options));
+  XYLEM_TRY(const auto settings, settings_for(options, resources));
   for (const auto& [key, value] : settings) {
     status = ucp_config_modify(config.get(), key.c_str(), value.c_str());
     if (status != UCS_OK) return refusal(status, fmt::format("set {} to {}", key, value));
@@ -62,13 +76,13 @@ Result<Config> make_config(const UcxOptions& options) {
   return config;
 }
 
-Result<Context> make_context(const UcxOptions& options) {
-  XYLEM_TRY(const auto config, make_config(options));
+Result<Context> make_context(const UcxOptions& options, std::span<const Resource> resources) {
+  XYLEM_TRY(const auto config, make_config(options, resources));
   ucp_params_t params{};
   params.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE | UCP_PARAM_FIELD_REQUEST_INIT;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  params.request_size = sizeof(ReceiveSlot);
+  params.request_size = sizeof(Slot);
   params.request_init = init_request;
   ucp_context_h raw = nullptr;
   const ucs_status_t status = ucp_init(&params, config.get(), &raw);
@@ -109,11 +123,12 @@ bool moves_cuda(ucp_context& context) {
 }  // namespace ucx
 
 Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger) {
-  XYLEM_TRY(auto context, ucx::make_context(options));
+  XYLEM_TRY(const auto resources, ucx::query_resources());
+  XYLEM_TRY(auto context, ucx::make_context(options, resources));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
-  const bool cuda = ucx::moves_cuda(*context);
-  return ucx::UcxTransport::create(std::move(context), std::move(worker), options.reach, cuda,
-                                   logger);
+  const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
+                                ucx::copies_on_send(options.reach, resources)};
+  return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }
 
 std::string ucx_version() { return ucp_get_version_string(); }

@@ -4,25 +4,23 @@
 #include "ucx/ucx_transport.h"
 
 #include "ucx/address.h"
+#include "ucx/completion_code.h"
 #include "ucx/lanes.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
 #include "xylem/base/check.h"
-#include "xylem/base/clock.h"
 
 #include <fmt/format.h>
 
-#include <array>
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace xylem::transport::ucx {
 namespace {
-
-constexpr std::chrono::seconds kEndingPatience{1};
 
 ucs_memory_type_t memory_type(Memory memory) noexcept {
   switch (memory.kind) {
@@ -34,71 +32,48 @@ ucs_memory_type_t memory_type(Memory memory) noexcept {
   return UCS_MEMORY_TYPE_UNKNOWN;
 }
 
-// A send that UCX cancels is one whose endpoint was cut.
-Code send_code(ucs_status_t status) noexcept {
-  return status == UCS_ERR_CANCELED ? Code::peer_lost : code_of(status);
-}
-
-// Only cancel() cancels a receive; otherwise the endpoint of the message that it had met is gone.
-Code receive_code(ucs_status_t status, bool asked) noexcept {
-  return status == UCS_ERR_CANCELED && !asked ? Code::peer_lost : code_of(status);
-}
-
 }  // namespace
 
-UcxTransport::UcxTransport(Context context, Worker worker, UcxReach reach, bool cuda, Logger logger)
+void init_request(void* request) noexcept { ::new (request) Slot; }
+
+UcxTransport::UcxTransport(Context context, Worker worker, const ContextFacts& facts, Logger logger)
     : context_(std::move(context)),
       worker_(std::move(worker)),
-      reach_(reach),
-      cuda_(cuda),
-      logger_(std::move(logger)) {
-  pending_receives_.next = &pending_receives_;
-  pending_receives_.previous = &pending_receives_;
-}
+      facts_(facts),
+      logger_(std::move(logger)) {}
 
-Result<std::unique_ptr<Transport>> UcxTransport::create(
-    Context context, Worker worker, UcxReach reach, bool cuda, Logger logger) {
+Result<std::unique_ptr<Transport>> UcxTransport::create(Context context,
+                                                        Worker worker,
+                                                        const ContextFacts& facts,
+                                                        Logger logger) {
   std::unique_ptr<UcxTransport> transport(
-      new UcxTransport(std::move(context), std::move(worker), reach, cuda, std::move(logger)));
+      new UcxTransport(std::move(context), std::move(worker), facts, std::move(logger)));
   XYLEM_TRY(transport->open());
   return std::unique_ptr<Transport>(std::move(transport));
 }
 
 Status UcxTransport::open() {
-  ucs_status_t status = ucp_worker_get_efd(worker_.get(), &wake_fd_);
+  int events = -1;
+  ucs_status_t status = ucp_worker_get_efd(worker_.get(), &events);
   if (status != UCS_OK) return refusal(status, "give a descriptor to sleep on");
+  wake_.reset(::fcntl(events, F_DUPFD_CLOEXEC, 0));
+  if (!wake_) return failure(Code::exhausted, "no descriptor is left to sleep on: raise ulimit -n");
 
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
   status = ucp_worker_get_address(worker_.get(), &address, &length);
   if (status != UCS_OK) return refusal(status, "give its worker's address");
-  address_ = wrap_address(reach_, {reinterpret_cast<const std::byte*>(address), length});
+  address_ = wrap_address(facts_.reach, {reinterpret_cast<const std::byte*>(address), length});
   ucp_worker_release_address(worker_.get(), address);
   return {};
 }
 
-UcxTransport::~UcxTransport() {
-  ending_ = true;
-  for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) close(endpoint);
-  while (pending_receives_.next != &pending_receives_) {
-    ReceiveSlot* slot = pending_receives_.next;
-    unlink(*slot);
-    slot->cancelled = true;
-    ucp_request_cancel(worker_.get(), slot);
-  }
-  discard(0, 0);  // UCX warns of every message that a worker still holds
-  const auto deadline = Deadline::after(kEndingPatience);
-  while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
-  if (!idle()) {
-    logger_.error(
-        fmt::format("ucx transport ends with work in flight: sends {} receives {} "
-                    "discards {} closings {}",
-                    sends_, receives_, discards_, closings_));
-  }
-}
-
 Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
-  XYLEM_TRY(const auto worker_address, unwrap_address(reach_, address));
+  XYLEM_TRY(const auto worker_address, unwrap_address(facts_.reach, address));
+  if (!worker_) {
+    return failure(Code::link_lost,
+                   "this transport ended with the death of a peer: make a new one");
+  }
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->owner = this;
   endpoint->id = static_cast<EndpointId>(endpoints_.size());
@@ -112,9 +87,10 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
   params.err_handler.arg = endpoint.get();
   const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &endpoint->handle);
   if (status != UCS_OK) {
-    return refusal(status, fmt::format("connect to a peer by reach {}", ucx::name(reach_)),
+    return refusal(status, fmt::format("connect to a peer by reach {}", ucx::name(facts_.reach)),
                    "`xylem info` lists the wires of each side");
   }
+  ++open_endpoints_;
   endpoints_.push_back(std::move(endpoint));
   return endpoints_.back()->id;
 }
@@ -122,7 +98,6 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
 // Completions come from UCX's progress, but may also come while something else is posted; those
 // wait.
 void UcxTransport::tell(Operation& operation) {
-  if (ending_) return;
   if (posting_) {
     deferred_.push_back(&operation);
   } else {
@@ -153,32 +128,34 @@ Posted UcxTransport::send(EndpointId to,
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   params.cb.send = on_sent;
-  params.user_data = &operation;
+  params.user_data = this;
   params.memory_type = memory_type(source.memory);
-  operation.state = this;
 
   const bool outer = std::exchange(posting_, true);
   const ucs_status_ptr_t request =
       ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
   posting_ = outer;
-  if (UCS_PTR_IS_PTR(request)) {
-    ++sends_;
-    return Posted::pending;
+  if (!UCS_PTR_IS_PTR(request)) {
+    operation.code = send_code(UCS_PTR_STATUS(request));
+    return Posted::done;
   }
-  operation.code = send_code(UCS_PTR_STATUS(request));
-  return Posted::done;
+  auto& slot = *static_cast<Slot*>(request);
+  slot.operation = &operation;
+  slot.cancelled = false;
+  endpoint.sends.push_back(slot);
+  operation.state = nullptr;  // not one that cancel() could end
+  return Posted::pending;
 }
 
 void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
-  auto& operation = *static_cast<Operation*>(user_data);
-  auto& self = *static_cast<UcxTransport*>(operation.state);
+  auto& slot = *static_cast<Slot*>(request);
+  Operation* operation = slot.operation;
+  SlotRing::remove(slot);
   ucp_request_free(request);
-  --self.sends_;
-  operation.code = send_code(status);
-  self.tell(operation);
+  if (operation == nullptr) return;
+  operation->code = send_code(status);
+  static_cast<UcxTransport*>(user_data)->tell(*operation);
 }
-
-void init_request(void* request) noexcept { static_cast<ReceiveSlot*>(request)->owner = nullptr; }
 
 // UCX 1.13 calls back within ucp_tag_recv_nbx() when the message is there already, for some kinds
 // of messages whether asked to or not; for the others it would not say what it received. So it is
@@ -186,6 +163,11 @@ void init_request(void* request) noexcept { static_cast<ReceiveSlot*>(request)->
 // transport before it, and null after.
 Posted UcxTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
+  if (!worker_) [[unlikely]] {
+    operation.code = Code::link_lost;
+    operation.bytes = 0;
+    return Posted::done;
+  }
   ucp_request_param_t params;
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -207,11 +189,12 @@ Posted UcxTransport::recv(
     if (sender_tag != nullptr) *sender_tag = arrived_tag_;
     return Posted::done;
   }
-  auto& slot = *static_cast<ReceiveSlot*>(request);
+  auto& slot = *static_cast<Slot*>(request);
   slot.owner = this;
+  slot.operation = &operation;
   slot.sender_tag = sender_tag;
   slot.cancelled = false;
-  link(slot);
+  receives_.push_back(slot);
   operation.state = &slot;
   return Posted::pending;
 }
@@ -220,51 +203,35 @@ void UcxTransport::on_received(void* request,
                                ucs_status_t status,
                                const ucp_tag_recv_info_t* info,
                                void* user_data) noexcept {
-  auto& operation = *static_cast<Operation*>(user_data);
-  auto& slot = *static_cast<ReceiveSlot*>(request);
-  const bool pending = slot.owner != nullptr;
-  UcxTransport& self = pending ? *slot.owner : *static_cast<UcxTransport*>(operation.state);
-  operation.code = receive_code(status, pending && slot.cancelled);
-  operation.bytes = status == UCS_OK ? info->length : 0;
-  operation.state = nullptr;
-  if (pending) {
+  auto& slot = *static_cast<Slot*>(request);
+  if (slot.owner == nullptr) {  // recv() has not returned
+    auto& operation = *static_cast<Operation*>(user_data);
+    static_cast<UcxTransport*>(operation.state)->arrived_tag_ = info->sender_tag;
+    operation.code = receive_code(status, false);
+    operation.bytes = status == UCS_OK ? info->length : 0;
+    operation.state = nullptr;
+    ucp_request_free(request);
+    return;
+  }
+  UcxTransport& self = *std::exchange(slot.owner, nullptr);
+  Operation* operation = slot.operation;
+  SlotRing::remove(slot);
+  if (operation != nullptr) {
+    self.arriving_ -= slot.cancelled ? 1 : 0;
     if (slot.sender_tag != nullptr && status == UCS_OK) *slot.sender_tag = info->sender_tag;
-    self.unlink(slot);
-    slot.owner = nullptr;
-  } else {
-    self.arrived_tag_ = info->sender_tag;
+    operation->code = receive_code(status, slot.cancelled);
+    operation->bytes = status == UCS_OK ? info->length : 0;
+    operation->state = nullptr;
   }
   ucp_request_free(request);
-  if (pending) self.tell(operation);
-}
-
-void UcxTransport::link(ReceiveSlot& slot) noexcept {
-  slot.next = &pending_receives_;
-  slot.previous = pending_receives_.previous;
-  slot.previous->next = &slot;
-  pending_receives_.previous = &slot;
-  ++receives_;
-}
-
-void UcxTransport::unlink(ReceiveSlot& slot) noexcept {
-  slot.previous->next = slot.next;
-  slot.next->previous = slot.previous;
-  --receives_;
-}
-
-// A receive that has met its message is no longer UCX's to cancel: it ends with the bytes, or with
-// the endpoint.
-void UcxTransport::cancel(Operation& operation) noexcept {
-  auto* slot = static_cast<ReceiveSlot*>(operation.state);
-  if (slot == nullptr) return;
-  slot->cancelled = true;
-  ucp_request_cancel(worker_.get(), slot);
+  if (operation != nullptr) self.tell(*operation);
 }
 
 // A dropped message is received into no bytes. UCX then answers a sender that waits for its
 // rendezvous at once, as it does for any message that is too long, so dropping a message of any
 // size takes no memory and moves none of it.
 std::size_t UcxTransport::discard(Tag tag, Tag mask) noexcept {
+  if (!worker_) return 0;
   std::size_t count = 0;
   ucp_tag_recv_info_t info;
   while (ucp_tag_message_h message =
@@ -293,49 +260,25 @@ void UcxTransport::on_discarded(void* request,
 }
 
 unsigned UcxTransport::progress() noexcept {
-  unsigned count = ucp_worker_progress(worker_.get());
+  unsigned count = 0;
+  if (worker_) [[likely]] {
+    count = ucp_worker_progress(worker_.get());
+    if (arriving_ > 0) [[unlikely]]
+      break_when_stuck();
+  }
   if (!deferred_.empty()) [[unlikely]]
     count += tell_deferred();
   return count;
 }
 
+// While a patience runs somebody must look at the clock, so there is no sleep.
 Result<bool> UcxTransport::arm() noexcept {
-  if (!deferred_.empty()) return false;
+  if (!deferred_.empty() || (worker_ && stuck())) return false;
+  if (!worker_) return true;
   const ucs_status_t status = ucp_worker_arm(worker_.get());
   if (status == UCS_OK) return true;
   if (status == UCS_ERR_BUSY) return false;
   return refusal(status, "prepare its worker for sleep");
-}
-
-void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t status) noexcept {
-  auto& failed = *static_cast<Endpoint*>(endpoint);
-  failed.lost = send_code(status);
-  if (failed.owner->logger_.enabled(LogLevel::info)) {
-    failed.owner->logger_.info(fmt::format("ucx endpoint {} reach {} failed: {}", failed.id,
-                                           ucx::name(failed.owner->reach_),
-                                           ucs_status_string(status)));
-  }
-}
-
-void UcxTransport::close(EndpointId id) noexcept {
-  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
-  Endpoint& endpoint = *endpoints_[id];
-  if (endpoint.handle == nullptr) return;
-  endpoint.lost = Code::peer_lost;
-  ucp_request_param_t params;
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  params.cb.send = on_closed;
-  params.user_data = this;
-  const ucs_status_ptr_t request =
-      ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &params);
-  if (UCS_PTR_IS_PTR(request)) ++closings_;
-}
-
-void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
-  ucp_request_free(request);
-  --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
 std::vector<Lane> UcxTransport::lanes(EndpointId id) const {

@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport over one UCP worker. An operation is posted with itself as UCX's user data, so its completion needs no
-// look-up, and messages that end at once (all small sends) touch nothing but the endpoint.
+// A transport over one UCP worker. An operation is posted with itself as UCX's user data, so its
+// completion needs no look-up, and messages that end at once (all small sends) touch nothing but
+// the endpoint.
 //
 // How an endpoint ends (ucx_ending.cc):
 //
 //   open ── peer died (UCX's error handler) ──▶ lost ── close() ──▶ closed
 //     └────────────────── close() ────────────────────────────────────▲
 //
-// In lost and closed, sends end at once with the endpoint's code, and those in flight end without waiting for UCX, which may
-// never end them (shared memory whose dead reader left its queue full). Only a worker is certain to end everything that it
-// has; what is left after a patience is ended by ending the worker:
+// In lost and closed, sends end at once with the endpoint's code, and those in flight end without
+// waiting for UCX, which may never end them (shared memory whose dead reader left its queue full).
+// Only a worker is certain to end everything that it has; what is left after a patience is ended by
+// ending the worker:
 //
-//   working ── a cancelled receive has met its message, and its sender is dead or nobody is connected ──▶ broken
+//   working ── a cancelled receive has met its message, and its sender is dead or nobody is
+//   connected ──▶ broken
 #pragma once
+
+#include "ucx/handles.h"
+#include "ucx/slot.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+#include "xylem/base/unique_fd.h"
+#include "xylem/transport/transport.h"
+#include "xylem/transport/ucx.h"
 
 #include <ucp/api/ucp.h>
 
@@ -23,14 +34,6 @@
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include "ucx/handles.h"
-#include "ucx/slot.h"
-#include "xylem/base/clock.h"
-#include "xylem/base/log.h"
-#include "xylem/base/unique_fd.h"
-#include "xylem/transport/transport.h"
-#include "xylem/transport/ucx.h"
 
 namespace xylem::transport::ucx {
 
@@ -46,10 +49,13 @@ struct ContextFacts {
 
 class UcxTransport final : public Transport {
  public:
-  static Result<std::unique_ptr<Transport>> create(Context context, Worker worker,
-                                                   const ContextFacts& facts, Logger logger);
-  /// Closes what is open and drives the worker until nothing is in flight, for a second at most. Operations that the owner
-  /// left pending, against the contract, end without being told.
+  static Result<std::unique_ptr<Transport>> create(Context context,
+                                                   Worker worker,
+                                                   const ContextFacts& facts,
+                                                   Logger logger);
+  /// Closes what is open and drives the worker until nothing is in flight, for a quarter of a
+  /// second at most; ending the worker ends the rest. Operations that the owner left pending,
+  /// against the contract, are not told and not touched.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -57,8 +63,8 @@ class UcxTransport final : public Transport {
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
-  Posted recv(Tag tag, Tag mask, Region target, Operation& operation,
-              Tag* sender_tag) noexcept override;
+  Posted recv(
+      Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
@@ -83,17 +89,23 @@ class UcxTransport final : public Transport {
   Status open();
 
   static void on_sent(void* request, ucs_status_t status, void* user_data) noexcept;
-  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+  static void on_received(void* request,
+                          ucs_status_t status,
+                          const ucp_tag_recv_info_t* info,
                           void* user_data) noexcept;
-  static void on_discarded(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+  static void on_discarded(void* request,
+                           ucs_status_t status,
+                           const ucp_tag_recv_info_t* info,
                            void* user_data) noexcept;
   static void on_closed(void* request, ucs_status_t status, void* user_data) noexcept;
   static void on_failed(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
 
   void tell(Operation& operation);
   unsigned tell_deferred();
-  bool idle() noexcept;
-  void detach_sends(Endpoint& endpoint);
+  bool idle() const noexcept;
+  void end_sends(Endpoint& endpoint);
+  void end_all(SlotRing& ring, Code code);
+  void detach(Slot& slot) noexcept;
   bool stuck() const noexcept;
   void break_when_stuck();
   void end_worker();
@@ -111,14 +123,13 @@ class UcxTransport final : public Transport {
   bool peer_died_ = false;
 
   SlotRing receives_;
-  SlotRing detached_;            ///< Requests of sends that have ended already.
-  std::uint64_t arriving_ = 0;   ///< Receives that were cancelled, but had met their message.
-  std::uint64_t discards_ = 0;   ///< In flight, as are the next.
+  SlotRing detached_;           ///< Requests whose operations have ended already.
+  std::uint64_t arriving_ = 0;  ///< Receives that were cancelled, but had met their message.
+  std::uint64_t discards_ = 0;  ///< In flight, as are the next.
   std::uint64_t closings_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
   bool posting_ = false;  ///< Within send() or recv(): completions wait in deferred_.
-  bool ending_ = false;   ///< The worker ends: completions are nobody's.
   Tag arrived_tag_ = 0;   ///< Of the message that a receive met while it was posted.
   std::vector<Operation*> deferred_;
   std::vector<Operation*> telling_;

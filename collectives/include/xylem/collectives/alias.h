@@ -16,6 +16,7 @@ namespace xylem::collectives {
 ///   all_gather, gather (at the root): input chunk 0 = output chunk `rank`.
 ///   reduce_scatter, scatter (at the root): output chunk 0 = input chunk `rank`.
 ///   all_to_all: never; the runtime stages the input of an in-place call.
+/// A copy that an alias makes one of memory onto itself is void: the engine skips it.
 enum class Aliasing : std::uint8_t { out_of_place, in_place };
 
 /// True if an in-place call reaches the schedule as such.

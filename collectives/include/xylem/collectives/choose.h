@@ -25,8 +25,9 @@ struct Choice {
   std::string reason;
 };
 
-/// Chooses for one communicator; remembers by shape, size class and forced name. A class is the sizes
-/// from one power of two to below the next, and is predicted at its smallest. Not thread-safe.
+/// Chooses for one communicator; remembers by shape, size class and forced name. A class is the
+/// sizes from one power of two to below the next, and is predicted at its smallest. Not
+/// thread-safe.
 class Chooser {
  public:
   explicit Chooser(CostModel model) : model_(std::move(model)) {}

@@ -14,11 +14,15 @@
 namespace xylem::collectives {
 
 /// Between a step and one that it waits for.
-///   slice  slice k waits for slice k. The two move the same list of blocks, so their slices
-///   coincide. whole  the first slice waits for the last. lag    slice k of a scratch chunk's
-///   writer waits until slice k − W of its reader has completed: the chunk is a ring of W
-///          slices of memory, so scratch does not grow with the message.
-enum class EdgeKind : std::uint8_t { slice, whole, lag };
+enum class EdgeKind : std::uint8_t {
+  /// Slice k waits for slice k. The two move the same list of blocks, so their slices coincide.
+  slice,
+  /// The first slice waits for the last.
+  whole,
+  /// Slice k of a scratch chunk's writer waits until slice k − W of its reader has completed: the
+  /// chunk is a ring of W slices of memory, so scratch does not grow with the message.
+  lag,
+};
 
 struct Edge {
   StepId before = 0;
@@ -30,8 +34,8 @@ struct Edge {
 /// The edges into every step, and which scratch chunks are rings.
 struct Pipeline {
   std::vector<Edge> edges;  ///< Grouped by step.
-  std::vector<std::uint32_t>
-      first_edge;  ///< steps + 1 entries: edges of step s are [first_edge[s], first_edge[s + 1]).
+  /// steps + 1 entries: the edges of step s are [first_edge[s], first_edge[s + 1]).
+  std::vector<std::uint32_t> first_edge;
   std::vector<bool> windowed;  ///< Per scratch chunk.
 };
 

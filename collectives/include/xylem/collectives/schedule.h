@@ -57,11 +57,13 @@ enum class StepKind : std::uint8_t {
   send,  ///< Sends sources[0] to `peer`.
   recv,  ///< Receives from `peer` into target.
   copy,  ///< target = sources[0].
-  reduce,  ///< target = sources[0] ∘ sources[1] ∘ …, from left to right; target may be one of the
-           ///< sources.
-  put,     ///< target (of another rank, mapped) = sources[0].
-  signal,  ///< Adds one to the counter (this rank → peer, channel) at `peer`.
-  wait,    ///< Waits until the counter (peer → this rank, channel) is at least `value`.
+  /// target = sources[0] ∘ sources[1] ∘ …, from left to right; target may be one of the sources.
+  reduce,
+  put,  ///< target (of `peer`, mapped) = sources[0].
+  /// Adds one to the counter (this rank → peer, channel) at `peer`. Every signal is awaited there, so
+  /// that the highest value awaited is what one run of the schedule adds to the counter.
+  signal,
+  wait,  ///< Waits until the counter (peer → this rank, channel) is at least `value`.
 };
 std::string_view name(StepKind kind) noexcept;
 
@@ -86,8 +88,8 @@ struct Operand {
 struct Step {
   StepKind kind = StepKind::copy;
   std::uint8_t channel = 0;
-  bool finish =
-      false;  ///< reduce only: the result is complete; an average divides here, before rounding.
+  /// reduce only: the result is complete; an average divides here, before rounding.
+  bool finish = false;
   std::uint8_t reserved = 0;
   std::uint16_t source_count = 0;
   std::uint16_t predecessor_count = 0;
@@ -95,8 +97,8 @@ struct Step {
   std::uint32_t target = kNone;        ///< Index into Schedule::operands: recv, copy, reduce, put.
   std::uint32_t first_source = kNone;  ///< Index of the first source: send, copy, reduce, put.
   std::uint32_t chunk_count = 0;  ///< Chunks of the target and of every source; 0 for signal, wait.
-  std::uint32_t first_predecessor =
-      0;  ///< Index into Schedule::predecessors; each is less than this step's id.
+  /// Index into Schedule::predecessors; each of them is less than this step's id.
+  std::uint32_t first_predecessor = 0;
   std::uint32_t value = 0;  ///< wait only.
 
   friend bool operator==(const Step&, const Step&) = default;

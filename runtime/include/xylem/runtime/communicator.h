@@ -2,21 +2,22 @@
 //
 // Communicator: an ordered set of ranks with a message space of its own, and the operations on it.
 //
-// Every operation is asynchronous and returns a Work; `comm.all_reduce(…).wait()` blocks. All ranks call collectives on one
-// communicator in the same order, with the same operation, element type, counts, reduction and root. Where they do not,
-// every rank gets `mismatch` naming both sides and no output is corrupted. A bad argument comes back as an ended Work.
+// Every operation is asynchronous and returns a Work; `comm.all_reduce(…).wait()` blocks. All ranks
+// call collectives on one communicator in the same order, with the same operation, element type,
+// counts, reduction and root. Where they do not, every rank gets `mismatch` naming both sides and
+// no output is corrupted. A bad argument comes back as an ended Work.
 #pragma once
+
+#include "xylem/base/api.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/types.h"
+#include "xylem/runtime/work.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-
-#include "xylem/base/api.h"
-#include "xylem/base/status.h"
-#include "xylem/runtime/types.h"
-#include "xylem/runtime/work.h"
 
 namespace xylem {
 
@@ -33,10 +34,12 @@ struct PlanInfo {
   std::string reason;
 };
 
-/// Handle to a communicator; copies share it. Calls from several threads are allowed; their order must agree across ranks.
+/// Handle to a communicator; copies share it. Calls from several threads are allowed; their order
+/// must agree across ranks.
 ///
-/// Buffers: `count` is in elements; out of place, input and output must not overlap; in place is as stated at each call. n is
-/// size(). The caller keeps buffers alive and untouched until the Work has ended.
+/// Buffers: `count` is in elements; out of place, input and output must not overlap; in place is as
+/// stated at each call. n is size(). The caller keeps buffers alive and untouched until the Work
+/// has ended.
 class XYLEM_API Communicator {
  public:
   Communicator() noexcept = default;
@@ -52,54 +55,72 @@ class XYLEM_API Communicator {
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
   /// The same at `root` only; other ranks' `output` is ignored.
   Work reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const;
-  /// Every rank's `output` = root's `input`; other ranks' `input` is ignored. In place: equal addresses.
+  /// Every rank's `output` = root's `input`; other ranks' `input` is ignored. In place: equal
+  /// addresses.
   Work broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const;
   /// In place on all ranks.
-  Work broadcast(Buffer buffer, std::uint32_t root) const { return broadcast(buffer, buffer, root); }
+  Work broadcast(Buffer buffer, std::uint32_t root) const {
+    return broadcast(buffer, buffer, root);
+  }
 
-  /// output = the ranks' inputs in rank order: output.count = n · input.count. In place: input = output + rank · input.count.
+  /// output = the ranks' inputs in rank order: output.count = n · input.count. In place: input =
+  /// output + rank · input.count.
   Work all_gather(ConstBuffer input, Buffer output) const;
   /// Rank i gives counts[i] elements; `counts` is alike on all ranks and may be freed at once.
   Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::uint64_t> counts) const;
 
-  /// Rank i's output = part i of the reduced inputs: input.count = n · output.count. In place: output = input + rank · output.count.
+  /// Rank i's output = part i of the reduced inputs: input.count = n · output.count. In place:
+  /// output = input + rank · output.count.
   Work reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
   /// Rank i gets counts[i] elements.
-  Work reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::uint64_t> counts,
+  Work reduce_scatter_v(ConstBuffer input,
+                        Buffer output,
+                        std::span<const std::uint64_t> counts,
                         ReduceOp op = RedOp::sum) const;
 
-  /// Part i of rank j's output = part j of rank i's input; all parts are of equal count. In place: equal addresses (costs a copy).
+  /// Part i of rank j's output = part j of rank i's input; all parts are of equal count. In place:
+  /// equal addresses (costs a copy).
   Work all_to_all(ConstBuffer input, Buffer output) const;
-  /// Sends send_counts[i] elements to rank i and gets recv_counts[i] from it, packed in rank order. Out of place only.
-  Work all_to_all_v(ConstBuffer input, std::span<const std::uint64_t> send_counts, Buffer output,
+  /// Sends send_counts[i] elements to rank i and gets recv_counts[i] from it, packed in rank order.
+  /// Out of place only.
+  Work all_to_all_v(ConstBuffer input,
+                    std::span<const std::uint64_t> send_counts,
+                    Buffer output,
                     std::span<const std::uint64_t> recv_counts) const;
 
-  /// Root's output = the ranks' inputs in rank order. In place at the root: input = output + root · input.count.
+  /// Root's output = the ranks' inputs in rank order. In place at the root: input = output + root ·
+  /// input.count.
   Work gather(ConstBuffer input, Buffer output, std::uint32_t root) const;
-  /// Rank i's output = part i of root's input. In place at the root: output = input + root · output.count.
+  /// Rank i's output = part i of root's input. In place at the root: output = input + root ·
+  /// output.count.
   Work scatter(ConstBuffer input, Buffer output, std::uint32_t root) const;
 
   /// Ends on no rank before it has begun on all.
   Work barrier() const;
 
-  /// Point to point. A message goes to the receive of the same (source, tag) in the order sent and received; count and type must agree,
-  /// or both ends get `mismatch`. A send ends when its buffer may be reused, which may be before the receive is called.
-  /// tag < 2^32. `recv` without a source takes the first message of the tag from any rank; Work::source() says whose.
+  /// Point to point. A message goes to the receive of the same (source, tag) in the order sent and
+  /// received; count and type must agree, or both ends get `mismatch`. A send ends when its buffer
+  /// may be reused, which may be before the receive is called. tag < 2^32. `recv` without a source
+  /// takes the first message of the tag from any rank; Work::source() says whose.
   Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag = 0) const;
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag = 0) const;
 
-  /// Splits by color: ranks of equal color form a communicator, ordered by (key, rank). Collective; blocks. `color` < 0: takes part in none,
-  /// and gets an empty communicator.
+  /// Splits by color: ranks of equal color form a communicator, ordered by (key, rank). Collective;
+  /// blocks. `color` < 0: takes part in none, and gets an empty communicator.
   Result<Communicator> split(std::int32_t color, std::int32_t key) const;
   /// A communicator of the same ranks. Collective; blocks.
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
   /// Ends this communicator here; not collective. `busy` while operations are pending.
   Status destroy();
-  /// Ends every pending operation on all ranks with `cancelled` and poisons the communicator. Returns within a second.
+  /// Ends every pending operation on all ranks with `cancelled` and poisons the communicator.
+  /// Returns within a second.
   Status abort(std::string_view why);
 
-  /// How a call of this shape is carried out: `count` as in collectives' Counts (one rank's share). `root` 0 where there is none.
-  Result<PlanInfo> plan_info(std::string_view collective, std::uint64_t count, DataType type,
+  /// How a call of this shape is carried out: `count` as in collectives' Counts (one rank's share).
+  /// `root` 0 where there is none.
+  Result<PlanInfo> plan_info(std::string_view collective,
+                             std::uint64_t count,
+                             DataType type,
                              std::uint32_t root = 0) const;
 
   explicit operator bool() const noexcept { return group_ != nullptr; }
@@ -107,7 +128,8 @@ class XYLEM_API Communicator {
  private:
   friend class Runtime;
   friend class runtime::Group;
-  explicit Communicator(std::shared_ptr<runtime::Group> group) noexcept : group_(std::move(group)) {}
+  explicit Communicator(std::shared_ptr<runtime::Group> group) noexcept
+      : group_(std::move(group)) {}
   std::shared_ptr<runtime::Group> group_;
 };
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options: what a program may set when it starts Xylem. Every field has an environment variable of the same meaning
-// (docs/configuration.md); a field that the program sets wins over the environment.
+// Options: what a program may set when it starts Xylem. Every field has an environment variable of
+// the same meaning (docs/configuration.md); a field that the program sets wins over the
+// environment.
 #pragma once
+
+#include "xylem/runtime/store.h"
 
 #include <chrono>
 #include <cstdint>
@@ -10,25 +13,26 @@
 #include <optional>
 #include <string>
 
-#include "xylem/runtime/store.h"
-
 namespace xylem {
 
 /// Unset fields come from the environment, then the launcher, then the defaults.
 struct Options {
   std::optional<std::uint32_t> rank;  ///< XYLEM_RANK
   std::optional<std::uint32_t> size;  ///< XYLEM_SIZE
-  /// XYLEM_RENDEZVOUS: "tcp://host:port" (IPv4, [IPv6] or a name; rank 0 serves), or "file:///shared/directory".
+  /// XYLEM_RENDEZVOUS: "tcp://host:port" (IPv4, [IPv6] or a name; rank 0 serves), or
+  /// "file:///shared/directory".
   std::optional<std::string> rendezvous;
-  std::shared_ptr<Store> store;  ///< The user's own; wins over `rendezvous`.
-  std::optional<std::string> job;     ///< XYLEM_JOB: name that all ranks of one start share.
-  std::optional<std::string> secret;  ///< XYLEM_SECRET: proof of membership; ranks without it are refused.
+  std::shared_ptr<Store> store;    ///< The user's own; wins over `rendezvous`.
+  std::optional<std::string> job;  ///< XYLEM_JOB: name that all ranks of one start share.
+  std::optional<std::string>
+      secret;  ///< XYLEM_SECRET: proof of membership; ranks without it are refused.
 
   std::optional<std::chrono::milliseconds> start_timeout;  ///< XYLEM_START_TIMEOUT, 60 s
-  std::optional<std::chrono::milliseconds> timeout;        ///< XYLEM_TIMEOUT, 30 min: each operation
+  std::optional<std::chrono::milliseconds> timeout;  ///< XYLEM_TIMEOUT, 30 min: each operation
 
-  std::optional<std::string> transport;   ///< XYLEM_TRANSPORT: auto, ucx-shm, ucx-tcp, ucx-rdma
-  std::optional<std::string> algorithm;   ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
+  std::optional<std::string> transport;  ///< XYLEM_TRANSPORT: auto, ucx-shm, ucx-tcp, ucx-rdma
+  std::optional<std::string>
+      algorithm;  ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   std::optional<std::string> interfaces;  ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
   std::optional<std::string> devices;     ///< XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"
   std::optional<std::string> log;         ///< XYLEM_LOG: level[,file=path]

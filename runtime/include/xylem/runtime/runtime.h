@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns progress.
+// Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns
+// progress.
 //
-// Several may live in one process (ranks as threads). A forked child may use nothing of it and disturbs no parent. Xylem
-// installs no signal handlers, and its descriptors are close-on-exec.
+// Several may live in one process (ranks as threads). A forked child may use nothing of it and
+// disturbs no parent. Xylem installs no signal handlers, and its descriptors are close-on-exec.
 #pragma once
+
+#include "xylem/base/api.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/communicator.h"
+#include "xylem/runtime/options.h"
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "xylem/base/api.h"
-#include "xylem/base/status.h"
-#include "xylem/runtime/communicator.h"
-#include "xylem/runtime/options.h"
 
 namespace xylem {
 
@@ -25,17 +26,19 @@ class Job;
 
 /// How this rank reaches another.
 struct PathInfo {
-  std::uint32_t rank = 0;       ///< World rank of the other.
-  std::string host;             ///< Its host's name.
-  std::string transport;        ///< "ucx-shm", "ucx-tcp", "ucx-rdma", "loopback"; "self".
-  std::vector<std::string> lanes;  ///< Wires in use, "posix/memory", "tcp/eth0"; empty before the first message.
+  std::uint32_t rank = 0;  ///< World rank of the other.
+  std::string host;        ///< Its host's name.
+  std::string transport;   ///< "ucx-shm", "ucx-tcp", "ucx-rdma", "loopback"; "self".
+  std::vector<std::string>
+      lanes;  ///< Wires in use, "posix/memory", "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
 };
 
 class XYLEM_API Runtime {
  public:
-  /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every step has a deadline.
-  /// Fails with timed_out naming the ranks that did not come, or mismatch naming both versions or settings.
+  /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
+  /// step has a deadline. Fails with timed_out naming the ranks that did not come, or mismatch
+  /// naming both versions or settings.
   static Result<Runtime> create(const Options& options = {});
 
   Runtime() noexcept = default;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store: a key-value store that ranks meet through at start. Give your own to Runtime::create() (torch's, etcd, …), or
-// let Xylem serve one over TCP or in a shared directory.
+// Store: a key-value store that ranks meet through at start. Give your own to Runtime::create()
+// (torch's, etcd, …), or let Xylem serve one over TCP or in a shared directory.
 #pragma once
+
+#include "xylem/base/api.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
 
 #include <cstddef>
 #include <memory>
@@ -11,13 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "xylem/base/api.h"
-#include "xylem/base/clock.h"
-#include "xylem/base/status.h"
-
 namespace xylem {
 
-/// Keys are short ASCII text, values at most 64 KiB. Each key is set once. Calls come from one thread at a time.
+/// Keys are short ASCII text, values at most 64 KiB. Each key is set once. Calls come from one
+/// thread at a time.
 class XYLEM_API Store {
  public:
   virtual ~Store() = default;

@@ -3,16 +3,15 @@
 // What users name in a call: element types, reduction operations and buffers.
 #pragma once
 
+#include "xylem/base/api.h"
+#include "xylem/base/memory.h"
+#include "xylem/base/status.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
-
-#include "xylem/base/api.h"
-#include "xylem/base/api.h"
-#include "xylem/base/memory.h"
-#include "xylem/base/status.h"
 
 namespace xylem {
 
@@ -26,8 +25,8 @@ enum class DataType : std::uint8_t {
   uint32 = 5,
   int64 = 6,
   uint64 = 7,
-  boolean = 8,   ///< One byte; zero is false, anything else true; results are 0 or 1.
-  float16 = 9,   ///< IEEE 754 binary16.
+  boolean = 8,  ///< One byte; zero is false, anything else true; results are 0 or 1.
+  float16 = 9,  ///< IEEE 754 binary16.
   bfloat16 = 10,
   float32 = 11,
   float64 = 12,
@@ -45,10 +44,11 @@ XYLEM_API Result<DataType> parse_data_type(std::string_view text);
 
 /// Reduction operations. The enumerators' values are the C ABI's and never change.
 ///
-/// Integers wrap on overflow. Float sums, products and averages of 16-bit types are computed in fp32 within
-/// one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN. `avg` is the sum divided once, at
-/// the end, by the number of ranks (integers: truncated toward zero). `bit_*` exist for integers and bool;
-/// on bool, sum and max are logical or, product and min logical and, avg is refused.
+/// Integers wrap on overflow. Float sums, products and averages of 16-bit types are computed in
+/// fp32 within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN.
+/// `avg` is the sum divided once, at the end, by the number of ranks (integers: truncated toward
+/// zero). `bit_*` exist for integers and bool; on bool, sum and max are logical or, product and min
+/// logical and, avg is refused.
 enum class RedOp : std::uint8_t {
   sum = 0,
   product = 1,
@@ -58,7 +58,8 @@ enum class RedOp : std::uint8_t {
   bit_and = 5,
   bit_or = 6,
   bit_xor = 7,
-  premul_sum = 8,  ///< Each rank's input is multiplied by its ReduceOp::factor, then summed. Floats only.
+  premul_sum =
+      8,  ///< Each rank's input is multiplied by its ReduceOp::factor, then summed. Floats only.
 };
 inline constexpr std::size_t kRedOpCount = 9;
 
@@ -99,8 +100,9 @@ constexpr DataType data_type_of() {
 }
 }  // namespace detail
 
-/// `count` elements of `type` at `data`, to be written. Xylem never owns it: the caller keeps it alive and
-/// untouched until the Work that uses it has ended. `data` may be null only if `count` is 0.
+/// `count` elements of `type` at `data`, to be written. Xylem never owns it: the caller keeps it
+/// alive and untouched until the Work that uses it has ended. `data` may be null only if `count` is
+/// 0.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
@@ -111,8 +113,7 @@ struct Buffer {
   Buffer(void* address, std::size_t elements, DataType element_type, Memory where = {})
       : data(address), count(elements), type(element_type), memory(where) {}
   template <typename T>
-    requires(!std::is_const_v<T>)
-  Buffer(std::span<T> elements)  // NOLINT: a span is a buffer
+  requires(!std::is_const_v<T>) Buffer(std::span<T> elements)  // NOLINT: a span is a buffer
       : data(elements.data()), count(elements.size()), type(detail::data_type_of<T>()) {}
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
@@ -132,7 +133,8 @@ struct ConstBuffer {
       : data(buffer.data), count(buffer.count), type(buffer.type), memory(buffer.memory) {}
   template <typename T>
   ConstBuffer(std::span<T> elements)  // NOLINT
-      : data(elements.data()), count(elements.size()),
+      : data(elements.data()),
+        count(elements.size()),
         type(detail::data_type_of<std::remove_const_t<T>>()) {}
 
   std::size_t bytes() const noexcept { return count * size_of(type); }

@@ -3,11 +3,11 @@
 // Work: one operation under way.
 #pragma once
 
-#include <chrono>
-#include <utility>
-
 #include "xylem/base/api.h"
 #include "xylem/base/status.h"
+
+#include <chrono>
+#include <utility>
 
 namespace xylem {
 
@@ -17,8 +17,9 @@ class Operation;
 
 /// A handle to one operation; copies share it. Any thread may test or wait, several at once.
 ///
-/// When a Work has ended, with or without error, no transport touches the operation's buffers any more. Dropping a handle
-/// does not cancel the operation: its buffers stay in use until it has ended.
+/// When a Work has ended, with or without error, no transport touches the operation's buffers any
+/// more. Dropping a handle does not cancel the operation: its buffers stay in use until it has
+/// ended.
 class [[nodiscard]] XYLEM_API Work {
  public:
   Work() noexcept = default;
@@ -32,9 +33,11 @@ class [[nodiscard]] XYLEM_API Work {
 
   /// True when the operation has ended; moves things forward a little. An empty Work has ended.
   bool test() const noexcept;
-  /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and returns its outcome.
+  /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and
+  /// returns its outcome.
   Status wait() const;
-  /// Waits at most `limit`; `timed_out` then says that the operation goes on, and the Work stays valid.
+  /// Waits at most `limit`; `timed_out` then says that the operation goes on, and the Work stays
+  /// valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
   /// Outcome of an ended operation; `busy` while it goes on.
   Status status() const;

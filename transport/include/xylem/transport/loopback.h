@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// loopback: a transport in memory, for ranks that are threads of one process. Completions are reordered by a seed, so
-// tests meet interleavings that a machine shows once a year.
+// loopback: a transport in memory, for ranks that are threads of one process. Completions are
+// reordered by a seed, so tests meet interleavings that a machine shows once a year.
 #pragma once
-
-#include <cstdint>
-#include <memory>
 
 #include "xylem/base/status.h"
 #include "xylem/transport/transport.h"
 
+#include <cstdint>
+#include <memory>
+
 namespace xylem::transport {
 
 struct LoopbackOptions {
-  std::uint64_t seed = 0;  ///< 0: in order. Otherwise progress() delivers and completes in an order drawn from it.
-  /// Messages up to this size complete at the sender before they are received; larger ones wait for their receive.
+  std::uint64_t seed =
+      0;  ///< 0: in order. Otherwise progress() delivers and completes in an order drawn from it.
+  /// Messages up to this size complete at the sender before they are received; larger ones wait for
+  /// their receive.
   std::uint64_t eager_bytes = 8192;
 };
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport contract: moves bytes between two endpoints by tagged messages, and says what it can do.
-// It knows no rank and no collective. Tags name messages exactly, so receives can be posted before data arrives and a
-// wrong message never matches.
+// The transport contract: moves bytes between two endpoints by tagged messages, and says what it
+// can do. It knows no rank and no collective. Tags name messages exactly, so receives can be posted
+// before data arrives and a wrong message never matches.
 #pragma once
+
+#include "xylem/base/memory.h"
+#include "xylem/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +14,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "xylem/base/memory.h"
-#include "xylem/base/status.h"
 
 namespace xylem::transport {
 
@@ -25,9 +25,9 @@ inline constexpr Tag kExactMatch = ~Tag{0};
 
 /// What a transport can do, for the planner and for `xylem info`.
 struct Capabilities {
-  bool mapped_memory = false;     ///< Peers' memory may be an operand of copy and reduce.
-  bool one_sided = false;         ///< put.
-  bool cuda = false;              ///< Device memory may be sent and received.
+  bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce.
+  bool one_sided = false;          ///< put.
+  bool cuda = false;               ///< Device memory may be sent and received.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once.
 };
 
@@ -43,14 +43,16 @@ struct Region {
   Memory memory{};
 };
 
-/// One message in flight. The caller owns it and keeps its address until it has completed; the transport allocates nothing
-/// per message of its own. `done` is called exactly once for a message that was `pending`, from within progress(),
-/// cancel() or close(), on the thread that called these; never from send() or recv().
+/// One message in flight. The caller owns it and keeps its address until it has completed; the
+/// transport allocates nothing per message of its own. `done` is called exactly once for a message
+/// that was `pending`, from within progress(), cancel() or close(), on the thread that called
+/// these; never from send() or recv().
 struct Operation {
   void (*done)(Operation& self) noexcept = nullptr;
-  Code code = Code::ok;      ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost, mismatch (longer than the region) or internal.
-  std::uint64_t bytes = 0;   ///< Received bytes.
-  void* state = nullptr;     ///< The transport's own.
+  Code code = Code::ok;     ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost,
+                            ///< mismatch (longer than the region), exhausted or internal.
+  std::uint64_t bytes = 0;  ///< Received bytes.
+  void* state = nullptr;    ///< The transport's own.
 };
 
 /// Outcome of posting.
@@ -65,7 +67,8 @@ struct Lane {
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
-/// Moves messages for one owner. Calls come from one thread at a time (the holder of the progress token); none blocks.
+/// Moves messages for one owner. Calls come from one thread at a time (the holder of the progress
+/// token); none blocks.
 class Transport {
  public:
   Transport() = default;
@@ -79,32 +82,44 @@ class Transport {
   /// What another transport of this kind needs to connect() to this one.
   virtual std::span<const std::byte> address() const noexcept = 0;
 
-  /// Makes an endpoint. Reaching the peer may still fail later: its operations then end with peer_lost or link_lost.
+  /// Makes an endpoint. Reaching the peer may still fail later: its operations then end with
+  /// peer_lost or link_lost.
   virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
 
-  /// Sends `source` under `tag`. Completion means that the source may be reused, not that the peer has it.
-  virtual Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept = 0;
-  /// Receives the next message whose tag equals `tag` in the bits of `mask`, from any endpoint. Messages with equal tags
-  /// from one sender match in the order sent. `sender_tag`, if given, gets the message's tag before completion.
-  virtual Posted recv(Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag = nullptr) noexcept = 0;
+  /// Sends `source` under `tag`. Completion means that the source may be reused, not that the peer
+  /// has it.
+  virtual Posted send(EndpointId to,
+                      Tag tag,
+                      ConstRegion source,
+                      Operation& operation) noexcept = 0;
+  /// Receives the next message whose tag equals `tag` in the bits of `mask`, from any endpoint.
+  /// Messages with equal tags from one sender match in the order sent. `sender_tag`, if given, gets
+  /// the message's tag before completion.
+  virtual Posted recv(Tag tag,
+                      Tag mask,
+                      Region target,
+                      Operation& operation,
+                      Tag* sender_tag = nullptr) noexcept = 0;
 
-  /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows, now or in progress().
+  /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows,
+  /// now or in progress(). A receive that has met its message ends with the message, or when the
+  /// endpoint to its sender fails or is closed: so connect to those you receive from, too.
   virtual void cancel(Operation& operation) noexcept = 0;
-  /// Drops messages that have arrived, match (tag, mask) and met no receive; senders waiting for them are released.
-  /// Returns how many.
+  /// Drops messages that have arrived, match (tag, mask) and met no receive; senders waiting for
+  /// them are released. Returns how many.
   virtual std::size_t discard(Tag tag, Tag mask) noexcept = 0;
 
   /// Advances everything; returns the number of completions and arrivals it worked on.
   virtual unsigned progress() noexcept = 0;
 
-  /// Prepares to sleep on wake_fd(): true if nothing is ready and the descriptor will become readable on the next
-  /// event; false if progress() must be called first.
+  /// Prepares to sleep on wake_fd(): true if nothing is ready and the descriptor will become
+  /// readable on the next event; false if progress() must be called first.
   virtual Result<bool> arm() noexcept = 0;
   /// Readable when an armed transport has an event. Owned by the transport; -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
 
-  /// Cuts an endpoint now: its pending sends end with peer_lost, and after that never touch their buffers.
-  /// Returns at once; progress() finishes. Receives are not the endpoint's: cancel them.
+  /// Cuts an endpoint now: its pending sends end with peer_lost, and after that never touch their
+  /// buffers. Returns at once; progress() finishes. Receives are not the endpoint's: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
 
   /// The wires an endpoint uses; empty before the first message where the fabric decides late.

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that disagree on a call, or do not call: mismatch or time-out on all ranks naming both
+// sides, and no output that mixes data of disagreeing calls. Also abort, busy, and bad arguments.
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace xylem::test {
+namespace {
+
+using Call = std::function<Work(const Communicator&, std::vector<float>&, std::vector<float>&)>;
+
+struct Disagreement {
+  const char* name;
+  Call right;
+  Call wrong;        ///< What the last rank calls instead.
+  const char* said;  ///< Both appear in the message.
+  const char* instead;
+};
+
+ConstBuffer in(const std::vector<float>& v, std::size_t count) {
+  return {v.data(), count, DataType::float32};
+}
+Buffer out(std::vector<float>& v, std::size_t count) {
+  return {v.data(), count, DataType::float32};
+}
+
+std::vector<Disagreement> disagreements() {
+  using V = std::vector<float>;
+  const auto n = [](const Communicator& c) { return static_cast<std::size_t>(c.size()); };
+  const Call all_reduce = [](const auto& c, V& a, V& b) {
+    return c.all_reduce(in(a, 8), out(b, 8));
+  };
+  const Call broadcast = [](const auto& c, V& a, V& b) {
+    return c.broadcast(in(a, 8), out(b, 8), 0);
+  };
+  const Call reduce = [](const auto& c, V& a, V& b) {
+    return c.reduce(in(a, 8), out(b, 8), RedOp::sum, 0);
+  };
+  const Call all_gather = [n](const auto& c, V& a, V& b) {
+    return c.all_gather(in(a, 4), out(b, 4 * n(c)));
+  };
+  const Call scatter = [n](const auto& c, V& a, V& b) {
+    return c.scatter(in(a, 4 * n(c)), out(b, 4), 0);
+  };
+  const Call gather = [n](const auto& c, V& a, V& b) {
+    return c.gather(in(a, 4), out(b, 4 * n(c)), 0);
+  };
+  const Call reduce_scatter = [n](const auto& c, V& a, V& b) {
+    return c.reduce_scatter(in(a, 4 * n(c)), out(b, 4));
+  };
+  const Call all_to_all = [n](const auto& c, V& a, V& b) {
+    return c.all_to_all(in(a, 4 * n(c)), out(b, 4 * n(c)));
+  };
+  const Call barrier = [](const auto& c, V&, V&) { return c.barrier(); };
+  const auto v = [](const Communicator& c, std::uint64_t count) {
+    return std::vector<std::uint64_t>(c.size(), count);
+  };
+  return {
+      {"operation", all_reduce, all_gather, "all_reduce", "all_gather"},
+      {"type", all_reduce,
+       [](const auto& c, V& a, V& b) {
+         return c.all_reduce(ConstBuffer(a.data(), 8, DataType::int32),
+                             Buffer(b.data(), 8, DataType::int32));
+       },
+       "float32", "int32"},
+      {"count_all_reduce", all_reduce,
+       [](const auto& c, V& a, V& b) { return c.all_reduce(in(a, 16), out(b, 16)); }, "of 8",
+       "of 16"},
+      {"redop", all_reduce,
+       [](const auto& c, V& a, V& b) { return c.all_reduce(in(a, 8), out(b, 8), RedOp::max); },
+       "sum", "max"},
+      {"root_broadcast", broadcast,
+       [](const auto& c, V& a, V& b) { return c.broadcast(in(a, 8), out(b, 8), c.size() - 1); },
+       "root 0", "root"},
+      {"count_broadcast", broadcast,
+       [](const auto& c, V& a, V& b) { return c.broadcast(in(a, 9), out(b, 9), 0); }, "of 8",
+       "of 9"},
+      {"root_reduce", reduce,
+       [](const auto& c, V& a, V& b) {
+         return c.reduce(in(a, 8), out(b, 8), RedOp::sum, c.size() - 1);
+       },
+       "root 0", "root"},
+      {"redop_reduce", reduce,
+       [](const auto& c, V& a, V& b) { return c.reduce(in(a, 8), out(b, 8), RedOp::min, 0); },
+       "sum", "min"},
+      {"count_all_gather", all_gather,
+       [n](const auto& c, V& a, V& b) { return c.all_gather(in(a, 5), out(b, 5 * n(c))); }, "of 4",
+       "of 5"},
+      {"root_scatter", scatter,
+       [n](const auto& c, V& a, V& b) {
+         return c.scatter(in(a, 4 * n(c)), out(b, 4), c.size() - 1);
+       },
+       "root 0", "root"},
+      {"root_gather", gather,
+       [n](const auto& c, V& a, V& b) {
+         return c.gather(in(a, 4), out(b, 4 * n(c)), c.size() - 1);
+       },
+       "root 0", "root"},
+      {"count_gather", gather,
+       [n](const auto& c, V& a, V& b) { return c.gather(in(a, 3), out(b, 3 * n(c)), 0); }, "of 4",
+       "of 3"},
+      {"count_reduce_scatter", reduce_scatter,
+       [n](const auto& c, V& a, V& b) { return c.reduce_scatter(in(a, 5 * n(c)), out(b, 5)); },
+       "of 4", "of 5"},
+      {"count_all_to_all", all_to_all,
+       [n](const auto& c, V& a, V& b) { return c.all_to_all(in(a, 2 * n(c)), out(b, 2 * n(c))); },
+       "of 4", "of 2"},
+      {"barrier_for_all_reduce", barrier, all_reduce, "barrier", "all_reduce"},
+      {"counts_all_gather_v",
+       [v, n](const auto& c, V& a, V& b) {
+         return c.all_gather_v(in(a, 4), out(b, 4 * n(c)), v(c, 4));
+       },
+       [v, n](const auto& c, V& a, V& b) {
+         return c.all_gather_v(in(a, 3), out(b, 3 * n(c)), v(c, 3));
+       },
+       "all_gather_v", "all_gather_v"},
+      {"counts_reduce_scatter_v",
+       [v, n](const auto& c, V& a, V& b) {
+         return c.reduce_scatter_v(in(a, 4 * n(c)), out(b, 4), v(c, 4));
+       },
+       [v, n](const auto& c, V& a, V& b) {
+         return c.reduce_scatter_v(in(a, 3 * n(c)), out(b, 3), v(c, 3));
+       },
+       "reduce_scatter_v", "reduce_scatter_v"},
+      {"pair_all_to_all_v",
+       [v, n](const auto& c, V& a, V& b) {
+         return c.all_to_all_v(in(a, 4 * n(c)), v(c, 4), out(b, 4 * n(c)), v(c, 4));
+       },
+       [v, n](const auto& c, V& a, V& b) {
+         return c.all_to_all_v(in(a, 3 * n(c)), v(c, 3), out(b, 3 * n(c)), v(c, 3));
+       },
+       "all_to_all_v", "bytes"},
+  };
+}
+
+class DisagreementTest
+    : public testing::TestWithParam<std::tuple<Disagreement, std::uint32_t, const char*>> {};
+
+TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
+  const auto& [what, ranks, transport] = GetParam();
+  RankOptions options;
+  options.size = ranks;
+  options.transport = transport;
+  options.environment["XYLEM_TIMEOUT"] = "20s";
+  run_ranks(options, [&what = what](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const bool odd = world.rank() + 1 == world.size();
+    std::vector<float> input(64, static_cast<float>(world.rank() + 1)), output(64, -1.0F);
+    // Something right before it, so that the number of the call is not 0.
+    ASSERT_TRUE(world.barrier().wait().is_ok());
+    Status status = (odd ? what.wrong : what.right)(world, input, output).wait();
+    // A rank that only sends may be done with its call; then the next one tells.
+    const bool ended_well = status.is_ok();
+    if (ended_well) status = world.barrier().wait();
+    EXPECT_EQ(status.code(), Code::mismatch)
+        << "rank " << world.rank() << ": " << status.to_string();
+    EXPECT_NE(status.message().find(what.said), std::string_view::npos) << status.message();
+    EXPECT_NE(status.message().find(what.instead), std::string_view::npos) << status.message();
+    // Two ranks can never mix their data: what is in the output is untouched or its own.
+    if (world.size() == 2 && !ended_well) {
+      const float own = static_cast<float>(world.rank() + 1);
+      EXPECT_TRUE(std::all_of(output.begin(), output.end(),
+                              [own](float x) { return x == -1.0F || x == own; }));
+    }
+    EXPECT_EQ(world.barrier().wait().code(), Code::mismatch) << "a poisoned communicator stays so";
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls,
+                         DisagreementTest,
+                         testing::Combine(testing::ValuesIn(disagreements()),
+                                          testing::Values(2U, 3U, 5U),
+                                          testing::Values("loopback", "ucx-shm")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  std::to_string(std::get<1>(info.param)) +
+                                  (std::string(std::get<2>(info.param)) == "loopback" ? "_loopback"
+                                                                                      : "_ucx");
+                         });
+
+RankOptions three_ranks(const char* timeout) {
+  RankOptions options;
+  options.size = 3;
+  options.environment["XYLEM_TIMEOUT"] = timeout;
+  return options;
+}
+
+TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
+  for (const std::size_t count : {10, 5000}) {
+    RankOptions options = three_ranks("20s");
+    options.size = 2;
+    run_ranks(options, [count](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      std::vector<float> data(count + 1, 1.0F);
+      Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
+                                        : world.recv(out(data, count + 1), 0, 7).wait();
+      if (status) status = world.barrier().wait();  // A small message may have left before.
+      EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
+      EXPECT_NE(status.message().find("with tag 7"), std::string_view::npos) << status.message();
+    });
+  }
+}
+
+TEST(Timeout, NamesTheRankThatDidNotCall) {
+  run_ranks(three_ranks("1500ms"), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(8, 1.0F), b(8);
+    ASSERT_TRUE(world.all_reduce(in(a, 8), out(b, 8)).wait().is_ok());
+    if (world.rank() == 2) {
+      // Calls nothing until the others have given up, and then learns of it.
+      Work work;
+      const Deadline patience = Deadline::after(std::chrono::seconds(20));
+      Status status;
+      while (status && !patience.passed())
+        status = world.recv(out(b, 8), 0, 99).wait_for(std::chrono::milliseconds(200)).code() ==
+                         Code::timed_out
+                     ? Status()
+                     : world.barrier().wait();
+      EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+      return;
+    }
+    const Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
+    EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+    EXPECT_NE(status.message().find("rank 2 did not call it"), std::string_view::npos)
+        << status.message();
+    EXPECT_NE(status.message().find("last call was 0, all_reduce of 8 float32, sum"),
+              std::string_view::npos)
+        << status.message();
+  });
+}
+
+TEST(Abort, EndsPendingWorkOnAllRanksWithinASecond) {
+  run_ranks(three_ranks("20s"), [](Runtime& runtime, MemoryHub&) {
+    auto world = runtime.world();
+    std::vector<float> a(8, 1.0F), b(8);
+    if (world.rank() == 2) {
+      const auto begin = Clock::now();
+      EXPECT_TRUE(world.abort("the test says so").is_ok());
+      EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+      return;
+    }
+    const Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
+    EXPECT_EQ(status.code(), Code::cancelled) << status.to_string();
+    EXPECT_NE(status.message().find("rank 2 aborted communicator 0: the test says so"),
+              std::string_view::npos);
+  });
+}
+
+TEST(Destroy, IsBusyWhileWorkIsPending) {
+  RankOptions options = three_ranks("20s");
+  options.size = 2;
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    auto extra = runtime.world().duplicate();
+    ASSERT_TRUE(extra.is_ok());
+    std::vector<float> b(8);
+    float one = 1.0F;
+    const auto peer = 1 - runtime.rank();
+    const Work receive = extra->recv(out(b, 1), peer, 3);
+    EXPECT_EQ(extra->destroy().code(), Code::busy);
+    EXPECT_EQ(runtime.shutdown().code(), Code::busy);
+    ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
+    ASSERT_TRUE(extra->send(ConstBuffer(&one, 1, DataType::float32), peer, 3).wait().is_ok());
+    ASSERT_TRUE(receive.wait().is_ok());
+    EXPECT_TRUE(extra->destroy().is_ok());
+    EXPECT_TRUE(runtime.shutdown().is_ok());
+    EXPECT_EQ(runtime.shutdown().code(), Code::ok) << "a second time is no error";
+  });
+}
+
+TEST(Shutdown, AbortsPendingWorkWhenTheRuntimeIsDropped) {
+  RankOptions options = three_ranks("20s");
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    Work work;
+    std::vector<float> b(8);
+    {
+      Runtime mine = std::move(runtime);
+      work = mine.world().recv(out(b, 8), std::nullopt, 1);
+    }
+    EXPECT_EQ(work.wait().code(), Code::cancelled);
+  });
+}
+
+TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
+  run_ranks(three_ranks("20s"), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(9, 1.0F), b(9);
+    const auto says = [](const Work& work, Code code, const char* text) {
+      const Status status = work.status();
+      EXPECT_EQ(status.code(), code) << status.to_string();
+      EXPECT_NE(status.message().find(text), std::string_view::npos) << status.message();
+    };
+    says(world.all_reduce(in(a, 8), out(b, 7)), Code::invalid_argument,
+         "the output has 7 elements, the call needs 8");
+    says(world.all_reduce(ConstBuffer(nullptr, 8, DataType::float32), out(b, 8)),
+         Code::invalid_argument, "null address");
+    says(world.all_reduce(in(a, 8), Buffer(b.data(), 8, DataType::int32)), Code::invalid_argument,
+         "must be alike");
+    says(world.all_reduce(in(a, 8), Buffer(a.data() + 1, 8, DataType::float32)),
+         Code::invalid_argument, "overlap");
+    says(world.all_reduce(in(a, 8), out(b, 8), RedOp::bit_and), Code::invalid_argument, "and");
+    says(world.broadcast(in(a, 8), out(b, 8), 3), Code::invalid_argument,
+         "root 3: the communicator has ranks 0 to 2");
+    says(world.all_to_all(in(a, 8), out(b, 8)), Code::invalid_argument,
+         "cannot be divided among 3 ranks");
+    says(world.all_reduce(ConstBuffer(a.data(), 8, DataType::float8_e4m3),
+                          Buffer(b.data(), 8, DataType::float8_e4m3)),
+         Code::unsupported, "float8_e4m3");
+    says(world.all_reduce(ConstBuffer(a.data(), 8, DataType::float32, {MemoryKind::cuda, 0}),
+                          out(b, 8)),
+         Code::unsupported, "cuda");
+    says(world.send(in(a, 1), 3), Code::invalid_argument, "destination 3");
+    says(world.all_gather_v(in(a, 1), out(b, 3), std::vector<std::uint64_t>{1, 1}),
+         Code::invalid_argument, "2 entries for 3 ranks");
+    EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call is no call";
+  });
+}
+
+TEST(Death, EndsPendingWorkOfEveryCommunicatorWithTheDead) {
+  run_ranks(three_ranks("20s"), [](Runtime& runtime, MemoryHub& hub) {
+    auto world = runtime.world();
+    auto pair = world.split(world.rank() == 2 ? 1 : 0, 0);
+    ASSERT_TRUE(pair.is_ok());
+    std::vector<float> a(8, 1.0F), b(8);
+    if (world.rank() == 2) return hub.kill(2);
+    const Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
+    EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
+    EXPECT_EQ(status.peer(), 2U);
+    EXPECT_TRUE(pair->all_reduce(in(a, 8), out(b, 8)).wait().is_ok())
+        << "a communicator without the dead goes on";
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `xylem bench` end to end: its exit statuses, its table and JSON, and what it says when a rank
+// dies.
+#include "process/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using test::Command;
+using test::run_command;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+const std::string kXylem = XYLEM_TEST_BIN "/xylem";
+constexpr std::chrono::seconds kLimit{60};
+
+std::vector<std::string> bench(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{kXylem, "bench"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+/// Rows of the table: lines that are not comments.
+std::vector<std::vector<std::string>> rows_of(const std::string& table) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream words(line);
+    rows.emplace_back(std::istream_iterator<std::string>(words),
+                      std::istream_iterator<std::string>());
+  }
+  return rows;
+}
+
+TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
+  const auto done =
+      run_command(bench({"all_reduce", "-n", "2", "-e", "64", "--iters", "3"}), {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  const auto rows = rows_of(done.out);
+  ASSERT_EQ(rows.size(), 4U) << done.out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(rows[i].size(), 10U);
+    EXPECT_EQ(rows[i][0], std::to_string(8 << i));
+    EXPECT_EQ(rows[i][8], "0") << "#wrong";
+  }
+  EXPECT_THAT(done.out, HasSubstr("# 2 ranks on 1 host, started by xylem"));
+  EXPECT_THAT(done.out, HasSubstr("ucx-shm over "));
+}
+
+TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
+  const auto done = run_command(
+      bench({"all", "-n", "3", "-b", "4", "-e", "4K", "-f", "16", "--iters", "2", "--json", "-"}),
+      {}, kLimit);
+  ASSERT_EQ(done.exit_status, 0) << done.err;
+  const Json report = Json::parse(done.out);
+  EXPECT_EQ(report["schema"], 1);
+  EXPECT_EQ(report["environment"]["ranks"], 3);
+  std::set<std::string> seen;
+  for (const Json& row : report["results"]) {
+    seen.insert(row["op"]);
+    EXPECT_EQ(row["wrong"], 0) << row;
+    EXPECT_EQ(row["ranks"], 3);
+    EXPECT_LE(row["time_us"]["min"], row["time_us"]["p50"]);
+    EXPECT_LE(row["time_us"]["p50"], row["time_us"]["p99"]);
+    EXPECT_FALSE(row["algorithm"].get<std::string>().empty());
+  }
+  EXPECT_EQ(seen.size(), 13U);
+}
+
+TEST(Bench, MeasuresInPlaceEveryTypeThatReduces) {
+  for (const char* type : {"int8", "uint64", "bool", "float16", "bfloat16", "float64"}) {
+    const auto done = run_command(bench({"reduce_scatter", "-n", "3", "-b", "96", "-e", "96",
+                                         "--type", type, "--in-place", "--iters", "1"}),
+                                  {}, kLimit);
+    EXPECT_EQ(done.exit_status, 0) << type << done.out << done.err;
+  }
+}
+
+TEST(Bench, RunsOnTheRanksOfALauncher) {
+  const auto done = run_command(
+      {kXylem, "run", "-n", "2", "--", kXylem, "bench", "broadcast", "-e", "8", "--iters", "2"}, {},
+      kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("[0] # 2 ranks on 1 host"));
+  EXPECT_THAT(done.out, testing::Not(HasSubstr("[1]"))) << "rank 0 speaks for all";
+}
+
+TEST(Bench, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
+  const auto done = run_command(
+      {kXylem, "run", "-n", "2", "--", kXylem, "bench", "barrier", "-n", "3"}, {}, kLimit);
+  EXPECT_EQ(done.exit_status, 2);
+  EXPECT_THAT(done.err, HasSubstr("started 2 ranks"));
+}
+
+TEST(Bench, ForcesTheAlgorithmOnWhatItMeasures) {
+  const auto done = run_command(
+      bench({"all_reduce", "-b", "64K", "-e", "64K", "--algorithm", "ring", "--iters", "2"}), {},
+      kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  const auto rows = rows_of(done.out);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].back(), "ring");
+}
+
+TEST(Bench, SaysOnceWhatIsWrongWithTheUsage) {
+  const auto type = run_command(bench({"all_reduce", "--type", "float33"}));
+  EXPECT_EQ(type.exit_status, 2);
+  EXPECT_THAT(type.err, HasSubstr("float33"));
+  const auto root = run_command(bench({"broadcast", "-n", "2", "--root", "2"}), {}, kLimit);
+  EXPECT_EQ(root.exit_status, 2);
+  EXPECT_EQ(root.err, "xylem bench: --root 2: there are 2 ranks, so the last one is 1\n");
+  const auto algorithm =
+      run_command(bench({"all_reduce", "-n", "2", "--algorithm", "rinq"}), {}, kLimit);
+  EXPECT_EQ(algorithm.exit_status, 2);
+  EXPECT_THAT(algorithm.err, HasSubstr("did you mean ring?"));
+  const auto baseline =
+      run_command(bench({"all_reduce", "-n", "2", "--baseline", "/nonexistent.json"}), {}, kLimit);
+  EXPECT_EQ(baseline.exit_status, 2);
+  EXPECT_EQ(baseline.err, "xylem bench: cannot read /nonexistent.json\n");
+}
+
+TEST(Bench, ComparesWithAnEarlierReport) {
+  const auto file = std::filesystem::path(testing::TempDir()) / "bench-baseline.json";
+  const std::vector<std::string> flags{"all_gather", "-b", "1K", "-e", "2K", "--iters", "2"};
+  auto first = bench(flags);
+  first.insert(first.end(), {"--json", file.string()});
+  EXPECT_EQ(run_command(first, {}, kLimit).exit_status, 0);
+  auto second = bench(flags);
+  second.insert(second.end(), {"--baseline", file.string()});
+  const auto done = run_command(second, {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("vs base"));
+  for (const auto& row : rows_of(done.out)) {
+    ASSERT_EQ(row.size(), 11U);
+    EXPECT_GT(std::stod(row[9]), 0);
+  }
+  std::filesystem::remove(file);
+}
+
+/// The process ids of a command's children.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stat(entry.path() / "stat");
+    std::string text;
+    std::getline(stat, text);
+    const auto end = text.rfind(") ");
+    if (end != std::string::npos && std::stoi(text.substr(end + 4)) == parent) {
+      children.push_back(std::stoi(name));
+    }
+  }
+  std::ranges::sort(children);
+  return children;
+}
+
+TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
+  Command command(bench({"all_reduce", "-n", "3", "-e", "1G", "--iters", "1000000"}));
+  ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
+  const auto ranks = children_of(command.pid());
+  ASSERT_EQ(ranks.size(), 3U);
+  ::kill(ranks[2], SIGKILL);
+  const auto done = command.wait(Deadline::after(kLimit));
+  EXPECT_TRUE(done.in_time);
+  EXPECT_EQ(done.exit_status, 3);
+  EXPECT_THAT(done.err, HasSubstr("was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(done.err, HasSubstr("rank 2"));
+  for (const pid_t pid : ranks) {
+    EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
+  }
+}
+
+TEST(Bench, LeavesNothingAtCtrlC) {
+  Command command(bench({"all_reduce", "-n", "2", "-e", "1G", "--iters", "1000000"}));
+  ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
+  const auto ranks = children_of(command.pid());
+  command.signal(SIGINT);
+  const auto done = command.wait(Deadline::after(kLimit));
+  EXPECT_EQ(done.exit_status, 128 + SIGINT);
+  for (const pid_t pid : ranks) {
+    EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
+  }
+}
+
+}  // namespace
+}  // namespace xylem

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank of the contract test: what docs/threading.md promises of fork, signals and stopped
+// processes.
+//
+//   contract_rank fork | signals | loop
+#include "xylem/xylem.h"
+
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+using xylem::Code;
+
+int fail(const char* what, const std::string& detail) {
+  std::printf("%s: %s\n", what, detail.c_str());
+  return 1;
+}
+
+xylem::Status all_reduce(const xylem::Communicator& comm, std::size_t count) {
+  std::vector<float> in(count, 1.0F), out(count);
+  const auto status = comm.all_reduce(std::span<const float>(in), std::span(out)).wait();
+  if (status && out.back() != static_cast<float>(comm.size()))
+    return xylem::failure(Code::internal, "wrong sum");
+  return status;
+}
+
+/// In a forked child every call is refused, and its end disturbs nobody.
+int child(xylem::Runtime& runtime) {
+  const auto status = all_reduce(runtime.world(), 8);
+  if (status.code() != Code::invalid_argument ||
+      status.message().find("forked") == std::string_view::npos)
+    return 3;
+  return runtime.shutdown().code() == Code::invalid_argument ? 0 : 4;
+}
+
+int test_fork(xylem::Runtime& runtime) {
+  const auto world = runtime.world();
+  for (const bool unwinds : {false, true}) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const int result = child(runtime);
+      if (unwinds) {
+        const xylem::Runtime goes =
+            std::move(runtime);  // as a data loader's worker that leaves by exit()
+      }
+      _exit(result);
+    }
+    if (const auto status = all_reduce(world, 1000); !status)
+      return fail("beside a child", status.to_string());
+    int ended = 0;
+    waitpid(pid, &ended, 0);
+    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) return fail("child", std::to_string(ended));
+    if (const auto status = all_reduce(world, 1000); !status)
+      return fail("after a child", status.to_string());
+  }
+  return 0;
+}
+
+volatile sig_atomic_t ticks = 0;
+
+/// A program with handlers of its own, interrupted a thousand times a second.
+int test_signals(xylem::Runtime& runtime) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ticks = ticks + 1; };
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every{{0, 1000}, {0, 1000}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+  // All go on until each has been interrupted often enough: the ranks agree on that after every
+  // call.
+  for (float enough = 0; enough == 0;) {
+    if (const auto status = all_reduce(runtime.world(), 5000); !status)
+      return fail("interrupted", status.to_string());
+    const float mine = ticks >= 200 ? 1 : 0;
+    const auto status = runtime.world()
+                            .all_reduce(std::span<const float>(&mine, 1),
+                                        std::span<float>(&enough, 1), xylem::RedOp::min)
+                            .wait();
+    if (!status) return fail("interrupted", status.to_string());
+  }
+  return 0;
+}
+
+/// Until a rank is lost or the parent kills it; prints a line per hundred calls.
+int test_loop(xylem::Runtime& runtime) {
+  for (int i = 0;; ++i) {
+    if (const auto status = all_reduce(runtime.world(), 100); !status)
+      return fail("ended", status.to_string());
+    if (i % 100 == 0) {
+      std::printf("going\n");
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const std::string mode = argv[1];
+  auto runtime = xylem::Runtime::create();
+  if (!runtime) return fail("start", runtime.status().to_string());
+  if (mode == "fork") return test_fork(*runtime);
+  if (mode == "signals") return test_signals(*runtime);
+  return test_loop(*runtime);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The contracts of docs/threading.md that need real processes: fork, signals, a stopped rank, and
+// what is left behind.
+#include "support/subprocess.h"
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::seconds;
+
+void expect_all_well(const std::string& mode, std::uint32_t size, const std::string& transport) {
+  const PrivateDirectory directory;
+  auto ranks =
+      start_ranks(directory, size, "contract_rank", {mode}, {{"XYLEM_TRANSPORT", transport}});
+  for (auto& rank : ranks) {
+    const Exit exit = rank.wait(seconds(60));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+}
+
+TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
+  expect_all_well("fork", 2, "ucx-shm");
+  expect_all_well("fork", 3, "ucx-tcp");
+}
+
+TEST(Contract, SignalsOfTheProgramInterruptNothing) {
+  expect_all_well("signals", 2, "ucx-shm");
+  expect_all_well("signals", 2, "ucx-tcp");
+}
+
+TEST(Contract, AStoppedRankIsStalledAndNotLost) {
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(directory, 3, "contract_rank", {"loop"});
+  for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
+  ranks[1].signal(SIGSTOP);
+  // Longer than any death is told of: nobody ends meanwhile.
+  EXPECT_FALSE(ranks[0].wait_for_output("ended", seconds(4)));
+  ranks[1].signal(SIGCONT);
+  ranks[2].signal(SIGKILL);
+  for (const int survivor : {0, 1}) {
+    const Exit exit = ranks[static_cast<std::size_t>(survivor)].wait(seconds(20));
+    EXPECT_EQ(exit.status, 1);
+    EXPECT_NE(exit.output.find("peer_lost: rank 2"), std::string::npos) << exit.output;
+  }
+}
+
+TEST(Contract, NothingIsLeftInSharedMemory) {
+  const auto before = shared_memory_names();
+  const PrivateDirectory directory;
+  auto ranks =
+      start_ranks(directory, 2, "contract_rank", {"loop"}, {{"XYLEM_TRANSPORT", "ucx-shm"}});
+  for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
+  for (auto& rank : ranks) rank.signal(SIGKILL);
+  for (auto& rank : ranks) EXPECT_EQ(rank.wait(seconds(10)).status, 128 + SIGKILL);
+  EXPECT_EQ(shared_memory_names(), before);
+}
+
+}  // namespace
+}  // namespace xylem::test

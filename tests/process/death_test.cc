@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank killed at any phase of any operation: every survivor's wait ends with peer_lost naming it,
+// within 2 seconds.
+#include "support/subprocess.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace xylem::test {
+namespace {
+
+struct World {
+  const char* transport;
+  std::uint32_t ranks;
+};
+
+class Death : public testing::TestWithParam<std::tuple<const char*, World>> {};
+
+TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
+  const auto& [op, world] = GetParam();
+  const std::uint32_t seed = 20261121;
+  std::mt19937 random(seed + static_cast<std::uint32_t>(std::hash<std::string>{}(op)) +
+                      world.ranks);
+  for (const int phase : {0, 1, 2, 4, 9, 30}) {
+    const PrivateDirectory directory;
+    const std::uint32_t victim = random() % world.ranks;
+    const std::uint32_t bytes = random() % 2 == 0 ? 64 : 1 << 20;
+    const std::vector<std::string> arguments{op, std::to_string(victim),
+                                             std::to_string(random() % 4), std::to_string(phase),
+                                             std::to_string(bytes)};
+    auto ranks = start_ranks(directory, world.ranks, "death_rank", arguments,
+                             {{"XYLEM_TRANSPORT", world.transport}});
+    for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
+      const Exit exit = ranks[rank].wait(std::chrono::seconds(30));
+      if (rank == victim) {
+        EXPECT_EQ(exit.status, 128 + 9) << exit.output;
+      } else {
+        EXPECT_EQ(exit.status, 0) << op << " seed " << seed << " rank " << rank << ", victim "
+                                  << victim << ", phase " << phase << ", " << bytes
+                                  << " bytes: " << exit.output;
+      }
+    }
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<Death::ParamType>& info) {
+  const auto& [op, world] = info.param;
+  return std::string(op) + (std::string(world.transport) == "ucx-tcp" ? "_tcp_" : "_shm_") +
+         std::to_string(world.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations,
+                         Death,
+                         testing::Combine(testing::Values("all_reduce",
+                                                          "reduce",
+                                                          "broadcast",
+                                                          "all_gather",
+                                                          "all_gather_v",
+                                                          "reduce_scatter",
+                                                          "reduce_scatter_v",
+                                                          "all_to_all",
+                                                          "all_to_all_v",
+                                                          "gather",
+                                                          "scatter",
+                                                          "barrier",
+                                                          "send_recv"),
+                                          testing::Values(World{"ucx-shm", 2},
+                                                          World{"ucx-shm", 5},
+                                                          World{"ucx-tcp", 3})),
+                         test_name);
+
+}  // namespace
+}  // namespace xylem::test

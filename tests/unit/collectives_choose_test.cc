@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predicted times against closed forms, and choices that follow the constants and can say why.
+#include "model/mapped_plans.h"
+#include "model/plans.h"
+#include "xylem/collectives/choose.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+namespace xylem::collectives {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+// 2 us and 1 byte/ns, everything else free.
+CostModel simple() {
+  CostModel model;
+  model.local = {2, 1};
+  model.remote = {20, 0.5};
+  model.reduce_GBps = model.copy_GBps = 1e9;
+  model.step_us = 0;
+  return model;
+}
+
+double estimate(Collective collective,
+                std::string_view name,
+                std::uint32_t ranks,
+                std::uint64_t bytes,
+                const CostModel& model) {
+  const Planner* planner = find_planner(collective, name);
+  return estimate_us(model::plan_all(*planner, {collective, ranks, 0}), {.count = bytes}, model);
+}
+
+TEST(Estimate, TakesLatencyAndBandwidthForOneMessage) {
+  EXPECT_NEAR(estimate(Collective::broadcast, "binomial", 2, 10000, simple()), 2 + 10, 1e-6);
+}
+
+TEST(Estimate, AddsTheRoundsOfARing) {
+  // One slice a round: n − 1 times latency and transfer.
+  EXPECT_NEAR(estimate(Collective::all_gather, "ring", 8, 100000, simple()), 7 * (2 + 100), 1e-6);
+  // Twice that for all_reduce, with an eighth of the buffer each.
+  EXPECT_NEAR(estimate(Collective::all_reduce, "ring", 8, 8 * 64 * 1000, simple()), 14 * (2 + 64),
+              1e-6);
+}
+
+TEST(Estimate, OverlapsTheSlicesOfAChain) {
+  CostModel model = simple();
+  model.slice_bytes = 10000;
+  // S slices over n − 1 hops: each hop adds one slice and one latency.
+  for (const std::uint64_t slices : {1, 4, 16, 17, 1000}) {
+    const double expected = 10.0 * static_cast<double>(slices + 6) + 7 * 2;
+    EXPECT_NEAR(estimate(Collective::broadcast, "ring", 8, slices * 10000, model), expected,
+                1e-3 * expected)
+        << slices << " slices";
+  }
+}
+
+TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
+  CostModel model = simple();
+  model.host = {0, 0, 0, 0, 1, 1, 1, 1};
+  // Each of 4 ranks sends 4 blocks through one port: 16 blocks one after another.
+  const double time = estimate(Collective::all_to_all, "direct", 8, 10000, model);
+  EXPECT_NEAR(time, 16 * 20 + 20, 1);
+}
+
+TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
+  CostModel model = simple();
+  const double free = estimate(Collective::reduce, "binomial", 2, 10000, model);
+  model.reduce_GBps = 0.5;
+  EXPECT_NEAR(estimate(Collective::reduce, "binomial", 2, 10000, model), free + 20, 1e-6);
+  model = simple();
+  model.copy_GBps = 0.1;
+  EXPECT_NEAR(estimate(Collective::all_gather, "ring", 2, 10000, model), 100, 1e-6);
+  model = simple();
+  model.step_us = 1;
+  EXPECT_NEAR(estimate(Collective::broadcast, "ring", 2, 10000, model), 12 + 1, 1e-6);
+}
+
+TEST(Estimate, LetsEmptyChunksCostNothing) {
+  EXPECT_EQ(estimate(Collective::all_reduce, "ring", 8, 0, simple()), 0);
+  EXPECT_NEAR(estimate(Collective::barrier, "dissemination", 8, 0, simple()), 3 * 2, 1e-6);
+}
+
+TEST(Estimate, KnowsMappedMemory) {
+  std::vector<Schedule> ranks;
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    ranks.push_back(model::read_scratch({Collective::all_reduce, 4, 0}, rank));
+  }
+  const double time = estimate_us(ranks, {.count = 10000}, simple());
+  EXPECT_NEAR(time, 2 + 3 * (2 + 10) + 2, 1) << "a signal, three remote reads, a signal";
+}
+
+TEST(Estimate, IsTheSameTwice) {
+  CostModel model = simple();
+  model.host = {0, 0, 0, 1, 1, 1, 2};
+  for (const Planner& planner : planners()) {
+    const double first = estimate(planner.collective, planner.name, 7, 3 * kMiB, model);
+    EXPECT_EQ(estimate(planner.collective, planner.name, 7, 3 * kMiB, model), first)
+        << planner.name;
+    EXPECT_TRUE(std::isfinite(first) && first > 0) << planner.name;
+  }
+}
+
+Choice choose(const CostModel& model,
+              const Shape& shape,
+              std::uint64_t bytes,
+              std::string_view forced = {}) {
+  Chooser chooser(model);
+  const auto choice = chooser.choose(shape, bytes, forced);
+  EXPECT_TRUE(choice.is_ok()) << choice.status().to_string();
+  return *choice;
+}
+
+TEST(Choose, FollowsTheConstants) {
+  const Shape shape{Collective::all_reduce, 8, 0};
+  CostModel slow_start = simple();
+  slow_start.local = {100, 10};
+  CostModel slow_wire = simple();
+  slow_wire.local = {0.1, 0.1};
+  const Choice latency = choose(slow_start, shape, 64 * kKiB);
+  const Choice bandwidth = choose(slow_wire, shape, 64 * kKiB);
+  EXPECT_NE(latency.planner, bandwidth.planner);
+  EXPECT_THAT(latency.reason, HasSubstr("fewer latencies"));
+  EXPECT_THAT(bandwidth.reason, HasSubstr("moves the data faster"));
+  EXPECT_LE(latency.predicted_us, latency.runner_up_us);
+}
+
+TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
+  const Shape shape{Collective::all_gather, 16, 0};
+  CostModel model = simple();
+  for (std::uint32_t rank = 0; rank < 16; ++rank) model.host.push_back(rank / 4);
+  EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name, "ring");
+  EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "ring");
+  EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "ring");
+  EXPECT_NE(choose(model, shape, 8).planner->name, "ring");
+}
+
+TEST(Choose, ObeysAName) {
+  const Shape shape{Collective::all_reduce, 8, 0};
+  const Choice choice = choose(simple(), shape, 8, "ring");
+  EXPECT_EQ(choice.planner, find_planner(Collective::all_reduce, "ring"));
+  EXPECT_NE(choice.runner_up, choice.planner);
+  EXPECT_GT(choice.predicted_us, choice.runner_up_us);
+  EXPECT_THAT(choice.reason, HasSubstr("forced by name"));
+  EXPECT_THAT(choice.reason, HasSubstr(std::string(choice.runner_up->name)));
+}
+
+TEST(Choose, NamesWhatThereIsWhenTheNameIsUnknown) {
+  Chooser chooser(simple());
+  const auto choice = chooser.choose({Collective::all_gather, 8, 0}, 8, "rnig");
+  EXPECT_EQ(choice.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(choice.status().message()), HasSubstr("'rnig'"));
+  EXPECT_THAT(std::string(choice.status().message()), HasSubstr("bruck"));
+  EXPECT_THAT(std::string(choice.status().message()), HasSubstr("ring"));
+}
+
+TEST(Choose, ExplainsWhereThereIsNoChoice) {
+  EXPECT_THAT(choose(simple(), {Collective::barrier, 8, 0}, 0).reason,
+              HasSubstr("the only algorithm"));
+  EXPECT_EQ(choose(simple(), {Collective::barrier, 8, 0}, 0).runner_up, nullptr);
+  EXPECT_THAT(choose(simple(), {Collective::all_reduce, 1, 0}, 8).reason, HasSubstr("one rank"));
+}
+
+TEST(Choose, DependsOnTheModelAloneAndNotOnWhatWasChosenBefore) {
+  Chooser upwards(simple());
+  Chooser downwards(simple());
+  const Shape shape{Collective::all_reduce, 6, 0};
+  std::vector<std::string> first, second;
+  for (int bits = 0; bits <= 26; ++bits) {
+    first.push_back(std::string(upwards.choose(shape, std::uint64_t{1} << bits)->planner->name));
+    second.insert(
+        second.begin(),
+        std::string(downwards.choose(shape, std::uint64_t{1} << (26 - bits))->planner->name));
+  }
+  EXPECT_EQ(first, second);
+}
+
+TEST(Choose, TreatsASizeClassAlike) {
+  Chooser chooser(simple());
+  const Shape shape{Collective::broadcast, 6, 2};
+  const auto low = chooser.choose(shape, 64 * kKiB);
+  const auto high = chooser.choose(shape, 128 * kKiB - 1);
+  EXPECT_EQ(low->planner, high->planner);
+  EXPECT_EQ(low->predicted_us, high->predicted_us);
+}
+
+TEST(Choose, WorksForEveryCollectiveAndRoot) {
+  Chooser chooser(simple());
+  for (std::size_t i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    for (const std::uint32_t root : model::roots(collective, 5)) {
+      for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, kMiB}) {
+        const auto choice = chooser.choose({collective, 5, root}, bytes);
+        ASSERT_TRUE(choice.is_ok());
+        EXPECT_EQ(choice->planner->collective, collective);
+        EXPECT_TRUE(std::isfinite(choice->predicted_us));
+        EXPECT_FALSE(choice->reason.empty());
+      }
+    }
+  }
+}
+
+TEST(Choose, ExtrapolatesToManyRanks) {
+  // 192 ranks in a ring have more steps than are run; the estimate of the full set is the judge.
+  CostModel model = simple();
+  for (std::uint32_t rank = 0; rank < 192; ++rank) model.host.push_back(rank / 8);
+  for (const std::uint64_t bytes : {8 * kKiB, 64 * kMiB}) {
+    const double exact = estimate(Collective::all_reduce, "ring", 192, bytes, model);
+    const Choice choice = choose(model, {Collective::all_reduce, 192, 0}, bytes, "ring");
+    EXPECT_THAT(choice.predicted_us, DoubleNear(exact, 0.1 * exact)) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace xylem::collectives

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pure parts of start-up: handshake, frames, gather, neighbours, interface choice, attendance.
+#include "runtime/src/bootstrap/attendance.h"
+#include "runtime/src/bootstrap/bruck_gather.h"
+#include "runtime/src/bootstrap/card.h"
+#include "runtime/src/bootstrap/control_frame.h"
+#include "runtime/src/bootstrap/handshake.h"
+#include "runtime/src/bootstrap/interface.h"
+#include "runtime/src/bootstrap/neighbours.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+namespace xylem::runtime {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Key key_of(std::string_view secret) { return Key(secret, "test", {}); }
+
+/// Two handshakes that are connected to each other.
+struct Pair {
+  Handshake caller, callee;
+  Status caller_status, callee_status;
+
+  Pair(const Key& a,
+       const Key& b,
+       const Member& x = {0, 2, {}},
+       const Member& y = {1, 2, {}},
+       const Dialect& u = {},
+       const Dialect& v = {})
+      : caller(Handshake::Side::caller, a, x, u), callee(Handshake::Side::callee, b, y, v) {}
+
+  /// Passes bytes to and fro until both are done or one fails.
+  void run() {
+    ByteVector to_callee(caller.preamble().begin(), caller.preamble().end());
+    ByteVector to_caller(callee.preamble().begin(), callee.preamble().end());
+    for (int i = 0; i < 4; ++i) {
+      step(callee, callee_status, to_callee, to_caller);
+      step(caller, caller_status, to_caller, to_callee);
+    }
+  }
+
+ private:
+  static void step(Handshake& each, Status& status, ByteVector& in, ByteVector& out) {
+    const std::size_t wanted = each.wants();
+    if (!status || wanted == 0 || in.size() < wanted) return;
+    status = each.receive(std::span(in).first(wanted), out);
+    in.erase(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(wanted));
+  }
+};
+
+TEST(Handshake, MembersLearnWhoTheOtherIs) {
+  Member x{3, 8, HostIdentity::of_this_process()};
+  Pair pair(key_of("s"), key_of("s"), x, {5, 8, {}});
+  pair.run();
+  ASSERT_EQ(pair.caller.state(), Handshake::State::done);
+  ASSERT_EQ(pair.callee.state(), Handshake::State::done);
+  EXPECT_EQ(pair.caller.peer().rank, 5U);
+  EXPECT_EQ(pair.callee.peer().rank, 3U);
+  EXPECT_EQ(pair.callee.peer().host.pid, static_cast<std::uint32_t>(::getpid()));
+  EXPECT_TRUE(pair.callee.peer().host.same_processes(x.host));
+}
+
+TEST(Handshake, AnotherSecretIsRefusedBeforeAnythingIsBelieved) {
+  Pair pair(key_of("right"), key_of("wrong"), {0, 2, {}}, {1, 3, {}}, {}, {7, "9.9.9"});
+  pair.run();
+  EXPECT_EQ(pair.callee_status.code(), Code::cancelled);
+  EXPECT_EQ(pair.callee.peer().rank, 0U) << "not read";
+  EXPECT_EQ(pair.caller_status.code(), Code::cancelled);
+}
+
+TEST(Handshake, AnotherVersionNamesBothOnBothSides) {
+  Pair pair(key_of("s"), key_of("s"), {0, 2, {}}, {1, 2, {}}, {1, "0.1.0"}, {2, "9.9.9"});
+  pair.run();
+  for (const Status& status : {pair.caller_status, pair.callee_status}) {
+    EXPECT_EQ(status.code(), Code::mismatch);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("0.1.0"), HasSubstr("9.9.9"), HasSubstr("protocol 2")));
+  }
+  EXPECT_EQ(pair.caller_status.peer(), 1U);
+  EXPECT_EQ(pair.callee_status.peer(), 0U);
+}
+
+TEST(Handshake, AJobOfAnotherSizeIsAMismatch) {
+  Pair pair(key_of("s"), key_of("s"), {0, 2, {}}, {1, 3, {}});
+  pair.run();
+  EXPECT_EQ(pair.caller_status.code(), Code::mismatch);
+  EXPECT_THAT(std::string(pair.caller_status.message()),
+              AllOf(HasSubstr("job of 3 ranks"), HasSubstr("one of 2")));
+}
+
+TEST(Handshake, AStrangersBytesAreNoPreamble) {
+  Handshake callee(Handshake::Side::callee, key_of("s"), {0, 2, {}});
+  ByteVector out;
+  const ByteVector http(Handshake::kPreambleBytes, std::byte{'G'});
+  EXPECT_EQ(callee.receive(http, out).code(), Code::unsupported);
+  EXPECT_TRUE(out.empty());
+}
+
+TEST(Handshake, AProofCanBeNeitherReflectedNorReplayed) {
+  const Key key = key_of("s");
+  // A thief who has no key repeats to the caller what the caller itself says.
+  Handshake caller(Handshake::Side::caller, key, {0, 2, {}});
+  ByteVector proof;
+  ASSERT_TRUE(
+      caller.receive(ByteVector(caller.preamble().begin(), caller.preamble().end()), proof));
+  ByteVector out;
+  EXPECT_EQ(caller.receive(proof, out).code(), Code::cancelled);
+
+  // One who recorded an earlier handshake repeats that.
+  Handshake earlier(Handshake::Side::caller, key, {1, 2, {}});
+  Handshake first(Handshake::Side::callee, key, {0, 2, {}});
+  ByteVector recorded;
+  ASSERT_TRUE(earlier.receive(first.preamble(), recorded));
+  Handshake second(Handshake::Side::callee, key, {0, 2, {}});
+  ASSERT_TRUE(second.receive(earlier.preamble(), out));
+  EXPECT_EQ(second.receive(recorded, out).code(), Code::cancelled);
+}
+
+TEST(Handshake, EveryFlippedBitOfAProofIsSeen) {
+  const Key key = key_of("s");
+  for (std::size_t i = 0; i < Handshake::kProofBytes; ++i) {
+    Handshake caller(Handshake::Side::caller, key, {0, 2, {}});
+    Handshake callee(Handshake::Side::callee, key, {1, 2, {}});
+    ByteVector proof;
+    ByteVector out;
+    ASSERT_TRUE(caller.receive(callee.preamble(), proof));
+    ASSERT_TRUE(callee.receive(caller.preamble(), out));
+    proof[i] ^= std::byte{1};
+    EXPECT_EQ(callee.receive(proof, out).code(), Code::cancelled) << i;
+  }
+}
+
+TEST(Key, ServesOnePurposeOnly) {
+  const Nonce context = make_nonce();
+  const Proof proof = Key("s", "store", context).prove({});
+  EXPECT_TRUE(Key("s", "store", context).verify({}, proof));
+  EXPECT_FALSE(Key("s", "control", context).verify({}, proof));
+  EXPECT_FALSE(Key("s", "store", make_nonce()).verify({}, proof));
+  EXPECT_FALSE(Key("t", "store", context).verify({}, proof));
+  EXPECT_FALSE(Key("s", "store", context).verify({}, std::span(proof).first(31)));
+}
+
+TEST(Card, ComesBackAsItWasWritten) {
+  const Card card{
+      {}, HostIdentity::of_this_process(), SocketAddress::parse("fd00::2", 4711).value()};
+  const auto read = Card::read(card.write());
+  ASSERT_TRUE(read) << read.status().to_string();
+  EXPECT_EQ(read->address.to_string(), "[fd00::2]:4711");
+  EXPECT_TRUE(read->host.same_processes(card.host));
+  EXPECT_EQ(read->dialect.library, XYLEM_VERSION);
+
+  const Card newer{{9, "9.0"}, {}, card.address};
+  EXPECT_EQ(Card::read(newer.write())->dialect.library, "9.0");
+  ByteVector shortened = card.write();
+  shortened.pop_back();
+  EXPECT_FALSE(Card::read(shortened));
+}
+
+TEST(FrameReader, CutsAStreamWhereverItIsBroken) {
+  ByteVector stream;
+  write_frame(stream, MessageFrame{1, 2, bytes_of("hello")});
+  write_frame(stream, LostFrame{3, "reset"});
+  write_frame(stream, LeftFrame{4});
+  write_frame(stream, FailedFrame{Code::timed_out, 5, "late"});
+  write_frame(stream, GatherFrame{6, 7, true, bytes_of("piece")});
+  for (std::size_t step = 1; step <= stream.size(); ++step) {
+    FrameReader reader;
+    std::vector<std::size_t> kinds;
+    for (std::size_t at = 0; at < stream.size(); at += step) {
+      reader.append(ByteSpan(stream).subspan(at, std::min(step, stream.size() - at)));
+      for (;;) {
+        const auto frame = reader.next();
+        ASSERT_TRUE(frame) << frame.status().to_string();
+        if (!frame->has_value()) break;
+        kinds.push_back((*frame)->index());
+        if (const auto* const failed = std::get_if<FailedFrame>(&**frame)) {
+          EXPECT_EQ(failed->code, Code::timed_out);
+          EXPECT_EQ(failed->peer, 5U);
+          EXPECT_EQ(failed->message, "late");
+        }
+      }
+    }
+    EXPECT_THAT(kinds, ElementsAre(0, 1, 2, 3, 4)) << step;
+  }
+}
+
+TEST(FrameReader, RefusesWhatIsTooLongOrNoFrame) {
+  ByteVector huge;
+  WireWriter(huge).number(std::uint32_t{0xffffffff}).number(std::uint8_t{1});
+  ByteVector unknown;
+  WireWriter(unknown).number(std::uint32_t{0}).number(std::uint8_t{99});
+  ByteVector truncated;
+  WireWriter(truncated).number(std::uint32_t{2}).number(std::uint8_t{3}).number(std::uint16_t{0});
+  for (const ByteVector& bytes : {huge, unknown, truncated}) {
+    FrameReader reader;
+    reader.append(bytes);
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(reader.next()) << "for ever";
+  }
+}
+
+TEST(BruckGather, GathersFromAnyNumberOfRanksInLogarithmicRounds) {
+  for (const std::uint32_t size : {1U, 2U, 3U, 5U, 8U, 11U, 64U, 100U}) {
+    std::vector<BruckGather> ranks;
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      ranks.emplace_back(rank, size, bytes_of(std::string(rank % 7, 'x') + std::to_string(rank)));
+    }
+    unsigned rounds = 0;
+    for (; !ranks[0].is_done(); ++rounds) {
+      // Everyone sends before anyone takes, which begins the next round.
+      std::map<std::uint32_t, ByteVector> arrived;
+      for (const BruckGather& each : ranks) arrived[each.send_to()] = each.outgoing();
+      ASSERT_EQ(arrived.size(), size);
+      for (std::uint32_t rank = 0; rank < size; ++rank) {
+        ASSERT_TRUE(ranks[rank].take(arrived[rank]));
+      }
+    }
+    EXPECT_GE(1U << rounds, size);
+    EXPECT_TRUE(rounds == 0 || 1U << (rounds - 1) < size);
+    for (BruckGather& each : ranks) {
+      const auto values = each.take_result();
+      ASSERT_EQ(values.size(), size);
+      for (std::uint32_t rank = 0; rank < size; ++rank) {
+        EXPECT_EQ(text_of(values[rank]), std::string(rank % 7, 'x') + std::to_string(rank));
+      }
+    }
+  }
+}
+
+TEST(BruckGather, RefusesBytesThatAreNotItsBlocks) {
+  BruckGather gather(0, 2, bytes_of("a"));
+  const ByteVector valid = BruckGather(1, 2, bytes_of("b")).outgoing();
+  ByteVector longer = valid;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(BruckGather(0, 2, {}).take(longer));
+  EXPECT_FALSE(BruckGather(0, 2, {}).take({}));
+  EXPECT_TRUE(gather.take(valid));
+}
+
+TEST(Neighbours, AreMutualAndFewAndHoldTheRing) {
+  for (const std::uint32_t size : {1U, 2U, 3U, 4U, 5U, 8U, 33U, 100U}) {
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      const auto mine = neighbours(rank, size);
+      EXPECT_TRUE(size == 1 || std::count(mine.begin(), mine.end(), (rank + 1) % size) == 1);
+      EXPECT_LE(mine.size(), 14U);
+      for (const std::uint32_t other : mine) {
+        ASSERT_NE(other, rank);
+        const auto theirs = neighbours(other, size);
+        EXPECT_EQ(std::count(theirs.begin(), theirs.end(), rank), 1) << rank << " " << other;
+      }
+    }
+  }
+}
+
+/// How many ranks can be reached from the first that is not among `dead`.
+std::size_t reachable(std::uint32_t size, const std::vector<std::uint32_t>& dead) {
+  std::vector<bool> seen(size, false);
+  for (const std::uint32_t rank : dead) seen[rank] = true;
+  const auto start =
+      static_cast<std::uint32_t>(std::find(seen.begin(), seen.end(), false) - seen.begin());
+  std::deque<std::uint32_t> queue = {start};
+  seen[start] = true;
+  std::size_t count = 0;
+  for (; !queue.empty(); ++count) {
+    const std::uint32_t rank = queue.front();
+    queue.pop_front();
+    for (const std::uint32_t other : neighbours(rank, size)) {
+      if (!seen[other]) {
+        seen[other] = true;
+        queue.push_back(other);
+      }
+    }
+  }
+  return count;
+}
+
+TEST(Neighbours, StayConnectedWhenAnyTwoDie) {
+  for (const std::uint32_t size : {5U, 8U, 13U, 32U}) {
+    for (std::uint32_t a = 0; a < size; ++a) {
+      for (std::uint32_t b = a + 1; b < size; ++b) EXPECT_EQ(reachable(size, {a, b}), size - 2);
+    }
+  }
+}
+
+TEST(Attendance, SaysWhoIsMissingAndWhoIsHere) {
+  Attendance attendance(4);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) attendance.came(rank);
+  EXPECT_FALSE(attendance.complete());
+  const Status status = attendance.sentence();
+  EXPECT_EQ(status.code(), Code::timed_out);
+  EXPECT_EQ(status.peer(), 3U);
+  EXPECT_THAT(std::string(status.message()),
+              testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
+}
+
+TEST(Attendance, KeepsListsOfRanksShort) {
+  EXPECT_EQ(rank_list(std::vector<std::uint32_t>{3}), "3");
+  EXPECT_EQ(rank_list(std::vector<std::uint32_t>{0, 1, 2, 3, 5, 6}), "0-3, 5, 6");
+  std::vector<std::uint32_t> even(1000);
+  for (std::uint32_t i = 0; i < even.size(); ++i) even[i] = 2 * i;
+  EXPECT_THAT(rank_list(even), testing::EndsWith("and 984 more"));
+}
+
+// --- Interfaces ---------------------------------------------------------------
+
+std::vector<Interface> machine() {
+  const auto at = [](const char* name, const char* address) {
+    return Interface{name, SocketAddress::parse(address, 0).value()};
+  };
+  return {at("lo", "127.0.0.1"), at("docker0", "172.17.0.1"), at("eth0", "10.0.0.5"),
+          at("eth0", "fd00::5"), at("ib0", "10.1.0.5")};
+}
+
+MeetingPoint towards(const char* name, const char* route, bool loopback = false) {
+  return {name, SocketAddress::parse(route, 0).value(), loopback};
+}
+
+TEST(InterfaceChoice, DefaultsToTheOneTowardsTheRendezvous) {
+  const auto choice = choose_interface(machine(), "", towards("node1", "10.1.0.5"));
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->chosen.name, "ib0");
+  EXPECT_EQ(choice->reason, "routes to node1");
+  EXPECT_EQ(choose_interface(machine(), "", towards("", "fd00::5"))->chosen.address.host(),
+            "fd00::5");
+  EXPECT_EQ(choose_interface(machine(), "", towards("", "10.0.0.5"))->reason, "the default route");
+}
+
+TEST(InterfaceChoice, TakesLoopbackOnlyForALoopbackRendezvous) {
+  EXPECT_EQ(choose_interface(machine(), "", towards("127.0.0.1", "127.0.0.1", true))->chosen.name,
+            "lo");
+  // A host that knows itself as 127.0.1.1: other hosts could not follow.
+  EXPECT_EQ(choose_interface(machine(), "", towards("this-host", "127.0.0.1", false))->chosen.name,
+            "eth0");
+}
+
+TEST(InterfaceChoice, NeverGuessesABridgeOfContainers) {
+  EXPECT_EQ(choose_interface(machine(), "", {})->chosen.name, "eth0");
+  std::vector<Interface> lonely = machine();
+  lonely.erase(lonely.begin() + 2, lonely.end());
+  const auto choice = choose_interface(lonely, "", {});
+  EXPECT_EQ(choice->chosen.name, "lo");
+  EXPECT_THAT(choice->reason, HasSubstr("all ranks must be on this host"));
+}
+
+TEST(InterfaceChoice, FollowsTheSetting) {
+  const auto meeting = towards("node1", "10.0.0.5");
+  EXPECT_EQ(choose_interface(machine(), "ib0,eth0", meeting)->chosen.name, "ib0");
+  EXPECT_EQ(choose_interface(machine(), "lo", meeting)->chosen.name, "lo");
+  EXPECT_EQ(choose_interface(machine(), "docker0", meeting)->chosen.name, "docker0");
+  EXPECT_EQ(choose_interface(machine(), "^eth0", meeting)->chosen.name, "ib0");
+  EXPECT_EQ(choose_interface(machine(), "eth0", towards("", "fd00::5"))->chosen.address.host(),
+            "fd00::5");
+}
+
+TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
+  const auto choice = choose_interface(machine(), "eth7", {});
+  EXPECT_EQ(choice.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(choice.status().message()),
+              AllOf(HasSubstr("eth7"), HasSubstr("docker0, eth0, ib0")));
+  EXPECT_FALSE(choose_interface(machine(), "^lo,docker0,eth0,ib0", {}));
+}
+
+TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {
+  const auto meeting = find_meeting_point("127.0.0.1", Deadline::after(std::chrono::seconds(10)));
+  ASSERT_TRUE(meeting);
+  EXPECT_TRUE(meeting->is_loopback);
+  const auto interfaces = list_interfaces();
+  ASSERT_TRUE(interfaces);
+  EXPECT_EQ(choose_interface(*interfaces, "", *meeting)->chosen.address.host(), "127.0.0.1");
+}
+
+}  // namespace
+}  // namespace xylem::runtime

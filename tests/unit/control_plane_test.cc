@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane with ranks as threads: joining, gathering, flooding, ends, and who is refused.
+#include "runtime/src/bootstrap/control_plane.h"
+
+#include "runtime/src/bootstrap/socket.h"
+#include "support/control_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <thread>
+
+namespace xylem::test {
+namespace {
+
+using runtime::bytes_of;
+using runtime::ByteVector;
+using runtime::Card;
+using runtime::ControlJoin;
+using runtime::ControlPlane;
+using runtime::text_of;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// What this process has open, by descriptor: "socket:[123]".
+std::map<int, std::string> open_descriptors() {
+  std::map<int, std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    if (!gone) all[std::stoi(entry.path().filename())] = target;
+  }
+  return all;
+}
+
+class ControlPlaneOf : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  void SetUp() override {
+    planes_ = join_all(size(), std::make_shared<MemoryStore>(), soon_enough());
+    for (const auto& plane : planes_) ASSERT_TRUE(plane) << plane.status().to_string();
+  }
+  static std::uint32_t size() { return GetParam(); }
+  ControlPlane& plane(std::uint32_t rank) { return **planes_[rank]; }
+
+  Planes planes_;
+};
+
+TEST_P(ControlPlaneOf, GathersEveryRanksBytes) {
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    EXPECT_EQ(plane(rank).rank(), rank);
+    EXPECT_EQ(plane(rank).size(), size());
+    for (int round = 0; round < 5; ++round) {
+      const std::string mine = std::string(rank, 'r') + std::to_string(round);
+      const auto values = plane(rank).all_gather(bytes_of(mine), soon_enough());
+      ASSERT_TRUE(values) << values.status().to_string();
+      ASSERT_EQ(values->size(), size());
+      for (std::uint32_t other = 0; other < size(); ++other) {
+        EXPECT_EQ(text_of((*values)[other]), std::string(other, 'r') + std::to_string(round));
+      }
+    }
+  });
+}
+
+TEST_P(ControlPlaneOf, GathersLargeValues) {
+  const std::size_t bytes = std::size_t{4} << 20;
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    // Only some are large, as with topologies of different machines.
+    const ByteVector mine(rank % 3 == 0 ? bytes / size() : rank, static_cast<std::byte>(rank));
+    const auto values = plane(rank).all_gather(mine, soon_enough());
+    ASSERT_TRUE(values) << values.status().to_string();
+    for (std::uint32_t other = 0; other < size(); ++other) {
+      const ByteVector expected(other % 3 == 0 ? bytes / size() : other,
+                                static_cast<std::byte>(other));
+      EXPECT_TRUE((*values)[other] == expected) << other;
+    }
+  });
+}
+
+TEST_P(ControlPlaneOf, EveryMessageArrivesOnceAndInOrderOfItsOrigin) {
+  constexpr int kEach = 20;
+  const std::string large(ControlPlane::kMaxMessage, 'm');
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    for (int i = 0; i < kEach; ++i) plane(rank).flood(bytes_of(std::to_string(i)));
+    plane(rank).flood(bytes_of(large));
+    Recorder recorder;
+    const auto all_here = [&] {
+      return recorder.messages.size() == size() - 1 &&
+             std::all_of(recorder.messages.begin(), recorder.messages.end(),
+                         [kEach](const auto& entry) { return entry.second.size() == kEach + 1; });
+    };
+    EXPECT_TRUE(serve_until(plane(rank), recorder, all_here, soon_enough()));
+    EXPECT_EQ(recorder.messages.count(rank), 0U);
+    for (const auto& [origin, messages] : recorder.messages) {
+      for (int i = 0; i < kEach; ++i)
+        EXPECT_EQ(messages[static_cast<std::size_t>(i)], std::to_string(i));
+      EXPECT_EQ(messages.back(), large);
+    }
+    EXPECT_TRUE(recorder.lost.empty());
+  });
+}
+
+TEST_P(ControlPlaneOf, AGoodbyeIsHeardOnceByAllAndIsNoDeath) {
+  const std::uint32_t leaver = size() / 2;
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    if (rank == leaver) return planes_[rank].value()->leave(soon_enough());
+    Recorder recorder;
+    EXPECT_TRUE(serve_until(
+        plane(rank), recorder, [&] { return recorder.left.count(leaver) == 1; }, soon_enough()));
+  });
+  // Then all leave, and everybody hears at most one word of each.
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    if (rank == leaver) return;
+    Recorder recorder;
+    static_cast<void>(serve_until(
+        plane(rank), recorder, [] { return true; }, soon_enough()));
+    plane(rank).leave(soon_enough());
+    EXPECT_TRUE(recorder.lost.empty());
+    EXPECT_EQ(recorder.left.count(leaver), 0U) << "heard twice";
+  });
+}
+
+TEST_P(ControlPlaneOf, ADeathIsHeardOnceByAll) {
+  if (size() == 1) GTEST_SKIP() << "a job of one has nobody to die";
+  const std::uint32_t victim = size() - 1;
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    if (rank == victim) {
+      planes_[rank].value().reset();
+      return;
+    }
+    Recorder recorder;
+    EXPECT_TRUE(serve_until(
+        plane(rank), recorder, [&] { return recorder.lost.count(victim) == 1; }, soon_enough()));
+    static_cast<void>(serve_until(
+        plane(rank), recorder, [] { return true; }, soon_enough()));
+    EXPECT_EQ(recorder.lost.size(), 1U);
+    EXPECT_EQ(recorder.lost[victim].size(), 1U);
+    EXPECT_TRUE(recorder.left.empty());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlPlaneOf, testing::Values(1, 2, 3, 5, 8, 32));
+
+TEST(ControlPlane, AJobOfOneOpensNoSocket) {
+  const auto count_sockets = [] {
+    const auto all = open_descriptors();
+    return std::count_if(all.begin(), all.end(),
+                         [](const auto& each) { return each.second.starts_with("socket:"); });
+  };
+  const auto before = count_sockets();
+  const auto planes = join_all(1, std::make_shared<MemoryStore>(), soon_enough());
+  ASSERT_TRUE(planes[0]);
+  EXPECT_EQ(count_sockets(), before);
+  planes[0].value()->flood(bytes_of("nobody hears this"));
+  Recorder recorder;
+  static_cast<void>(serve_until(
+      *planes[0].value(), recorder, [] { return true; }, soon_enough()));
+  EXPECT_TRUE(recorder.messages.empty());
+}
+
+TEST(ControlPlane, SaysWhichInterfaceAndWhy) {
+  const auto planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
+  ASSERT_TRUE(planes[0]) << planes[0].status().to_string();
+  EXPECT_EQ(planes[0].value()->address(), "127.0.0.1");
+  EXPECT_EQ(planes[0].value()->interface(), "lo");
+  EXPECT_EQ(planes[0].value()->interface_reason(), "routes to 127.0.0.1");
+}
+
+TEST(ControlPlane, TwoJobsMeetInOneStoreWithoutMixing) {
+  const auto store = std::make_shared<MemoryStore>();
+  Planes first;
+  Planes second;
+  std::thread other([&] { second = join_all(3, store, soon_enough(), "second"); });
+  first = join_all(2, store, soon_enough(), "first");
+  other.join();
+  for (const auto& plane : first) EXPECT_TRUE(plane) << plane.status().to_string();
+  for (const auto& plane : second) EXPECT_TRUE(plane) << plane.status().to_string();
+}
+
+TEST(ControlPlane, RanksThatDoNotComeAreNamedByAll) {
+  const auto store = std::make_shared<MemoryStore>();
+  on_each_rank(3, [&](std::uint32_t rank) {
+    const auto placement = placement_of(rank, 4);
+    const auto plane =
+        ControlPlane::join(placement, *store, {}, {}, Deadline::after(milliseconds(600)));
+    EXPECT_EQ(plane.code(), Code::timed_out);
+    EXPECT_EQ(plane.status().peer(), 3U);
+    EXPECT_THAT(std::string(plane.status().message()),
+                testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
+  });
+}
+
+TEST(ControlPlane, AnotherSecretIsRefusedNamingTheVariable) {
+  const auto store = std::make_shared<MemoryStore>();
+  on_each_rank(2, [&](std::uint32_t rank) {
+    auto placement = placement_of(rank, 2);
+    placement.secret = rank == 0 ? "one" : "another";
+    const auto plane = ControlPlane::join(placement, *store, {}, {}, Deadline::after(seconds(2)));
+    ASSERT_FALSE(plane);
+    if (rank == 0) {
+      EXPECT_EQ(plane.code(), Code::mismatch);
+      EXPECT_THAT(std::string(plane.status().message()),
+                  AllOf(HasSubstr("rank 1"), HasSubstr("XYLEM_SECRET")));
+    } else {
+      EXPECT_THAT(std::string(plane.status().message()), HasSubstr("secret"));
+    }
+  });
+}
+
+TEST(ControlPlane, AnotherVersionNamesBoth) {
+  const auto store = std::make_shared<MemoryStore>();
+  on_each_rank(3, [&](std::uint32_t rank) {
+    const auto placement = placement_of(rank, 3);
+    const runtime::Dialect dialect{1, rank == 1 ? "9.9.9" : XYLEM_VERSION};
+    const Logger quiet;
+    const auto plane =
+        ControlJoin(placement, *store, quiet, Deadline::after(seconds(5)), dialect).run(loopback());
+    ASSERT_FALSE(plane);
+    EXPECT_EQ(plane.code(), Code::mismatch) << plane.status().to_string();
+    EXPECT_THAT(std::string(plane.status().message()),
+                AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+  });
+}
+
+TEST(ControlPlane, ARankThatDiesDuringTheStartIsNamed) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::atomic<int> named = 0;
+  on_each_rank(4, [&](std::uint32_t rank) {
+    const auto placement = placement_of(rank, 4);
+    auto plane = ControlPlane::join(placement, *store, {}, {}, soon_enough());
+    ASSERT_TRUE(plane) << plane.status().to_string();
+    if (rank == 2) return;  // Joined, and gone before it gathers.
+    const auto values = (*plane)->all_gather({}, soon_enough());
+    ASSERT_FALSE(values);
+    EXPECT_EQ(values.code(), Code::peer_lost);
+    named += values.status().peer() == 2U ? 1 : 0;
+  });
+  EXPECT_GE(named, 2)
+      << "its neighbours at least; others may hear of one that gave up because of it";
+}
+
+TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
+  const auto store = std::make_shared<MemoryStore>();
+  // What rank 1 would have left behind had it ended after it published its card.
+  auto listener = runtime::listen_on(loopback().chosen.address);
+  const Card card{{},
+                  runtime::HostIdentity::of_this_process(),
+                  runtime::SocketAddress::of_socket(listener->get()).value()};
+  listener->reset();
+  const auto placement = placement_of(0, 2);
+  std::string prefix;
+  {
+    // Its key is rank 0's with another number.
+    class Spy final : public Store {
+     public:
+      explicit Spy(std::string& key) : key_(key) {}
+      Status set(std::string_view key, std::span<const std::byte>) override {
+        if (key.find("card") != std::string_view::npos) key_ = key.substr(0, key.rfind('.') + 1);
+        return {};
+      }
+      Result<std::vector<std::byte>> get(std::string_view, Deadline) override {
+        return failure(Code::timed_out, "spy");
+      }
+
+     private:
+      std::string& key_;
+    } spy(prefix);
+    EXPECT_FALSE(ControlPlane::join(placement, spy, {}, {}, Deadline::after(milliseconds(1))));
+  }
+  ASSERT_TRUE(store->set(prefix + "1", card.write()));
+  const auto plane = ControlPlane::join(placement, *store, {}, {}, soon_enough());
+  EXPECT_EQ(plane.code(), Code::peer_lost);
+  EXPECT_EQ(plane.status().peer(), 1U);
+}
+
+/// A store that shows the addresses that ranks publish.
+class CardReader final : public Store {
+ public:
+  explicit CardReader(std::shared_ptr<Store> store, std::function<void(const Card&)> seen)
+      : store_(std::move(store)), seen_(std::move(seen)) {}
+  Status set(std::string_view key, std::span<const std::byte> value) override {
+    if (key.find("card") != std::string_view::npos) seen_(Card::read(value).value());
+    return store_->set(key, value);
+  }
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    return store_->get(key, deadline);
+  }
+
+ private:
+  std::shared_ptr<Store> store_;
+  std::function<void(const Card&)> seen_;
+};
+
+TEST(ControlPlane, StrangersAtTheListeningPortDoNoHarm) {
+  const auto memory = std::make_shared<MemoryStore>();
+  std::mt19937 random(7);
+  std::vector<UniqueFd> strangers;
+  std::mutex mutex;
+  const auto annoy = [&](const Card& card) {
+    const std::lock_guard lock(mutex);
+    for (int i = 0; i < 100; ++i) {
+      auto fd = runtime::connect_to(card.address, soon_enough());
+      ASSERT_TRUE(fd) << fd.status().to_string();
+      ByteVector garbage(random() % 300);
+      for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+      // Some open with the right magic, some say nothing at all.
+      if (i % 3 == 0 && garbage.size() > 8)
+        std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
+      static_cast<void>(runtime::send_all(fd->get(), garbage, soon_enough()).is_ok());
+      if (i % 2 == 0) strangers.push_back(*std::move(fd));
+    }
+  };
+  Planes planes;
+  for (int i = 0; i < 3; ++i) planes.emplace_back(failure(Code::internal, "not joined"));
+  on_each_rank(3, [&](std::uint32_t rank) {
+    CardReader store(memory, annoy);
+    const auto placement = placement_of(rank, 3);
+    planes[rank] = ControlPlane::join(placement, store, {}, {}, soon_enough());
+    ASSERT_TRUE(planes[rank]) << planes[rank].status().to_string();
+    EXPECT_TRUE(planes[rank].value()->all_gather(bytes_of("still here"), soon_enough()));
+  });
+}
+
+TEST(ControlPlane, FloodsFromManyThreadsAllArrive) {
+  const auto planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
+  ASSERT_TRUE(planes[0] && planes[1]);
+  constexpr std::uint32_t kThreads = 4;
+  constexpr std::size_t kEach = 100;
+  std::thread speaker([&] {
+    on_each_rank(kThreads, [&](std::uint32_t thread) {
+      for (std::size_t i = 0; i < kEach; ++i)
+        planes[0].value()->flood(bytes_of(std::to_string(thread)));
+    });
+  });
+  std::atomic<bool> heard = false;
+  std::thread sender([&] {
+    Recorder recorder;
+    while (!heard)
+      static_cast<void>(serve_until(
+          *planes[0].value(), recorder, [] { return true; }, soon_enough()));
+  });
+  Recorder recorder;
+  EXPECT_TRUE(serve_until(
+      *planes[1].value(), recorder, [&] { return recorder.messages[0].size() == kThreads * kEach; },
+      soon_enough()));
+  heard = true;
+  speaker.join();
+  sender.join();
+}
+
+TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {
+  constexpr std::uint32_t kSize = 16;
+  auto planes = join_all(kSize, std::make_shared<MemoryStore>(), soon_enough());
+  for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
+  // Not more than a rank has neighbours on one side, so that the rest stays connected.
+  const std::vector<std::uint32_t> victims = {3, 7, 8};
+  on_each_rank(kSize, [&](std::uint32_t rank) {
+    if (std::count(victims.begin(), victims.end(), rank) > 0) {
+      planes[rank].value().reset();
+      return;
+    }
+    Recorder recorder;
+    EXPECT_TRUE(serve_until(
+        *planes[rank].value(), recorder, [&] { return recorder.lost.size() == victims.size(); },
+        soon_enough()))
+        << rank;
+    for (const auto& [victim, times] : recorder.lost) EXPECT_EQ(times.size(), 1U);
+  });
+}
+
+TEST(ControlPlane, EveryDescriptorIsClosedOnExec) {
+  const auto planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
+  ASSERT_TRUE(planes[0]);
+  std::size_t checked = 0;
+  for (const auto& [fd, what] : open_descriptors()) {
+    if (!what.starts_with("socket:") && !what.starts_with("anon_inode:")) continue;
+    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << what;
+    ++checked;
+  }
+  EXPECT_GE(checked, 4U);
+}
+
+}  // namespace
+}  // namespace xylem::test

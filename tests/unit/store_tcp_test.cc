@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The store that rank 0 serves over TCP: meeting, refusing, and telling who is missing.
+#include "runtime/src/bootstrap/handshake.h"
+#include "runtime/src/bootstrap/socket.h"
+#include "runtime/src/bootstrap/store_rules.h"
+#include "runtime/src/bootstrap/tcp_store.h"
+#include "support/control_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <latch>
+#include <thread>
+
+namespace xylem::test {
+namespace {
+
+using runtime::bytes_of;
+using runtime::ByteVector;
+using runtime::Handshake;
+using runtime::Key;
+using runtime::SocketAddress;
+using runtime::TcpMeeting;
+using runtime::TcpStore;
+using runtime::text_of;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+using MaybeStore = Result<std::shared_ptr<Store>>;
+
+/// A port that nobody uses now.
+std::uint16_t free_port() {
+  const auto listener = runtime::listen_on(SocketAddress::any(AF_INET, 0));
+  return SocketAddress::of_socket(listener->get())->port();
+}
+
+TcpMeeting at(const std::string& host, std::uint16_t port) { return {host, {port}, true}; }
+
+MaybeStore open(const TcpMeeting& meeting,
+                const runtime::Placement& placement,
+                Deadline deadline = soon_enough()) {
+  return TcpStore::open(meeting, placement, {}, deadline);
+}
+
+std::string message_of(const Status& status) { return std::string(status.message()); }
+
+TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
+  for (const std::uint32_t size : {2U, 3U, 8U}) {
+    const TcpMeeting meeting = at("127.0.0.1", free_port());
+    on_each_rank(size, [&](std::uint32_t rank) {
+      const auto store = open(meeting, placement_of(rank, size));
+      ASSERT_TRUE(store) << store.status().to_string();
+      const std::string value(rank == 0 ? 0 : runtime::kLargestValue,
+                              static_cast<char>('a' + rank));
+      ASSERT_TRUE((*store)->set("from." + std::to_string(rank), bytes_of(value)));
+      for (std::uint32_t other = 0; other < size; ++other) {
+        const auto got = (*store)->get("from." + std::to_string(other), soon_enough());
+        ASSERT_TRUE(got) << got.status().to_string();
+        EXPECT_EQ(got->size(), other == 0 ? 0 : runtime::kLargestValue);
+        EXPECT_TRUE(std::ranges::all_of(
+            *got, [&](std::byte b) { return b == static_cast<std::byte>('a' + other); }));
+      }
+      finish(**store, rank, size);
+    });
+  }
+}
+
+TEST(TcpStore, MeetsAtNamesAndIpv6) {
+  for (const char* const host : {"localhost", "::1", "127.0.0.1"}) {
+    const TcpMeeting meeting = at(host, free_port());
+    if (std::string_view(host) == "::1" &&
+        !runtime::listen_on(SocketAddress::parse("::1", 0).value()))
+      continue;
+    on_each_rank(2, [&](std::uint32_t rank) {
+      const auto store = open(meeting, placement_of(rank, 2));
+      ASSERT_TRUE(store) << host << ": " << store.status().to_string();
+      ASSERT_TRUE((*store)->set(std::to_string(rank), bytes_of("x")));
+      EXPECT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
+      finish(**store, rank, 2);
+    });
+  }
+}
+
+TEST(TcpStore, AGetWaitsUntilTheKeyIsSet) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  std::atomic<bool> is_set = false;
+  on_each_rank(2, [&](std::uint32_t rank) {
+    const auto store = open(meeting, placement_of(rank, 2));
+    ASSERT_TRUE(store);
+    if (rank == 0) {
+      ASSERT_TRUE((*store)->get("ready", soon_enough()));
+      is_set = true;
+      ASSERT_TRUE((*store)->set("late", bytes_of("v")));
+    } else {
+      ASSERT_TRUE((*store)->set("ready", {}));
+      EXPECT_EQ(text_of((*store)->get("late", soon_enough()).value()), "v");
+      EXPECT_TRUE(is_set);
+    }
+    finish(**store, rank, 2);
+  });
+}
+
+TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  on_each_rank(2, [&](std::uint32_t rank) {
+    const auto store = open(meeting, placement_of(rank, 4));
+    ASSERT_TRUE(store) << store.status().to_string();
+    ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
+    ASSERT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
+    const auto missing = (*store)->get("never", Deadline::after(milliseconds(100)));
+    EXPECT_EQ(missing.code(), Code::timed_out);
+    EXPECT_EQ(missing.status().peer(), 2U);
+    EXPECT_THAT(message_of(missing.status()),
+                testing::MatchesRegex("ranks 2, 3 did not come within .*; 0, 1 are here"));
+    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough())) << "goes on after a time-out";
+    finish(**store, rank, 2);
+  });
+}
+
+TEST(TcpStore, ThoseWhoWaitWhenRankZeroGivesUpLearnWhoWasMissing) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  on_each_rank(2, [&](std::uint32_t rank) {
+    auto store = open(meeting, placement_of(rank, 3));
+    ASSERT_TRUE(store);
+    if (rank == 0) {
+      ASSERT_TRUE((*store)->get("here", soon_enough()));
+      store->reset();
+      return;
+    }
+    ASSERT_TRUE((*store)->set("here", {}));
+    const auto waiting = (*store)->get("never", soon_enough());
+    EXPECT_EQ(waiting.code(), Code::timed_out) << waiting.status().to_string();
+    EXPECT_EQ(waiting.status().peer(), 2U);
+  });
+}
+
+TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const auto placement = placement_of(2, 3);
+  std::latch both_heard(2);
+  on_each_rank(3, [&](std::uint32_t rank) {
+    if (rank == 2) {
+      // As a process that is killed: without a bye.
+      auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
+                                    soon_enough());
+      while (!fd)
+        fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
+                                 soon_enough());
+      Handshake handshake(Handshake::Side::caller,
+                          Key(placement.secret, "xylem store", bytes_of(placement.job)),
+                          {2, 3, {}});
+      ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
+      while (handshake.state() != Handshake::State::done) {
+        ASSERT_TRUE(runtime::send_all(fd->get(), out, soon_enough()));
+        out.clear();
+        ByteVector in(handshake.wants());
+        ASSERT_TRUE(runtime::receive_all(fd->get(), in, soon_enough()));
+        ASSERT_TRUE(handshake.receive(in, out));
+      }
+      return;
+    }
+    const auto store = open(meeting, placement_of(rank, 3));
+    ASSERT_TRUE(store) << store.status().to_string();
+    for (int i = 0; i < 2; ++i) {
+      const auto value = (*store)->get("never", soon_enough());
+      EXPECT_EQ(value.code(), Code::peer_lost) << value.status().to_string();
+      EXPECT_EQ(value.status().peer(), 2U);
+    }
+    // Rank 0 serves until rank 1 has heard it, too.
+    both_heard.arrive_and_wait();
+  });
+}
+
+TEST(TcpStore, AnotherVersionIsToldToAll) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const auto placement = placement_of(1, 2);
+  on_each_rank(2, [&](std::uint32_t rank) {
+    if (rank == 0) {
+      const auto store = open(meeting, placement_of(0, 2));
+      ASSERT_TRUE(store);
+      const auto value = (*store)->get("never", soon_enough());
+      EXPECT_EQ(value.code(), Code::mismatch) << value.status().to_string();
+      EXPECT_THAT(message_of(value.status()), AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+      return;
+    }
+    auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
+                                  soon_enough());
+    while (!fd)
+      fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
+                               soon_enough());
+    Handshake handshake(Handshake::Side::caller,
+                        Key(placement.secret, "xylem store", bytes_of(placement.job)), {1, 2, {}},
+                        {1, "9.9.9"});
+    ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
+    Status status;
+    while (status) {
+      ASSERT_TRUE(runtime::send_all(fd->get(), out, soon_enough()));
+      out.clear();
+      ByteVector in(handshake.wants());
+      ASSERT_TRUE(runtime::receive_all(fd->get(), in, soon_enough()));
+      status = handshake.receive(in, out);
+    }
+    EXPECT_EQ(status.code(), Code::mismatch);
+    EXPECT_THAT(message_of(status), AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+  });
+}
+
+TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const auto server = open(meeting, placement_of(0, 2));
+  ASSERT_TRUE(server);
+  auto placement = placement_of(1, 2);
+  placement.secret = "guess";
+  const auto refused = open(meeting, placement);
+  EXPECT_EQ(refused.code(), Code::mismatch);
+  EXPECT_THAT(message_of(refused.status()),
+              AllOf(HasSubstr("XYLEM_SECRET"), HasSubstr("127.0.0.1")));
+}
+
+TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const auto server = open(meeting, placement_of(0, 2));
+  const auto first = open(meeting, placement_of(1, 2));
+  ASSERT_TRUE(server && first);
+  const auto second = open(meeting, placement_of(1, 2), Deadline::after(milliseconds(300)));
+  EXPECT_EQ(second.code(), Code::busy);
+  EXPECT_THAT(message_of(second.status()), HasSubstr("another process has come as rank 1"));
+}
+
+TEST(TcpStore, StartsAgainOnTheSamePort) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  for (int start = 0; start < 3; ++start) {
+    on_each_rank(2, [&](std::uint32_t rank) {
+      const auto store = open(meeting, placement_of(rank, 2, "start " + std::to_string(start)));
+      ASSERT_TRUE(store) << store.status().to_string();
+      ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
+      EXPECT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
+      finish(**store, rank, 2);
+    });
+  }
+}
+
+TEST(TcpStore, AMissingServerIsRankZeroMissing) {
+  const auto store =
+      open(at("127.0.0.1", free_port()), placement_of(1, 2), Deadline::after(milliseconds(200)));
+  EXPECT_EQ(store.code(), Code::timed_out);
+  EXPECT_EQ(store.status().peer(), 0U);
+  EXPECT_THAT(message_of(store.status()),
+              AllOf(HasSubstr("rank 0 did not answer"), HasSubstr("127.0.0.1")));
+}
+
+TEST(TcpStore, ATakenPortIsNamed) {
+  const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
+  const std::uint16_t port = SocketAddress::of_socket(taken->get())->port();
+  const auto store = open(at("127.0.0.1", port), placement_of(0, 2));
+  EXPECT_EQ(store.code(), Code::busy);
+  EXPECT_THAT(message_of(store.status()),
+              AllOf(HasSubstr(std::to_string(port)), HasSubstr("XYLEM_RENDEZVOUS")));
+}
+
+TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
+  // The first candidate is another program's, which even talks.
+  const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
+  const TcpMeeting meeting{
+      "127.0.0.1", {SocketAddress::of_socket(taken->get())->port(), free_port()}, false};
+  std::atomic<bool> stop = false;
+  std::thread chatterbox([&] {
+    while (!stop) {
+      const auto fd = runtime::accept_from(taken->get());
+      if (fd && *fd)
+        static_cast<void>(
+            runtime::send_all(fd->get(), bytes_of(std::string(200, 'h')), soon_enough()).is_ok());
+      std::this_thread::yield();
+    }
+  });
+  on_each_rank(3, [&](std::uint32_t rank) {
+    const auto store = open(meeting, placement_of(rank, 3));
+    ASSERT_TRUE(store) << store.status().to_string();
+    ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
+    for (const char* const key : {"0", "1", "2"}) EXPECT_TRUE((*store)->get(key, soon_enough()));
+    finish(**store, rank, 3);
+  });
+  stop = true;
+  chatterbox.join();
+}
+
+TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
+  const std::vector<std::uint16_t> ports = {free_port(), free_port(), free_port()};
+  std::vector<std::thread> jobs;
+  for (const char* const job : {"red", "blue"}) {
+    jobs.emplace_back([&ports, job] {
+      on_each_rank(2, [&](std::uint32_t rank) {
+        const auto store = open({"127.0.0.1", ports, false}, placement_of(rank, 2, job));
+        ASSERT_TRUE(store) << store.status().to_string();
+        ASSERT_TRUE((*store)->set(std::to_string(rank), bytes_of(job)));
+        EXPECT_EQ(text_of((*store)->get(std::to_string(1 - rank), soon_enough()).value()), job);
+        finish(**store, rank, 2);
+      });
+    });
+  }
+  for (std::thread& job : jobs) job.join();
+}
+
+TEST(TcpStore, RefusesWhatItsRulesExclude) {
+  const auto store = open(at("127.0.0.1", free_port()), placement_of(0, 2));
+  ASSERT_TRUE(store);
+  EXPECT_EQ((*store)->set("", {}).code(), Code::invalid_argument);
+  EXPECT_EQ((*store)->set(std::string(runtime::kLongestKey + 1, 'k'), {}).code(),
+            Code::invalid_argument);
+  EXPECT_EQ((*store)->set("big", ByteVector(runtime::kLargestValue + 1)).code(),
+            Code::invalid_argument);
+  EXPECT_TRUE((*store)->set("key", bytes_of("1")));
+  EXPECT_THAT(message_of((*store)->set("key", bytes_of("2"))), HasSubstr("set before"));
+  EXPECT_EQ(text_of((*store)->get("key", soon_enough()).value()), "1");
+}
+
+}  // namespace
+}  // namespace xylem::test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reach rule, on machines of every kind as values.
+#include "transport/src/ucx/reach.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem::transport::ucx {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = Resource::Kind;
+
+const std::vector<Resource> kBareMachine = {
+    {{"self", "memory0"}, Kind::self},          {{"tcp", "lo"}, Kind::network},
+    {{"tcp", "eth0"}, Kind::network},           {{"sysv", "memory"}, Kind::shared_memory},
+    {{"posix", "memory"}, Kind::shared_memory}, {{"cma", "memory"}, Kind::shared_memory},
+};
+
+std::vector<Resource> gpu_machine() {
+  auto resources = kBareMachine;
+  for (const Resource& more : std::vector<Resource>{
+           {{"rc_mlx5", "mlx5_0:1"}, Kind::network},
+           {{"ud_mlx5", "mlx5_1:1"}, Kind::network},
+           {{"cuda_copy", "cuda"}, Kind::accelerator},
+           {{"cuda_ipc", "cuda"}, Kind::shared_memory},
+           {{"rocm_ipc", "rocm_ipc"}, Kind::accelerator},
+           {{"xpmem", "memory"}, Kind::shared_memory},
+           {{"a_later_one", "memory"}, Kind::shared_memory},
+       }) {
+    resources.push_back(more);
+  }
+  return resources;
+}
+
+std::string transports(UcxReach reach, const std::vector<Resource>& resources) {
+  auto allowed = allowed_transports(reach, resources);
+  return allowed ? *allowed : allowed.status().to_string();
+}
+
+TEST(UcxReach, HostIsSharedMemoryAndNeverTheNetwork) {
+  EXPECT_EQ(transports(UcxReach::host, kBareMachine), "cma,posix,self,sysv");
+  EXPECT_EQ(transports(UcxReach::host, gpu_machine()), "cma,posix,self,sysv");
+}
+
+TEST(UcxReach, NetworkIsEveryWireAndNeverSharedMemory) {
+  EXPECT_EQ(transports(UcxReach::network, kBareMachine), "self,tcp");
+  EXPECT_EQ(transports(UcxReach::network, gpu_machine()), "cuda_copy,rc_mlx5,self,tcp,ud_mlx5");
+}
+
+TEST(UcxReach, TcpIsTcpAlone) {
+  EXPECT_EQ(transports(UcxReach::tcp, kBareMachine), "self,tcp");
+  EXPECT_EQ(transports(UcxReach::tcp, gpu_machine()), "self,tcp");
+}
+
+TEST(UcxReach, WithoutAWireTheErrorNamesWhatThereIs) {
+  const std::vector<Resource> lonely = {{{"self", "memory0"}, Kind::self},
+                                        {{"cma", "memory"}, Kind::shared_memory}};
+  for (const UcxReach reach : {UcxReach::host, UcxReach::network, UcxReach::tcp}) {
+    const auto status = allowed_transports(reach, lonely).status();
+    EXPECT_EQ(status.code(), Code::unsupported) << name(reach);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cma/memory, self/memory0"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(name(reach))));
+  }
+  EXPECT_THAT(std::string(allowed_transports(UcxReach::tcp, {}).status().message()),
+              HasSubstr("only nothing"));
+}
+
+TEST(UcxReach, OnlyRdmaReadsASendLater) {
+  EXPECT_TRUE(copies_on_send(UcxReach::host, gpu_machine()));
+  EXPECT_TRUE(copies_on_send(UcxReach::tcp, gpu_machine()));
+  EXPECT_TRUE(copies_on_send(UcxReach::network, kBareMachine));
+  EXPECT_FALSE(copies_on_send(UcxReach::network, gpu_machine()));
+}
+
+TEST(UcxReach, DevicesMustExistAndBeOfTheReach) {
+  UcxOptions options;
+  options.reach = UcxReach::network;
+  options.devices = {"eth0", "mlx5_0:1"};
+  auto devices = allowed_devices(options, gpu_machine());
+  ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  EXPECT_EQ(*devices, "eth0,mlx5_0:1");
+
+  options.reach = UcxReach::tcp;
+  const auto status = allowed_devices(options, gpu_machine()).status();
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mlx5_0:1"));
+
+  options.devices = {"eth7"};
+  EXPECT_EQ(allowed_devices(options, gpu_machine()).code(), Code::invalid_argument);
+  options.devices = {"memory"};
+  EXPECT_EQ(allowed_devices(options, gpu_machine()).code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace xylem::transport::ucx
