@@ -34,6 +34,9 @@ function(xylem_target_defaults target)
     # uninitialised members inside of std::function.
     target_compile_options(${target} PRIVATE
       -Wno-restrict $<$<BOOL:${XYLEM_SANITIZE}>:-Wno-maybe-uninitialized>)
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # libstdc++ 12's std::stable_sort uses what it declares deprecated.
+    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
   endif()
   if(XYLEM_SANITIZE)
     list(JOIN XYLEM_SANITIZE "," sanitizers)

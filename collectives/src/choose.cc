@@ -15,7 +15,7 @@
 namespace xylem::collectives {
 namespace {
 
-constexpr std::uint64_t kExactSteps = 60000;  // A ring of 140 ranks; a tree of 6000.
+constexpr std::uint64_t kExactSteps = 60000;  // A ring of 110 ranks, a tree of 6000.
 
 double predict_exactly(const Planner& planner,
                        const Shape& shape,
@@ -78,7 +78,7 @@ std::vector<Prediction> predict_all(const Shape& shape,
     if (planner.collective != shape.collective) continue;
     result.push_back({&planner, predict_us(planner, shape, bytes, model)});
   }
-  std::sort(result.begin(), result.end(), [](const Prediction& a, const Prediction& b) {
+  std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
   });
   return result;
@@ -125,10 +125,11 @@ Result<Choice> Chooser::choose(const Shape& shape, std::uint64_t bytes, std::str
   std::vector<Prediction> all = predict_all(shape, bytes_of(size), model_);
   auto best = all.begin();
   if (!forced.empty()) {
-    best = std::find_if(all.begin(), all.end(),
-                        [&](const Prediction& p) { return p.planner->name == forced; });
+    best =
+        std::ranges::find_if(all, [&](const Prediction& p) { return p.planner->name == forced; });
     if (best == all.end()) {
       std::vector<std::string_view> names;
+      names.reserve(all.size());
       for (const Prediction& p : all) names.push_back(p.planner->name);
       return failure(Code::invalid_argument,
                      fmt::format("no algorithm '{}' for {}: use one of {}", forced.substr(0, 40),

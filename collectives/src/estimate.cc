@@ -31,34 +31,21 @@ std::uint64_t largest_step_bytes(std::span<const Schedule> ranks, const Counts& 
   for (const Schedule& schedule : ranks) {
     const Layout layout(schedule, counts);
     for (const Step& step : schedule.steps) {
-      if (step.chunk_count == 0) continue;
-      const bool from_source = step.kind == StepKind::send || step.kind == StepKind::put;
-      const Operand& operand = schedule.operands[from_source ? step.first_source : step.target];
-      largest =
-          std::max(largest, layout.extent(operand.buffer, operand.chunk, step.chunk_count).bytes);
+      largest = std::max(largest, step_bytes(schedule, layout, step));
     }
   }
   return largest;
 }
 
-// A call in proportion to another one, and the memory of its uneven counts.
-struct Scaled {
-  Scaled(const Counts& whole, double factor) : counts(whole) {
-    const auto scale = [&](std::uint64_t count) {
-      return static_cast<std::uint64_t>(static_cast<double>(count) * factor);
-    };
-    for (const std::uint64_t count : whole.input_counts) input.push_back(scale(count));
-    for (const std::uint64_t count : whole.output_counts) output.push_back(scale(count));
-    counts.count = scale(whole.count);
-    counts.input_counts = input;
-    counts.output_counts = output;
-  }
-  Scaled(const Scaled&) = delete;
-  Scaled& operator=(const Scaled&) = delete;
+std::uint64_t scaled(std::uint64_t count, double factor) {
+  return static_cast<std::uint64_t>(static_cast<double>(count) * factor);
+}
 
-  std::vector<std::uint64_t> input, output;
-  Counts counts;
-};
+std::vector<std::uint64_t> scaled(std::span<const std::uint64_t> counts, double factor) {
+  std::vector<std::uint64_t> result(counts.begin(), counts.end());
+  for (std::uint64_t& count : result) count = scaled(count, factor);
+  return result;
+}
 
 }  // namespace
 
@@ -66,16 +53,20 @@ double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const 
   const auto world = verifier::join(ranks);
   if (!world) return std::numeric_limits<double>::infinity();
   const Dependencies dependencies(*world);
-  const auto run = [&](const Counts& some) {
+  // The time of a call of this fraction of the counts.
+  const auto run = [&](double fraction) {
+    const auto inputs = scaled(counts.input_counts, fraction);
+    const auto outputs = scaled(counts.output_counts, fraction);
+    const Counts some{scaled(counts.count, fraction), inputs, outputs, counts.element_bytes};
     return Simulation(*world, dependencies, model, some).run();
   };
   const std::uint64_t longest = slices_of_run(world->owner.size()) * model.slice_bytes;
   const std::uint64_t largest = largest_step_bytes(ranks, counts);
-  if (largest <= longest) return run(counts);
-  const double factor = static_cast<double>(longest) / static_cast<double>(largest);
-  const double full = run(Scaled(counts, factor).counts);
-  const double half = run(Scaled(counts, factor / 2).counts);
-  return full + (full - half) * (1 - factor) / (factor / 2);
+  if (largest <= longest) return run(1);
+  const double fraction = static_cast<double>(longest) / static_cast<double>(largest);
+  const double full = run(fraction);
+  const double half = run(fraction / 2);
+  return full + (full - half) * (1 - fraction) / (fraction / 2);
 }
 
 }  // namespace xylem::collectives

@@ -31,7 +31,7 @@ struct Uses {
 
 bool follows_by_slice(const Schedule& schedule, StepId reader, StepId writer) {
   const auto before = schedule.predecessors_of(schedule.steps[reader]);
-  return std::find(before.begin(), before.end(), writer) != before.end() &&
+  return std::ranges::find(before, writer) != before.end() &&
          same_blocks(schedule, schedule.steps[writer], schedule.steps[reader]);
 }
 
@@ -42,8 +42,8 @@ bool uses_mapped_memory(const Schedule& schedule) {
            step.kind == StepKind::wait;
   };
   const auto foreign = [&](const Operand& operand) { return operand.rank != schedule.rank; };
-  return std::any_of(schedule.steps.begin(), schedule.steps.end(), one_sided) ||
-         std::any_of(schedule.operands.begin(), schedule.operands.end(), foreign);
+  return std::ranges::any_of(schedule.steps, one_sided) ||
+         std::ranges::any_of(schedule.operands, foreign);
 }
 
 std::vector<Uses> scratch_uses(const Schedule& schedule) {
@@ -91,10 +91,10 @@ Pipeline pipeline(const Schedule& schedule) {
     const std::vector<Uses> uses = scratch_uses(schedule);
     for (std::size_t chunk = 0; chunk < uses.size(); ++chunk) {
       const Uses& use = uses[chunk];
-      const bool ring = use.ring && use.writer != kNone &&
-                        std::all_of(use.readers.begin(), use.readers.end(), [&](StepId reader) {
-                          return follows_by_slice(schedule, reader, use.writer);
-                        });
+      const bool ring =
+          use.ring && use.writer != kNone && std::ranges::all_of(use.readers, [&](StepId reader) {
+            return follows_by_slice(schedule, reader, use.writer);
+          });
       if (!ring) continue;
       result.windowed[chunk] = true;
       auto& lag = lagging[use.writer];

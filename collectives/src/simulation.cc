@@ -40,6 +40,13 @@ void for_each_dependency(const World& world, Visit&& visit) {
 
 }  // namespace
 
+std::uint64_t step_bytes(const Schedule& schedule, const Layout& layout, const Step& step) {
+  if (step.chunk_count == 0) return 0;
+  const bool by_source = step.kind == StepKind::send || step.kind == StepKind::put;
+  const Operand& operand = schedule.operands[by_source ? step.first_source : step.target];
+  return layout.extent(operand.buffer, operand.chunk, step.chunk_count).bytes;
+}
+
 Dependencies::Dependencies(const World& world) {
   const std::size_t steps = world.owner.size();
   first_successor.assign(steps + 2, 0);
@@ -69,12 +76,7 @@ Simulation::Simulation(const World& world,
   for (const Schedule& schedule : world.ranks) {
     const Layout layout(schedule, counts);
     for (const Step& step : schedule.steps) {
-      std::uint64_t bytes = 0;
-      if (step.chunk_count > 0) {
-        const bool from_source = step.kind == StepKind::send || step.kind == StepKind::put;
-        const Operand& operand = schedule.operands[from_source ? step.first_source : step.target];
-        bytes = layout.extent(operand.buffer, operand.chunk, step.chunk_count).bytes;
-      }
+      const std::uint64_t bytes = step_bytes(schedule, layout, step);
       const std::uint64_t slices = (bytes + model.slice_bytes - 1) / model.slice_bytes;
       bytes_.push_back(static_cast<double>(bytes));
       slices_.push_back(static_cast<std::uint32_t>(std::max<std::uint64_t>(slices, 1)));
@@ -85,7 +87,7 @@ Simulation::Simulation(const World& world,
   core_.assign(ranks, 0);
   local_out_.assign(ranks, 0);
   local_in_.assign(ranks, 0);
-  const auto last_host = std::max_element(model.host.begin(), model.host.end());
+  const auto last_host = std::ranges::max_element(model.host);
   const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
   remote_out_.assign(hosts, 0);
   remote_in_.assign(hosts, 0);
@@ -141,14 +143,14 @@ bool Simulation::is_ready(Global step) const {
     }
     return true;
   };
-  if (world_.step(step).kind == StepKind::wait && done_[world_.signalled_by[step]] == 0)
-    return false;
+  const bool waits = world_.step(step).kind == StepKind::wait;
+  if (waits && done_[world_.signalled_by[step]] == 0) return false;
   const Global receive = world_.partner[step];
   return edges_met(step) && (receive == kNone || edges_met(receive));
 }
 
 double Simulation::slice_bytes(Global step) const {
-  const double slice = static_cast<double>(model_.slice_bytes);
+  const auto slice = static_cast<double>(model_.slice_bytes);
   return std::min(slice, bytes_[step] - slice * started_[step]);
 }
 

@@ -15,6 +15,9 @@
 
 namespace xylem::collectives {
 
+/// Bytes that a step moves.
+std::uint64_t step_bytes(const Schedule& schedule, const Layout& layout, const Step& step);
+
 /// What steps wait for, resolved once for many runs.
 struct Dependencies {
   explicit Dependencies(const verifier::World& world);

@@ -28,37 +28,58 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
+/// Submits and waits. At the deadline everything pending is ended first: the buffers are the
+/// caller's locals.
+Status complete(Group& world, Call&& call, Deadline deadline) {
+  const Work work = world.submit(std::move(call));
+  Status status = work.wait_for(deadline.left());
+  if (status.code() != Code::timed_out || work.test()) return status;
+  (void)world.abort("the start took longer than XYLEM_START_TIMEOUT");
+  (void)work.wait();
+  return failure(Code::timed_out,
+                 "measuring the links took longer than XYLEM_START_TIMEOUT; a rank stopped after "
+                 "it had come");
+}
+
+/// A ping-pong's other end and limit.
+struct Partner {
+  std::uint32_t rank = 0;
+  bool first = false;  ///< Whether this rank sends first, and measures.
+  Deadline deadline;
+};
+
 Status transfer(
-    Group& world, CallKind kind, std::uint32_t peer, std::byte* data, std::uint64_t bytes) {
+    Group& world, CallKind kind, const Partner& partner, std::byte* data, std::uint64_t bytes) {
   Call call;
   call.kind = kind;
   call.type = DataType::uint8;
   call.count = bytes;
-  call.peer = peer;
+  call.peer = partner.rank;
   call.tag = kTag;
   call.input = data;
   call.output = data;
-  return world.submit(std::move(call)).wait();
+  return complete(world, std::move(call), partner.deadline);
 }
 
 /// Median of half a round trip, in microseconds; meaningful at the rank that sends first.
-Result<double> ping_pong(
-    Group& world, std::uint32_t peer, bool first, std::uint64_t bytes, int rounds) {
+Result<double> ping_pong(Group& world, const Partner& partner, std::uint64_t bytes, int rounds) {
   std::vector<std::byte> data(bytes);
   std::vector<double> times;
   for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
     const auto begin = Clock::now();
-    XYLEM_TRY(transfer(world, first ? CallKind::send : CallKind::recv, peer, data.data(), bytes));
-    XYLEM_TRY(transfer(world, first ? CallKind::recv : CallKind::send, peer, data.data(), bytes));
+    XYLEM_TRY(transfer(world, partner.first ? CallKind::send : CallKind::recv, partner, data.data(),
+                       bytes));
+    XYLEM_TRY(transfer(world, partner.first ? CallKind::recv : CallKind::send, partner, data.data(),
+                       bytes));
     if (round > 0) times.push_back(microseconds(Clock::now() - begin) / 2);
   }
   std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
   return times[static_cast<std::size_t>(rounds) / 2];
 }
 
-Result<LinkCost> measure_link(Group& world, std::uint32_t peer, bool first) {
-  XYLEM_TRY(const double small, ping_pong(world, peer, first, kSmall, kSmallRounds));
-  XYLEM_TRY(const double large, ping_pong(world, peer, first, kLarge, kLargeRounds));
+Result<LinkCost> measure_link(Group& world, const Partner& partner) {
+  XYLEM_TRY(const double small, ping_pong(world, partner, kSmall, kSmallRounds));
+  XYLEM_TRY(const double large, ping_pong(world, partner, kLarge, kLargeRounds));
   return LinkCost{small, static_cast<double>(kLarge) / std::max(large - small, 1.0) / 1e3};
 }
 
@@ -97,14 +118,14 @@ struct Constants {
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
 };
 
-Status share(Group& world, CostModel& model) {
+Status share(Group& world, CostModel& model, Deadline deadline) {
   Constants constants{model.local, model.remote, model.reduce_GBps, model.copy_GBps, model.step_us};
   Call call;
   call.collective = collectives::Collective::broadcast;
   call.type = DataType::uint8;
   call.count = sizeof constants;
   call.input = call.output = &constants;
-  XYLEM_TRY(world.submit(std::move(call)).wait());
+  XYLEM_TRY(complete(world, std::move(call), deadline));
   model.local = constants.local;
   model.remote = constants.remote;
   model.reduce_GBps = constants.reduce_GBps;
@@ -113,12 +134,12 @@ Status share(Group& world, CostModel& model) {
   return {};
 }
 
-Status measure_links(Group& world, CostModel& model) {
+Status measure_links(Group& world, CostModel& model, Deadline deadline) {
   for (const bool local : {true, false}) {
     const auto other = partner(model, world.size(), local);
     if (!other || (world.rank() != 0 && world.rank() != *other)) continue;
     const bool first = world.rank() == 0;
-    XYLEM_TRY(const auto cost, measure_link(world, first ? *other : 0, first));
+    XYLEM_TRY(const auto cost, measure_link(world, {first ? *other : 0, first, deadline}));
     (local ? model.local : model.remote) = cost;
   }
   return {};
@@ -137,7 +158,7 @@ CostModel default_model(const Config& config, std::vector<std::uint32_t> hosts) 
   return model;
 }
 
-Result<CostModel> measure(Group& world, CostModel model, Deadline) {
+Result<CostModel> measure(Group& world, CostModel model, Deadline deadline) {
   const Job& job = world.job();
   const std::string& tuning = job.config().tuning;
   if (tuning == "off" || world.size() == 1) return model;
@@ -153,15 +174,15 @@ Result<CostModel> measure(Group& world, CostModel model, Deadline) {
   call.type = DataType::uint8;
   call.count = 1;
   call.input = call.output = &known;
-  XYLEM_TRY(world.submit(std::move(call)).wait());
+  XYLEM_TRY(complete(world, std::move(call), deadline));
   if (known == 0) {
-    XYLEM_TRY(measure_links(world, model));
+    XYLEM_TRY(measure_links(world, model, deadline));
     if (world.rank() == 0) measure_core(model);
     if (use_file && world.rank() == 0) {
       if (Status saved = save_tuning(tuning, model); !saved) job.logger().warn(saved.message());
     }
   }
-  XYLEM_TRY(share(world, model));
+  XYLEM_TRY(share(world, model, deadline));
   return model;
 }
 

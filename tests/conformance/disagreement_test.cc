@@ -176,10 +176,10 @@ INSTANTIATE_TEST_SUITE_P(Calls,
                          testing::Combine(testing::ValuesIn(disagreements()),
                                           testing::Values(2U, 3U, 5U),
                                           testing::Values("loopback", "ucx-shm")),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param).name) + "_" +
-                                  std::to_string(std::get<1>(info.param)) +
-                                  (std::string(std::get<2>(info.param)) == "loopback" ? "_loopback"
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  (std::string(std::get<2>(test.param)) == "loopback" ? "_loopback"
                                                                                       : "_ucx");
                          });
 

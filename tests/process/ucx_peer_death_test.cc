@@ -233,6 +233,35 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   }
 }
 
+// The control plane may see the death first. Work with the living, here with itself, goes on
+// meanwhile.
+TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
+  auto self = transport->connect(transport->address());
+  ASSERT_TRUE(self.is_ok()) << self.status().to_string();
+  ping(10);
+  auto source = std::make_unique<std::vector<std::byte>>(kLarge, std::byte{2});
+  auto target = std::make_unique<std::vector<std::byte>>(kLarge);
+  Tracked sent[2];
+  Tracked arriving;
+  send(*transport, to_peer, kNeverReceived, source->data(), kLarge, sent[0]);
+  send(*transport, to_peer, kToPeer, source->data(), kLarge, sent[1]);
+  recv(*transport, kFromPeer, target->data(), kLarge, arriving);
+  ASSERT_TRUE(progress_until([&] { return target->front() != std::byte{0}; }));
+
+  peer->kill();
+  transport->cancel(arriving);
+  transport->close(to_peer);
+  ASSERT_TRUE(progress_until([&] { return sent[0].ended() && sent[1].ended() && arriving.ended(); },
+                             kDeathSeenWithin));
+  EXPECT_EQ(sent[0].code, Code::peer_lost);
+  EXPECT_EQ(sent[1].code, Code::peer_lost);
+  EXPECT_NE(arriving.code, Code::ok);
+  // A sanitizer sees who still touches these.
+  source.reset();
+  target.reset();
+  settle({transport.get()});
+}
+
 TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   ping(10);
   peer->kill();

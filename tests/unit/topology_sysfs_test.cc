@@ -225,6 +225,25 @@ TEST_F(FakeSysfs, HostileTextDoesNoHarm) {
   EXPECT_EQ(machine.interfaces[1].mtu, std::nullopt);
 }
 
+TEST_F(FakeSysfs, PciDatabaseNamesWhatHasNoNameYet) {
+  file("pci.ids",
+       "# comment\n10de  NVIDIA Corporation\n\t2330  GH100 [H100 SXM5 80GB]\n\t\t10de 16c1  A "
+       "board\n"
+       "\tzzzz  no number\n15b3  Mellanox Technologies\n\t1021  MT2910 Family [ConnectX-7]\n"
+       "C 02  Network controller\n\t1021  not a device");
+  Machine machine = nic_and_gpu();
+  machine.gpus[0].pci.id = {0x10de, 0x2330, 0x10de, 0x16c1};
+  machine.nics[0].pci.id = {0x15b3, 0x1021, 0, 0};
+  machine.nics[0].pci.vendor = "as hwloc said";
+  ASSERT_TRUE(add_pci_names(machine, (root_ / "pci.ids").string()));
+  EXPECT_EQ(machine.gpus[0].pci.vendor, "NVIDIA Corporation");
+  EXPECT_EQ(machine.gpus[0].model, "GH100 [H100 SXM5 80GB]");
+  EXPECT_EQ(machine.nics[0].pci.vendor, "as hwloc said");
+  EXPECT_EQ(machine.nics[0].pci.model, "MT2910 Family [ConnectX-7]");
+  EXPECT_EQ(machine.bridges[0].pci.model, "") << "a vendor that the database does not have";
+  EXPECT_FALSE(add_pci_names(machine, (root_ / "missing").string()));
+}
+
 TEST(Discovery, FindsThisMachine) {
   const auto topology = discover();
   ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();

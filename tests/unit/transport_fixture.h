@@ -5,10 +5,12 @@
 #pragma once
 
 #include "xylem/base/clock.h"
+#include "xylem/base/hash.h"
 #include "xylem/transport/transport.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -86,8 +88,9 @@ inline void settle(std::initializer_list<Transport*> transports) {
 /// Bytes that differ with position and seed.
 inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   std::vector<std::byte> data(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) {
-    data[i] = static_cast<std::byte>((i * 131 + (i >> 8) * 17 + seed * 29 + 7) & 0xff);
+  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = combine(seed, at);
+    std::memcpy(data.data() + at, &word, std::min(sizeof word, bytes - at));
   }
   return data;
 }

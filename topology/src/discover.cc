@@ -29,9 +29,10 @@ Status refused(std::string_view step) {
                              step, std::strerror(errno)));
 }
 
-/// Plugins that open the X display and every OpenCL driver, to find GPUs that their PCI class tells
-/// as well.
-constexpr const char* kComponentsOff[] = {"gl", "opencl"};
+/// gl and opencl open the X display and every OpenCL driver, to find GPUs that their PCI class
+/// tells as well. pci asks libpciaccess, which leaks its database of names at each discovery, for
+/// what sysfs tells too; the names are ours to add.
+constexpr const char* kComponentsOff[] = {"gl", "opencl", "pci"};
 
 Result<HwlocTopology> look() {
   hwloc_topology_t raw = nullptr;
@@ -81,6 +82,9 @@ Result<Topology> discover(const DiscoverOptions& options) {
   XYLEM_TRY(const std::string text, exported(found));
   XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, "hwloc"));
   add_sysfs_facts(machine, options.sysfs_root);
+  for (const std::string& path : options.pci_ids) {
+    if (add_pci_names(machine, path)) break;
+  }
   return Topology::create(std::move(machine));
 }
 

@@ -26,9 +26,9 @@ Status hand_out(Result<xylem::Communicator> made, xylem_communicator** result) {
   return {};
 }
 
-template <std::size_t kSize>
-void copy_text(std::string_view text, char (&target)[kSize]) {
-  const std::size_t length = std::min(text.size(), kSize - 1);
+template <std::size_t Size>
+void copy_text(std::string_view text, char (&target)[Size]) {
+  const std::size_t length = std::min(text.size(), Size - 1);
   std::memcpy(target, text.data(), length);
   target[length] = '\0';
 }

@@ -34,6 +34,12 @@ class Place {
     for (std::uint32_t d = 1; d < reach() && place_ + d < shape_.ranks; d *= 2) result.push_back(d);
     return result;
   }
+  /// The same, descending: whose subtrees are largest, first.
+  std::vector<std::uint32_t> far_children() const {
+    std::vector<std::uint32_t> result = children();
+    std::ranges::reverse(result);
+    return result;
+  }
   std::uint32_t child(std::uint32_t distance) const { return rank_at(place_ + distance); }
   /// Ranks in this rank's subtree, and in a child's.
   std::uint32_t size() const { return std::min(reach(), shape_.ranks - place_); }
@@ -53,9 +59,8 @@ Schedule broadcast(const Shape& shape, std::uint32_t rank) {
   const Place place(shape, rank);
   Builder plan(kName, shape, rank, 1);
   if (!place.is_root()) plan.recv(place.parent(), output(0));
-  const auto children = place.children();
-  for (auto distance = children.rbegin(); distance != children.rend(); ++distance) {
-    plan.send(place.child(*distance), place.is_root() ? input(0) : output(0));
+  for (const std::uint32_t distance : place.far_children()) {
+    plan.send(place.child(distance), place.is_root() ? input(0) : output(0));
   }
   if (place.is_root()) plan.copy(output(0), input(0));
   return std::move(plan).take();
@@ -135,14 +140,13 @@ Schedule scatter(const Shape& shape, std::uint32_t rank) {
     };
     for_each_piece(rank, place.size(), shape.ranks, receive);
   }
-  const auto children = place.children();
-  for (auto distance = children.rbegin(); distance != children.rend(); ++distance) {
-    const std::uint32_t child = place.child(*distance);
+  for (const std::uint32_t distance : place.far_children()) {
+    const std::uint32_t child = place.child(distance);
     const auto send = [&](std::uint32_t offset, std::uint32_t block, std::uint32_t count) {
-      const std::uint32_t at = subtree.first + *distance + offset;
+      const std::uint32_t at = subtree.first + distance + offset;
       plan.send(child, place.is_root() ? input(block, count) : scratch(at, count));
     };
-    for_each_piece(child, place.size(*distance), shape.ranks, send);
+    for_each_piece(child, place.size(distance), shape.ranks, send);
   }
   plan.copy(output(0), place.is_root() ? input(rank) : scratch(subtree.first));
   return std::move(plan).take();

@@ -55,9 +55,8 @@ class FormChecker {
         schedule_.blocks != lead.blocks || schedule_.channels != lead.channels) {
       return wrong("algorithm, shape, blocks or channels differ from those of rank 0");
     }
-    const auto outside =
-        std::find_if(schedule_.scratch.begin(), schedule_.scratch.end(),
-                     [&](std::uint32_t block) { return block >= schedule_.blocks; });
+    const auto outside = std::ranges::find_if(
+        schedule_.scratch, [&](std::uint32_t block) { return block >= schedule_.blocks; });
     if (outside != schedule_.scratch.end()) {
       return wrong(fmt::format("scratch chunk {} holds block {} of {}",
                                outside - schedule_.scratch.begin(), *outside, schedule_.blocks));
@@ -177,8 +176,8 @@ class FormChecker {
     if (step_->chunk_count == 1) return {};
     seen_.clear();
     for (std::uint32_t i = 0; i < step_->chunk_count; ++i) seen_.push_back(block(model, i));
-    std::sort(seen_.begin(), seen_.end());
-    const auto twice = std::adjacent_find(seen_.begin(), seen_.end());
+    std::ranges::sort(seen_);
+    const auto twice = std::ranges::adjacent_find(seen_);
     if (twice != seen_.end()) return reject("moves block {} twice", *twice);
     return {};
   }

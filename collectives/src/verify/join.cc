@@ -27,7 +27,7 @@ class Joiner {
     number_steps();
     for (auto* entries : {&sends_, &recvs_, &signals_, &waits_}) {
       // Steps are numbered in list order, so equal lanes keep it.
-      std::sort(entries->begin(), entries->end(), [](const OnLane& a, const OnLane& b) {
+      std::ranges::sort(*entries, [](const OnLane& a, const OnLane& b) {
         return std::tie(a.lane, a.id) < std::tie(b.lane, b.id);
       });
     }
@@ -159,7 +159,7 @@ class Joiner {
       const auto sources = schedule.sources(step);
       const bool target_is_ring =
           step.target != kNone && named_ring(schedule.operands[step.target]);
-      if (target_is_ring || std::any_of(sources.begin(), sources.end(), named_ring)) {
+      if (target_is_ring || std::ranges::any_of(sources, named_ring)) {
         return reject(id, "names scratch of another rank that is a ring there (see pipeline.h)");
       }
     }

@@ -75,10 +75,10 @@ Status check_barrier(const World& world) {
 
 Status check_lifetime(const World& world, std::span<const Global> order) {
   const auto has_foreign = [](const Schedule& schedule) {
-    return std::any_of(schedule.operands.begin(), schedule.operands.end(),
-                       [&](const Operand& operand) { return operand.rank != schedule.rank; });
+    return std::ranges::any_of(
+        schedule.operands, [&](const Operand& operand) { return operand.rank != schedule.rank; });
   };
-  if (std::none_of(world.ranks.begin(), world.ranks.end(), has_foreign)) return {};
+  if (std::ranges::none_of(world.ranks, has_foreign)) return {};
   const RankSets begun = begun_before(world, order);
   const RankSets ended = ended_after(world, order);
   for (Global id = 0; id < world.owner.size(); ++id) {

@@ -149,7 +149,7 @@ std::vector<Global> shortest_way(const Links& links, Global from, Global to, Fol
   }
   std::vector<Global> way = {to};
   while (way.back() != from) way.push_back(came_from[way.back()]);
-  std::reverse(way.begin(), way.end());
+  std::ranges::reverse(way);
   return way;
 }
 

@@ -49,7 +49,7 @@ Value Expressions::reduce(std::span<const Value> sources, bool finish) {
 }
 
 std::uint32_t Expressions::common_contributor(std::span<const Value> values) {
-  std::fill(scratch_.begin(), scratch_.end(), 0);
+  std::ranges::fill(scratch_, 0);
   for (const Value value : values) {
     for (std::size_t i = 0; i < words_; ++i) {
       const Word both = scratch_[i] & set_of(value)[i];

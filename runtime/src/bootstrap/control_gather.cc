@@ -59,15 +59,15 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
   ByteSpan left(outgoing);
   bool all_queued = false;
   Incoming& incoming = incoming_[{number, gather.round()}];
-  while (!all_queued || !incoming.is_complete) {
+  for (;;) {
     while (!all_queued && to->is_open() && to->queued() < kQueueTarget) {
       const ByteSpan piece = left.first(std::min(left.size(), GatherFrame::kLargestPiece));
       left = left.subspan(piece.size());
       all_queued = left.empty();
       to->push(GatherFrame{number, gather.round(), all_queued, piece});
     }
-    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTick)));
-    if (incoming.is_complete && all_queued) break;
+    // Also before anything was sent: what is awaited may have come long ago.
+    if (all_queued && incoming.is_complete) break;
     const ControlLink* const gone = !all_queued && !to->is_open()               ? to
                                     : !incoming.is_complete && !from->is_open() ? from
                                                                                 : nullptr;
@@ -76,6 +76,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
                      gone->rank());
     }
     if (deadline.passed()) return late(gather);
+    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTick)));
   }
   XYLEM_TRY(gather.take(incoming.bytes));
   incoming_.erase({number, static_cast<std::uint8_t>(gather.round() - 1)});
@@ -84,10 +85,11 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
 
 Status ControlNetwork::wait_until_sent(Deadline deadline) {
   for (;;) {
+    flush_links();
     const auto waits = std::find_if(links_.begin(), links_.end(), [](const auto& link) {
       return link->is_open() && link->queued() > 0;
     });
-    if (waits == links_.end()) return {};
+    if (waits == links_.end()) return is_serving_ ? Status() : failure_;
     if (deadline.passed()) {
       return failure(Code::timed_out, fmt::format("rank {} does not read", (*waits)->rank()),
                      (*waits)->rank());

@@ -158,11 +158,17 @@ Status ControlJoin::connect_all(Status failed) {
     until = earlier(deadline_, Deadline::after(kFarewell));
   };
   if (!failed) give_up(failed);
-  while (connected_ < neighbours_.size() && !until.passed()) {
+  while (is_anyone_awaited() && !until.passed()) {
     const Status status = turn();
     if (failed && !status) give_up(status);
   }
-  return failed && connected_ < neighbours_.size() ? explain_timeout() : failed;
+  return failed && is_anyone_awaited() ? explain_timeout() : failed;
+}
+
+bool ControlJoin::is_anyone_awaited() const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [this](std::uint32_t rank) {
+    return !network_->has_link(rank) && !network_->is_lost(rank);
+  });
 }
 
 Status ControlJoin::turn() {
@@ -316,7 +322,6 @@ Status ControlJoin::take_over(Greetings::iterator entry) {
     return {};
   }
   if (greeting.callee) callees_.erase(peer.rank);
-  ++connected_;
   return network_->add_link(std::move(greeting.fd), peer);
 }
 

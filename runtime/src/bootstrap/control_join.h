@@ -65,6 +65,7 @@ class ControlJoin {
   /// `failed` says why the start has failed already, if it has.
   Status connect_all(Status failed);
   Status turn();
+  bool is_anyone_awaited() const;
   void start_calls();
   void call(std::uint32_t rank, Callee& callee);
   Status accept_all();
@@ -87,7 +88,6 @@ class ControlJoin {
   std::optional<Key> key_;
   Attendance attendance_;
   std::vector<std::uint32_t> neighbours_;
-  std::size_t connected_ = 0;
   std::unique_ptr<ControlNetwork> network_;
   Poller poller_;
   UniqueFd listener_;

@@ -45,7 +45,7 @@ ControlLink::ControlLink(UniqueFd fd,
     : fd_(std::move(fd)),
       process_(watch_process(self, peer)),
       rank_(rank),
-      is_remote_(!self.same_host(peer)) {
+      is_remote_(!self.same_network(peer)) {
   keep_alive(fd_.get(), kSilence);
 }
 

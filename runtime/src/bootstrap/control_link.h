@@ -45,7 +45,7 @@ class ControlLink {
   /// Readable when the peer's process has ended; -1 for one that cannot be watched.
   int process_fd() const noexcept { return process_.get(); }
   bool is_open() const noexcept { return static_cast<bool>(fd_); }
-  /// The peer is on another host, so silence must be looked for.
+  /// There is a network between, so silence must be looked for.
   bool is_remote() const noexcept { return is_remote_; }
 
   void push(const ControlFrame& frame) { write_frame(queue_, frame); }

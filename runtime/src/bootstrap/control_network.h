@@ -59,6 +59,7 @@ class ControlNetwork final : public ControlPlane {
   /// Takes over a connection to a peer that has proven itself.
   Status add_link(UniqueFd fd, const Member& peer);
   bool has_link(std::uint32_t rank) const noexcept { return find_link(rank) != nullptr; }
+  bool is_lost(std::uint32_t rank) const { return presence_[rank] == Presence::lost; }
   /// Moves what can be moved, waiting for that up to `milliseconds`. The error, if any, that ended
   /// the start here or at another rank.
   Status drive(int milliseconds);

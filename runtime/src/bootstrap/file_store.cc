@@ -133,8 +133,9 @@ FileStore::~FileStore() {
   std::error_code ignored;
   for (const Path& path : written_) fs::remove(path, ignored);
   // The last to leave finds nobody here.
-  for (const auto& entry : fs::directory_iterator(session_, ignored)) {
-    if (entry.path() != complete_of(session_)) return;
+  for (fs::directory_iterator entry(session_, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    if (entry->path() != complete_of(session_)) return;
   }
   fs::remove(complete_of(session_), ignored);
   ::rmdir(session_.c_str());

@@ -81,11 +81,15 @@ bool HostIdentity::same_host(const HostIdentity& other) const noexcept {
   return (boot_high | boot_low) != 0 && boot_high == other.boot_high && boot_low == other.boot_low;
 }
 
+bool HostIdentity::same_network(const HostIdentity& other) const noexcept {
+  return same_host(other) && net_space != 0 && net_space == other.net_space;
+}
+
 bool HostIdentity::is_elsewhere(const HostIdentity& other) const noexcept {
   const auto knows = [](const HostIdentity& each) {
     return (each.boot_high | each.boot_low) != 0 && each.net_space != 0;
   };
-  return knows(*this) && knows(other) && !(same_host(other) && net_space == other.net_space);
+  return knows(*this) && knows(other) && !same_network(other);
 }
 
 bool HostIdentity::same_processes(const HostIdentity& other) const noexcept {

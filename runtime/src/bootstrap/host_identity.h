@@ -26,6 +26,8 @@ struct HostIdentity {
 
   /// One kernel.
   bool same_host(const HostIdentity& other) const noexcept;
+  /// Known to be on one kernel and in one network namespace: nothing between can break.
+  bool same_network(const HostIdentity& other) const noexcept;
   /// Known to be on another kernel or in another network namespace: loopback addresses do not reach
   /// it.
   bool is_elsewhere(const HostIdentity& other) const noexcept;

@@ -36,11 +36,8 @@ class WireWriter {
     }
     return *this;
   }
-  WireWriter& raw(ByteSpan bytes) {
-    // One by one: GCC 12 warns of an overflow in insert() that cannot be, and the bytes are few.
-    for (const std::byte byte : bytes) out_.push_back(byte);
-    return *this;
-  }
+  /// Not inline: GCC 12 sees overflows that cannot be where it knows the sizes.
+  WireWriter& raw(ByteSpan bytes);
   /// A length of 16 bits and the text.
   WireWriter& text(std::string_view text) {
     const auto length = static_cast<std::uint16_t>(text.size() < 0xffff ? text.size() : 0xffff);

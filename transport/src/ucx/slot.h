@@ -7,6 +7,8 @@
 
 #include "xylem/transport/transport.h"
 
+#include <cstdint>
+
 namespace xylem::transport::ucx {
 
 class UcxTransport;
@@ -18,6 +20,7 @@ struct Slot {
   Operation* operation = nullptr;  ///< Null once the operation ended without waiting for UCX.
   Tag* sender_tag = nullptr;       ///< A receive's.
   bool cancelled = false;          ///< cancel() was called, and UCX did not yet follow.
+  std::uint32_t epoch = 0;         ///< How many endpoints had ended when a receive was posted.
 };
 
 /// A ring of slots around a head, oldest first. It owns none of them.
@@ -28,6 +31,12 @@ class SlotRing {
   SlotRing& operator=(const SlotRing&) = delete;
 
   bool empty() const noexcept { return head_.next == &head_; }
+  template <typename Predicate>
+  bool any_of(Predicate predicate) const {
+    const Slot* slot = head_.next;
+    while (slot != &head_ && !predicate(*slot)) slot = slot->next;
+    return slot != &head_;
+  }
   Slot& front() noexcept { return *head_.next; }
   void push_back(Slot& slot) noexcept {
     slot.next = &head_;

@@ -23,7 +23,7 @@ void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t s
   auto& failed = *static_cast<Endpoint*>(endpoint);
   UcxTransport& self = *failed.owner;
   failed.lost = send_code(status);
-  self.peer_died_ = true;
+  ++self.epoch_;
   self.end_sends(failed);
   if (self.logger_.enabled(LogLevel::info)) {
     self.logger_.info(fmt::format("ucx endpoint {} reach {} failed: {}", failed.id,
@@ -36,7 +36,7 @@ void UcxTransport::close(EndpointId id) noexcept {
   Endpoint& endpoint = *endpoints_[id];
   if (endpoint.handle == nullptr) return;
   if (endpoint.lost == Code::ok) endpoint.lost = Code::peer_lost;
-  --open_endpoints_;
+  ++epoch_;
   ucp_request_param_t params;
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -90,10 +90,12 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   ucp_request_cancel(worker_.get(), slot);
 }
 
-// Its sender will not finish it and UCX will not end it: the sender is dead, or nobody is connected
-// any more.
-bool UcxTransport::stuck() const noexcept {
-  return arriving_ > 0 && (peer_died_ || open_endpoints_ == 0);
+// A receive that was cancelled and posted before an endpoint ended may have met a message of that
+// endpoint, of which no more will come; UCX then ends it at once, or never. One that was posted
+// later waits for the living.
+bool UcxTransport::stuck() const {
+  return receives_.any_of(
+      [this](const Slot& slot) { return slot.cancelled && slot.epoch != epoch_; });
 }
 
 void UcxTransport::break_when_stuck() {
@@ -122,7 +124,6 @@ void UcxTransport::end_worker() {
   worker_.reset();
   detached_.forget();
   for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
-  open_endpoints_ = 0;
   arriving_ = 0;
 }
 

@@ -90,7 +90,6 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
     return refusal(status, fmt::format("connect to a peer by reach {}", ucx::name(facts_.reach)),
                    "`xylem info` lists the wires of each side");
   }
-  ++open_endpoints_;
   endpoints_.push_back(std::move(endpoint));
   return endpoints_.back()->id;
 }
@@ -194,6 +193,7 @@ Posted UcxTransport::recv(
   slot.operation = &operation;
   slot.sender_tag = sender_tag;
   slot.cancelled = false;
+  slot.epoch = epoch_;
   receives_.push_back(slot);
   operation.state = &slot;
   return Posted::pending;
@@ -273,7 +273,7 @@ unsigned UcxTransport::progress() noexcept {
 
 // While a patience runs somebody must look at the clock, so there is no sleep.
 Result<bool> UcxTransport::arm() noexcept {
-  if (!deferred_.empty() || (worker_ && stuck())) return false;
+  if (!deferred_.empty() || (arriving_ > 0 && stuck())) return false;
   if (!worker_) return true;
   const ucs_status_t status = ucp_worker_arm(worker_.get());
   if (status == UCS_OK) return true;

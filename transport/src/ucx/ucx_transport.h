@@ -14,8 +14,7 @@
 // Only a worker is certain to end everything that it has; what is left after a patience is ended by
 // ending the worker:
 //
-//   working ── a cancelled receive has met its message, and its sender is dead or nobody is
-//   connected ──▶ broken
+//   working ── a cancelled receive outlives the end of an endpoint by 250 ms ──▶ broken
 #pragma once
 
 #include "ucx/handles.h"
@@ -106,7 +105,7 @@ class UcxTransport final : public Transport {
   void end_sends(Endpoint& endpoint);
   void end_all(SlotRing& ring, Code code);
   void detach(Slot& slot) noexcept;
-  bool stuck() const noexcept;
+  bool stuck() const;
   void break_when_stuck();
   void end_worker();
 
@@ -119,8 +118,7 @@ class UcxTransport final : public Transport {
   std::vector<std::byte> address_;
 
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
-  std::size_t open_endpoints_ = 0;
-  bool peer_died_ = false;
+  std::uint32_t epoch_ = 0;  ///< Endpoints that were lost or closed so far.
 
   SlotRing receives_;
   SlotRing detached_;           ///< Requests whose operations have ended already.

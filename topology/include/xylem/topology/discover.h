@@ -9,12 +9,17 @@
 #include "xylem/topology/topology.h"
 
 #include <string>
+#include <vector>
 
 namespace xylem::topology {
 
 /// Where discovery looks.
 struct DiscoverOptions {
-  std::string sysfs_root = "/sys";  ///< Read for interfaces, RDMA ports and PCIe link widths.
+  /// Read for interfaces, RDMA ports and PCIe link widths.
+  std::string sysfs_root = "/sys";
+  /// Where distributions keep the PCI ID database; the first that can be read names vendors and
+  /// models.
+  std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
 };
 
 /// What this host is. The whole of it: also CPUs that this process may not use.
@@ -23,7 +28,7 @@ struct DiscoverOptions {
 /// what a container hides is absent, not an error. hwloc itself reads the environment (HWLOC_*):
 /// `unsupported` where that makes it show another machine without the user's word that it is this
 /// one (HWLOC_THISSYSTEM=1). It may print warnings about odd firmware to standard error unless
-/// HWLOC_HIDE_ERRORS=2. Its X11 and OpenCL plugins are switched off.
+/// HWLOC_HIDE_ERRORS=2. Its X11, OpenCL and libpciaccess plugins are switched off.
 Result<Topology> discover(const DiscoverOptions& options = {});
 
 /// Adds what the sysfs tree at `root` knows to `machine`: interfaces (kind, state, rate, MTU,
@@ -33,5 +38,9 @@ Result<Topology> discover(const DiscoverOptions& options = {});
 /// A PCIe link's bandwidth follows from its present width and the highest speed that both of its
 /// ends support: GPUs slow their link down when idle, but a narrow slot stays narrow.
 void add_sysfs_facts(Machine& machine, const std::string& root);
+
+/// Names vendors and models that have no name yet by the PCI ID database at `path`. False if it
+/// cannot be read.
+bool add_pci_names(Machine& machine, const std::string& path);
 
 }  // namespace xylem::topology

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starts of real processes under every launcher, and how the survivors hear of a death.
+#include "process/command.h"
+#include "runtime/src/bootstrap/socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using runtime::SocketAddress;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kRank = std::string(XYLEM_TEST_BIN) + "/bootstrap_rank";
+
+Deadline soon() { return Deadline::after(seconds(40)); }
+
+std::uint16_t free_port() {
+  const auto listener = runtime::listen_on(SocketAddress::any(AF_INET, 0));
+  return SocketAddress::of_socket(listener->get())->port();
+}
+
+Command::Variables xylem_rank(std::size_t rank, std::size_t size, const std::string& rendezvous) {
+  return {{"XYLEM_RANK", std::to_string(rank)},
+          {"XYLEM_SIZE", std::to_string(size)},
+          {"XYLEM_RENDEZVOUS", rendezvous},
+          {"XYLEM_START_TIMEOUT", "30s"}};
+}
+
+using Ranks = std::vector<std::unique_ptr<Command>>;
+
+/// Ranks of one job, each with the variables that `variables` gives it.
+template <typename Variables>
+Ranks start_ranks(std::size_t size, Variables&& variables, const std::string& mode = "") {
+  Ranks ranks;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    std::vector<std::string> command = {kRank};
+    if (!mode.empty()) command.push_back(mode);
+    ranks.push_back(std::make_unique<Command>(command, variables(rank)));
+  }
+  return ranks;
+}
+
+Ranks start_xylem(std::size_t size, const std::string& mode = "") {
+  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  return start_ranks(
+      size, [&](std::size_t rank) { return xylem_rank(rank, size, rendezvous); }, mode);
+}
+
+std::string gathered(std::size_t size) {
+  std::string line = "gathered";
+  for (std::size_t rank = 0; rank < size; ++rank) line += " " + std::to_string(rank);
+  return line + "\n";
+}
+
+void expect_gathered(const Ranks& ranks) {
+  for (const auto& rank : ranks)
+    EXPECT_TRUE(rank->wait_for_output(gathered(ranks.size()), soon())) << rank->said();
+}
+
+/// All leave in good order.
+void expect_good_end(const Ranks& ranks) {
+  for (const auto& rank : ranks) rank->write("");
+  for (const auto& rank : ranks) {
+    const Finished finished = rank->wait(soon());
+    EXPECT_EQ(finished.exit_status, 0) << finished.out << finished.err;
+    EXPECT_THAT(finished.out, testing::Not(HasSubstr("lost")));
+  }
+}
+
+bool has_program(const std::string& name) {
+  return run_command({"sh", "-c", "command -v " + name}).exit_status == 0;
+}
+
+TEST(BootstrapProcess, RanksMeetByTcpAndLeave) {
+  const Ranks ranks = start_xylem(3);
+  expect_gathered(ranks);
+  EXPECT_THAT(ranks[1]->said(), HasSubstr("joined 1/3 by xylem over lo"));
+  expect_good_end(ranks);
+}
+
+TEST(BootstrapProcess, RanksMeetInADirectoryAndLeaveNothing) {
+  std::string pattern = testing::TempDir() + "xylem-start-XXXXXX";
+  const std::string directory = ::mkdtemp(pattern.data());
+  const Ranks ranks =
+      start_ranks(3, [&](std::size_t rank) { return xylem_rank(rank, 3, "file://" + directory); });
+  expect_gathered(ranks);
+  expect_good_end(ranks);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(BootstrapProcess, AKilledRankIsHeardByAllWithinTwoSeconds) {
+  for (const char* const mode : {"", "--fork"}) {
+    const Ranks ranks = start_xylem(5, mode);
+    expect_gathered(ranks);
+    if (*mode != '\0') {
+      for (const auto& rank : ranks) ASSERT_TRUE(rank->wait_for_output("child ", soon()));
+    }
+    ranks[2]->signal(SIGKILL);
+    const Deadline limit = Deadline::after(seconds(2));
+    for (const std::size_t survivor : {0U, 1U, 3U, 4U}) {
+      EXPECT_TRUE(ranks[survivor]->wait_for_output("lost 2: ", limit))
+          << mode << " " << ranks[survivor]->said();
+      EXPECT_THAT(ranks[survivor]->said(), testing::Not(testing::ContainsRegex("lost [0134]")));
+    }
+  }
+}
+
+TEST(BootstrapProcess, AStoppedRankIsNotDead) {
+  const Ranks ranks = start_xylem(3);
+  expect_gathered(ranks);
+  ranks[1]->signal(SIGSTOP);
+  // More than its window holds, so that it closes.
+  ranks[0]->write("flood 300\nstay\n");
+  EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon())) << "the others go on";
+  EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(3))));
+  ranks[1]->signal(SIGCONT);
+  EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()))
+      << "and it hears all that was said";
+  EXPECT_THAT(ranks[2]->said(), testing::Not(HasSubstr("lost")));
+}
+
+TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
+  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
+    auto variables = xylem_rank(rank, 3, rendezvous);
+    variables.back().second = "1500ms";
+    return variables;
+  });
+  for (const auto& rank : ranks) {
+    const Finished finished = rank->wait(soon());
+    EXPECT_EQ(finished.exit_status, 3);
+    EXPECT_THAT(finished.out, AllOf(HasSubstr("timed_out"), HasSubstr("rank 2 did not come within"),
+                                    HasSubstr("0, 1 are here")));
+  }
+}
+
+TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
+  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  Ranks ranks = start_ranks(2, [&](std::size_t rank) { return xylem_rank(rank, 3, rendezvous); });
+  // Rank 2 of the same job, but it ends in the middle: killed as soon as it has come.
+  auto third =
+      std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
+  third->signal(SIGKILL);
+  static_cast<void>(third->wait(soon()));
+  third = std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
+  // Whether the first came before it was killed decides what happens; both are right, a silent wait
+  // is not.
+  for (const auto& rank : ranks) {
+    EXPECT_TRUE(rank->wait_for_output("gathered 0 1 2", Deadline::after(seconds(20))) ||
+                rank->said().find("failed peer_lost: rank 2") != std::string::npos)
+        << rank->said();
+  }
+}
+
+TEST(BootstrapProcess, AnotherSecretIsRefused) {
+  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
+    auto variables = xylem_rank(rank, 2, rendezvous);
+    variables.back().second = "2s";
+    variables.emplace_back("XYLEM_SECRET", rank == 0 ? "right" : "wrong");
+    return variables;
+  });
+  EXPECT_THAT(ranks[1]->wait(soon()).out,
+              AllOf(HasSubstr("failed mismatch"), HasSubstr("XYLEM_SECRET")));
+  EXPECT_THAT(ranks[0]->wait(soon()).out, HasSubstr("rank 1 did not come"));
+}
+
+// --- Launchers ----------------------------------------------------------------
+
+Command::Variables torchrun(std::size_t rank,
+                            std::size_t size,
+                            std::uint16_t port,
+                            const std::string& restart = "0") {
+  return {{"RANK", std::to_string(rank)},          {"WORLD_SIZE", std::to_string(size)},
+          {"LOCAL_RANK", std::to_string(rank)},    {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)},   {"TORCHELASTIC_RUN_ID", "none"},
+          {"TORCHELASTIC_RESTART_COUNT", restart}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+}
+
+TEST(BootstrapProcess, TwoJobsOfTorchrunMeetBesideTheirAgents) {
+  // The agents serve at MASTER_PORT, and nobody else may.
+  const auto red = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
+  const auto blue = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
+  const auto job = [](const Result<UniqueFd>& agent) {
+    const std::uint16_t port = SocketAddress::of_socket(agent->get())->port();
+    return start_ranks(3, [port](std::size_t rank) { return torchrun(rank, 3, port); });
+  };
+  const Ranks first = job(red);
+  const Ranks second = job(blue);
+  expect_gathered(first);
+  expect_gathered(second);
+  EXPECT_THAT(first[2]->said(), HasSubstr("joined 2/3 by torchrun over lo"));
+  expect_good_end(first);
+  expect_good_end(second);
+}
+
+TEST(BootstrapProcess, AJobThatTorchrunRestartsMeetsAgain) {
+  const auto agent = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
+  const std::uint16_t port = SocketAddress::of_socket(agent->get())->port();
+  const Ranks before =
+      start_ranks(2, [port](std::size_t rank) { return torchrun(rank, 2, port, "0"); });
+  expect_gathered(before);
+  before[0]->signal(SIGKILL);
+  EXPECT_TRUE(before[1]->wait_for_output("lost 0", soon()));
+  // The survivor of before still runs.
+  const Ranks after =
+      start_ranks(2, [port](std::size_t rank) { return torchrun(rank, 2, port, "1"); });
+  expect_gathered(after);
+  expect_good_end(after);
+}
+
+TEST(BootstrapProcess, AStepOfSlurmMeetsOnItsFirstNode) {
+  const std::string job = std::to_string(::getpid());
+  const Ranks ranks = start_ranks(4, [&](std::size_t rank) -> Command::Variables {
+    return {{"SLURM_PROCID", std::to_string(rank)},
+            {"SLURM_NTASKS", "4"},
+            {"SLURM_STEP_NODELIST", "localhost"},
+            {"SLURM_JOB_ID", job},
+            {"SLURM_STEP_ID", "0"}};
+  });
+  expect_gathered(ranks);
+  EXPECT_THAT(ranks[3]->said(), HasSubstr("joined 3/4 by slurm over lo"));
+  expect_good_end(ranks);
+}
+
+/// Two starts in a row under a launcher of MPI.
+void expect_mpi_starts(const std::vector<std::string>& launcher, const std::string& name) {
+  std::vector<std::string> command = launcher;
+  command.insert(command.end(), {kRank, "--starts", "2"});
+  const Finished finished = run_command(
+      command, {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}},
+      seconds(60));
+  EXPECT_EQ(finished.exit_status, 0) << finished.out << finished.err;
+  for (const char* const rank : {"joined 0/2 by ", "joined 1/2 by "}) {
+    const std::string line = rank + name;
+    const auto first = finished.out.find(line);
+    ASSERT_NE(first, std::string::npos) << finished.out << finished.err;
+    EXPECT_NE(finished.out.find(line, first + 1), std::string::npos)
+        << "the second start: " << finished.out;
+  }
+  EXPECT_THAT(finished.out, HasSubstr("gathered 0 1\n"));
+}
+
+TEST(BootstrapProcess, OpenMpisMpirunStartsRanks) {
+  if (!has_program("mpirun.openmpi")) GTEST_SKIP() << "mpirun.openmpi is not installed";
+  expect_mpi_starts({"mpirun.openmpi", "--oversubscribe", "-n", "2"}, "openmpi");
+}
+
+TEST(BootstrapProcess, MpichsMpirunStartsRanks) {
+  if (!has_program("mpirun.mpich")) GTEST_SKIP() << "mpirun.mpich is not installed";
+  expect_mpi_starts({"mpirun.mpich", "-n", "2"}, "mpich");
+}
+
+// --- A network between ----------------------------------------------------------
+
+/// Two network namespaces with a wire between them; gone with everything in them at the end.
+class Wire {
+ public:
+  Wire()
+      : a_("xyl" + std::to_string(::getpid()) + "a"), b_("xyl" + std::to_string(::getpid()) + "b") {
+    ok_ = ip({"netns", "add", a_}) && ip({"netns", "add", b_}) &&
+          ip({"-n", a_, "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns",
+              b_}) &&
+          ip({"-n", a_, "addr", "add", "10.99.0.1/24", "dev", "wire0"}) &&
+          ip({"-n", b_, "addr", "add", "10.99.0.2/24", "dev", "wire0"}) &&
+          ip({"-n", a_, "link", "set", "wire0", "up"}) &&
+          ip({"-n", b_, "link", "set", "wire0", "up"});
+  }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  ~Wire() {
+    ip({"netns", "del", a_});
+    ip({"netns", "del", b_});
+  }
+  bool ok() const { return ok_; }
+  void cut() const { EXPECT_TRUE(ip({"-n", a_, "link", "set", "wire0", "down"})); }
+  std::unique_ptr<Command> run(std::size_t rank, const Command::Variables& variables) const {
+    return std::make_unique<Command>(
+        std::vector<std::string>{"ip", "netns", "exec", rank == 0 ? a_ : b_, kRank}, variables);
+  }
+
+ private:
+  static bool ip(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "ip");
+    return run_command(arguments).exit_status == 0;
+  }
+
+  std::string a_, b_;
+  bool ok_ = false;
+};
+
+TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
+  if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
+  const Wire wire;
+  if (!wire.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
+  std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
+  const std::string directory = ::mkdtemp(pattern.data());
+  Ranks ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.push_back(wire.run(rank, xylem_rank(rank, 2, "file://" + directory)));
+  expect_gathered(ranks);
+  EXPECT_THAT(ranks[0]->said(), HasSubstr("over wire0"));
+
+  ranks[1]->signal(SIGSTOP);
+  ranks[0]->write("flood 300\nstay\n");
+  EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(8))))
+      << "stopped, with its window closed";
+  ranks[1]->signal(SIGCONT);
+  EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()));
+
+  wire.cut();
+  for (const auto& rank : ranks)
+    EXPECT_TRUE(rank->wait_for_output("lost", Deadline::after(seconds(12)))) << rank->said();
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace xylem::test
