@@ -13,7 +13,7 @@ namespace {
 
 /// Stands for the backward pass of one layer.
 void compute(std::vector<float>& gradients, std::size_t layer) {
-  std::fill(gradients.begin(), gradients.end(), static_cast<float>(layer));
+  std::ranges::fill(gradients, static_cast<float>(layer));
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ void Group::launch(Operation& operation) {
   for (std::uint32_t peer = 0; peer < size(); ++peer) {
     if (operation.call.peer != peer && operation.call.peer != collectives::kNone) continue;
     auto link = job_->link(world_rank(peer));
-    if (!link) return job_->engine().fail(operation, link.status());
+    if (!link) return job_->suspect(*this, link.status());
     links_[peer] = *link;
   }
   messages_.start(operation);
@@ -155,9 +155,12 @@ void Group::start_collective(Operation& operation) {
   record(operation);
   if (!health_) return;  // The call disagrees with what another rank has published.
   if (Status ready = prepare(operation); !ready) {
-    return job_->announce(*this, ready.code(), world_rank(rank()),
-                          fmt::format("rank {} cannot take part in call {}: {}", world_rank(rank()),
-                                      operation.sequence, ready.message()));
+    const std::uint32_t self = world_rank(rank());
+    const bool wire = ready.code() == Code::link_lost || ready.code() == Code::peer_lost;
+    std::string what = fmt::format("rank {} cannot take part in call {}: {}", self,
+                                   operation.sequence, ready.message());
+    if (wire) return job_->suspect(*this, failure(ready.code(), std::move(what), self));
+    return job_->announce(*this, ready.code(), self, std::move(what));
   }
   job_->engine().start(operation);
 }

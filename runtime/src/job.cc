@@ -26,6 +26,8 @@ constexpr milliseconds kIdleLook{1000};
 constexpr unsigned kLooksUntilDoze = 100;
 constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
+/// How long the control plane may take to tell of a death that a wire has felt.
+constexpr milliseconds kSuspicion{500};
 
 /// A page that reads 1 here and 0 in a forked child.
 const volatile char* fork_page() {
@@ -178,6 +180,7 @@ unsigned Job::turn() {
   if (events_waiting_.load(std::memory_order_relaxed)) handle_events();
   if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
     watch_.tick(Clock::now());
+    handle_suspicions(Clock::now());
     std::erase_if(poisoned_, [](const auto& group) { return group.expired(); });
   }
   take_submitted();
@@ -273,15 +276,35 @@ void Job::on_ended(Operation& operation, Status outcome) {
 
 void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
   Group& group = *operation.group;
-  const bool known = peer != collectives::kNone;
-  const std::uint32_t culprit = known ? group.world_rank(peer) : rank();
-  announce(group, code, culprit,
-           code == Code::mismatch
-               ? fmt::format(
-                     "rank {} got a message of another size than its call {} expects from rank {}",
-                     rank(), operation.sequence, culprit)
-               : fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit,
-                             name(code)));
+  const std::uint32_t culprit = peer == collectives::kNone ? rank() : group.world_rank(peer);
+  if (code == Code::mismatch) {
+    return announce(group, code, culprit,
+                    fmt::format("rank {} got a message of another size than its call {} expects "
+                                "from rank {}",
+                                rank(), operation.sequence, culprit));
+  }
+  suspect(group, failure(code,
+                         fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit,
+                                     name(code)),
+                         culprit));
+}
+
+void Job::suspect(Group& group, Status why) {
+  suspicions_.push_back({group.weak_from_this(), std::move(why), Clock::now()});
+}
+
+void Job::handle_suspicions(Clock::time_point now) {
+  std::vector<Suspicion> ripe;
+  std::erase_if(suspicions_, [&](Suspicion& suspicion) {
+    const bool due = now - suspicion.since >= kSuspicion;
+    if (due) ripe.push_back(std::move(suspicion));
+    return due;
+  });
+  for (const auto& [group, why, since] : ripe) {
+    if (const auto alive = group.lock()) {
+      announce(*alive, why.code(), why.peer(), std::string(why.message()));
+    }
+  }
 }
 
 void Job::on_message(Message& message) { message.owner->group->on_message(message); }

@@ -101,6 +101,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::shared_ptr<Group> find(std::uint64_t uid);
   /// Poisons a group here and on all ranks.
   void announce(Group& group, Code code, std::optional<std::uint32_t> culprit, std::string message);
+  /// A wire to `culprit` failed: announces it, unless the control plane tells within a moment that
+  /// the rank died, which says more.
+  void suspect(Group& group, Status why);
   /// A group was poisoned: what still arrives for it is dropped while it lasts.
   void on_poisoned(Group& group);
 
@@ -112,12 +115,19 @@ class Job final : public std::enable_shared_from_this<Job>,
     std::vector<std::byte> message;
   };
 
+  struct Suspicion {
+    std::weak_ptr<Group> group;
+    Status why;
+    Clock::time_point since;
+  };
+
   explicit Job(JobParts parts);
   Status open(const WireMaker& make, Deadline deadline);
   void keep();
   void attend(std::uint64_t& visits, unsigned& unattended);
   void post(Event event);
   void handle_events();
+  void handle_suspicions(Clock::time_point now);
   void abort_all();
   void close_groups();
   std::vector<std::shared_ptr<Group>> groups() const;
@@ -150,6 +160,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::vector<std::uint64_t> slots_;
   std::shared_ptr<Group> world_;  ///< Lets go of this cycle in shutdown().
   std::vector<std::weak_ptr<Group>> poisoned_;
+  std::vector<Suspicion> suspicions_;
   std::vector<bool> lost_, left_;
 
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.

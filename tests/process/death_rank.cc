@@ -83,20 +83,21 @@ int main(int argc, char** argv) {
   Buffers buffers{std::vector<float>(world.size() * count, 1.0F),
                   std::vector<float>(world.size() * count)};
   const bool dies = runtime->rank() == victim;
-  for (int i = 0; i < calls; ++i) {
-    if (const auto status = call(op, world, buffers, count).wait(); !status)
-      return fail("early", status.to_string());
-  }
+  // Nobody is through this before all have started.
+  xylem::Status status = world.barrier().wait();
+  for (int i = 0; i < calls && status; ++i) status = call(op, world, buffers, count).wait();
   if (dies && phase == 0) kill(getpid(), SIGKILL);
-  Work work = call(op, world, buffers, count);
-  if (dies) {
-    for (int turn = 1; turn < phase; ++turn) (void)work.test();
-    kill(getpid(), SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  if (status) {
+    Work work = call(op, world, buffers, count);
+    if (dies) {
+      for (int turn = 1; turn < phase; ++turn) (void)work.test();
+      kill(getpid(), SIGKILL);
+    }
+    status = work.wait();
   }
   // A survivor may complete calls that need nothing more of the victim; it goes on until it is
   // told.
-  const auto begin = std::chrono::steady_clock::now();
-  xylem::Status status = work.wait();
   while (status) status = call(op, world, buffers, count).wait();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

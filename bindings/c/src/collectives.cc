@@ -10,9 +10,7 @@
 
 namespace {
 
-using xylem::Buffer;
 using xylem::Communicator;
-using xylem::ConstBuffer;
 using xylem::DataType;
 using xylem::ReduceOp;
 using xylem::Result;

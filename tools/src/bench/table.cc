@@ -61,17 +61,19 @@ std::string header_text(const BenchEnvironment& environment) {
 }
 
 std::string table_head(Operation operation, bool in_place, bool with_ratio) {
-  const std::string_view ratio = with_ratio ? "  vs base" : "";
-  const std::string_view unit_of_ratio = with_ratio ? "      (x)" : "";
-  std::string text = fmt::format("#\n# {}, {}; size: {}\n", traits(operation).name,
-                                 in_place ? "in place" : "out of place", traits(operation).size);
-  text += '#' + name_columns("size", "count", "type", "redop", "root").substr(1);
+  const OperationTraits& kind = traits(operation);
+  std::string text = fmt::format("#\n# {}", kind.name);
+  if (kind.sizing != Sizing::none) {
+    text += fmt::format(", {}; size: {}", in_place ? "in place" : "out of place", kind.size);
+  }
+  text += "\n#" + name_columns("size", "count", "type", "redop", "root").substr(1);
   text += figure_columns("time", "algbw", "busbw", "#wrong");
-  text += fmt::format("{}  algorithm\n", ratio);
-  text += '#' + name_columns("(B)", "(elements)", "", "", "").substr(1);
-  text += figure_columns("(us)", "(GB/s)", "(GB/s)", "");
-  text += fmt::format("{}\n", unit_of_ratio);
-  return text;
+  text += fmt::format("{}  algorithm\n", with_ratio ? "  vs base" : "");
+  std::string units = '#' + name_columns("(B)", "(elements)", "", "", "").substr(1);
+  units += figure_columns("(us)", "(GB/s)", "(GB/s)", "");
+  units += with_ratio ? "      (x)" : "";
+  units.erase(units.find_last_not_of(' ') + 1);
+  return text + units + '\n';
 }
 
 std::string table_line(const BenchRow& row) {

@@ -62,14 +62,15 @@ std::string devices_text(const std::vector<DeviceInfo>& devices) {
 
 std::string algorithms_text(const std::vector<AlgorithmInfo>& algorithms) {
   const auto names = widest(algorithms, [](const auto& row) { return row.name; });
-  const auto collectives = widest(algorithms, [](const auto& row) { return row.collective; });
-  std::string text = "algorithms\n";
-  std::string_view last;
+  const auto width = widest(algorithms, [](const auto& row) { return row.collective; });
+  std::map<std::string, std::string> by_collective;
   for (const AlgorithmInfo& row : algorithms) {
-    text += fmt::format("  {:<{}}  {:<{}}  {}\n", row.collective == last ? "" : row.collective,
-                        collectives, row.name, names, row.summary);
-    last = row.collective;
+    std::string& lines = by_collective[row.collective];
+    lines += fmt::format("  {:<{}}  {:<{}}  {}\n", lines.empty() ? row.collective : "", width,
+                         row.name, names, row.summary);
   }
+  std::string text = "algorithms\n";
+  for (const auto& [collective, lines] : by_collective) text += lines;
   return text;
 }
 

@@ -9,8 +9,7 @@
 //    uses them has ended.
 //  * Structs that begin with `struct_size` may grow at their end; fields that a caller does not
 //    know are taken as zero.
-#ifndef XYLEM_XYLEM_C_H_
-#define XYLEM_XYLEM_C_H_
+#pragma once
 
 // NOLINTBEGIN(modernize-*, readability-identifier-naming): this is C
 #include <stdbool.h>
@@ -418,5 +417,3 @@ XYLEM_C_API void xylem_work_release(xylem_work* work);
 }
 #endif
 // NOLINTEND(modernize-*, readability-identifier-naming)
-
-#endif  // XYLEM_XYLEM_C_H_
