@@ -31,10 +31,19 @@ struct Buffers {
   std::vector<float> input, output;
 };
 
-Work call(const std::string& op,
-          const xylem::Communicator& comm,
-          Buffers& buffers,
-          std::size_t count) {
+/// What one call is waited for by; a send has a Work of its own.
+struct Pending {
+  Work work;
+  Work send{};
+
+  bool test() const { return work.test() && send.test(); }
+  xylem::Status wait() const { return wait_all(work, send); }
+};
+
+Pending call(const std::string& op,
+             const xylem::Communicator& comm,
+             Buffers& buffers,
+             std::size_t count) {
   const std::size_t n = comm.size();
   const auto in = [&](std::size_t elements) {
     return ConstBuffer(buffers.input.data(), elements, DataType::float32);
@@ -43,25 +52,24 @@ Work call(const std::string& op,
     return Buffer(buffers.output.data(), elements, DataType::float32);
   };
   const std::vector<std::uint64_t> counts(n, count);
-  if (op == "all_reduce") return comm.all_reduce(in(count), out(count));
-  if (op == "reduce") return comm.reduce(in(count), out(count), RedOp::sum, 0);
-  if (op == "broadcast") return comm.broadcast(in(count), out(count), 0);
-  if (op == "all_gather") return comm.all_gather(in(count), out(n * count));
-  if (op == "all_gather_v") return comm.all_gather_v(in(count), out(n * count), counts);
-  if (op == "reduce_scatter") return comm.reduce_scatter(in(n * count), out(count));
-  if (op == "reduce_scatter_v") return comm.reduce_scatter_v(in(n * count), out(count), counts);
-  if (op == "all_to_all") return comm.all_to_all(in(n * count), out(n * count));
-  if (op == "all_to_all_v") return comm.all_to_all_v(in(n * count), counts, out(n * count), counts);
-  if (op == "gather") return comm.gather(in(count), out(n * count), 0);
-  if (op == "scatter") return comm.scatter(in(n * count), out(count), 0);
+  if (op == "all_reduce") return {comm.all_reduce(in(count), out(count))};
+  if (op == "reduce") return {comm.reduce(in(count), out(count), RedOp::sum, 0)};
+  if (op == "broadcast") return {comm.broadcast(in(count), out(count), 0)};
+  if (op == "all_gather") return {comm.all_gather(in(count), out(n * count))};
+  if (op == "all_gather_v") return {comm.all_gather_v(in(count), out(n * count), counts)};
+  if (op == "reduce_scatter") return {comm.reduce_scatter(in(n * count), out(count))};
+  if (op == "reduce_scatter_v") return {comm.reduce_scatter_v(in(n * count), out(count), counts)};
+  if (op == "all_to_all") return {comm.all_to_all(in(n * count), out(n * count))};
+  if (op == "all_to_all_v")
+    return {comm.all_to_all_v(in(n * count), counts, out(n * count), counts)};
+  if (op == "gather") return {comm.gather(in(count), out(n * count), 0)};
+  if (op == "scatter") return {comm.scatter(in(n * count), out(count), 0)};
   if (op == "send_recv") {
     const auto rank = comm.rank(), size = comm.size();
-    const Work receive = comm.recv(out(count), (rank + size - 1) % size);
-    const Work send = comm.send(in(count), (rank + 1) % size);
-    (void)send;  // It ends before the receive of the next rank, or with the communicator.
-    return receive;
+    return {comm.recv(out(count), (rank + size - 1) % size),
+            comm.send(in(count), (rank + 1) % size)};
   }
-  return comm.barrier();
+  return {comm.barrier()};
 }
 
 int fail(const char* what, const std::string& detail) {
@@ -89,7 +97,7 @@ int main(int argc, char** argv) {
   if (dies && phase == 0) kill(getpid(), SIGKILL);
   const auto begin = std::chrono::steady_clock::now();
   if (status) {
-    Work work = call(op, world, buffers, count);
+    const Pending work = call(op, world, buffers, count);
     if (dies) {
       for (int turn = 1; turn < phase; ++turn) (void)work.test();
       kill(getpid(), SIGKILL);

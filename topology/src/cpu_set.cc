@@ -42,9 +42,8 @@ Result<CpuSet> CpuSet::parse(std::string_view text) {
 void CpuSet::add(std::uint32_t first, std::uint32_t last) {
   XYLEM_CHECK(first <= last && last <= kMaxCpu, first, last);
   // All ranges that overlap or touch the new one become one with it.
-  const auto begin =
-      std::lower_bound(ranges_.begin(), ranges_.end(), first,
-                       [](const Range& range, std::uint32_t cpu) { return range.last + 1 < cpu; });
+  const auto begin = std::ranges::lower_bound(ranges_, first, {},
+                                              [](const Range& range) { return range.last + 1; });
   auto end = begin;
   for (; end != ranges_.end() && end->first <= last + 1; ++end) {
     first = std::min(first, end->first);
@@ -60,9 +59,7 @@ std::uint32_t CpuSet::count() const noexcept {
 }
 
 bool CpuSet::contains(std::uint32_t cpu) const noexcept {
-  const auto at = std::lower_bound(
-      ranges_.begin(), ranges_.end(), cpu,
-      [](const Range& range, std::uint32_t wanted) { return range.last < wanted; });
+  const auto at = std::ranges::lower_bound(ranges_, cpu, {}, &Range::last);
   return at != ranges_.end() && at->first <= cpu;
 }
 

@@ -40,7 +40,7 @@ Rate pcie_rate(double gigatransfers, std::uint32_t width) {
 }
 
 std::optional<int> pcie_generation(double gigatransfers) noexcept {
-  const auto at = std::find(kGenerationSpeeds.begin(), kGenerationSpeeds.end(), gigatransfers);
+  const auto at = std::ranges::find(kGenerationSpeeds, gigatransfers);
   if (at == kGenerationSpeeds.end()) return std::nullopt;
   return static_cast<int>(at - kGenerationSpeeds.begin()) + 1;
 }

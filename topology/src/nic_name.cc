@@ -14,7 +14,7 @@ auto name_key(const std::string& name) { return std::tuple(name.size(), std::str
 
 void name_nics(Machine& machine) {
   for (Nic& nic : machine.nics) {
-    std::sort(nic.ports.begin(), nic.ports.end(), [](const Port& left, const Port& right) {
+    std::ranges::sort(nic.ports, [](const Port& left, const Port& right) {
       return std::tuple(name_key(left.device), left.number) <
              std::tuple(name_key(right.device), right.number);
     });

@@ -7,6 +7,7 @@
 #include "xylem/base/check.h"
 
 #include <algorithm>
+#include <ranges>
 #include <span>
 
 namespace xylem::topology {
@@ -44,15 +45,14 @@ Ascent ascend(const Topology& topology, NodeRef device) {
 
 /// How many bridges, counted from the top, both ascents share.
 std::size_t shared_bridges(const Ascent& a, const Ascent& b) {
-  const auto [end, other] =
-      std::mismatch(a.bridges.rbegin(), a.bridges.rend(), b.bridges.rbegin(), b.bridges.rend());
-  return static_cast<std::size_t>(end - a.bridges.rbegin());
+  const auto from_top = std::views::reverse(a.bridges);
+  const auto end = std::ranges::mismatch(from_top, std::views::reverse(b.bridges)).in1;
+  return static_cast<std::size_t>(end - from_top.begin());
 }
 
 bool disjoint(const Locality& a, const Locality& b) {
-  return std::none_of(a.begin(), a.end(), [&](std::uint32_t node) {
-    return std::binary_search(b.begin(), b.end(), node);
-  });
+  return std::ranges::none_of(
+      a, [&](std::uint32_t node) { return std::ranges::binary_search(b, node); });
 }
 
 /// The class of a path that leaves the PCIe tree, by the places of both ends.
@@ -73,12 +73,8 @@ bool is_device(NodeRef node) {
 
 /// Links whose first end is `node`; links are sorted by it.
 std::span<const Link> links_from(const Topology& topology, NodeRef node) {
-  const auto& links = topology.links();
-  const auto begin = std::lower_bound(links.begin(), links.end(), node,
-                                      [](const Link& link, NodeRef key) { return link.a < key; });
-  const auto end = std::upper_bound(begin, links.end(), node,
-                                    [](NodeRef key, const Link& link) { return key < link.a; });
-  return {begin, end};
+  const auto links = std::ranges::equal_range(topology.links(), node, {}, &Link::a);
+  return {links.begin(), links.end()};
 }
 
 /// Widths of parallel ways add up, and are known only if each is.

@@ -28,9 +28,8 @@ std::optional<std::uint32_t> number_in(const std::filesystem::path& file) {
 std::optional<std::uint32_t> nic_at(const Machine& machine,
                                     const std::optional<PciAddress>& address) {
   if (!address) return std::nullopt;
-  const auto at =
-      std::lower_bound(machine.nics.begin(), machine.nics.end(), *address,
-                       [](const Nic& nic, const PciAddress& key) { return nic.pci.address < key; });
+  const auto at = std::ranges::lower_bound(machine.nics, *address, {},
+                                           [](const Nic& nic) { return nic.pci.address; });
   if (at == machine.nics.end() || at->pci.address != *address) return std::nullopt;
   return static_cast<std::uint32_t>(at - machine.nics.begin());
 }

@@ -36,7 +36,7 @@ std::vector<std::string> subdirectories(const Directory& directory) {
        at.increment(error)) {
     if (has_directory(at->path())) names.push_back(at->path().filename().string());
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

@@ -101,7 +101,7 @@ class TreeWriter {
       add({NodeKind::nvswitch, i}, topology_.nvswitches()[i].pci);
     }
     for (auto& [parent, children] : below_) {
-      std::sort(children.begin(), children.end(), [&](NodeRef left, NodeRef right) {
+      std::ranges::sort(children, [&](NodeRef left, NodeRef right) {
         return std::tuple(topology_.pci(left).address, left) <
                std::tuple(topology_.pci(right).address, right);
       });
@@ -111,9 +111,8 @@ class TreeWriter {
   Place place_of(const Locality& numa) const {
     if (numa.size() == 1) return {numa.front(), topology_.numa_nodes()[numa.front()].package};
     const auto package = topology_.numa_nodes()[numa.front()].package;
-    const bool same = std::all_of(numa.begin(), numa.end(), [&](std::uint32_t node) {
-      return topology_.numa_nodes()[node].package == package;
-    });
+    const bool same = std::ranges::all_of(
+        numa, [&](std::uint32_t node) { return topology_.numa_nodes()[node].package == package; });
     return {std::nullopt, same ? package : std::nullopt};
   }
 

@@ -21,8 +21,8 @@ std::string cell_of(const Path& path) {
     return path.nvlinks ? fmt::format("NV{}", *path.nvlinks) : "NV";
   }
   std::string cell(name(path.path_class));
-  std::transform(cell.begin(), cell.end(), cell.begin(),
-                 [](char c) { return static_cast<char>(c - 'a' + 'A'); });
+  std::ranges::transform(cell, cell.begin(),
+                         [](char c) { return static_cast<char>(c - 'a' + 'A'); });
   return cell;
 }
 

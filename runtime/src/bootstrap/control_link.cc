@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -93,15 +94,20 @@ Status ControlLink::check_silence(Clock::time_point now) {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // A closed window leaves nothing in flight, and its probes are answered: a stopped peer passes.
-  if (info.tcpi_unacked == 0 || info.tcpi_bytes_acked != acknowledged_) {
-    acknowledged_ = info.tcpi_bytes_acked;
-    unanswered_since_ = info.tcpi_unacked == 0 ? Clock::time_point::max() : now;
+  // Bytes in flight that nobody acknowledges, or a closed window about which nobody answers. A
+  // stopped peer has its window closed and its kernel answers: each answer sets the number of
+  // probes to 0.
+  constexpr int kUnansweredProbes = 3;
+  const bool is_silent = info.tcpi_probes >= kUnansweredProbes ||
+                         (info.tcpi_unacked > 0 && info.tcpi_bytes_acked == acknowledged_);
+  acknowledged_ = info.tcpi_bytes_acked;
+  if (!is_silent) {
+    silent_since_ = Clock::time_point::max();
     return {};
   }
+  silent_since_ = std::min(silent_since_, now);
   const auto last_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  if (unanswered_since_ > now || now - unanswered_since_ < kSilence || last_answer < kSilence)
-    return {};
+  if (now - silent_since_ < kSilence || last_answer < kSilence) return {};
   return failure(Code::peer_lost,
                  fmt::format("its host has not answered for {} s", kSilence.count()));
 }

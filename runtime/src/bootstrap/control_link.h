@@ -57,7 +57,7 @@ class ControlLink {
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// For remote peers, now and then: an error if bytes have gone unacknowledged for kSilence.
+  /// For remote peers, now and then: an error if what was sent has gone unanswered for kSilence.
   Status check_silence(Clock::time_point now);
 
   /// Says that nothing more will be sent.
@@ -73,7 +73,7 @@ class ControlLink {
   ByteVector queue_;
   std::size_t sent_ = 0;
   FrameReader reader_;
-  Clock::time_point unanswered_since_ = Clock::time_point::max();
+  Clock::time_point silent_since_ = Clock::time_point::max();
   std::uint64_t acknowledged_ = 0;
 };
 

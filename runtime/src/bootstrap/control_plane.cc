@@ -16,7 +16,9 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const Placement& placem
                                                          const Logger& logger,
                                                          Deadline deadline) {
   XYLEM_TRY(const auto interfaces, list_interfaces());
-  XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(placement.meeting_host, deadline));
+  // Who is alone meets nobody.
+  const std::string host = placement.size == 1 ? "" : placement.meeting_host;
+  XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(host, deadline));
   XYLEM_TRY(const InterfaceChoice choice, choose_interface(interfaces, config.interfaces, meeting));
   logger.debug(fmt::format("start: interface {} ({}): {}", choice.chosen.name,
                            choice.chosen.address.host(), choice.reason));

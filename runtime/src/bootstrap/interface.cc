@@ -147,8 +147,7 @@ Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadli
     }
   } else {
     XYLEM_TRY(targets, resolve(HostPort{host, kDiscard}, deadline));
-    const bool numeric = SocketAddress::parse(host, kDiscard).is_ok();
-    meeting.is_loopback = targets.front().is_loopback() && (numeric || host == "localhost");
+    meeting.is_loopback = is_loopback_host(host);
   }
   for (const SocketAddress& target : targets) {
     const UniqueFd probe(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));

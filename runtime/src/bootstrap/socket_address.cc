@@ -159,6 +159,11 @@ std::string SocketAddress::host() const {
 
 std::string SocketAddress::to_string() const { return HostPort{host(), port()}.to_string(); }
 
+bool is_loopback_host(const std::string& host) {
+  const auto numeric = SocketAddress::parse(host, 0);
+  return numeric ? numeric->is_loopback() : host == "localhost";
+}
+
 Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline) {
   if (const auto numeric = SocketAddress::parse(place.host, place.port))
     return std::vector{*numeric};

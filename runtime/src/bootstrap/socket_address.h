@@ -48,6 +48,11 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
+/// Whether `host` means "this host alone": a loopback address or localhost. Another name that leads
+/// to loopback does not: a host may know itself so (127.0.1.1 on Debian) while others know it by an
+/// address that they reach.
+bool is_loopback_host(const std::string& host);
+
 /// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
 /// their own, since the system's resolver knows no deadline; unknown ones are asked for again until
 /// it passes, because a job's names may appear while it starts.

@@ -55,13 +55,13 @@ Member member_of(const Placement& placement) {
 
 /// Listens for the job at `port`. A loopback host is taken at its word; for every other the port is
 /// open on all addresses, since a host may know itself by another address than its peers do.
-Result<std::vector<UniqueFd>> listen_at(const std::vector<SocketAddress>& host,
+Result<std::vector<UniqueFd>> listen_at(const std::string& host,
+                                        const std::vector<SocketAddress>& addresses,
                                         std::uint16_t port) {
-  const bool loopback = std::all_of(host.begin(), host.end(),
-                                    [](const SocketAddress& each) { return each.is_loopback(); });
+  const bool loopback = is_loopback_host(host);
   std::vector<SocketAddress> places;
   if (loopback) {
-    for (const SocketAddress& each : host) places.push_back(each.with_port(port));
+    for (const SocketAddress& each : addresses) places.push_back(each.with_port(port));
   } else {
     places = {SocketAddress::any(AF_INET6, port)};
   }
@@ -91,7 +91,7 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
   std::vector<UniqueFd> listeners;
   Status refused;
   for (const std::uint16_t port : meeting.ports) {
-    auto attempt = listen_at(host, port);
+    auto attempt = listen_at(meeting.host, host, port);
     if (attempt) {
       listeners = *std::move(attempt);
       logger.debug(

@@ -396,10 +396,11 @@ void Server::fail(Verdict verdict) {
 }
 
 void Server::say_farewell() {
-  // Rank 0 has what it needs, or has given up. Whoever still waits learns who was missing.
+  // Rank 0 has what it needs, or has given up: then everyone is told who was missing, also those
+  // who only later would ask.
   for (auto& [fd, connection] : connections_) {
-    if (!connection.rank) continue;
-    reply_missing(connection, connection.waits_for.value_or("(none)"));
+    if (!connection.rank || (!connection.waits_for && attendance_.complete())) continue;
+    reply_missing(connection, connection.waits_for.value_or(""));
     flush(connection);
   }
 }

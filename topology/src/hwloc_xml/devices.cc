@@ -87,7 +87,7 @@ class Functions {
 
   /// Sorts, refuses duplicates, and tells `build` which object became which node.
   Status settle(Build& build) {
-    std::sort(found_.begin(), found_.end(), [](const Found& left, const Found& right) {
+    std::ranges::sort(found_, [](const Found& left, const Found& right) {
       return std::tuple(left.pci.address, left.object) <
              std::tuple(right.pci.address, right.object);
     });
@@ -174,7 +174,7 @@ class TreeBuilder {
   }
 
   Status add_host_bridges() {
-    std::sort(host_bridges_.begin(), host_bridges_.end(), [](const auto& left, const auto& right) {
+    std::ranges::sort(host_bridges_, [](const auto& left, const auto& right) {
       const auto key = [](const auto& found) {
         const BusRange& buses = found.first;
         return std::tuple(buses.domain, buses.first, buses.last, found.second);

@@ -57,7 +57,7 @@ Status Document::load() {
                    fmt::format("{}: {} bytes are more than the {} that a topology may have",
                                source_, text_.size(), kMaxSourceBytes));
   }
-  if (std::count(text_.begin(), text_.end(), '<') > kMaxElements) {
+  if (std::ranges::count(text_, '<') > kMaxElements) {
     return failure(
         Code::invalid_argument,
         fmt::format("{}: more than {} XML elements: not a machine", source_, kMaxElements));
@@ -158,7 +158,7 @@ Status Document::error(pugi::xml_node node, const std::string& message) const {
 
 Status Document::error_at(std::size_t offset, const std::string& message) const {
   const auto before = text_.substr(0, std::min(offset, text_.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const auto line = std::ranges::count(before, '\n') + 1;
   return failure(Code::invalid_argument, fmt::format("{}:{}: {}", source_, line, message));
 }
 

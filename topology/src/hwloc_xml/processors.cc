@@ -31,7 +31,7 @@ Result<std::vector<Numbered>> numbered_objects(const Build& build, ObjectType ty
     }
     found.push_back({*os_index, i});
   }
-  std::sort(found.begin(), found.end(), [](const Numbered& left, const Numbered& right) {
+  std::ranges::sort(found, [](const Numbered& left, const Numbered& right) {
     return std::tuple(left.os_index, left.object) < std::tuple(right.os_index, right.object);
   });
   return found;

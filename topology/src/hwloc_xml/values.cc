@@ -44,7 +44,7 @@ std::optional<std::pair<std::uint16_t, std::uint16_t>> take_pair(std::string_vie
 }  // namespace
 
 std::optional<CpuSet> parse_bitmap(std::string_view text) {
-  const auto words = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  const auto words = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (text.empty() || words > kMaxWords) return std::nullopt;
   CpuSet set;
   std::string_view rest = text;

@@ -61,7 +61,7 @@ constexpr bool is_gpu(const PciId& id, std::uint16_t pci_class) noexcept {
   if (base != kClassDisplay && base != kClassAccelerator) return false;
   if (id.vendor == kVendorNvidia) return true;
   if (id.vendor != kVendorAmd) return false;
-  return std::find(kManagementVga.begin(), kManagementVga.end(), id.device) == kManagementVga.end();
+  return std::ranges::find(kManagementVga, id.device) == kManagementVga.end();
 }
 
 }  // namespace xylem::topology
