@@ -29,6 +29,7 @@ class SlotRing {
   SlotRing() noexcept { head_.next = head_.previous = &head_; }
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
+  ~SlotRing() = default;
 
   bool empty() const noexcept { return head_.next == &head_; }
   template <typename Predicate>

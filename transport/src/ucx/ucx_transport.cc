@@ -287,13 +287,13 @@ std::vector<Lane> UcxTransport::lanes(EndpointId id) const {
   if (endpoint.handle == nullptr) return {};
   char* text = nullptr;
   std::size_t length = 0;
-  std::FILE* stream = ::open_memstream(&text, &length);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(::open_memstream(&text, &length),
+                                                         &std::fclose);
   if (stream == nullptr) return {};
-  ucp_ep_print_info(endpoint.handle, stream);
-  std::fclose(stream);
-  auto lanes = parse_lanes({text, length});
-  std::free(text);
-  return lanes;
+  ucp_ep_print_info(endpoint.handle, stream.get());
+  stream.reset();  // makes `text` whole
+  const std::unique_ptr<char, void (*)(void*)> owner(text, &std::free);
+  return parse_lanes({text, length});
 }
 
 std::uint64_t UcxTransport::bytes_sent(EndpointId id) const noexcept {
