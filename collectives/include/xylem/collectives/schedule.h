@@ -60,8 +60,8 @@ enum class StepKind : std::uint8_t {
   /// target = sources[0] ∘ sources[1] ∘ …, from left to right; target may be one of the sources.
   reduce,
   put,  ///< target (of `peer`, mapped) = sources[0].
-  /// Adds one to the counter (this rank → peer, channel) at `peer`. Every signal is awaited there, so
-  /// that the highest value awaited is what one run of the schedule adds to the counter.
+  /// Adds one to the counter (this rank → peer, channel) at `peer`. Every signal is awaited there,
+  /// so that the highest value awaited is what one run of the schedule adds to the counter.
   signal,
   wait,  ///< Waits until the counter (peer → this rank, channel) is at least `value`.
 };

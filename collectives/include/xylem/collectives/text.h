@@ -17,9 +17,9 @@
 
 namespace xylem::collectives {
 
-/// Runs of chunks are "input[2..4]", chunks of another rank "input[2]@3", a wait ends with "value 2".
-/// The round trip is exact for schedules in normal form, as the builder and the parser make them:
-/// operands and predecessors stand in the order of their steps, a target before its sources.
+/// Runs of chunks are "input[2..4]", chunks of another rank "input[2]@3", a wait ends with "value
+/// 2". The round trip is exact for schedules in normal form, as the builder and the parser make
+/// them: operands and predecessors stand in the order of their steps, a target before its sources.
 std::string print(const Schedule& schedule);
 /// Fails with `bad_schedule` naming line, value and rule. The result is well-formed text, not yet
 /// proven: verify() it.

@@ -5,11 +5,13 @@
 //
 //   1. order          any two accesses to one chunk of which one writes are ordered by dependencies
 //                     or messages, and others touch a rank's memory only while it takes part;
-//   2. aliasing       so under each aliasing that the collective allows, with the same values, in any
+//   2. aliasing       so under each aliasing that the collective allows, with the same values, in
+//   any
 //                     mixture of ranks that are in place and that are not;
 //   3. contributions  every output chunk ends with exactly the right contributions, each once; a
-//                     reduction is finished exactly once, and all ranks of an all_reduce compute the
-//                     same expression, so the same bits; no rank leaves a barrier before all entered;
+//                     reduction is finished exactly once, and all ranks of an all_reduce compute
+//                     the same expression, so the same bits; no rank leaves a barrier before all
+//                     entered;
 //   4. progress       no deadlock with one slot per (peer, channel) and with more, however the data
 //                     is sliced;
 //   5. form           everything is in bounds, and the two ends of each message agree.
