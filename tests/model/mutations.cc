@@ -15,13 +15,14 @@ using Random = std::mt19937_64;
 
 struct OpenStep {
   Step step;
-  std::optional<Operand> target;
+  bool has_target = false;
+  Operand target{};  // If there is one.
   std::vector<Operand> sources;
   std::vector<StepId> after;
 
   std::vector<Operand*> operands() {
     std::vector<Operand*> all;
-    if (target) all.push_back(&*target);
+    if (has_target) all.push_back(&target);
     for (Operand& source : sources) all.push_back(&source);
     return all;
   }
@@ -31,8 +32,12 @@ using OpenSteps = std::vector<OpenStep>;
 OpenSteps open(const Schedule& schedule) {
   OpenSteps steps;
   for (const Step& step : schedule.steps) {
-    OpenStep open{step, std::nullopt, {}, {}};
-    if (step.target != kNone) open.target = schedule.operands[step.target];
+    OpenStep open;
+    open.step = step;
+    if (step.target != kNone) {
+      open.has_target = true;
+      open.target = schedule.operands[step.target];
+    }
     const auto sources = schedule.sources(step);
     open.sources.assign(sources.begin(), sources.end());
     const auto after = schedule.predecessors_of(step);
@@ -49,9 +54,9 @@ void pack(const OpenSteps& steps, Schedule& schedule) {
   for (const OpenStep& open : steps) {
     Step step = open.step;
     step.target = step.first_source = kNone;
-    if (open.target) {
+    if (open.has_target) {
       step.target = static_cast<std::uint32_t>(schedule.operands.size());
-      schedule.operands.push_back(*open.target);
+      schedule.operands.push_back(open.target);
     }
     if (!open.sources.empty())
       step.first_source = static_cast<std::uint32_t>(schedule.operands.size());
@@ -111,7 +116,7 @@ bool retarget_peer(OpenSteps& steps, std::uint32_t ranks, Random& random) {
   if (open.step.peer == kNone || ranks < 3) return false;
   open.step.peer =
       (open.step.peer + 1 + static_cast<std::uint32_t>(random() % (ranks - 1))) % ranks;
-  if (open.step.kind == StepKind::put) open.target->rank = open.step.peer;
+  if (open.step.kind == StepKind::put) open.target.rank = open.step.peer;
   return true;
 }
 
@@ -142,17 +147,18 @@ bool change_op(OpenSteps& steps, Random& random) {
   switch (open.step.kind) {
     case StepKind::send:
       open.step.kind = StepKind::recv;
+      open.has_target = true;
       open.target = open.sources[0];
       open.sources.clear();
       return true;
     case StepKind::recv:
       open.step.kind = StepKind::send;
-      open.sources = {*open.target};
-      open.target.reset();
+      open.sources = {open.target};
+      open.has_target = false;
       return true;
     case StepKind::copy:
       open.step.kind = StepKind::reduce;
-      if (random() % 2 == 0) open.sources.insert(open.sources.begin(), *open.target);
+      if (random() % 2 == 0) open.sources.insert(open.sources.begin(), open.target);
       open.step.finish = random() % 2 == 0;
       return true;
     case StepKind::reduce:
@@ -172,7 +178,7 @@ bool change_op(OpenSteps& steps, Random& random) {
     case StepKind::put: {
       open.step.kind = StepKind::copy;
       open.step.peer = kNone;
-      open.target->rank = open.sources[0].rank;
+      open.target.rank = open.sources[0].rank;
       return true;
     }
     case StepKind::signal:
@@ -241,11 +247,11 @@ bool widen_alias(OpenSteps& steps, const Schedule& schedule, Random& random) {
 }
 
 bool overlaps(const OpenStep& writer, const OpenStep& reader) {
-  if (!writer.target) return false;
+  if (!writer.has_target) return false;
   return std::any_of(reader.sources.begin(), reader.sources.end(), [&](const Operand& source) {
-    return source.rank == writer.target->rank && source.buffer == writer.target->buffer &&
-           source.chunk < writer.target->chunk + writer.step.chunk_count &&
-           writer.target->chunk < source.chunk + reader.step.chunk_count;
+    return source.rank == writer.target.rank && source.buffer == writer.target.buffer &&
+           source.chunk < writer.target.chunk + writer.step.chunk_count &&
+           writer.target.chunk < source.chunk + reader.step.chunk_count;
   });
 }
 
@@ -253,9 +259,9 @@ bool overlaps(const OpenStep& writer, const OpenStep& reader) {
 // place, to be read.
 bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& schedule) {
   if (before.step.kind == StepKind::wait || overlaps(step, before)) return true;
-  if (!step.target || step.target->buffer != Buffer::output || step.step.chunk_count != 1)
+  if (!step.has_target || step.target.buffer != Buffer::output || step.step.chunk_count != 1)
     return false;
-  const auto input = aliased_input(schedule.shape, schedule.rank, step.target->chunk);
+  const auto input = aliased_input(schedule.shape, schedule.rank, step.target.chunk);
   if (!input) return false;
   OpenStep overlaid = step;
   overlaid.target = Operand{schedule.rank, *input, Buffer::input};
