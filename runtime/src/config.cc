@@ -18,7 +18,7 @@ constexpr std::string_view kPrefix = "XYLEM_";
 
 bool is_setting(std::string_view name) {
   const auto all = settings();
-  return std::any_of(all.begin(), all.end(), [name](const Setting& s) { return s.name == name; });
+  return std::ranges::any_of(all, [name](const Setting& s) { return s.name == name; });
 }
 
 Status unknown(std::string_view name) {

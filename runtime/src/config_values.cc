@@ -17,7 +17,7 @@ namespace {
 Status refused(std::string message) { return failure(Code::invalid_argument, std::move(message)); }
 
 bool all_of_word(std::string_view text, std::string_view also) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [also](char c) {
+  return !text.empty() && std::ranges::all_of(text, [also](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            also.find(c) != std::string_view::npos;
   });
@@ -60,13 +60,13 @@ Result<std::chrono::nanoseconds> parse_wait(std::string_view text) {
 Result<bool> parse_switch(std::string_view text) {
   constexpr std::array<std::string_view, 4> kOn = {"on", "1", "true", "yes"};
   constexpr std::array<std::string_view, 4> kOff = {"off", "0", "false", "no"};
-  if (std::find(kOn.begin(), kOn.end(), text) != kOn.end()) return true;
-  if (std::find(kOff.begin(), kOff.end(), text) != kOff.end()) return false;
+  if (std::ranges::find(kOn, text) != kOn.end()) return true;
+  if (std::ranges::find(kOff, text) != kOff.end()) return false;
   return refused("it must be on or off");
 }
 
 Result<std::size_t> parse_word(std::string_view text, std::span<const std::string_view> words) {
-  const auto found = std::find(words.begin(), words.end(), text);
+  const auto found = std::ranges::find(words, text);
   if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
   return refused(fmt::format("it must be one of {}", fmt::join(words, ", ")));
 }
@@ -93,8 +93,7 @@ Status check_algorithms(std::string_view text) {
 
 Status check_token(std::string_view text) {
   constexpr std::size_t kLongest = 1024;
-  const bool prints =
-      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+  const bool prints = std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
   if (!text.empty() && text.size() <= kLongest && prints) return {};
   return refused(
       fmt::format("it must be 1 to {} printable ASCII characters without blanks", kLongest));

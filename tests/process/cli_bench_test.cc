@@ -170,7 +170,7 @@ std::vector<pid_t> children_of(pid_t parent) {
 }
 
 TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
-  Command command(bench({"all_reduce", "-n", "3", "-e", "1G", "--iters", "1000000"}));
+  Command command(bench({"all_reduce", "-n", "3", "-e", "64K", "--iters", "100000000"}));
   ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
   const auto ranks = children_of(command.pid());
   ASSERT_EQ(ranks.size(), 3U);
@@ -186,7 +186,7 @@ TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
 }
 
 TEST(Bench, LeavesNothingAtCtrlC) {
-  Command command(bench({"all_reduce", "-n", "2", "-e", "1G", "--iters", "1000000"}));
+  Command command(bench({"all_reduce", "-n", "2", "-e", "64K", "--iters", "100000000"}));
   ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
   const auto ranks = children_of(command.pid());
   command.signal(SIGINT);

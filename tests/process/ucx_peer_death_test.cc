@@ -6,6 +6,7 @@
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/ucx.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <poll.h>
@@ -213,7 +214,8 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   RecordProperty("seen_after_ms",
                  static_cast<int>((Clock::now() - death) / std::chrono::milliseconds(1)));
   EXPECT_EQ(unreceived.code, Code::peer_lost);
-  EXPECT_EQ(flowing.code, Code::peer_lost);
+  // The peer takes this one as fast as it can, and may have had all of it before it died.
+  EXPECT_THAT(flowing.code, ::testing::AnyOf(Code::ok, Code::peer_lost));
 
   Tracked late;
   send(*transport, to_peer, kPing, &word, sizeof word, late);
@@ -254,7 +256,7 @@ TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   ASSERT_TRUE(progress_until([&] { return sent[0].ended() && sent[1].ended() && arriving.ended(); },
                              kDeathSeenWithin));
   EXPECT_EQ(sent[0].code, Code::peer_lost);
-  EXPECT_EQ(sent[1].code, Code::peer_lost);
+  EXPECT_THAT(sent[1].code, ::testing::AnyOf(Code::ok, Code::peer_lost));  // as flowing above
   EXPECT_NE(arriving.code, Code::ok);
   // A sanitizer sees who still touches these.
   source.reset();

@@ -68,6 +68,14 @@ TEST(ReportJson, SaysNullForAResultThatWasNotChecked) {
   EXPECT_TRUE(report["results"].at(0)["redop"].is_null());
 }
 
+TEST(ExitStatus, IsOneIfAnyRowIsWrong) {
+  auto wrong = row(Operation::all_reduce, 64, 1);
+  wrong.measured.wrong = 1;
+  const auto right = row(Operation::all_reduce, 64, 1);
+  EXPECT_EQ(exit_status({right, right}), 0);
+  EXPECT_EQ(exit_status({right, wrong, right}), 1);
+}
+
 TEST(Table, HasTheColumnsOfNcclTests) {
   const auto head = table_head(Operation::reduce, false, false);
   std::istringstream lines(head);

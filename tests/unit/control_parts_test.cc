@@ -252,12 +252,12 @@ TEST(Neighbours, AreMutualAndFewAndHoldTheRing) {
   for (const std::uint32_t size : {1U, 2U, 3U, 4U, 5U, 8U, 33U, 100U}) {
     for (std::uint32_t rank = 0; rank < size; ++rank) {
       const auto mine = neighbours(rank, size);
-      EXPECT_TRUE(size == 1 || std::count(mine.begin(), mine.end(), (rank + 1) % size) == 1);
+      EXPECT_TRUE(size == 1 || std::ranges::count(mine, (rank + 1) % size) == 1);
       EXPECT_LE(mine.size(), 14U);
       for (const std::uint32_t other : mine) {
         ASSERT_NE(other, rank);
         const auto theirs = neighbours(other, size);
-        EXPECT_EQ(std::count(theirs.begin(), theirs.end(), rank), 1) << rank << " " << other;
+        EXPECT_EQ(std::ranges::count(theirs, rank), 1) << rank << " " << other;
       }
     }
   }
@@ -267,8 +267,7 @@ TEST(Neighbours, AreMutualAndFewAndHoldTheRing) {
 std::size_t reachable(std::uint32_t size, const std::vector<std::uint32_t>& dead) {
   std::vector<bool> seen(size, false);
   for (const std::uint32_t rank : dead) seen[rank] = true;
-  const auto start =
-      static_cast<std::uint32_t>(std::find(seen.begin(), seen.end(), false) - seen.begin());
+  const auto start = static_cast<std::uint32_t>(std::ranges::find(seen, false) - seen.begin());
   std::deque<std::uint32_t> queue = {start};
   seen[start] = true;
   std::size_t count = 0;

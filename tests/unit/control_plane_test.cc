@@ -95,8 +95,9 @@ TEST_P(ControlPlaneOf, EveryMessageArrivesOnceAndInOrderOfItsOrigin) {
     Recorder recorder;
     const auto all_here = [&] {
       return recorder.messages.size() == size() - 1 &&
-             std::all_of(recorder.messages.begin(), recorder.messages.end(),
-                         [kEach](const auto& entry) { return entry.second.size() == kEach + 1; });
+             std::ranges::all_of(recorder.messages, [kEach](const auto& entry) {
+               return entry.second.size() == kEach + 1;
+             });
     };
     EXPECT_TRUE(serve_until(plane(rank), recorder, all_here, soon_enough()));
     EXPECT_EQ(recorder.messages.count(rank), 0U);
@@ -155,8 +156,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ControlPlaneOfSeveral, testing::Values(2, 3, 5, 
 TEST(ControlPlane, AJobOfOneOpensNoSocket) {
   const auto count_sockets = [] {
     const auto all = open_descriptors();
-    return std::count_if(all.begin(), all.end(),
-                         [](const auto& each) { return each.second.starts_with("socket:"); });
+    return std::ranges::count_if(
+        all, [](const auto& each) { return each.second.starts_with("socket:"); });
   };
   const auto before = count_sockets();
   const auto planes = join_all(1, std::make_shared<MemoryStore>(), soon_enough());
@@ -363,7 +364,7 @@ TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {
   // Not more than a rank has neighbours on one side, so that the rest stays connected.
   const std::vector<std::uint32_t> victims = {3, 7, 8};
   on_each_rank(kSize, [&](std::uint32_t rank) {
-    if (std::count(victims.begin(), victims.end(), rank) > 0) {
+    if (std::ranges::count(victims, rank) > 0) {
       planes[rank].value().reset();
       return;
     }

@@ -227,7 +227,7 @@ TEST(DerivedPorts, AreFewFixedByTheJobAndNeverTheOneToAvoid) {
     EXPECT_GT(port, 1023);
     EXPECT_LT(port, 32768);
     const auto others = derived_ports("job a", port);
-    EXPECT_EQ(std::count(others.begin(), others.end(), port), 0);
+    EXPECT_EQ(std::ranges::count(others, port), 0);
   }
 }
 

@@ -83,8 +83,9 @@ TEST_F(FakeSysfs, EmptyOrMissingTreeLeavesTheFactsAlone) {
   Machine expected = nic_and_gpu();
   expected.nics[0].name = "0000:02:00.0";
   EXPECT_EQ(read(nic_and_gpu()), expected);
-  root_ = "/nonexistent";
-  EXPECT_EQ(read(nic_and_gpu()), expected);
+  Machine machine = nic_and_gpu();
+  add_sysfs_facts(machine, "/nonexistent");
+  EXPECT_EQ(machine, expected);
 }
 
 TEST_F(FakeSysfs, InterfaceHasStateRateMtuDriverAndNic) {

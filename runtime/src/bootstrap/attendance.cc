@@ -42,7 +42,7 @@ std::string rank_list(std::span<const std::uint32_t> ranks) {
 }
 
 bool Attendance::complete() const {
-  return std::all_of(here_.begin(), here_.end(), [](bool here) { return here; });
+  return std::ranges::all_of(here_, [](bool here) { return here; });
 }
 
 std::vector<std::uint32_t> Attendance::missing() const {

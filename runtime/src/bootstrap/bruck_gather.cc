@@ -61,7 +61,7 @@ Status BruckGather::take(ByteSpan incoming) {
 
 std::vector<ByteVector> BruckGather::take_result() {
   XYLEM_CHECK(is_done(), blocks_.size(), size_);
-  std::rotate(blocks_.begin(), blocks_.begin() + (size_ - rank_) % size_, blocks_.end());
+  std::ranges::rotate(blocks_, blocks_.begin() + (size_ - rank_) % size_);
   return std::move(blocks_);
 }
 

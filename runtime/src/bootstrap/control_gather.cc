@@ -86,9 +86,8 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
 Status ControlNetwork::wait_until_sent(Deadline deadline) {
   for (;;) {
     flush_links();
-    const auto waits = std::find_if(links_.begin(), links_.end(), [](const auto& link) {
-      return link->is_open() && link->queued() > 0;
-    });
+    const auto waits = std::ranges::find_if(
+        links_, [](const auto& link) { return link->is_open() && link->queued() > 0; });
     if (waits == links_.end()) return is_serving_ ? Status() : failure_;
     if (deadline.passed()) {
       return failure(Code::timed_out, fmt::format("rank {} does not read", (*waits)->rank()),

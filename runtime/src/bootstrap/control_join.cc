@@ -166,7 +166,7 @@ Status ControlJoin::connect_all(Status failed) {
 }
 
 bool ControlJoin::is_anyone_awaited() const {
-  return std::any_of(neighbours_.begin(), neighbours_.end(), [this](std::uint32_t rank) {
+  return std::ranges::any_of(neighbours_, [this](std::uint32_t rank) {
     return !network_->has_link(rank) && !network_->is_lost(rank);
   });
 }
@@ -313,8 +313,8 @@ Status ControlJoin::take_over(Greetings::iterator entry) {
                    fmt::format("{} answers as rank {}", place_of(*greeting.callee), peer.rank),
                    *greeting.callee);
   }
-  const bool calls_us = peer.rank < placement_.rank &&
-                        std::binary_search(neighbours_.begin(), neighbours_.end(), peer.rank);
+  const bool calls_us =
+      peer.rank < placement_.rank && std::ranges::binary_search(neighbours_, peer.rank);
   if (network_->has_link(peer.rank) || (!greeting.callee && !calls_us)) {
     last_refusal_ = failure(Code::mismatch,
                             fmt::format("a second process came as rank {}", peer.rank), peer.rank);

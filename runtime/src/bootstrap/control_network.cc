@@ -52,8 +52,8 @@ ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, const
       heard_(self.size, 0) {}
 
 ControlLink* ControlNetwork::find_link(std::uint32_t rank) const noexcept {
-  const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [rank](const auto& link) { return link->rank() == rank; });
+  const auto found =
+      std::ranges::find_if(links_, [rank](const auto& link) { return link->rank() == rank; });
   return found == links_.end() ? nullptr : found->get();
 }
 
@@ -286,7 +286,7 @@ void ControlNetwork::leave(Deadline deadline) {
   const auto is_settled = [](const auto& link) {
     return !link->is_open() || link->all_acknowledged();
   };
-  while (!std::all_of(links_.begin(), links_.end(), is_settled) && !deadline.passed()) {
+  while (!std::ranges::all_of(links_, is_settled) && !deadline.passed()) {
     static_cast<void>(drive(1).is_ok());
   }
   for (const auto& link : links_) close(*link);

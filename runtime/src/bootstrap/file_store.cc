@@ -157,7 +157,7 @@ Status FileStore::write(const Path& path, std::string_view text) {
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
   if (::rename(draft.c_str(), path.c_str()) != 0) return refused();
-  if (std::find(written_.begin(), written_.end(), path) == written_.end()) written_.push_back(path);
+  if (std::ranges::find(written_, path) == written_.end()) written_.push_back(path);
   return {};
 }
 

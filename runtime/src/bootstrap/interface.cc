@@ -33,7 +33,7 @@ struct Filter {
     }
   }
   bool names_one(std::string_view name) const {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::find(names, name) != names.end();
   }
   bool allows(std::string_view name) const { return names.empty() || names_one(name) != avoid; }
   /// The user asked for these very interfaces.
@@ -44,21 +44,21 @@ struct Filter {
 bool is_host_only(std::string_view name) {
   constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "br-",  "virbr",   "veth",
                                                          "cni",    "cali", "flannel", "podman"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::ranges::any_of(kPrefixes,
+                             [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 /// Candidates in the order in which the setting names them, else as the system lists them.
 std::vector<Interface> candidates_of(const std::vector<Interface>& all, const Filter& filter) {
   std::vector<Interface> candidates;
   if (!filter.includes()) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(candidates),
-                 [&](const Interface& each) { return filter.allows(each.name); });
+    std::ranges::copy_if(all, std::back_inserter(candidates),
+                         [&](const Interface& each) { return filter.allows(each.name); });
     return candidates;
   }
   for (const std::string_view name : filter.names) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(candidates),
-                 [name](const Interface& each) { return each.name == name; });
+    std::ranges::copy_if(all, std::back_inserter(candidates),
+                         [name](const Interface& each) { return each.name == name; });
   }
   return candidates;
 }
@@ -100,10 +100,9 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
   const std::vector<Interface> candidates = candidates_of(all, filter);
   if (candidates.empty()) return none_left(all, setting);
 
-  const auto routed =
-      std::find_if(candidates.begin(), candidates.end(), [&](const Interface& each) {
-        return meeting.route && each.address.same_host(*meeting.route);
-      });
+  const auto routed = std::ranges::find_if(candidates, [&](const Interface& each) {
+    return meeting.route && each.address.same_host(*meeting.route);
+  });
   const bool has_route = routed != candidates.end();
   if (filter.includes()) {
     const auto& best =
@@ -117,9 +116,7 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
         meeting.name.empty() ? "the default route" : "routes to " + meeting.name;
     return InterfaceChoice{*routed, what};
   }
-  const auto first_if = [&](auto&& accept) {
-    return std::find_if(candidates.begin(), candidates.end(), accept);
-  };
+  const auto first_if = [&](auto&& accept) { return std::ranges::find_if(candidates, accept); };
   auto found = first_if([](const Interface& each) {
     return !each.address.is_loopback() && !is_host_only(each.name);
   });

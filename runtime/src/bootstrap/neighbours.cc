@@ -13,8 +13,9 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     ranks.push_back(static_cast<std::uint32_t>((rank + distance) % size));
     ranks.push_back(static_cast<std::uint32_t>((rank + size - distance) % size));
   }
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::ranges::sort(ranks);
+  const auto repeated = std::ranges::unique(ranks);
+  ranks.erase(repeated.begin(), repeated.end());
   return ranks;
 }
 

@@ -10,8 +10,7 @@
 namespace xylem::runtime {
 
 Status check_entry(std::string_view key, std::size_t value_bytes) {
-  const bool prints =
-      std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 127; });
+  const bool prints = std::ranges::all_of(key, [](char c) { return c > ' ' && c < 127; });
   if (key.empty() || key.size() > kLongestKey || !prints) {
     return failure(
         Code::invalid_argument,

@@ -285,7 +285,7 @@ std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avo
   std::vector<std::uint16_t> ports;
   for (std::uint64_t i = 0; ports.size() < kCandidates; ++i) {
     const auto port = static_cast<std::uint16_t>(kFirst + hash_text(job, i) % kCount);
-    const bool known = std::find(ports.begin(), ports.end(), port) != ports.end();
+    const bool known = std::ranges::find(ports, port) != ports.end();
     if (port != avoid && !known) ports.push_back(port);
   }
   return ports;

@@ -168,9 +168,8 @@ void Server::run() {
       if (fd == stop_.get()) return say_farewell();
       const auto entry = connections_.find(fd);
       if (entry == connections_.end()) {
-        const bool is_listener =
-            std::any_of(listeners_.begin(), listeners_.end(),
-                        [fd](const UniqueFd& each) { return each.get() == fd; });
+        const bool is_listener = std::ranges::any_of(
+            listeners_, [fd](const UniqueFd& each) { return each.get() == fd; });
         if (is_listener) accept_all(fd);
       } else if (!handle(entry->second)) {
         close(entry);
@@ -185,9 +184,8 @@ int Server::wait_ms() const {
   // Only what a clock ends needs a tick.
   constexpr int kTick = 200;
   constexpr int kForever = -1;
-  const bool proving = std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
-    return entry.second.handshake.has_value();
-  });
+  const bool proving = std::ranges::any_of(
+      connections_, [](const auto& entry) { return entry.second.handshake.has_value(); });
   return proving || !listening_ ? kTick : kForever;
 }
 

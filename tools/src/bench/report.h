@@ -57,6 +57,9 @@ struct BenchRow {
 GBps algorithm_bandwidth(const BenchRow& row);
 GBps bus_bandwidth(const BenchRow& row);
 
+/// Of the command: 0 if every row is right, else 1.
+int exit_status(const std::vector<BenchRow>& rows);
+
 /// Lines that begin with '#'.
 std::string header_text(const BenchEnvironment& environment);
 std::string table_head(Operation operation, bool in_place, bool with_ratio);

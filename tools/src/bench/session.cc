@@ -67,10 +67,7 @@ Result<int> Session::run() {
   }
   progress.clear();
   XYLEM_TRY(report());
-  for (const BenchRow& row : rows_) {
-    if (row.measured.wrong != 0) return kExitWrongResult;
-  }
-  return kExitRight;
+  return exit_status(rows_);
 }
 
 Status Session::prepare() {

@@ -3,9 +3,12 @@
 // The report for people.
 #include "bench/bandwidth.h"
 #include "bench/report.h"
+#include "exit_code.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace xylem::tools {
 namespace {
@@ -41,6 +44,11 @@ GBps algorithm_bandwidth(const BenchRow& row) {
 
 GBps bus_bandwidth(const BenchRow& row) {
   return {algorithm_bandwidth(row).value * bus_factor(row.operation, row.ranks)};
+}
+
+int exit_status(const std::vector<BenchRow>& rows) {
+  const auto is_wrong = [](const BenchRow& row) { return row.measured.wrong != 0; };
+  return std::ranges::any_of(rows, is_wrong) ? kExitWrongResult : kExitRight;
 }
 
 std::string header_text(const BenchEnvironment& environment) {

@@ -86,6 +86,7 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   auto* slot = static_cast<Slot*>(operation.state);
   if (slot == nullptr || slot->cancelled) return;
   slot->cancelled = true;
+  if (arriving_ == 0) patience_.reset();  // one of an earlier time
   ++arriving_;  // taken back by on_received(), at once if UCX still had it
   ucp_request_cancel(worker_.get(), slot);
 }

@@ -182,6 +182,7 @@ Posted UcxTransport::recv(
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = receive_code(UCS_PTR_STATUS(request), false);
     operation.bytes = 0;
+    operation.state = nullptr;
     return Posted::done;
   }
   if (operation.state == nullptr) {
