@@ -80,6 +80,11 @@ Result<std::shared_ptr<Store>> PmiStore::open(int fd, std::uint32_t rank, Deadli
   return std::shared_ptr<Store>(store);
 }
 
+PmiStore::~PmiStore() {
+  if (!is_broken_)
+    (void)ask("cmd=finalize", "finalize_ack", Deadline::after(std::chrono::seconds(1)));
+}
+
 Status PmiStore::greet(std::uint32_t rank) {
   XYLEM_TRY(const std::string init,
             ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline_));
