@@ -92,7 +92,7 @@ Status ControlJoin::publish(const SocketAddress& address) {
   const auto use_session = [this](ByteSpan session) {
     ByteVector context;
     WireWriter(context).text(placement_.job).raw(session);
-    key_.emplace(placement_.secret, "xylem control", context);
+    key_ = Key(placement_.secret, "xylem control", context);
   };
   if (placement_.rank == 0) {
     const Nonce session = make_nonce();
@@ -209,33 +209,20 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;
   }
-  const int number = fd->get();
-  Greeting greeting{*std::move(fd),
-                    Handshake(Handshake::Side::caller, *key_, self_, dialect_),
-                    rank,
-                    true,
-                    {},
-                    {}};
-  WireWriter(greeting.out).raw(greeting.handshake.preamble());
-  if (!poller_.add(number, static_cast<std::uint64_t>(number), EPOLLOUT)) return;
+  Greeting greeting(*std::move(fd), Handshake(Handshake::Side::caller, key_, self_, dialect_),
+                    rank);
+  if (!poller_.add(greeting.fd(), static_cast<std::uint64_t>(greeting.fd()), EPOLLOUT)) return;
   callee.is_being_called = true;
-  greetings_.emplace(number, std::move(greeting));
+  greetings_.emplace(greeting.fd(), std::move(greeting));
 }
 
 Status ControlJoin::accept_all() {
   while (greetings_.size() < neighbours_.size() + kMostStrangers) {
-    XYLEM_TRY(UniqueFd accepted, accept_from(listener_.get()));
-    if (!accepted) return {};
-    const int number = accepted.get();
-    Greeting greeting{std::move(accepted),
-                      Handshake(Handshake::Side::callee, *key_, self_, dialect_),
-                      std::nullopt,
-                      false,
-                      {},
-                      {}};
-    WireWriter(greeting.out).raw(greeting.handshake.preamble());
-    XYLEM_TRY(poller_.add(number, static_cast<std::uint64_t>(number), EPOLLIN | EPOLLOUT));
-    greetings_.emplace(number, std::move(greeting));
+    XYLEM_TRY(UniqueFd fd, accept_from(listener_.get()));
+    if (!fd) return {};
+    Greeting greeting(std::move(fd), Handshake(Handshake::Side::callee, key_, self_, dialect_), {});
+    XYLEM_TRY(poller_.add(greeting.fd(), static_cast<std::uint64_t>(greeting.fd()), EPOLLOUT));
+    greetings_.emplace(greeting.fd(), std::move(greeting));
   }
   return {};
 }
@@ -248,85 +235,45 @@ void ControlJoin::drop_slow_strangers() {
   for (auto entry = greetings_.begin(); entry != greetings_.end();) {
     const auto current = entry++;
     const Greeting& greeting = current->second;
-    if (greeting.callee || now - greeting.since < patience) continue;
+    if (greeting.callee() || now - greeting.since() < patience) continue;
     poller_.remove(current->first);
     greetings_.erase(current);
   }
 }
 
 Status ControlJoin::handle(Greetings::iterator entry) {
-  const Status status = advance(entry->second);
-  if (!status) return end_greeting(entry, status);
-  if (entry->second.handshake.state() == Handshake::State::done && entry->second.out.empty()) {
-    return take_over(entry);
-  }
-  return {};
-}
-
-Status ControlJoin::advance(Greeting& greeting) {
-  const int fd = greeting.fd.get();
-  if (greeting.is_connecting) {
-    const int error = connect_outcome(fd);
-    if (error != 0) {
-      return failure(error == ECONNREFUSED ? Code::peer_lost : Code::link_lost, error_text(error));
-    }
-    greeting.is_connecting = false;
-  }
-  for (;;) {
-    while (!greeting.out.empty()) {
-      const ssize_t sent = ::send(fd, greeting.out.data(), greeting.out.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EAGAIN) {
-        return poller_.change(fd, static_cast<std::uint64_t>(fd), EPOLLIN | EPOLLOUT);
-      }
-      if (sent < 0 && errno != EINTR) return failure(Code::link_lost, error_text(errno));
-      if (sent > 0) greeting.out.erase(greeting.out.begin(), greeting.out.begin() + sent);
-    }
-    // Never more than the handshake wants: what follows belongs to the connection's later life.
-    const std::size_t wanted = greeting.handshake.wants() - greeting.in.size();
-    if (wanted == 0) return {};
-    std::array<std::byte, Handshake::kProofBytes> piece;
-    const ssize_t got = ::recv(fd, piece.data(), wanted, 0);
-    if (got < 0 && errno == EAGAIN) {
-      return poller_.change(fd, static_cast<std::uint64_t>(fd), EPOLLIN);
-    }
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return failure(Code::link_lost, got == 0 ? "it hung up" : error_text(errno));
-    WireWriter(greeting.in).raw(std::span(piece).first(static_cast<std::size_t>(got)));
-    if (greeting.in.size() < greeting.handshake.wants()) continue;
-    const ByteVector whole = std::exchange(greeting.in, {});
-    const Status status = greeting.handshake.receive(whole, greeting.out);
-    if (!status) {
-      // The other side is owed the reason: our proof, or its refusal.
-      static_cast<void>(send_all(fd, greeting.out, Deadline::after(milliseconds(100))).is_ok());
-    }
-    XYLEM_TRY(status);
-  }
+  const auto wanted = entry->second.advance();
+  if (!wanted) return end_greeting(entry, wanted.status());
+  if (*wanted == Greeting::Want::nothing) return take_over(entry);
+  const int fd = entry->first;
+  return poller_.change(fd, static_cast<std::uint64_t>(fd),
+                        *wanted == Greeting::Want::input ? EPOLLIN : EPOLLOUT);
 }
 
 Status ControlJoin::take_over(Greetings::iterator entry) {
   Greeting greeting = std::move(entry->second);
   poller_.remove(entry->first);
   greetings_.erase(entry);
-  const Member& peer = greeting.handshake.peer();
-  if (greeting.callee && peer.rank != *greeting.callee) {
+  const Member& peer = greeting.peer();
+  const auto callee = greeting.callee();
+  if (callee && peer.rank != *callee) {
     return failure(Code::mismatch,
-                   fmt::format("{} answers as rank {}", place_of(*greeting.callee), peer.rank),
-                   *greeting.callee);
+                   fmt::format("{} answers as rank {}", place_of(*callee), peer.rank), callee);
   }
   const bool calls_us =
       peer.rank < placement_.rank && std::ranges::binary_search(neighbours_, peer.rank);
-  if (network_->has_link(peer.rank) || (!greeting.callee && !calls_us)) {
+  if (network_->has_link(peer.rank) || (!callee && !calls_us)) {
     last_refusal_ = failure(Code::mismatch,
                             fmt::format("a second process came as rank {}", peer.rank), peer.rank);
     logger_.warn(fmt::format("start: {}", last_refusal_.message()));
     return {};
   }
-  if (greeting.callee) callees_.erase(peer.rank);
-  return network_->add_link(std::move(greeting.fd), peer);
+  callees_.erase(peer.rank);
+  return network_->add_link(greeting.take_fd(), peer);
 }
 
 Status ControlJoin::end_greeting(Greetings::iterator entry, const Status& why) {
-  const std::optional<std::uint32_t> rank = entry->second.callee;
+  const std::optional<std::uint32_t> rank = entry->second.callee();
   poller_.remove(entry->first);
   greetings_.erase(entry);
   if (why.code() == Code::mismatch) return why;
@@ -345,7 +292,7 @@ Status ControlJoin::end_greeting(Greetings::iterator entry, const Status& why) {
         fmt::format("what answers as {} is not of this job: {}; XYLEM_SECRET and XYLEM_JOB "
                     "must be alike on all ranks",
                     place_of(*rank), why.message()),
-        *rank);
+        rank);
   }
   if (why.code() == Code::peer_lost) {
     // It published its address after it began to listen there.

@@ -14,6 +14,7 @@
 #include "bootstrap/attendance.h"
 #include "bootstrap/card.h"
 #include "bootstrap/control_network.h"
+#include "bootstrap/greeting.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
@@ -40,15 +41,6 @@ class ControlJoin {
   Result<std::unique_ptr<ControlPlane>> run(const InterfaceChoice& choice);
 
  private:
-  /// A connection that has not proven itself yet.
-  struct Greeting {
-    UniqueFd fd;
-    Handshake handshake;
-    std::optional<std::uint32_t> callee;  ///< Whom we called; empty if we were called.
-    bool is_connecting = false;
-    ByteVector in, out;
-    Clock::time_point since = Clock::now();
-  };
   /// A higher neighbour that is to be called.
   struct Callee {
     SocketAddress address;
@@ -71,7 +63,6 @@ class ControlJoin {
   Status accept_all();
   void drop_slow_strangers();
   Status handle(Greetings::iterator entry);
-  Status advance(Greeting& greeting);
   Status take_over(Greetings::iterator entry);
   Status end_greeting(Greetings::iterator entry, const Status& why);
   Status explain_timeout();
@@ -85,7 +76,7 @@ class ControlJoin {
   Deadline deadline_;
   Dialect dialect_;
   Member self_;
-  std::optional<Key> key_;
+  Key key_;  ///< Nobody's until the session is known.
   Attendance attendance_;
   std::vector<std::uint32_t> neighbours_;
   std::unique_ptr<ControlNetwork> network_;

@@ -36,6 +36,11 @@ Nonce make_nonce() noexcept {
   return nonce;
 }
 
+Key::Key() noexcept {
+  require_sodium();
+  randombytes_buf(bytes_.data(), bytes_.size());
+}
+
 Key::Key(std::string_view secret,
          std::string_view purpose,
          std::span<const std::byte> context) noexcept {

@@ -23,12 +23,16 @@ Nonce make_nonce() noexcept;
 /// A key for keyed hashes (BLAKE2b of libsodium); wiped when it ends.
 class Key {
  public:
+  /// One that nobody has.
+  Key() noexcept;
   /// `context` is what else tells this use from others: the job, a nonce of this start.
   Key(std::string_view secret,
       std::string_view purpose,
       std::span<const std::byte> context) noexcept;
   Key(const Key&) = default;
+  Key(Key&&) = default;
   Key& operator=(const Key&) = default;
+  Key& operator=(Key&&) = default;
   ~Key();
 
   Proof prove(std::span<const std::byte> statement) const noexcept;

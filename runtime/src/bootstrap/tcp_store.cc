@@ -19,7 +19,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <optional>
 #include <thread>
 
 namespace xylem::runtime {
@@ -44,7 +43,7 @@ Status server_gone(const Status& how) {
 }
 
 Key store_key(const Placement& placement) {
-  return Key(placement.secret, "xylem store", bytes_of(placement.job));
+  return {placement.secret, "xylem store", bytes_of(placement.job)};
 }
 
 Member member_of(const Placement& placement) {
@@ -158,7 +157,10 @@ class Search {
         auto fd = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
         if (fd) return fd;
         if (is_final(fd.status())) return explained(address, fd.status());
-        if (is_more_telling(fd.status())) last_.emplace(address, fd.status());
+        if (is_more_telling(fd.status())) {
+          last_address_ = address;
+          last_ = fd.status();
+        }
         if (deadline_.passed()) return not_found();
       }
       pause();
@@ -166,7 +168,6 @@ class Search {
   }
 
  private:
-  using Attempt = std::pair<SocketAddress, Status>;
   /// For one address, of which there may be several.
   static constexpr auto kPatience = std::chrono::seconds(2);
 
@@ -181,7 +182,7 @@ class Search {
 
   /// Than the last: that nobody listened or answered says least, that the rank is taken most.
   bool is_more_telling(const Status& status) const {
-    return !last_ || (last_->second.code() != Code::busy && status.code() != Code::peer_lost);
+    return last_.is_ok() || (last_.code() != Code::busy && status.code() != Code::peer_lost);
   }
 
   static Status explained(const SocketAddress& address, const Status& status) {
@@ -202,16 +203,15 @@ class Search {
   }
 
   Status not_found() const {
-    const auto& [address, status] = *last_;
-    if (status.code() == Code::busy) {
-      return failure(Code::busy, fmt::format("{} (at {})", status.message(), address.to_string()),
-                     rank_);
+    if (last_.code() == Code::busy) {
+      return failure(Code::busy,
+                     fmt::format("{} (at {})", last_.message(), last_address_.to_string()), rank_);
     }
     return failure(Code::timed_out,
                    fmt::format("rank 0 did not answer at port {} of {} in time; the last answer of "
                                "{} was: {}. Is rank 0 running, and is this its host?",
-                               fmt::join(meeting_.ports, ", "), meeting_.host, address.to_string(),
-                               status.message()),
+                               fmt::join(meeting_.ports, ", "), meeting_.host,
+                               last_address_.to_string(), last_.message()),
                    0);
   }
 
@@ -220,7 +220,8 @@ class Search {
   Key key_;
   Member self_;
   Deadline deadline_;
-  std::optional<Attempt> last_;
+  SocketAddress last_address_;
+  Status last_;  ///< The most telling failure so far.
   int strangers_ = 0;
   std::uint64_t rounds_ = 0;
   milliseconds pause_{2};

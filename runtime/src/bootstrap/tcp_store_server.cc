@@ -88,7 +88,7 @@ class Server final : public TcpStoreServer {
   /// False when the connection is to be closed.
   bool handle(Connection& connection);
   bool read_all(Connection& connection);
-  bool advance_handshake(Connection& connection);
+  bool advance_handshake(Connection& connection, Handshake& handshake);
   bool answer_requests(Connection& connection);
   bool answer(Connection& connection, const StoreRequest& request);
   void set(Connection& connection, const StoreRequest& request);
@@ -232,7 +232,7 @@ bool Server::handle(Connection& connection) {
   const bool open = read_all(connection);
   while (connection.handshake) {
     if (connection.in.size() < connection.handshake->wants()) return open && flush(connection);
-    if (!advance_handshake(connection)) return false;
+    if (!advance_handshake(connection, *connection.handshake)) return false;
   }
   return answer_requests(connection) && flush(connection) && open;
 }
@@ -254,8 +254,7 @@ bool Server::read_all(Connection& connection) {
   return true;
 }
 
-bool Server::advance_handshake(Connection& connection) {
-  Handshake& handshake = *connection.handshake;
+bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
   const std::size_t size = handshake.wants();
   const Status status = handshake.receive(std::span(connection.in).first(size), connection.out);
   connection.in.erase(connection.in.begin(),
@@ -265,7 +264,8 @@ bool Server::advance_handshake(Connection& connection) {
     // It is owed the reason: our proof, or its refusal.
     flush(connection);
     if (status.code() == Code::mismatch) {
-      fail({StoreAnswer::mismatch, *status.peer(), std::string(status.message())});
+      fail({StoreAnswer::mismatch, status.peer().value_or(StoreReply::kNobody),
+            std::string(status.message())});
     }
     return false;
   }
