@@ -83,7 +83,11 @@ MaybeStore open_store(const Placement& placement,
   if (placement.launcher == "openmpi") return open_pmix_store(placement.rank, placement.size);
   if (placement.launcher == "mpich") {
     const int fd = read_port(environment, "PMI_FD");
-    if (fd >= 0) return PmiStore::open(fd, placement.rank, deadline);
+    if (fd >= 0) {
+      auto store = PmiStore::open(fd, placement.rank, deadline);
+      if (store) finalize_pmi_at_exit(fd);
+      return store;
+    }
     return failure(Code::unsupported,
                    "PMI_RANK and PMI_SIZE are set, but PMI_FD is not: this launcher does not speak "
                    "PMI-1; set XYLEM_RENDEZVOUS to tcp://host:port of rank 0");

@@ -14,11 +14,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 
 namespace xylem::runtime {
 namespace {
@@ -66,7 +68,35 @@ Result<ByteVector> decode(std::string_view text) {
   return bytes;
 }
 
+/// Says finalize to the launcher when the process exits: its connection serves every start that the
+/// process makes, and can be opened only once.
+class Farewell {
+ public:
+  explicit Farewell(int fd) : fd_(fd), process_(::getpid()) { ::fstat(fd, &socket_); }
+  Farewell(const Farewell&) = delete;
+  Farewell& operator=(const Farewell&) = delete;
+  ~Farewell() {
+    // Not for a process that was forked off, nor where an MPI library has said it and closed.
+    struct stat now {};
+    const bool is_ours = ::getpid() == process_ && ::fstat(fd_, &now) == 0 &&
+                         now.st_dev == socket_.st_dev && now.st_ino == socket_.st_ino;
+    if (!is_ours) return;
+    const Deadline deadline = Deadline::after(std::chrono::seconds(1));
+    std::array<std::byte, 64> answer;
+    if (!send_all(fd_, bytes_of("cmd=finalize\n"), deadline)) return;
+    if (!wait_for(fd_, POLLIN, deadline)) return;
+    static_cast<void>(::recv(fd_, answer.data(), answer.size(), MSG_DONTWAIT));
+  }
+
+ private:
+  int fd_;
+  ::pid_t process_;
+  struct stat socket_ {};
+};
+
 }  // namespace
+
+void finalize_pmi_at_exit(int fd) { static const Farewell farewell(fd); }
 
 Result<std::shared_ptr<Store>> PmiStore::open(int fd, std::uint32_t rank, Deadline deadline) {
   if (::fcntl(fd, F_GETFD) < 0) {
@@ -78,11 +108,6 @@ Result<std::shared_ptr<Store>> PmiStore::open(int fd, std::uint32_t rank, Deadli
   const std::shared_ptr<PmiStore> store(new PmiStore(fd, deadline));
   XYLEM_TRY(store->greet(rank));
   return std::shared_ptr<Store>(store);
-}
-
-PmiStore::~PmiStore() {
-  if (!is_broken_)
-    (void)ask("cmd=finalize", "finalize_ack", Deadline::after(std::chrono::seconds(1)));
 }
 
 Status PmiStore::greet(std::uint32_t rank) {

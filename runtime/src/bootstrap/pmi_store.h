@@ -10,8 +10,8 @@
 // base64.
 //
 // The connection belongs to the process, not to us: an MPI library in the same program uses it,
-// too, and it outlives any Runtime. The store's end says finalize: Hydra kills a job of
-// which a process ends without it.
+// too, and it outlives any Runtime. Hydra kills a job of which a process ends without finalize, and
+// answers nothing after it, so it is said when the process exits.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -29,8 +29,6 @@ class PmiStore final : public Store {
   /// `fd` as PMI_FD says. Earlier starts of this process are counted, so that each has its own
   /// keys.
   static Result<std::shared_ptr<Store>> open(int fd, std::uint32_t rank, Deadline deadline);
-
-  ~PmiStore() override;
 
   Status set(std::string_view key, std::span<const std::byte> value) override;
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
@@ -58,5 +56,8 @@ class PmiStore final : public Store {
   std::string unread_;
   std::set<std::string, std::less<>> set_keys_;
 };
+
+/// Once per process, however often it starts; `fd` as PMI_FD says.
+void finalize_pmi_at_exit(int fd);
 
 }  // namespace xylem::runtime
