@@ -166,7 +166,11 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
 
 void Wires::close(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
-  if (link.transport != nullptr) link.transport->close(link.endpoint);
+  if (link.transport != nullptr) {
+    link.transport->close(link.endpoint);
+  } else if (const auto& transport = wires_[wire_of(world_rank)].transport) {
+    transport->note_death();
+  }
 }
 
 std::vector<std::uint32_t> Wires::host_indices() const {

@@ -20,7 +20,9 @@ class Death : public testing::TestWithParam<std::tuple<const char*, World>> {};
 
 TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
   const auto& [op, world] = GetParam();
-  const std::uint32_t seed = 20261121;
+  // --gtest_random_seed=N looks elsewhere.
+  const int wanted = GTEST_FLAG_GET(random_seed);
+  const std::uint32_t seed = wanted != 0 ? static_cast<std::uint32_t>(wanted) : 20261121;
   std::mt19937 random(seed + static_cast<std::uint32_t>(std::hash<std::string>{}(op)) +
                       world.ranks);
   for (const int phase : {0, 1, 2, 4, 9, 30}) {

@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,6 +134,55 @@ TEST(UcxTransport, RefusesAPeerOfAnotherReach) {
   auto tcp = make_ucx(of(UcxReach::tcp), Logger());
   ASSERT_TRUE(host.is_ok() && tcp.is_ok());
   EXPECT_EQ((*host)->connect((*tcp)->address()).code(), Code::invalid_argument);
+}
+
+// A process that died before others were connected to it, with its queue full: their answers wait
+// for room for ever, and UCX before 1.14 aborts if it is told to drop them.
+class UcxAnswerThatWaits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (auto* transport : {&dead, &filler, &survivor}) {
+      auto made = make_ucx(of(UcxReach::host), Logger());
+      ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+      *transport = std::move(*made);
+    }
+    const auto to_dead = filler->connect(dead->address());
+    ASSERT_TRUE(to_dead.is_ok());
+    std::uint64_t word = 0;
+    Tracked first;
+    send(*filler, *to_dead, 1, &word, sizeof word, first);
+    ASSERT_TRUE(drive({filler.get(), dead.get()}, [&] { return first.ended(); }));
+    // UCX looks at the queue of a worker that has an endpoint.
+    ASSERT_TRUE(survivor->connect(filler->address()).is_ok());
+    settle({survivor.get(), filler.get()});
+    while (fill.empty() || fill.back().ended()) {
+      send(*filler, *to_dead, 1, &word, sizeof word, fill.emplace_back());
+    }
+    ASSERT_TRUE(dead->connect(survivor->address()).is_ok());
+    settle({survivor.get()});
+  }
+
+  std::unique_ptr<Transport> dead, filler, survivor;
+  std::deque<Tracked> fill;
+};
+
+TEST_F(UcxAnswerThatWaits, EndsWithItsTransport) {
+  survivor->note_death();
+  survivor.reset();
+}
+
+TEST_F(UcxAnswerThatWaits, EndsWithItsEndpoint) {
+  const auto to_dead = survivor->connect(dead->address());
+  ASSERT_TRUE(to_dead.is_ok());
+  std::uint64_t word = 0;
+  Tracked sent, received;
+  send(*survivor, *to_dead, 1, &word, sizeof word, sent);
+  recv(*survivor, 2, &word, sizeof word, received);
+  survivor->close(*to_dead);
+  if (!received.ended()) survivor->cancel(received);
+  EXPECT_TRUE(drive({survivor.get()}, [&] { return sent.ended() && received.ended(); }));
+  EXPECT_EQ(sent.code, Code::peer_lost);
+  EXPECT_THAT(received.code, ::testing::AnyOf(Code::cancelled, Code::link_lost));
 }
 
 TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace xylem::transport::ucx {
 namespace {
@@ -37,6 +39,46 @@ void UcxTransport::close(EndpointId id) noexcept {
   if (endpoint.handle == nullptr) return;
   if (endpoint.lost == Code::ok) endpoint.lost = Code::peer_lost;
   ++epoch_;
+  if (!may_abort(endpoint)) return cut(endpoint);
+  logger_.warn(
+      fmt::format("ucx transport of reach {} is given up: its queue to endpoint {} is full, and "
+                  "UCX {} would abort this process if it ended it",
+                  ucx::name(facts_.reach), endpoint.id, ucp_get_version_string()));
+  end_worker();
+}
+
+// An answer is queued before all of our sends, so where one of those has ended well none waits.
+// Where nothing waits for room at all, none does either.
+bool UcxTransport::may_abort(Endpoint& endpoint) {
+  return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
+         !flush(endpoint);
+}
+
+// The worker's end, too, ends endpoints: ours, and those that UCX made for peers that called us,
+// of which it tells nothing.
+bool UcxTransport::may_abort() {
+  bool may = facts_.aborts_on_answers && stranger_died_;
+  for (const auto& endpoint : endpoints_) may = may_abort(*endpoint) || may;
+  return may;
+}
+
+// True if nothing waits for room in the endpoint's queue; otherwise flushes_ falls when it is so.
+bool UcxTransport::flush(Endpoint& endpoint) {
+  ucp_request_param_t params;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = on_flushed;
+  params.user_data = this;
+  const bool waits = UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint.handle, &params));
+  flushes_ += waits ? 1 : 0;
+  return !waits;
+}
+
+void UcxTransport::on_flushed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
+  ucp_request_free(request);
+  --static_cast<UcxTransport*>(user_data)->flushes_;
+}
+
+void UcxTransport::cut(Endpoint& endpoint) {
   ucp_request_param_t params;
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -122,21 +164,51 @@ void UcxTransport::end_worker() {
     end_all(endpoint->sends, endpoint->lost);
   }
   end_all(receives_, Code::link_lost);
-  worker_.reset();
-  detached_.forget();
+  if (facts_.aborts_on_answers) {
+    abandon_worker();
+  } else {
+    // UCX aborts as well if an endpoint that it ends with the worker has a rendezvous going on.
+    for (const auto& endpoint : endpoints_) {
+      if (endpoint->handle != nullptr) cut(*endpoint);
+    }
+    worker_.reset();
+    detached_.forget();
+  }
   for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
   arriving_ = 0;
 }
 
+// A worker that UCX could not end without an abort is left as it is until the process ends. Nobody
+// drives it any more, so it touches nothing of ours.
+void UcxTransport::abandon_worker() {
+  static std::mutex mutex;
+  // Never destroyed; where it can be found, it is no leak to a sanitizer.
+  static auto& abandoned = *new std::vector<std::pair<ucp_context*, ucp_worker*>>;
+  const std::lock_guard lock(mutex);
+  abandoned.emplace_back(context_.release(), worker_.release());
+}
+
 bool UcxTransport::idle() const noexcept {
-  return detached_.empty() && discards_ == 0 && closings_ == 0;
+  return detached_.empty() && discards_ == 0 && closings_ == 0 && flushes_ == 0;
 }
 
 UcxTransport::~UcxTransport() {
   if (!worker_) return;
+  const auto deadline = Deadline::after(kEndingPatience);
   for (const auto& endpoint : endpoints_) {
     while (!endpoint->sends.empty()) detach(endpoint->sends.front());
-    close(endpoint->id);
+  }
+  if (may_abort()) {
+    while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {
+      ucp_worker_progress(worker_.get());
+    }
+    if (stranger_died_ || flushes_ > 0) {
+      abandon_worker();
+      return;
+    }
+  }
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->handle != nullptr) cut(*endpoint);
   }
   while (!receives_.empty()) {
     Slot& slot = receives_.front();
@@ -144,7 +216,6 @@ UcxTransport::~UcxTransport() {
     ucp_request_cancel(worker_.get(), &slot);
   }
   discard(0, 0);  // UCX warns of every message that a worker still holds
-  const auto deadline = Deadline::after(kEndingPatience);
   while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
   worker_.reset();  // its callbacks come before the members they use go
 }

@@ -33,7 +33,6 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const Resourc
   XYLEM_TRY(auto transports, allowed_transports(options.reach, resources));
   Settings settings = {
       {"TLS", std::move(transports)},
-      {"KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count())},
       {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
   };
@@ -49,9 +48,17 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const Resourc
     settings.emplace_back("TX_SEG_SIZE", "64k");
   }
   if (options.reach == UcxReach::host) {
-    // Otherwise UCX does not watch peers over shared memory, and refuses endpoints that ask for it.
+    // Otherwise UCX refuses endpoints that can be cut.
     settings.emplace_back("MM_ERROR_HANDLING", "y");
-  } else if (!options.devices.empty()) {
+    // The owner knows of a death on its own host at once, and only close() can tell whether UCX
+    // survives it (ContextFacts::aborts_on_answers). Asking peers for their names while connecting
+    // is then not left to the first large message.
+    settings.emplace_back("KEEPALIVE_INTERVAL", "inf");
+    settings.emplace_back("RESOLVE_REMOTE_EP_ID", "y");
+  } else {
+    settings.emplace_back("KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count()));
+  }
+  if (options.reach != UcxReach::host && !options.devices.empty()) {
     XYLEM_TRY(auto devices, allowed_devices(options, resources));
     settings.emplace_back("NET_DEVICES", std::move(devices));
   }
@@ -112,6 +119,12 @@ Result<Worker> make_worker(ucp_context& context) {
   return worker;
 }
 
+bool aborts_on_answers() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return std::pair(major, minor) < std::pair(1U, 14U);
+}
+
 bool moves_cuda(ucp_context& context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
@@ -127,7 +140,8 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
   XYLEM_TRY(auto context, ucx::make_context(options, resources));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
   const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
-                                ucx::copies_on_send(options.reach, resources)};
+                                ucx::copies_on_send(options.reach, resources),
+                                ucx::aborts_on_answers() && options.reach == UcxReach::host};
   return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }
 

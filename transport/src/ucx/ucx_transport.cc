@@ -127,7 +127,7 @@ Posted UcxTransport::send(EndpointId to,
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   params.cb.send = on_sent;
-  params.user_data = this;
+  params.user_data = &endpoint;
   params.memory_type = memory_type(source.memory);
 
   const bool outer = std::exchange(posting_, true);
@@ -136,6 +136,7 @@ Posted UcxTransport::send(EndpointId to,
   posting_ = outer;
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = send_code(UCS_PTR_STATUS(request));
+    endpoint.has_sent |= operation.code == Code::ok;
     return Posted::done;
   }
   auto& slot = *static_cast<Slot*>(request);
@@ -148,12 +149,14 @@ Posted UcxTransport::send(EndpointId to,
 
 void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
   auto& slot = *static_cast<Slot*>(request);
+  auto& endpoint = *static_cast<Endpoint*>(user_data);
   Operation* operation = slot.operation;
   SlotRing::remove(slot);
   ucp_request_free(request);
+  endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
   operation->code = send_code(status);
-  static_cast<UcxTransport*>(user_data)->tell(*operation);
+  endpoint.owner->tell(*operation);
 }
 
 // UCX 1.13 calls back within ucp_tag_recv_nbx() when the message is there already, for some kinds

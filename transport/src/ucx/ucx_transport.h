@@ -6,8 +6,8 @@
 //
 // How an endpoint ends (ucx_ending.cc):
 //
-//   open ── peer died (UCX's error handler) ──▶ lost ── close() ──▶ closed
-//     └────────────────── close() ────────────────────────────────────▲
+//   open ── peer died (UCX's error handler; host: never) ──▶ lost ── close() ──▶ closed
+//     └────────────────── close() ─────────────────────────────────────────────────▲
 //
 // In lost and closed, sends end at once with the endpoint's code, and those in flight end without
 // waiting for UCX, which may never end them (shared memory whose dead reader left its queue full).
@@ -15,6 +15,7 @@
 // ending the worker:
 //
 //   working ── a cancelled receive outlives the end of an endpoint by 250 ms ──▶ broken
+//      └────── close() while an answer may wait for room, in a UCX that aborts ──▶ broken
 #pragma once
 
 #include "ucx/handles.h"
@@ -44,6 +45,9 @@ struct ContextFacts {
   UcxReach reach = UcxReach::host;
   bool cuda = false;      ///< It moves CUDA memory.
   bool buffered = false;  ///< No wire of it reads a send's buffer but during our own calls.
+  /// This UCX aborts when it ends an endpoint in whose queue an answer to a connection request
+  /// waits for room (before 1.14; openucx/ucx#8175).
+  bool aborts_on_answers = false;
 };
 
 class UcxTransport final : public Transport {
@@ -70,6 +74,7 @@ class UcxTransport final : public Transport {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
+  void note_death() noexcept override { stranger_died_ = true; }
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
@@ -80,6 +85,7 @@ class UcxTransport final : public Transport {
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
     Code lost = Code::ok;       ///< Why nothing more can be sent.
+    bool has_sent = false;      ///< A send has ended well, so no answer waits before it.
     std::uint64_t bytes_sent = 0;
     SlotRing sends;  ///< In flight.
   };
@@ -97,17 +103,23 @@ class UcxTransport final : public Transport {
                            const ucp_tag_recv_info_t* info,
                            void* user_data) noexcept;
   static void on_closed(void* request, ucs_status_t status, void* user_data) noexcept;
+  static void on_flushed(void* request, ucs_status_t status, void* user_data) noexcept;
   static void on_failed(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
 
   void tell(Operation& operation);
   unsigned tell_deferred();
   bool idle() const noexcept;
+  bool flush(Endpoint& endpoint);
+  bool may_abort(Endpoint& endpoint);
+  bool may_abort();
+  void cut(Endpoint& endpoint);
   void end_sends(Endpoint& endpoint);
   void end_all(SlotRing& ring, Code code);
   void detach(Slot& slot) noexcept;
   bool stuck() const;
   void break_when_stuck();
   void end_worker();
+  void abandon_worker();
 
   // A worker must end before its context.
   Context context_;
@@ -119,12 +131,14 @@ class UcxTransport final : public Transport {
 
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::uint32_t epoch_ = 0;  ///< Endpoints that were lost or closed so far.
+  bool stranger_died_ = false;
 
   SlotRing receives_;
   SlotRing detached_;           ///< Requests whose operations have ended already.
   std::uint64_t arriving_ = 0;  ///< Receives that were cancelled, but had met their message.
   std::uint64_t discards_ = 0;  ///< In flight, as are the next.
   std::uint64_t closings_ = 0;
+  std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
   bool posting_ = false;  ///< Within send() or recv(): completions wait in deferred_.

@@ -121,6 +121,8 @@ class Transport {
   /// Cuts an endpoint now: its pending sends end with peer_lost, and after that never touch their
   /// buffers. Returns at once; progress() finishes. Receives are not the endpoint's: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
+  /// Tells of the death of a peer to which there is no endpoint: it may have made one to us.
+  virtual void note_death() noexcept {}
 
   /// The wires an endpoint uses; empty before the first message where the fabric decides late.
   virtual std::vector<Lane> lanes(EndpointId endpoint) const = 0;

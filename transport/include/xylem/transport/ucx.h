@@ -30,7 +30,7 @@ struct UcxOptions {
   /// Network devices UCX may use, in UCX's names ("eth0", "mlx5_0:1"); empty: UCX's choice. Ignored
   /// for `host`.
   std::vector<std::string> devices;
-  /// How soon the death of a silent peer is noticed.
+  /// How soon the death of a silent peer is noticed; ignored for `host`.
   std::chrono::milliseconds keepalive{300};
 };
 
