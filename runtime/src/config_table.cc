@@ -257,8 +257,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "measure",
      .example = "/var/cache/xylem/tuning.json",
-     .sentence = "Where the constants of the cost model come from: measure (kept in the user's "
-                 "cache), off (the topology alone), or the path of a cache file.",
+     .sentence = "Where the constants of the cost model come from: measure (at each start), off "
+                 "(fixed ones), or the path of a file that keeps what was measured.",
      .set = set_tuning,
      .show = [](const Config& c) { return c.tuning; }},
     {.name = "XYLEM_LOG",

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,6 +37,17 @@ const volatile char* fork_page() {
   madvise(page, kPage, MADV_WIPEONFORK);
   *static_cast<char*>(page) = 1;
   return static_cast<const volatile char*>(page);
+}
+
+/// A thread that no signal of the program is handled on.
+template <typename Body>
+std::thread start_without_signals(Body&& body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::forward<Body>(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 }  // namespace
@@ -97,9 +109,10 @@ Status Job::open(const WireMaker& make, Deadline deadline) {
         fmt::format("XYLEM_TRANSPORT=ucx-shm, but only {} of {} ranks share this host; use auto",
                     local, size()));
   }
-  progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
-                                         WaitPolicy::make(config().wait, usable_cores(), local));
-  keeper_ = std::thread([this] { keep(); });
+  progress_ =
+      std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
+                                 WaitPolicy::make(config().wait, wires_->local_cores(), local));
+  keeper_ = start_without_signals([this] { keep(); });
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);
   spec.rank = rank();

@@ -6,9 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <thread>
 
 namespace xylem::runtime {
 namespace {
@@ -74,20 +71,6 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
   }
   if (cores >= local_ranks) return {microseconds(200), microseconds(1000), true};
   return {{}, microseconds(1000), true};
-}
-
-std::uint32_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  auto cores = sched_getaffinity(0, sizeof set, &set) == 0
-                   ? static_cast<std::uint32_t>(CPU_COUNT(&set))
-                   : std::thread::hardware_concurrency();
-  std::ifstream file("/sys/fs/cgroup/cpu.max");  // cgroup v2: "<quota|max> <period>", microseconds
-  double quota = 0, period = 0;
-  if (file >> quota >> period && period > 0) {
-    cores = std::min(cores, static_cast<std::uint32_t>(std::max(1.0, std::floor(quota / period))));
-  }
-  return std::max(cores, 1U);
 }
 
 Progress::Progress(Client& client, WaitPolicy policy)

@@ -28,12 +28,9 @@ struct WaitPolicy {
   std::chrono::nanoseconds yield{0};
   bool sleep = true;
 
-  /// `cores`: those this process may use; `local_ranks`: ranks that share them.
+  /// `cores`: those that this host's ranks have together; `local_ranks`: how many these are.
   static WaitPolicy make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept;
 };
-
-/// Cores this process may use: its affinity, bounded by the cgroup's quota (cpu.max). At least 1.
-std::uint32_t usable_cores();
 
 class Progress {
  public:

@@ -51,14 +51,18 @@ Blob encode(const PeerFacts& facts) {
   Blob blob;
   put(blob, facts.host);
   put(blob, std::to_string(facts.kernel));
+  put(blob, to_text(facts.cores));
   put(blob, facts.settings);
   return blob;
 }
 
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
-  std::string kernel;
-  if (!take(blob, facts.host) || !take(blob, kernel) || !take(blob, facts.settings)) {
+  std::string kernel, cores;
+  const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, cores) &&
+                     take(blob, facts.settings);
+  auto core_set = parse_cores(cores);
+  if (!whole || !core_set) {
     return failure(
         Code::mismatch,
         fmt::format("rank {} sent facts about itself that cannot be read; it runs another build",
@@ -66,6 +70,7 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
         rank);
   }
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
+  facts.cores = *std::move(core_set);
   return facts;
 }
 
@@ -97,6 +102,7 @@ PeerFacts own_facts(const LoadedConfig& loaded) {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
                          inode_of("/proc/self/ns/ipc"));
+  facts.cores = own_cores();
   facts.settings = agreed_settings(loaded);
   return facts;
 }
@@ -171,6 +177,14 @@ void Wires::close(std::uint32_t world_rank) noexcept {
   } else if (const auto& transport = wires_[wire_of(world_rank)].transport) {
     transport->note_death();
   }
+}
+
+std::uint32_t Wires::local_cores() const {
+  std::vector<CoreSet> sets;
+  for (const auto& peer : peers_) {
+    if (peer.kernel == peers_[rank_].kernel) sets.push_back(peer.cores);
+  }
+  return cores_together(sets, core_quota());
 }
 
 std::vector<std::uint32_t> Wires::host_indices() const {

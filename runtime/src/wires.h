@@ -7,6 +7,7 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
+#include "cores.h"
 #include "engine.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
@@ -26,6 +27,7 @@ struct PeerFacts {
   std::string host;  ///< Host name, for people.
   std::uint64_t kernel =
       0;  ///< Hash of boot id, network and IPC namespace: equal only where shared memory can meet.
+  CoreSet cores;         ///< On which it may run.
   std::string settings;  ///< agreed_settings().
 };
 PeerFacts own_facts(const LoadedConfig& loaded);
@@ -61,6 +63,8 @@ class Wires {
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
+  /// How many cores the ranks of this host have together.
+  std::uint32_t local_cores() const;
   /// Index of each rank's host, in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
   const std::vector<Wire>& all() const noexcept { return wires_; }

@@ -142,12 +142,12 @@ class DisagreementTest
     : public testing::TestWithParam<std::tuple<Disagreement, std::uint32_t, const char*>> {};
 
 TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
-  const auto& [what, ranks, transport] = GetParam();
+  const Disagreement& what = std::get<0>(GetParam());
   RankOptions options;
-  options.size = ranks;
-  options.transport = transport;
+  options.size = std::get<1>(GetParam());
+  options.transport = std::get<2>(GetParam());
   options.environment["XYLEM_TIMEOUT"] = "20s";
-  run_ranks(options, [&what = what](Runtime& runtime, MemoryHub&) {
+  run_ranks(options, [&what](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const bool odd = world.rank() + 1 == world.size();
     std::vector<float> input(64, static_cast<float>(world.rank() + 1)), output(64, -1.0F);

@@ -2,6 +2,7 @@
 //
 // What a UCX transport does when its peer's process is killed in the middle of traffic. The peer is
 // this executable, started anew with --peer, since UCX must not be forked.
+#include "support/shared_memory.h"
 #include "unit/transport_fixture.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/ucx.h"
@@ -10,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -22,7 +22,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -126,14 +125,6 @@ class Peer {
   bool dead_ = false;
 };
 
-std::set<std::string> shared_memory_names() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.insert(entry.path().filename().string());
-  }
-  return names;
-}
-
 // System V segments that a process created and that are still there.
 int segments_of(pid_t creator) {
   std::ifstream table("/proc/sysvipc/shm");
@@ -156,7 +147,7 @@ int segments_of(pid_t creator) {
 class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
  protected:
   void SetUp() override {
-    before = shared_memory_names();
+    before = test::shared_memory_names();
     peer = std::make_unique<Peer>(GetParam());
     ASSERT_GT(peer->pid(), 0);
     auto made = make(GetParam());
@@ -316,14 +307,7 @@ TEST_P(UcxPeerDeath, LeavesNoSharedMemory) {
   transport->close(to_peer);
   transport.reset();
   EXPECT_EQ(segments_of(peer->pid()), 0);
-  // Other processes of the machine make names, too, but those go away.
-  const auto after = shared_memory_names();
-  const auto deadline = Deadline::after(kPatience);
-  for (const std::string& name : after) {
-    if (before.contains(name)) continue;
-    while (!deadline.passed() && shared_memory_names().contains(name)) ::sched_yield();
-    EXPECT_FALSE(shared_memory_names().contains(name)) << name;
-  }
+  EXPECT_EQ(test::left_in_shared_memory(before), std::set<std::string>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Over,

@@ -126,13 +126,4 @@ std::vector<Process> start_ranks(const PrivateDirectory& directory,
   return processes;
 }
 
-std::vector<std::string> shared_memory_names() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    names.push_back(entry.path().filename());
-  }
-  return names;
-}
-
 }  // namespace xylem::test

@@ -66,7 +66,4 @@ std::vector<Process> start_ranks(const PrivateDirectory& directory,
                                  const std::vector<std::string>& arguments,
                                  const std::map<std::string, std::string>& environment = {});
 
-/// Names in /dev/shm, to see that nothing is left.
-std::vector<std::string> shared_memory_names();
-
 }  // namespace xylem::test

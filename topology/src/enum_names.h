@@ -15,43 +15,47 @@
 namespace xylem::topology {
 
 /// Names in the order of the enumerators.
-template <typename E>
-inline constexpr std::array<std::string_view, 0> kNames{};
-
-template <>
-inline constexpr std::array<std::string_view, 4> kNames<Origin>{"unknown", "read", "derived",
-                                                                "measured"};
-template <>
-inline constexpr std::array<std::string_view, 7> kNames<NodeKind>{
-    "gpu", "nic", "nvswitch", "bridge", "host_bridge", "numa_node", "package"};
-template <>
-inline constexpr std::array<std::string_view, 3> kNames<LinkKind>{"pcie", "nvlink", "xgmi"};
-template <>
-inline constexpr std::array<std::string_view, 5> kNames<PortState>{
-    "unknown", "down", "initializing", "armed", "active"};
-template <>
-inline constexpr std::array<std::string_view, 3> kNames<LinkLayer>{"unknown", "infiniband",
-                                                                   "ethernet"};
-template <>
-inline constexpr std::array<std::string_view, 3> kNames<InterfaceState>{"unknown", "down", "up"};
-template <>
-inline constexpr std::array<std::string_view, 5> kNames<InterfaceKind>{"physical", "bond", "bridge",
-                                                                       "loopback", "other_virtual"};
-template <>
-inline constexpr std::array<std::string_view, 8> kNames<PathClass>{"loc", "nvl",  "pix", "pxb",
-                                                                   "phb", "node", "sys", "unknown"};
+constexpr auto names_of(Origin /*of*/) noexcept {
+  return std::to_array<std::string_view>({"unknown", "read", "derived", "measured"});
+}
+constexpr auto names_of(NodeKind /*of*/) noexcept {
+  return std::to_array<std::string_view>(
+      {"gpu", "nic", "nvswitch", "bridge", "host_bridge", "numa_node", "package"});
+}
+constexpr auto names_of(LinkKind /*of*/) noexcept {
+  return std::to_array<std::string_view>({"pcie", "nvlink", "xgmi"});
+}
+constexpr auto names_of(PortState /*of*/) noexcept {
+  return std::to_array<std::string_view>({"unknown", "down", "initializing", "armed", "active"});
+}
+constexpr auto names_of(LinkLayer /*of*/) noexcept {
+  return std::to_array<std::string_view>({"unknown", "infiniband", "ethernet"});
+}
+constexpr auto names_of(InterfaceState /*of*/) noexcept {
+  return std::to_array<std::string_view>({"unknown", "down", "up"});
+}
+constexpr auto names_of(InterfaceKind /*of*/) noexcept {
+  return std::to_array<std::string_view>(
+      {"physical", "bond", "bridge", "loopback", "other_virtual"});
+}
+constexpr auto names_of(PathClass /*of*/) noexcept {
+  return std::to_array<std::string_view>(
+      {"loc", "nvl", "pix", "pxb", "phb", "node", "sys", "unknown"});
+}
 
 /// The name of `value`; "unknown" for a number that is no enumerator.
 template <typename E>
 constexpr std::string_view name_of(E value) noexcept {
   const auto index = static_cast<std::size_t>(value);
-  return index < kNames<E>.size() ? kNames<E>[index] : std::string_view("unknown");
+  constexpr auto names = names_of(E{});
+  return index < names.size() ? names[index] : std::string_view("unknown");
 }
 
 template <typename E>
 constexpr std::optional<E> enumerator_of(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < kNames<E>.size(); ++i) {
-    if (kNames<E>[i] == name) return static_cast<E>(i);
+  constexpr auto names = names_of(E{});
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<E>(i);
   }
   return std::nullopt;
 }

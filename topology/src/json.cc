@@ -196,8 +196,8 @@ void read_text(const Json& json, const std::string& place, Trouble& trouble, T& 
   } else if constexpr (std::is_enum_v<T>) {
     const auto known = enumerator_of<T>(text);
     if (!known)
-      return trouble.add(
-          place, fmt::format("\"{}\" is none of {}", excerpt(text), fmt::join(kNames<T>, ", ")));
+      return trouble.add(place, fmt::format("\"{}\" is none of {}", excerpt(text),
+                                            fmt::join(names_of(T{}), ", ")));
     value = *known;
   } else {
     auto parsed = T::parse(text);

@@ -204,7 +204,7 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   callee.next_try = Clock::now() + kRetry;
   auto fd = start_connect(callee.address);
   if (!fd) {
-    // Out of ports or descriptors, for now; what is for good shows in the end.
+    // Out of ports or descriptors, which may pass; what does not shows in the end.
     last_refusal_ = fd.status();
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;

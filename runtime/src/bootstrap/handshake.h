@@ -18,6 +18,7 @@
 #include "bootstrap/secret.h"
 #include "bootstrap/wire.h"
 #include "xylem/base/status.h"
+#include "xylem/base/version.h"
 
 #include <array>
 #include <cstdint>

@@ -51,6 +51,7 @@ std::size_t number(std::string_view text) {
 }
 
 std::string encode(ByteSpan bytes) {
+  if (bytes.empty()) return {};  // sodium wants an address
   std::string text(sodium_base64_encoded_len(bytes.size(), kBase64), '\0');
   sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
                     bytes.size(), kBase64);
@@ -59,6 +60,7 @@ std::string encode(ByteSpan bytes) {
 }
 
 Result<ByteVector> decode(std::string_view text) {
+  if (text.empty()) return ByteVector();
   ByteVector bytes(text.size());
   std::size_t size = 0;
   const int failed = sodium_base642bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),

@@ -25,7 +25,7 @@ class Sink {
 
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return backlog_.empty(); }
-  /// Whether streams should stop feeding it for now.
+  /// Whether streams should stop feeding it until it has written.
   bool full() const noexcept;
   /// Nobody reads any more; from then on it swallows everything.
   bool broken() const noexcept { return broken_; }

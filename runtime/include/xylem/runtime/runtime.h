@@ -4,7 +4,8 @@
 // progress.
 //
 // Several may live in one process (ranks as threads). A forked child may use nothing of it and
-// disturbs no parent. Xylem installs no signal handlers, and its descriptors are close-on-exec.
+// disturbs no parent. Xylem installs no signal handlers (UCX does when it is loaded: see
+// docs/threading.md), its threads take no signals, and its descriptors are close-on-exec.
 #pragma once
 
 #include "xylem/base/api.h"

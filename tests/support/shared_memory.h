@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests see of POSIX shared memory.
+#pragma once
+
+#include "xylem/base/clock.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <string>
+
+namespace xylem::test {
+
+inline std::set<std::string> shared_memory_names() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+/// Names that were not there `before` and stay. Other processes of the machine make names, too, but
+/// those go away.
+inline std::set<std::string> left_in_shared_memory(const std::set<std::string>& before) {
+  std::set<std::string> left;
+  const auto deadline = Deadline::after(std::chrono::seconds(20));
+  for (const std::string& name : shared_memory_names()) {
+    if (before.contains(name)) continue;
+    while (!deadline.passed() && shared_memory_names().contains(name)) ::sched_yield();
+    if (shared_memory_names().contains(name)) left.insert(name);
+  }
+  return left;
+}
+
+}  // namespace xylem::test
