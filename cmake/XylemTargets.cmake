@@ -81,4 +81,8 @@ function(xylem_program name)
   add_executable(${name} ${arg_SOURCES})
   xylem_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${arg_LINKS})
+  if(XYLEM_SANITIZE)
+    # Of a C program, too: the sanitizers of the library need their runtime for C++.
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+  endif()
 endfunction()
