@@ -13,10 +13,6 @@
 namespace xylem::topology {
 namespace {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
 /// The file's text. One byte beyond the limit is read too, so that the parsers see that it is too
 /// long; a device or pipe that never ends is cut there.
 Result<std::string> contents(const std::string& path) {
@@ -24,7 +20,8 @@ Result<std::string> contents(const std::string& path) {
     return failure(Code::invalid_argument,
                    fmt::format("{}: cannot read it ({})", path, std::strerror(error)));
   };
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rbe"));
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             &std::fclose);
   if (!file) return cannot(errno);
   std::string text;
   constexpr std::size_t kStep = std::size_t{256} << 10;

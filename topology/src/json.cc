@@ -5,6 +5,7 @@
 #include "enum_names.h"
 #include "json_fields.h"
 #include "text.h"
+#include "xylem/base/check.h"
 #include "xylem/topology/fingerprint.h"
 #include "xylem/topology/path.h"
 #include "xylem/topology/readers.h"
@@ -65,7 +66,8 @@ Json written(const std::vector<T>& list) {
 
 template <typename T>
 Json written(const std::optional<T>& value) {
-  return written(*value);  // Absent ones are at their default.
+  XYLEM_CHECK(value.has_value());  // Absent ones are at their default.
+  return written(*value);
 }
 
 template <typename T>

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 namespace xylem::topology {
@@ -140,9 +141,9 @@ class Checker {
         at = machine_.bridges[at->index].pci.parent;
       }
       std::size_t depth = at && at->kind == NodeKind::bridge ? depths[at->index] : 0;
-      for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
-        if (++depth > kMaxBridgeDepth) return too_deep(*link);
-        depths[*link] = static_cast<std::uint16_t>(depth);
+      for (const std::uint32_t link : chain | std::views::reverse) {
+        if (++depth > kMaxBridgeDepth) return too_deep(link);
+        depths[link] = static_cast<std::uint16_t>(depth);
       }
     }
     return Status::ok();

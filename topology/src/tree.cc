@@ -218,6 +218,7 @@ class TreeWriter {
     // From another NUMA node every NIC is as near as any other, so none is worth naming.
     if (!nearest.nics.empty() && nearest.path_class < PathClass::sys) {
       std::vector<std::string> names;
+      names.reserve(nearest.nics.size());
       for (const std::uint32_t nic : nearest.nics) names.push_back(topology_.nics()[nic].name);
       append(label, fmt::format("nearest {} ({})", fmt::join(names, " "),
                                 cell_of(pci_path(topology_, {NodeKind::gpu, index},
@@ -261,8 +262,8 @@ class TreeWriter {
 
   std::string nic_label(std::uint32_t index) const {
     const Nic& nic = topology_.nics()[index];
-    std::string label =
-        nic_numbers_[index] ? fmt::format("NIC{} {}", *nic_numbers_[index], nic.name) : nic.name;
+    const std::optional<std::uint32_t>& number = nic_numbers_[index];
+    std::string label = number ? fmt::format("NIC{} {}", *number, nic.name) : nic.name;
     append(label, nic.pci.model);
     if (nic.name != nic.pci.address.to_string()) append(label, nic.pci.address.to_string());
     append(label, pcie_text(nic.pci.uplink));

@@ -102,14 +102,17 @@ Status Document::refuse_entities() const {
 }
 
 Status Document::find_schema() {
-  // Schema 1 has no version.
   const std::string_view version = topology_.attribute("version").value();
+  if (version.empty()) {  // Schema 1 has no version.
+    schema_ = 1;
+    return Status::ok();
+  }
   const auto major = parse_number<unsigned>(version.substr(0, version.find('.')));
-  if (!version.empty() && (!major || *major < 1 || *major > 3)) {
+  if (!major || *major < 1 || *major > 3) {
     return error(topology_,
                  fmt::format("schema version \"{}\" is none of 1, 2 and 3", excerpt(version)));
   }
-  schema_ = version.empty() ? 1 : static_cast<int>(*major);
+  schema_ = static_cast<int>(*major);
   return Status::ok();
 }
 

@@ -74,7 +74,7 @@ void add_ports(Nic& nic, const std::string& device, pugi::xml_node node) {
 }
 
 bool all_zero(std::string_view text) {
-  return text.find_first_not_of("0") == std::string_view::npos;
+  return text.find_first_not_of('0') == std::string_view::npos;
 }
 
 /// What drivers say of one GPU, until all of its OS devices are seen.
