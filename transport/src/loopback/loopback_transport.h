@@ -38,6 +38,8 @@ class Registry {
 class LoopbackTransport final : public Transport {
  public:
   explicit LoopbackTransport(std::shared_ptr<Registry> registry);
+  LoopbackTransport(const LoopbackTransport&) = delete;
+  LoopbackTransport& operator=(const LoopbackTransport&) = delete;
   ~LoopbackTransport() override;
 
   std::string_view name() const noexcept override { return "loopback"; }

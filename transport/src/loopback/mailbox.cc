@@ -107,9 +107,8 @@ void Mailbox::complete(Completion completion) {
 
 bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
   const std::lock_guard lock(mutex_);
-  const auto message = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Message& m) {
-    return matches_tag(receive, m.envelope.tag);
-  });
+  const auto message = std::ranges::find_if(
+      unexpected_, [&](const Message& m) { return matches_tag(receive, m.envelope.tag); });
   if (message != unexpected_.end()) {
     met.splice(met.end(), unexpected_, message);
     return true;
@@ -125,8 +124,8 @@ bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
 
 bool Mailbox::cancel(const Operation& operation) {
   const std::lock_guard lock(mutex_);
-  const auto receive = std::find_if(posted_.begin(), posted_.end(),
-                                    [&](const Receive& r) { return r.operation == &operation; });
+  const auto receive =
+      std::ranges::find_if(posted_, [&](const Receive& r) { return r.operation == &operation; });
   if (receive == posted_.end()) return false;
   spare_receives_.splice(spare_receives_.begin(), posted_, receive);
   return true;
@@ -164,9 +163,8 @@ unsigned Mailbox::deliver(Dice& dice, Matches& matches, std::vector<Completion>&
   if (count > 1 && !dice.ordered()) count = 1 + static_cast<unsigned>(dice.below(count));
   for (unsigned i = 0; i < count; ++i) {
     const auto message = draw(dice);
-    const auto receive = std::find_if(posted_.begin(), posted_.end(), [&](const Receive& r) {
-      return matches_tag(r, message->envelope.tag);
-    });
+    const auto receive = std::ranges::find_if(
+        posted_, [&](const Receive& r) { return matches_tag(r, message->envelope.tag); });
     if (receive == posted_.end()) {
       unexpected_.splice(unexpected_.end(), incoming_, message);
       continue;
@@ -188,6 +186,7 @@ bool Mailbox::arm() {
   std::uint64_t count = 0;
   const std::lock_guard lock(mutex_);
   if (!incoming_.empty() || !completions_.empty()) return false;
+  // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): the eventfd does not block
   [[maybe_unused]] const auto drained = ::read(wake_.get(), &count, sizeof count);
   armed_ = true;
   return true;

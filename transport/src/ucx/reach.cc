@@ -47,8 +47,7 @@ bool allows(UcxReach reach, const Resource& resource) noexcept {
   switch (reach) {
     case UcxReach::host:
       return resource.kind == Kind::shared_memory &&
-             std::find(kHostTransports.begin(), kHostTransports.end(), resource.device.transport) !=
-                 kHostTransports.end();
+             std::ranges::find(kHostTransports, resource.device.transport) != kHostTransports.end();
     case UcxReach::network:
       // Copy engines (cuda_copy, rocm_copy) move between a GPU and the wire of the same process; an
       // accelerator's IPC (rocm_ipc) is shared memory by another name.
@@ -60,7 +59,7 @@ bool allows(UcxReach reach, const Resource& resource) noexcept {
 }
 
 bool copies_on_send(UcxReach reach, std::span<const Resource> resources) noexcept {
-  return std::all_of(resources.begin(), resources.end(), [&](const Resource& resource) {
+  return std::ranges::all_of(resources, [&](const Resource& resource) {
     return !allows(reach, resource) || resource.kind == Kind::self ||
            resource.kind == Kind::shared_memory || resource.device.transport == "tcp";
   });
@@ -86,7 +85,7 @@ Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource>
 Result<std::string> allowed_devices(const UcxOptions& options,
                                     std::span<const Resource> resources) {
   for (const std::string& wanted : options.devices) {
-    const bool exists = std::any_of(resources.begin(), resources.end(), [&](const Resource& r) {
+    const bool exists = std::ranges::any_of(resources, [&](const Resource& r) {
       return r.kind == Kind::network && r.device.device == wanted && allows(options.reach, r);
     });
     if (!exists) {

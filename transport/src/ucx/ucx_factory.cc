@@ -36,7 +36,7 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const Resourc
       {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
   };
-  const bool uses_tcp = std::any_of(resources.begin(), resources.end(), [&](const Resource& r) {
+  const bool uses_tcp = std::ranges::any_of(resources, [&](const Resource& r) {
     return r.device.transport == "tcp" && allows(options.reach, r);
   });
   if (uses_tcp) {

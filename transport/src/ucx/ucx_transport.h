@@ -56,6 +56,8 @@ class UcxTransport final : public Transport {
                                                    Worker worker,
                                                    const ContextFacts& facts,
                                                    Logger logger);
+  UcxTransport(const UcxTransport&) = delete;
+  UcxTransport& operator=(const UcxTransport&) = delete;
   /// Closes what is open and drives the worker until nothing is in flight, for a quarter of a
   /// second at most; ending the worker ends the rest. Operations that the owner left pending,
   /// against the contract, are not told and not touched.
