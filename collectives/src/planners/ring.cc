@@ -5,6 +5,7 @@
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); a pipelined chain
 // for broadcast and reduce.
 #include "planners/registry.h"
+#include "xylem/base/check.h"
 #include "xylem/collectives/builder.h"
 
 namespace xylem::collectives {
@@ -33,6 +34,7 @@ void pass_around(Builder& plan, Place ring, std::uint32_t begin, Chunks first) {
 }
 
 Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
+  XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
   const Place ring{shape.ranks, rank};
   Builder plan(kName, shape, rank, shape.ranks);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
