@@ -234,7 +234,7 @@ void Engine::completed(Message& message) {
   const Code code = message.code;
   if (id == kPointToPoint) {
     if (code == Code::ok) {
-      listener_.on_message(message);
+      listener_.on_body(message);
     } else if (operation.health) {
       listener_.on_wire_error(operation, operation.call.peer, code);
     }

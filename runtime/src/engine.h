@@ -33,7 +33,7 @@ class EngineListener {
   /// A message to or from a rank of its group failed; the listener decides what fails.
   virtual void on_wire_error(Operation& operation, std::uint32_t peer, Code code) = 0;
   /// A message of a point-to-point call (step kPointToPoint) has ended well.
-  virtual void on_message(Message& message) = 0;
+  virtual void on_body(Message& message) = 0;
 };
 
 class Engine {

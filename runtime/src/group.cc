@@ -93,11 +93,23 @@ Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel mo
       chooser_(std::move(model)),
       links_(spec_.world_ranks.size()),
       history_(spec_.uid),
-      messages_(*this, job_->headers()) {
-  job_->enlist(*this);
+      messages_(*this, job_->headers()) {}
+
+std::shared_ptr<Group> Group::make(const std::shared_ptr<Job>& job,
+                                   GroupSpec spec,
+                                   collectives::CostModel model) {
+  const auto retire = [](Group* group) {
+    const std::shared_ptr<Job> kept = group->job_;
+    kept->bury(std::unique_ptr<Group>(group));
+  };
+  const std::shared_ptr<Group> group(new Group(job, std::move(spec), std::move(model)), retire);
+  job->with_token([&] { job->enlist(group); });
+  return group;
 }
 
-Group::~Group() { close(); }
+Group::~Group() {
+  if (job_->delist(*this) && job_->check_process()) leave();
+}
 
 std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noexcept {
   const auto& ranks = spec_.world_ranks;
@@ -128,6 +140,7 @@ Work Group::refuse(Status why) {
   return work;
 }
 
+// The caller holds a reference: the operation may end within.
 void Group::launch(Operation& operation) {
   job_->engine().activate(operation);
   operation.run.steps_left = 1;
@@ -141,8 +154,10 @@ void Group::launch(Operation& operation) {
     }
     return start_collective(operation);
   }
-  for (std::uint32_t peer = 0; peer < size(); ++peer) {
-    if (operation.call.peer != peer && operation.call.peer != collectives::kNone) continue;
+  const bool any = operation.call.peer == collectives::kNone;
+  const std::uint32_t first = any ? 0 : operation.call.peer;
+  const std::uint32_t last = any ? size() : first + 1;
+  for (std::uint32_t peer = first; peer < last; ++peer) {
     auto link = job_->link(world_rank(peer));
     if (!link) return job_->suspect(*this, link.status());
     links_[peer] = *link;
@@ -271,13 +286,22 @@ void Group::on_ended(Operation& operation) {
   } else if (running_ > 0) {
     --running_;
   }
+  pending_.fetch_sub(1, std::memory_order_release);
+  start_deferred();
+}
+
+void Group::start_deferred() {
+  if (is_starting_) return;  // The loop below, further down the stack, goes on.
+  is_starting_ = true;
   while (health_ && deferred_ != nullptr && running_ < kMaxOperations) {
     Operation& next = *deferred_;
     deferred_ = next.queue_next;
     if (deferred_ == nullptr) deferred_tail_ = &deferred_;
+    next.acquire();  // It may end within.
     start_collective(next);
+    next.release();
   }
-  pending_.fetch_sub(1, std::memory_order_release);
+  is_starting_ = false;
 }
 
 void Group::poison(Status why) {
@@ -294,19 +318,8 @@ void Group::poison(Status why) {
   job_->on_poisoned(*this);
 }
 
-void Group::discard() noexcept {
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    auto* transport = links_[i].transport;
-    const auto earlier = [&](std::size_t j) { return links_[j].transport == transport; };
-    bool seen = transport == nullptr;
-    for (std::size_t j = 0; j < i && !seen; ++j) seen = earlier(j);
-    if (seen) continue;
-    transport->discard(group_tag(TagKind::collective, slot()), kGroupMask);
-    transport->discard(group_tag(TagKind::message_body, slot()), kGroupMask);
-  }
-}
-
 Result<PlanInfo> Group::plan_info(const Shape& shape, std::uint64_t count, DataType type) {
+  if (Status alive = job_->check_process(); !alive) return alive;
   return job_->with_token([&]() -> Result<PlanInfo> {
     const auto forced = forced_algorithm(job_->config().algorithm, shape.collective);
     XYLEM_TRY(const auto choice, chooser_.choose(shape, count * size_of(type), forced));
@@ -344,12 +357,13 @@ Status Group::abort(std::string_view why) {
 }
 
 void Group::close() {
-  if (!job_->delist(*this) || !job_->check_process()) return;
-  job_->with_token([&] {
-    messages_.close();
-    job_->watch().forget(uid());
-    job_->free_slot(slot());
-  });
+  if (job_->delist(*this) && job_->check_process()) job_->with_token([this] { leave(); });
+}
+
+void Group::leave() {
+  messages_.close();
+  job_->watch().forget(uid());
+  job_->give_back_slot(slot());
 }
 
 }  // namespace xylem::runtime

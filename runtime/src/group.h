@@ -53,8 +53,14 @@ class Group : public std::enable_shared_from_this<Group> {
  public:
   static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
 
-  Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model);
-  ~Group();
+  /// Makes and enlists it. Whoever drops the last reference, and whatever he holds, it ends under
+  /// the progress token: at once, or after the turn that goes on.
+  static std::shared_ptr<Group> make(const std::shared_ptr<Job>& job,
+                                     GroupSpec spec,
+                                     collectives::CostModel model);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group();  ///< Token holder, as long as the job runs.
 
   // Any thread.
   std::uint32_t rank() const noexcept { return spec_.rank; }
@@ -81,11 +87,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
   void launch(Operation& operation);
   void on_ended(Operation& operation);
-  void on_message(Message& message) { messages_.on_body(message); }
+  void on_body(Message& message) { messages_.on_body(message); }
   void poison(Status why);
   const Status& health() const noexcept { return health_; }
-  /// Lets members that still send to a poisoned group go on: drops what arrives.
-  void discard() noexcept;
   void set_model(collectives::CostModel model) {
     chooser_ = collectives::Chooser(std::move(model));
   }
@@ -95,9 +99,14 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
   /// Elements this rank says it sends to `rank` in an all_to_all_v it remembers.
   std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
+
+  /// Takes it off the job's list and gives back what it holds of the job. Not for the token holder.
   void close();
 
  private:
+  Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model);
+  void leave();  ///< Token holder.
+  void start_deferred();
   struct CachedProgram {
     CallRecord key;
     std::shared_ptr<const Program> program;
@@ -126,6 +135,7 @@ class Group : public std::enable_shared_from_this<Group> {
       sent_counts_;                    ///< Of the last few all_to_all_v.
   std::list<CachedProgram> programs_;  ///< Most recently used first.
   std::uint32_t running_ = 0;
+  bool is_starting_ = false;  ///< Within start_deferred(), which operations that end at once call.
   Operation* deferred_ = nullptr;
   Operation** deferred_tail_ = &deferred_;
   PointToPoint messages_;

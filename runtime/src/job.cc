@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace xylem::runtime {
 namespace {
@@ -29,6 +30,9 @@ constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
 /// How long the control plane may take to tell of a death that a wire has felt.
 constexpr milliseconds kSuspicion{500};
+/// For how long at least what arrives for a poisoned group is dropped: its members know of its end
+/// within moments, and cut what they still send within Watch::kLetGo.
+constexpr milliseconds kDrain{2000};
 
 /// A page that reads 1 here and 0 in a forked child.
 const volatile char* fork_page() {
@@ -39,15 +43,32 @@ const volatile char* fork_page() {
   return static_cast<const volatile char*>(page);
 }
 
-/// A thread that no signal of the program is handled on.
+/// Blocks all signals on this thread, and on those that it starts, for as long as it lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+/// A thread on which no signal of the program is handled.
 template <typename Body>
-std::thread start_without_signals(Body&& body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::forward<Body>(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+Result<std::thread> start_thread(Body&& body) {
+  const SignalsBlocked blocked;
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    return failure(Code::exhausted,
+                   fmt::format("no thread can be started ({}): raise ulimit -u", error.what()));
+  }
 }
 
 }  // namespace
@@ -87,7 +108,7 @@ Job::Job(JobParts parts)
       store_(std::move(parts.store)),
       control_(std::move(parts.control)),
       slots_(kMaxGroups / 64, 0),
-      lost_(placement_.size, false),
+      lost_(placement_.size),
       left_(placement_.size, false),
       same_process_(fork_page()),
       keeper_wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -112,14 +133,14 @@ Status Job::open(const WireMaker& make, Deadline deadline) {
   progress_ =
       std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
                                  WaitPolicy::make(config().wait, wires_->local_cores(), local));
-  keeper_ = start_without_signals([this] { keep(); });
+  XYLEM_TRY(keeper_, start_thread([this] { keep(); }));
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);
   spec.rank = rank();
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   slots_[0] |= 1;
   collectives::CostModel model = default_model(config(), wires_->host_indices());
-  world_ = std::make_shared<Group>(shared_from_this(), std::move(spec), model);
+  world_ = Group::make(shared_from_this(), std::move(spec), model);
   XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
   with_token([&] { world_->set_model(std::move(model)); });
   return {};
@@ -131,6 +152,7 @@ Job::~Job() {
       keeper_.detach();  // The thread is the parent's.
     } else {
       stop_ = true;
+      wake_keeper();
       keeper_.join();
     }
   }
@@ -151,16 +173,13 @@ Status Job::check_process() const noexcept {
 
 void Job::submit(Operation& operation) {
   pending_.fetch_add(1, std::memory_order_seq_cst);
-  if (keeper_dozes_.load(std::memory_order_seq_cst) && keeper_dozes_.exchange(false)) {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(keeper_wake_.get(), &one, sizeof one);
-  }
+  if (keeper_dozes_.load(std::memory_order_seq_cst) && keeper_dozes_.exchange(false)) wake_keeper();
   if (progress_->try_acquire()) {
     take_submitted();
     operation.group->launch(operation);
-    headers_.run_completed();
+    headers_.run_completed(*this);
     engine_.run_completed();
-    progress_->release();
+    release_token();
     return;
   }
   Operation* head = submitted_.load(std::memory_order_relaxed);
@@ -184,9 +203,21 @@ void Job::take_submitted() {
   while (oldest != nullptr) {
     Operation* next = oldest->queue_next;
     oldest->queue_next = nullptr;
+    oldest->acquire();  // It may end within, and its submitter may have let go of it.
     oldest->group->launch(*oldest);
+    oldest->release();
     oldest = next;
   }
+}
+
+void Job::wake_keeper() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(keeper_wake_.get(), &one, sizeof one);
+}
+
+void Job::release_token() {
+  empty_graves();
+  progress_->release();
 }
 
 unsigned Job::turn() {
@@ -194,18 +225,17 @@ unsigned Job::turn() {
   if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
     watch_.tick(Clock::now());
     handle_suspicions(Clock::now());
-    std::erase_if(poisoned_, [](const auto& group) { return group.expired(); });
+    end_drains(Clock::now());
   }
   take_submitted();
   unsigned done = 0;
   for (const auto& wire : wires_->all()) {
     if (wire.transport != nullptr) done += wire.transport->progress();
   }
-  headers_.run_completed();
+  headers_.run_completed(*this);
   engine_.run_completed();
-  for (const auto& poisoned : poisoned_) {
-    if (const auto group = poisoned.lock()) group->discard();
-  }
+  if (!drains_.empty()) drain();
+  empty_graves();
   return done;
 }
 
@@ -229,7 +259,7 @@ void Job::keep() {
   auto next_tick = Clock::now() + kTick;
   auto control_due = Clock::now();
   while (!stop_.load(std::memory_order_relaxed)) {
-    const bool busy = pending_.load(std::memory_order_relaxed) > 0;
+    const bool busy = has_work();
     quiet = busy || progress_->visits() != visits ? 0 : quiet + 1;
     milliseconds wait = kBusyLook;
     if (quiet > kLooksUntilDoze) {
@@ -252,6 +282,7 @@ void Job::keep() {
       if (busy) tick_due_.store(true, std::memory_order_relaxed);
     }
     if (events_waiting_.load(std::memory_order_relaxed) ||
+        graves_waiting_.load(std::memory_order_relaxed) ||
         tick_due_.load(std::memory_order_relaxed)) {
       progress_->notify();
       if (progress_->try_acquire()) {
@@ -266,15 +297,13 @@ void Job::keep() {
 /// Drives progress when work is pending that nobody has waited for since the last look but one.
 void Job::attend(std::uint64_t& visits, unsigned& unattended) {
   const auto now_visits = progress_->visits();
-  const bool deserted = config().progress_thread && pending_.load(std::memory_order_relaxed) > 0 &&
-                        !progress_->held() && now_visits == visits;
+  const bool deserted =
+      config().progress_thread && has_work() && !progress_->held() && now_visits == visits;
   visits = now_visits;
   unattended = deserted ? unattended + 1 : 0;
   if (unattended < kLooksUnattended || !progress_->try_acquire()) return;
-  progress_->attend(stop_, pollfd{control_->fd(), POLLIN, 0}, [this] {
-    return pending_.load(std::memory_order_relaxed) == 0 ||
-           tick_due_.load(std::memory_order_relaxed);
-  });
+  progress_->attend(stop_, pollfd{control_->fd(), POLLIN, 0},
+                    [this] { return !has_work() || tick_due_.load(std::memory_order_relaxed); });
   progress_->release();
 }
 
@@ -289,7 +318,9 @@ void Job::on_ended(Operation& operation, Status outcome) {
 
 void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
   Group& group = *operation.group;
-  const std::uint32_t culprit = peer == collectives::kNone ? rank() : group.world_rank(peer);
+  // A receive from any source knows its peer once it has met a message.
+  const std::uint32_t culprit =
+      peer == collectives::kNone ? operation.source : group.world_rank(peer);
   if (code == Code::mismatch) {
     return announce(group, code, culprit,
                     fmt::format("rank {} got a message of another size than its call {} expects "
@@ -320,7 +351,7 @@ void Job::handle_suspicions(Clock::time_point now) {
   }
 }
 
-void Job::on_message(Message& message) { message.owner->group->on_message(message); }
+void Job::on_body(Message& message) { message.owner->group->on_body(message); }
 
 void Job::on_peer_lost(std::uint32_t rank, std::string_view how) {
   post({Event::Kind::lost, rank, std::string(how), {}});
@@ -352,12 +383,12 @@ void Job::handle_events() {
       watch_.on_message(event.rank, event.message);
     } else if (event.kind == Event::Kind::left) {
       left_[event.rank] = true;
-    } else if (!lost_[event.rank]) {
-      lost_[event.rank] = true;
-      const Status why = failure(Code::peer_lost,
-                                 fmt::format("rank {} on {} was lost: {}", event.rank,
-                                             wires_->peers()[event.rank].host, event.text),
-                                 event.rank);
+    } else if (lost_[event.rank].is_ok()) {
+      const Status why = lost_[event.rank] =
+          failure(Code::peer_lost,
+                  fmt::format("rank {} on {} was lost: {}", event.rank,
+                              wires_->peers()[event.rank].host, event.text),
+                  event.rank);
       logger_.error(why.message());
       for (const auto& group : groups()) {
         if (group->rank_of(event.rank)) group->poison(why);
@@ -377,17 +408,90 @@ void Job::announce(Group& group,
   group.poison(failure(code, std::move(message), culprit));
 }
 
-void Job::on_poisoned(Group& group) { poisoned_.push_back(group.weak_from_this()); }
-
-std::shared_ptr<Group> Job::find(std::uint64_t uid) {
-  const std::lock_guard lock(groups_mutex_);
-  const auto found = groups_.find(uid);
-  return found == groups_.end() ? nullptr : found->second->weak_from_this().lock();
+void Job::on_unsent(std::uint64_t uid, std::uint32_t peer, Code code) {
+  const auto group = find(uid);
+  if (group == nullptr) return;
+  const std::uint32_t world = group->world_rank(peer);
+  suspect(*group, failure(code,
+                          fmt::format("rank {} lost its connection to rank {} ({})", rank(), world,
+                                      name(code)),
+                          world));
 }
 
-void Job::enlist(Group& group) {
+void Job::on_poisoned(const Group& group) {
+  drains_.push_back({group.slot(), Clock::now() + kDrain});
+  draining_.store(true, std::memory_order_relaxed);
+  wake_keeper();
+}
+
+void Job::give_back_slot(std::uint32_t slot) noexcept {
+  const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
+  if (drain == drains_.end()) return free_slot(slot);
+  drain->is_group_gone = true;
+}
+
+void Job::drain() {
+  for (const Drain& drain : drains_) {
+    for (const auto& wire : wires_->all()) {
+      if (wire.transport == nullptr) continue;
+      wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
+      wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
+      if (!drain.is_group_gone) continue;
+      wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
+    }
+  }
+}
+
+void Job::end_drains(Clock::time_point now) {
+  std::erase_if(drains_, [&](const Drain& drain) {
+    const bool over = drain.is_group_gone && now >= drain.until;
+    if (over) free_slot(drain.slot);
+    return over;
+  });
+  draining_.store(
+      std::ranges::any_of(drains_, [&](const Drain& drain) { return now < drain.until; }),
+      std::memory_order_relaxed);
+}
+
+void Job::bury(std::unique_ptr<Group> group) {
+  {
+    const std::lock_guard lock(groups_mutex_);
+    // After the end, and in a forked child, there is no token and nothing to give back.
+    if (buries_at_once_ || !check_process()) return;
+    graves_.push_back(std::move(group));
+    graves_waiting_.store(true, std::memory_order_relaxed);
+  }
+  if (progress_->try_acquire()) {
+    release_token();
+  } else {
+    progress_->notify();
+  }
+}
+
+void Job::empty_graves() {
+  if (!graves_waiting_.load(std::memory_order_relaxed)) return;
+  std::vector<std::unique_ptr<Group>> dead;
   const std::lock_guard lock(groups_mutex_);
-  groups_[group.uid()] = &group;
+  dead.swap(graves_);
+  graves_waiting_.store(false, std::memory_order_relaxed);
+}
+
+std::shared_ptr<Group> Job::find(std::uint64_t uid) const {
+  const std::lock_guard lock(groups_mutex_);
+  const auto found = groups_.find(uid);
+  return found == groups_.end() ? nullptr : found->second.lock();
+}
+
+void Job::enlist(const std::shared_ptr<Group>& group) {
+  {
+    const std::lock_guard lock(groups_mutex_);
+    groups_[group->uid()] = group;
+  }
+  for (std::uint32_t member = 0; member < group->size(); ++member) {
+    const Status& lost = lost_[group->world_rank(member)];
+    if (!lost.is_ok()) group->poison(lost);
+  }
+  watch_.on_enlisted(*group);
 }
 
 bool Job::delist(const Group& group) noexcept {
@@ -414,6 +518,7 @@ void Job::free_slot(std::uint32_t slot) noexcept {
 }
 
 std::vector<PathInfo> Job::paths() {
+  if (!check_process()) return {};
   return with_token([this] {
     std::vector<PathInfo> paths;
     for (std::uint32_t other = 0; other < size(); ++other) paths.push_back(wires_->path(other));
@@ -425,7 +530,7 @@ std::vector<std::shared_ptr<Group>> Job::groups() const {
   const std::lock_guard lock(groups_mutex_);
   std::vector<std::shared_ptr<Group>> alive;
   for (const auto& [uid, group] : groups_) {
-    if (auto shared = group->weak_from_this().lock()) alive.push_back(std::move(shared));
+    if (auto shared = group.lock()) alive.push_back(std::move(shared));
   }
   return alive;
 }
@@ -469,7 +574,15 @@ Status Job::shutdown(bool force) {
   close_groups();
   closed_ = true;
   stop_ = true;
+  wake_keeper();
   if (keeper_.joinable()) keeper_.join();
+  std::vector<std::unique_ptr<Group>> dead;
+  {
+    const std::lock_guard lock(groups_mutex_);
+    buries_at_once_ = true;
+    dead.swap(graves_);
+  }
+  dead.clear();
   if (control_ != nullptr) control_->leave(Deadline::after(kGoodbye));
   world_.reset();
   return {};

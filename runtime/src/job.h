@@ -75,9 +75,10 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::vector<std::uint64_t> slots_taken() const;
   bool claim_slot(std::uint32_t slot);
   void free_slot(std::uint32_t slot) noexcept;
-  void enlist(Group& group);
   /// False if it was not listed (any more).
   bool delist(const Group& group) noexcept;
+  /// Ends a group that nobody refers to any more, under the token.
+  void bury(std::unique_ptr<Group> group);
   ControlPlane& control() noexcept { return *control_; }
 
   /// Runs `work` as the token holder.
@@ -85,9 +86,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   auto with_token(Work work) {
     progress_->acquire();
     struct Release {
-      Progress& progress;
-      ~Release() { progress.release(); }
-    } release{*progress_};
+      Job& job;
+      ~Release() { job.release_token(); }
+    } release{*this};
     return work();
   }
 
@@ -96,16 +97,22 @@ class Job final : public std::enable_shared_from_this<Job>,
   HeaderPool& headers() noexcept { return headers_; }
   Watch& watch() noexcept { return watch_; }
   Result<Link> link(std::uint32_t world_rank) { return wires_->link(world_rank); }
-  bool lost(std::uint32_t world_rank) const noexcept { return lost_[world_rank]; }
   bool left(std::uint32_t world_rank) const noexcept { return left_[world_rank]; }
-  std::shared_ptr<Group> find(std::uint64_t uid);
+  std::shared_ptr<Group> find(std::uint64_t uid) const;
+  /// From now on the group hears of deaths and verdicts, and of those that came before it.
+  void enlist(const std::shared_ptr<Group>& group);
   /// Poisons a group here and on all ranks.
   void announce(Group& group, Code code, std::optional<std::uint32_t> culprit, std::string message);
   /// A wire to `culprit` failed: announces it, unless the control plane tells within a moment that
   /// the rank died, which says more.
   void suspect(Group& group, Status why);
-  /// A group was poisoned: what still arrives for it is dropped while it lasts.
-  void on_poisoned(Group& group);
+  /// A message's header did not reach `peer` of the group `uid`.
+  void on_unsent(std::uint64_t uid, std::uint32_t peer, Code code);
+  /// A group was poisoned: what still arrives for it is dropped, so that members that still send to
+  /// it go on, as long as it lasts and for a while at least.
+  void on_poisoned(const Group& group);
+  /// Of a group that ends: free at once, or when what may arrive for a poisoned one has.
+  void give_back_slot(std::uint32_t slot) noexcept;
 
  private:
   struct Event {
@@ -121,6 +128,13 @@ class Job final : public std::enable_shared_from_this<Job>,
     Clock::time_point since;
   };
 
+  /// Messages of a poisoned group, which are dropped.
+  struct Drain {
+    std::uint32_t slot = 0;
+    Clock::time_point until;  ///< Not before this does another group get the slot.
+    bool is_group_gone = false;
+  };
+
   explicit Job(JobParts parts);
   Status open(const WireMaker& make, Deadline deadline);
   void keep();
@@ -128,6 +142,15 @@ class Job final : public std::enable_shared_from_this<Job>,
   void post(Event event);
   void handle_events();
   void handle_suspicions(Clock::time_point now);
+  void end_drains(Clock::time_point now);
+  void drain();
+  void empty_graves();
+  void release_token();
+  bool has_work() const noexcept {
+    return pending_.load(std::memory_order_relaxed) > 0 ||
+           draining_.load(std::memory_order_relaxed);
+  }
+  void wake_keeper() noexcept;
   void abort_all();
   void close_groups();
   std::vector<std::shared_ptr<Group>> groups() const;
@@ -135,7 +158,7 @@ class Job final : public std::enable_shared_from_this<Job>,
 
   void on_ended(Operation& operation, Status outcome) override;
   void on_wire_error(Operation& operation, std::uint32_t peer, Code code) override;
-  void on_message(Message& message) override;
+  void on_body(Message& message) override;
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
   void on_peer_left(std::uint32_t rank) override;
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
@@ -156,15 +179,20 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::unique_ptr<Progress> progress_;
 
   mutable std::mutex groups_mutex_;
-  std::map<std::uint64_t, Group*> groups_;
+  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< By uid.
   std::vector<std::uint64_t> slots_;
+  std::vector<std::unique_ptr<Group>> graves_;
+  bool buries_at_once_ = false;
+  std::atomic<bool> graves_waiting_{false};
   std::shared_ptr<Group> world_;  ///< Lets go of this cycle in shutdown().
-  std::vector<std::weak_ptr<Group>> poisoned_;
+  std::vector<Drain> drains_;
   std::vector<Suspicion> suspicions_;
-  std::vector<bool> lost_, left_;
+  std::vector<Status> lost_;  ///< By rank; OK while it lives.
+  std::vector<bool> left_;
 
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
   std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> draining_{false};  ///< Some drain has not lasted its time.
   std::atomic<bool> events_waiting_{false};
   std::atomic<bool> tick_due_{false};
   std::mutex events_mutex_;

@@ -154,6 +154,7 @@ class Operation {
   Operation* active_previous = nullptr;
   Operation* active_next = nullptr;
   Operation* match_next = nullptr;  ///< Receives waiting for a message.
+  bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 
  private:
   friend class OperationPool;

@@ -23,7 +23,7 @@ std::uint64_t body_bytes(const MessageHeader& header) noexcept {
 }
 
 std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
-  return combine(combine(header.count, header.type), header.tag);
+  return combine(combine(combine(header.group, header.count), header.type), header.tag);
 }
 
 }  // namespace
@@ -56,12 +56,14 @@ void HeaderPool::on_done(transport::Operation& done) noexcept {
   slot.pool->completed_tail_ = &slot.next;
 }
 
-void HeaderPool::run_completed() {
+void HeaderPool::run_completed(Job& job) {
   while (completed_ != nullptr) {
     HeaderSlot& slot = *completed_;
     completed_ = slot.next;
     if (completed_ == nullptr) completed_tail_ = &completed_;
-    if (slot.owner == nullptr || !slot.incoming) {
+    if (!slot.incoming && slot.code != Code::ok)
+      job.on_unsent(slot.header.group, slot.peer, slot.code);
+    if (slot.owner == nullptr) {
       give_back(slot);
     } else {
       slot.owner->on_header(slot);
@@ -80,9 +82,11 @@ void PointToPoint::start(Operation& operation) {
 void PointToPoint::send(Operation& operation) {
   const Call& call = operation.call;
   HeaderSlot& slot = pool_.take();
-  slot.owner = this;
+  slot.owner = nullptr;
   slot.incoming = false;
-  slot.header = {pairs_[call.peer].sent++,
+  slot.peer = call.peer;
+  slot.header = {group_.uid(),
+                 pairs_[call.peer].sent++,
                  call.count,
                  group_.rank(),
                  call.tag,
@@ -111,21 +115,33 @@ void PointToPoint::send(Operation& operation) {
 
 void PointToPoint::send_to_self(Operation& operation) {
   const Call& call = operation.call;
-  const MessageHeader header{pairs_[call.peer].sent++,
+  const MessageHeader header{group_.uid(),
+                             pairs_[call.peer].sent++,
                              call.count,
                              group_.rank(),
                              call.tag,
                              static_cast<std::uint8_t>(call.type),
                              {}};
+  if (Operation* receive = take_receive(header)) {
+    return deliver(*receive, header, nullptr, &operation);
+  }
+  operation.is_unmatched = true;
+  unexpected_.push_back({header, {}, &operation});
+}
+
+Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
   Operation** place = &receives_;
   while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
-  if (*place == nullptr) {
-    unexpected_.push_back({header, {}, &operation});
-    return;
-  }
+  Operation* const receive = *place;
+  if (receive != nullptr) unlink(place);
+  return receive;
+}
+
+void PointToPoint::unlink(Operation** place) noexcept {
   Operation& receive = **place;
   *place = receive.match_next;
-  deliver(receive, header, nullptr, &operation);
+  if (receives_tail_ == &receive.match_next) receives_tail_ = place;
+  receive.is_unmatched = false;
 }
 
 void PointToPoint::receive(Operation& operation) {
@@ -138,10 +154,10 @@ void PointToPoint::receive(Operation& operation) {
     unexpected_.erase(found);
     return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
   }
-  Operation** place = &receives_;
-  while (*place != nullptr) place = &(*place)->match_next;
   operation.match_next = nullptr;
-  *place = &operation;
+  operation.is_unmatched = true;
+  *receives_tail_ = &operation;
+  receives_tail_ = &operation.match_next;
 }
 
 bool PointToPoint::matches(const Operation& receive, const MessageHeader& header) const noexcept {
@@ -182,7 +198,17 @@ void PointToPoint::deliver(Operation& receive,
                    transport::kExactMatch, {receive.call.output, bytes, {}});
 }
 
-void PointToPoint::on_body(Message& message) { message.owner->run.steps_left = 0; }
+void PointToPoint::on_body(Message& message) {
+  const Call& call = message.owner->call;
+  if (message.incoming && message.bytes != call.count * size_of(call.type)) {
+    return group_.job().announce(
+        group_, Code::mismatch, message.owner->source,
+        fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
+                    group_.job().rank(), message.bytes, message.owner->source, call.count,
+                    name(call.type)));
+  }
+  message.owner->run.steps_left = 0;
+}
 
 void PointToPoint::post_slots() {
   posted_ = true;
@@ -215,11 +241,10 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
 }
 
 void PointToPoint::on_header(HeaderSlot& slot) {
-  const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader) &&
-                     slot.header.source < group_.size() && slot.header.type < kDataTypeCount;
-  if (!whole) {  // Cancelled, or a wire that failed: the control plane says what follows.
-    std::erase(slots_, &slot);
-    return pool_.give_back(slot);
+  const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
+  if (whole && slot.header.group != group_.uid()) return post_slot(slot);  // Of the dead; dropped.
+  if (!whole || slot.header.source >= group_.size() || slot.header.type >= kDataTypeCount) {
+    return on_bad_slot(slot);
   }
   Pair& pair = pairs_[slot.header.source];
   if (slot.header.number != pair.expected) {
@@ -249,16 +274,28 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   }
 }
 
+/// Cancelled, or a wire that failed: without posted slots no message comes any more.
+void PointToPoint::on_bad_slot(HeaderSlot& slot) {
+  if (slot.code != Code::cancelled) {
+    const std::uint32_t self = group_.world_rank(group_.rank());
+    const Code code = slot.code == Code::ok ? Code::internal : slot.code;
+    group_.job().suspect(
+        group_,
+        failure(code,
+                fmt::format("rank {} can receive no messages of communicator {} any more ({})",
+                            self, group_.slot(), name(code)),
+                self));
+  }
+  std::erase(slots_, &slot);
+  pool_.give_back(slot);
+}
+
 void PointToPoint::accept(HeaderSlot& slot) {
   const MessageHeader& header = slot.header;
   ++pairs_[header.source].expected;
   if (!group_.health()) return;
-  Operation** place = &receives_;
-  while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
-  if (*place != nullptr) {
-    Operation& receive = **place;
-    *place = receive.match_next;
-    return deliver(receive, header, slot.payload, nullptr);
+  if (Operation* receive = take_receive(header)) {
+    return deliver(*receive, header, slot.payload, nullptr);
   }
   Arrived arrived{header, {}, nullptr};
   if (body_bytes(header) <= kInlineMessage) {
@@ -268,11 +305,9 @@ void PointToPoint::accept(HeaderSlot& slot) {
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {
+  if (!operation.is_unmatched) return;
   for (Operation** place = &receives_; *place != nullptr; place = &(*place)->match_next) {
-    if (*place == &operation) {
-      *place = operation.match_next;
-      return;
-    }
+    if (*place == &operation) return unlink(place);
   }
   std::erase_if(unexpected_, [&](const Arrived& arrived) { return arrived.self == &operation; });
 }

@@ -26,10 +26,12 @@
 namespace xylem::runtime {
 
 class Group;
+class Job;
 class PointToPoint;
 
 /// What precedes every message on the wire. Little-endian, as every machine Xylem runs on.
 struct MessageHeader {
+  std::uint64_t group = 0;   ///< Its uid: of an earlier group of this slot a message may be left.
   std::uint64_t number = 0;  ///< Of this ordered pair, from 0.
   std::uint64_t count = 0;   ///< Elements.
   std::uint32_t source = 0;  ///< Rank in the group.
@@ -37,7 +39,7 @@ struct MessageHeader {
   std::uint8_t type = 0;
   std::uint8_t reserved[7] = {};
 };
-static_assert(sizeof(MessageHeader) == 32);
+static_assert(sizeof(MessageHeader) == 40);
 
 /// Messages up to this many bytes travel within their header.
 inline constexpr std::size_t kInlineMessage = 4096 - sizeof(MessageHeader);
@@ -46,10 +48,11 @@ inline constexpr std::size_t kInlineMessage = 4096 - sizeof(MessageHeader);
 /// its group.
 struct HeaderSlot : transport::Operation {
   class HeaderPool* pool = nullptr;
-  PointToPoint* owner = nullptr;  ///< Null once the group is closed.
+  PointToPoint* owner = nullptr;  ///< Of a posted one; null once the group is closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
+  std::uint32_t peer = 0;  ///< Rank in the group to which an outgoing one goes.
   MessageHeader header;
   std::byte payload[kInlineMessage];
 };
@@ -60,7 +63,7 @@ class HeaderPool {
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
   /// Handles the slots whose messages have completed; call after each round of transport progress.
-  void run_completed();
+  void run_completed(Job& job);
   /// Slots posted or being sent.
   std::size_t in_use() const noexcept { return in_use_; }
 
@@ -83,7 +86,7 @@ class PointToPoint {
   void start(Operation& operation);
   /// A large body has been sent or received.
   void on_body(Message& message);
-  /// A receive that failed or ended before it met a message.
+  /// An operation that ends, and may not have met its partner.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.
   void close() noexcept;
@@ -112,6 +115,10 @@ class PointToPoint {
   void on_header(HeaderSlot& slot);
   void accept(HeaderSlot& slot);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
+  /// Takes the first waiting receive that matches off its list; null if there is none.
+  Operation* take_receive(const MessageHeader& header) noexcept;
+  void unlink(Operation** place) noexcept;
+  void on_bad_slot(HeaderSlot& slot);
   void deliver(Operation& receive,
                const MessageHeader& header,
                const std::byte* payload,
@@ -124,6 +131,7 @@ class PointToPoint {
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
   Operation* receives_ = nullptr;  ///< Waiting, in the order called.
+  Operation** receives_tail_ = &receives_;
   std::vector<HeaderSlot*> slots_;
 };
 

@@ -86,7 +86,7 @@ void Progress::poke() {
 bool Progress::wait(const Operation& operation, Deadline deadline) {
   Idleness idleness(policy_);
   while (!operation.ended()) {
-    if (try_acquire()) {
+    if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
       visits_.fetch_add(1, std::memory_order_relaxed);
       drive(operation, deadline);
       release();
@@ -111,7 +111,7 @@ bool Progress::wait(const Operation& operation, Deadline deadline) {
 
 void Progress::drive(const Operation& operation, Deadline deadline) {
   Idleness idleness(policy_);
-  while (!operation.ended()) {
+  while (!operation.ended() && claims_.load(std::memory_order_relaxed) == 0) {
     if (client_.turn() != 0) {
       idleness.reset();
       continue;
@@ -130,12 +130,14 @@ void Progress::drive(const Operation& operation, Deadline deadline) {
 }
 
 void Progress::acquire() {
+  claims_.fetch_add(1, std::memory_order_relaxed);
   wanted_.fetch_add(1, std::memory_order_seq_cst);
   while (!try_acquire()) {
     notify();
     sched_yield();
   }
   wanted_.fetch_sub(1, std::memory_order_relaxed);
+  claims_.fetch_sub(1, std::memory_order_relaxed);
   visits_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -56,8 +56,8 @@ class Progress {
     return !held_.load(std::memory_order_relaxed) &&
            !held_.exchange(true, std::memory_order_acquire);
   }
-  /// Takes the token, asking the progress thread to give it up. For rare work; waits for a user's
-  /// turn to end.
+  /// Takes the token, asking its holder to give it up: the progress thread at its next look, a
+  /// waiter after its turn. For rare work. Never while holding it.
   void acquire();
   void release() noexcept;
   /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the
@@ -87,7 +87,9 @@ class Progress {
   Client& client_;
   WaitPolicy policy_;
   alignas(64) std::atomic<bool> held_{false};
-  std::atomic<std::uint32_t> wanted_{0};
+  std::atomic<std::uint32_t> wanted_{
+      0};  ///< By waiters and by acquire(); the progress thread yields.
+  std::atomic<std::uint32_t> claims_{0};  ///< By acquire() alone; waiters yield, too.
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};
   UniqueFd wake_;                    ///< eventfd that ends the holder's sleep.

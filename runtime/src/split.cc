@@ -42,6 +42,25 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
   return all;
 }
 
+/// A slot claimed for as long as the group to which it belongs is not made.
+class SlotClaim {
+ public:
+  SlotClaim(Job& job, std::optional<std::uint32_t> slot)
+      : job_(job), slot_(slot.value_or(0)), held_(slot && job.claim_slot(slot_)) {}
+  SlotClaim(const SlotClaim&) = delete;
+  SlotClaim& operator=(const SlotClaim&) = delete;
+  ~SlotClaim() {
+    if (held_) job_.free_slot(slot_);
+  }
+  bool held() const noexcept { return held_; }
+  void keep() noexcept { held_ = false; }
+
+ private:
+  Job& job_;
+  std::uint32_t slot_;
+  bool held_;
+};
+
 std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWords>& taken) {
   for (std::size_t word = 0; word < kSlotWords; ++word) {
     if (taken[word] != ~std::uint64_t{0}) {
@@ -75,7 +94,8 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
     const auto slot = lowest_free(used);
     // 0: nothing wanted or claimed; 1: lost a race for the slot; 2: no slot is left.
     std::uint8_t outcome = 0;
-    if (color >= 0) outcome = !slot ? 2 : job_->claim_slot(*slot) ? 0 : 1;
+    SlotClaim claim(*job_, color >= 0 ? slot : std::nullopt);
+    if (color >= 0) outcome = !slot ? 2 : claim.held() ? 0 : 1;
     XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
     const auto worst = *std::max_element(outcomes.begin(), outcomes.end());
     if (worst == 0) {
@@ -90,9 +110,9 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
         spec.world_ranks.push_back(world_rank(ranks[i]));
         if (!this->model().host.empty()) model.host.push_back(this->model().host[ranks[i]]);
       }
-      return Communicator(std::make_shared<Group>(job_, std::move(spec), std::move(model)));
+      claim.keep();
+      return Communicator(make(job_, std::move(spec), std::move(model)));
     }
-    if (color >= 0 && outcome == 0) job_->free_slot(*slot);
     if (worst == 2) break;
   }
   return failure(Code::exhausted, fmt::format("no communicator can be made: a rank has {} already, "

@@ -96,7 +96,7 @@ std::optional<Situation> decode_situation(Reader& reader) {
   situation.group = reader.get<std::uint64_t>();
   situation.sequence = reader.get<std::uint64_t>();
   const auto state = reader.get<std::uint8_t>();
-  situation.step = reader.get<std::uint32_t>();
+  situation.is_question = reader.get<std::uint8_t>() != 0;
   situation.blocked_on = reader.get<std::uint32_t>();
   situation.blocked_bytes = reader.get<std::uint64_t>();
   const auto count = reader.get<std::uint8_t>();
@@ -126,6 +126,11 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
+void judge(Job& job, Group& group, const Verdict& verdict) {
+  if (group.health()) job.logger().error(verdict.message);
+  group.poison(failure(verdict.code, verdict.message, verdict.culprit));
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Situation& situation) {
@@ -133,7 +138,7 @@ std::vector<std::byte> encode(const Situation& situation) {
   writer.put(situation.group);
   writer.put(situation.sequence);
   writer.put(static_cast<std::uint8_t>(situation.state));
-  writer.put(situation.step);
+  writer.put(static_cast<std::uint8_t>(situation.is_question));
   writer.put(situation.blocked_on);
   writer.put(situation.blocked_bytes);
   writer.put(static_cast<std::uint8_t>(situation.records.size()));
@@ -172,28 +177,64 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.stalled_since = now;
     operation.reported = false;
   }
+  if (now - operation.begun >= job_.config().timeout) return time_out(group, operation);
   const auto stalled = now - operation.stalled_since;
-  if (now - operation.begun >= job_.config().timeout) {
-    const bool collective = operation.call.kind == CallKind::collective;
-    return job_.announce(
-        group, Code::timed_out, std::nullopt,
-        collective ? explain(group, operation)
-                   : fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
-                                 operation.call.kind == CallKind::send ? "send" : "receive",
-                                 operation.call.tag, format_duration(job_.config().timeout)));
+  if (operation.call.kind != CallKind::collective) {
+    if (stalled >= kLetGo) look_at_message(group, operation);
+    return;
   }
-  if (operation.call.kind != CallKind::collective) return;
+  if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
   if (stalled >= kStall && !operation.reported) {
     operation.reported = true;
-    publish(group, operation.sequence);
+    publish(group, operation.sequence, true);
   }
   if (stalled >= job_.config().stall_report && !operation.warned) {
     operation.warned = true;
     job_.logger().warn(fmt::format("stalled: {}", explain(group, operation)));
   }
-  if (stalled < kLetGo) return;
+  if (stalled >= kLetGo) look_for_leavers(group, operation);
+}
+
+void Watch::time_out(Group& group, const Operation& operation) {
+  const std::string limit = format_duration(job_.config().timeout);
+  std::string text;
+  if (operation.call.kind != CallKind::collective) {
+    text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
+                       operation.call.kind == CallKind::send ? "send" : "receive",
+                       operation.call.tag, limit);
+  } else if (operation.run.program == nullptr) {
+    text = fmt::format(
+        "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
+        job_.rank(), name(operation.call.collective), limit, group.slot());
+  } else {
+    text = explain(group, operation);
+  }
+  job_.announce(group, Code::timed_out, std::nullopt, std::move(text));
+}
+
+/// A partner that has left the job will not come.
+void Watch::look_at_message(Group& group, const Operation& operation) {
+  const std::uint32_t peer = operation.call.peer;
+  std::optional<std::uint32_t> gone;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    const std::uint32_t world = group.world_rank(rank);
+    if (peer != kNone ? rank != peer : rank == group.rank()) continue;
+    if (!job_.left(group.world_rank(rank))) return;
+    gone = group.world_rank(rank);
+  }
+  if (!gone) return;
+  const bool is_send = operation.call.kind == CallKind::send;
+  job_.announce(group, Code::peer_lost, gone,
+                fmt::format("rank {} left the job before it {} what rank {} {} with tag {}", *gone,
+                            is_send ? "received" : "sent", job_.rank(),
+                            is_send ? "sends" : "receives", operation.call.tag));
+}
+
+/// A rank that has left the job, and to or from which a message of the call is under way.
+void Watch::look_for_leavers(Group& group, const Operation& operation) {
+  for (const Message* message = operation.messages; message != nullptr; message = message->next) {
+    const auto& program = *operation.run.program;
+    const std::uint32_t world =
+        group.world_rank(program.lanes[program.steps[message->step].lane].peer);
     if (!job_.left(world)) continue;
     return job_.announce(group, Code::peer_lost, world,
                          fmt::format("rank {} left the job before it took its part in {}", world,
@@ -236,7 +277,6 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
     for (const Message* message = op->messages; message != nullptr; message = message->next) {
       if (!message->incoming || message->step == Engine::kPointToPoint) continue;
       const auto& step = op->run.program->steps[message->step];
-      situation.step = message->step;
       situation.blocked_on = op->run.program->lanes[step.lane].peer;
       situation.blocked_bytes = step.bytes;
     }
@@ -244,9 +284,11 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   return situation;
 }
 
-void Watch::publish(Group& group, std::uint64_t sequence) {
-  heard_[group.uid()].published = sequence;
-  job_.control().flood(encode(situation(group, sequence)));
+void Watch::publish(Group& group, std::uint64_t sequence, bool is_question) {
+  Situation said = situation(group, sequence);
+  said.is_question = is_question;
+  heard_[group.uid()].published[sequence] = said.state;
+  job_.control().flood(encode(said));
 }
 
 void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
@@ -257,10 +299,9 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
       return on_situation(origin, std::move(*situation));
   } else if (kind == kVerdict) {
     if (const auto verdict = decode_verdict(reader)) {
-      if (const auto group = job_.find(verdict->group)) {
-        if (group->health()) job_.logger().error(verdict->message);
-        group->poison(failure(verdict->code, verdict->message, verdict->culprit));
-      }
+      if (const auto group = job_.find(verdict->group)) return judge(job_, *group, *verdict);
+      early_verdicts_.push_back(*verdict);
+      if (early_verdicts_.size() > kEarlyVerdicts) early_verdicts_.pop_front();
       return;
     }
   }
@@ -275,8 +316,27 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (!compare(*group, origin, situation)) return;
   Heard& heard = heard_[situation.group];
   const std::uint64_t sequence = situation.sequence;
-  heard.by_rank[origin] = std::move(situation);
-  if (heard.published != sequence) publish(*group, sequence);
+  heard.newest = std::max(heard.newest, sequence);
+  if (!situation.records.empty()) {
+    heard.newest = std::max(heard.newest, situation.records.back().sequence);
+  }
+  if (heard.newest > Group::kRecords) {
+    const std::uint64_t oldest = heard.newest - Group::kRecords;
+    heard.by_call.erase(heard.by_call.begin(), heard.by_call.lower_bound(oldest));
+    heard.published.erase(heard.published.begin(), heard.published.lower_bound(oldest));
+  }
+  const bool is_question = situation.is_question;
+  heard.by_call[sequence].insert_or_assign(origin, std::move(situation));
+  if (!is_question) return;
+  const auto said = heard.published.find(sequence);
+  if (said == heard.published.end() || said->second != this->situation(*group, sequence).state) {
+    publish(*group, sequence, false);
+  }
+}
+
+void Watch::on_enlisted(Group& group) {
+  const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
+  if (verdict != early_verdicts_.end()) judge(job_, group, *verdict);
 }
 
 bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
@@ -307,37 +367,48 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
   return false;
 }
 
-void Watch::on_call(Group& group, const CallRecord&) {
-  const auto heard = heard_.find(group.uid());
-  if (heard == heard_.end()) return;
-  for (const auto& [origin, situation] : heard->second.by_rank) {
-    if (!compare(group, origin, situation)) return;
+void Watch::on_call(Group& group, const CallRecord& record) {
+  const auto found = heard_.find(group.uid());
+  if (found == heard_.end()) return;
+  Heard& heard = found->second;
+  if (record.sequence > heard.newest + Group::kRecords) {
+    heard_.erase(found);
+    return;
+  }
+  if (record.sequence > heard.newest) return;
+  for (const auto& [call, by_rank] : heard.by_call) {
+    for (const auto& [origin, situation] : by_rank) {
+      if (!compare(group, origin, situation)) return;
+    }
   }
 }
 
 std::string Watch::explain(Group& group, const Operation& operation) const {
   std::vector<std::uint32_t> absent, waiting, silent;
   std::string last_calls;
-  const auto heard = heard_.find(group.uid());
+  std::map<std::uint32_t, Situation> said;
+  if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
+    const auto call = heard->second.by_call.find(operation.sequence);
+    if (call != heard->second.by_call.end()) said = call->second;
+  }
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const std::uint32_t world = group.world_rank(rank);
     if (world == job_.rank()) continue;
-    const Situation* said = nullptr;
-    if (heard != heard_.end()) {
-      const auto found = heard->second.by_rank.find(world);
-      if (found != heard->second.by_rank.end() && found->second.sequence == operation.sequence)
-        said = &found->second;
-    }
-    if (said == nullptr) {
+    const auto found = said.find(world);
+    if (found == said.end()) {
       silent.push_back(world);
-    } else if (said->state == Situation::State::waiting) {
+      continue;
+    }
+    const Situation& situation = found->second;
+    if (situation.state == Situation::State::waiting) {
       waiting.push_back(world);
-    } else if (said->state == Situation::State::not_called) {
+    } else if (situation.state == Situation::State::not_called) {
       absent.push_back(world);
-      last_calls += said->records.empty() ? fmt::format("; rank {} has called nothing yet", world)
-                                          : fmt::format("; rank {}'s last call was {}, {}", world,
-                                                        said->records.back().sequence,
-                                                        describe(said->records.back()));
+      last_calls +=
+          situation.records.empty()
+              ? fmt::format("; rank {} has called nothing yet", world)
+              : fmt::format("; rank {}'s last call was {}, {}", world,
+                            situation.records.back().sequence, describe(situation.records.back()));
     }
   }
   std::string text = fmt::format(

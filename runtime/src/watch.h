@@ -2,10 +2,11 @@
 //
 // Watch: finds out why an operation does not go on, and says it on all ranks.
 //
-// A collective that stalls for 200 ms publishes its situation on the control plane: the call, the
-// calls before it, and what it waits for. Every rank compares with its own calls and answers with
-// its own situation. A difference is a `mismatch` verdict naming both sides; at the deadline the
-// situations heard say who has not called, who waits, and who does not answer.
+// A collective that stalls for 200 ms publishes its situation on the control plane, as a question:
+// the call, the calls before it, and what it waits for. Every rank compares with its own calls and
+// answers with its own situation, unless it has said the same before. A difference is a `mismatch`
+// verdict naming both sides; at the deadline the situations heard say who has not called, who
+// waits, and who does not answer.
 #pragma once
 
 #include "operation.h"
@@ -13,6 +14,7 @@
 #include "xylem/base/status.h"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -32,7 +34,7 @@ struct Situation {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;  ///< The call in question.
   State state = State::not_called;
-  std::uint32_t step = 0;           ///< waiting: the first step under way.
+  bool is_question = false;         ///< To be answered; an answer is not.
   std::uint32_t blocked_on = ~0U;   ///< waiting: rank in the group; ~0: none.
   std::uint64_t blocked_bytes = 0;  ///< Bytes expected from it, for calls whose sizes are local.
   std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
@@ -66,24 +68,33 @@ class Watch {
   void on_message(std::uint32_t origin, std::span<const std::byte> message);
   /// A call has been numbered: others may have published theirs already.
   void on_call(Group& group, const CallRecord& record);
+  /// A group is there: it may have been spoken of before.
+  void on_enlisted(Group& group);
   void forget(std::uint64_t group) { heard_.erase(group); }
 
  private:
   void look(Operation& operation, Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
-  void publish(Group& group, std::uint64_t sequence);
+  void look_at_message(Group& group, const Operation& operation);
+  void look_for_leavers(Group& group, const Operation& operation);
+  void time_out(Group& group, const Operation& operation);
+  void publish(Group& group, std::uint64_t sequence, bool is_question);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   std::string explain(Group& group, const Operation& operation) const;
 
+  /// What was said of the calls of one group. Calls too old to be compared with are forgotten.
   struct Heard {
-    std::map<std::uint32_t, Situation> by_rank;  ///< World rank → what it said last.
-    std::optional<std::uint64_t> published;      ///< The call this rank spoke of last.
+    std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;  ///< Then by world rank.
+    std::map<std::uint64_t, Situation::State> published;                  ///< What this rank said.
+    std::uint64_t newest = 0;  ///< Call of which anything is known.
   };
+  static constexpr std::size_t kEarlyVerdicts = 64;
 
   Job& job_;
   std::map<std::uint64_t, Heard> heard_;
+  std::deque<Verdict> early_verdicts_;  ///< On groups that are not here, or not yet.
 };
 
 }  // namespace xylem::runtime

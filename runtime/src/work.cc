@@ -17,7 +17,8 @@ Work::~Work() {
 
 bool Work::test() const noexcept {
   if (operation_ == nullptr || operation_->ended()) return true;
-  operation_->group->job().progress().poke();
+  runtime::Job& job = operation_->group->job();
+  if (job.check_process()) job.progress().poke();
   return operation_->ended();
 }
 

@@ -34,7 +34,12 @@ xylem::Status all_reduce(const xylem::Communicator& comm, std::size_t count) {
 }
 
 /// In a forked child every call is refused, and its end disturbs nobody.
-int child(xylem::Runtime& runtime) {
+int child(xylem::Runtime& runtime, const xylem::Work& pending) {
+  if (pending.test() || pending.wait().code() != Code::invalid_argument) return 5;
+  if (!runtime.paths().empty()) return 6;
+  if (runtime.world().plan_info("all_reduce", 8, xylem::DataType::float32).code() !=
+      Code::invalid_argument)
+    return 7;
   const auto status = all_reduce(runtime.world(), 8);
   if (status.code() != Code::invalid_argument ||
       status.message().find("forked") == std::string_view::npos)
@@ -45,9 +50,13 @@ int child(xylem::Runtime& runtime) {
 int test_fork(xylem::Runtime& runtime) {
   const auto world = runtime.world();
   for (const bool unwinds : {false, true}) {
+    // Sent once all have forked: the all_reduce below is between.
+    std::vector<float> from_before(8), to_next(8, 1.0F);
+    const auto n = world.size(), me = world.rank();
+    const auto pending = world.recv(std::span(from_before), (me + n - 1) % n, 1);
     const pid_t pid = fork();
     if (pid == 0) {
-      const int result = child(runtime);
+      const int result = child(runtime, pending);
       if (unwinds) {
         const xylem::Runtime goes =
             std::move(runtime);  // as a data loader's worker that leaves by exit()
@@ -56,6 +65,8 @@ int test_fork(xylem::Runtime& runtime) {
     }
     if (const auto status = all_reduce(world, 1000); !status)
       return fail("beside a child", status.to_string());
+    if (!world.send(std::span<const float>(to_next), (me + 1) % n, 1).wait() || !pending.wait())
+      return fail("message beside a child", pending.status().to_string());
     int ended = 0;
     waitpid(pid, &ended, 0);
     if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) return fail("child", std::to_string(ended));

@@ -59,7 +59,7 @@ class XYLEM_API Runtime {
   std::uint32_t local_size() const noexcept;
   /// Host name of each rank of the job.
   std::vector<std::string> hosts() const;
-  /// How this rank reaches each other rank.
+  /// How this rank reaches each other rank; empty in a forked child and after shutdown().
   std::vector<PathInfo> paths() const;
   /// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options".
   std::string_view launcher() const noexcept;

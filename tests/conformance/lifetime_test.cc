@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How communicators end: handles dropped early, aborts from other threads, ranks that leave, and
+// slots that the next communicator takes over.
+#include "support/ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <thread>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
+
+class Lifetime : public testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks,
+                         Lifetime,
+                         testing::ValuesIn(kRanks),
+                         testing::PrintToStringParamName());
+
+RankOptions loopback(std::uint32_t ranks) {
+  RankOptions options;
+  options.size = ranks;
+  options.seed = 99 + ranks;
+  return options;
+}
+
+RankOptions two_over(const char* transport) {
+  RankOptions options = loopback(2);
+  options.transport = transport;
+  return options;
+}
+
+ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
+Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
+
+TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
+  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr int kRounds = 50;
+    std::vector<std::int64_t> in(kRounds, 1), out(kRounds, 0);
+    for (int round = 0; round < kRounds; ++round) {
+      auto brief = world.duplicate();
+      ASSERT_TRUE(brief.is_ok()) << brief.status().to_string();
+      const Work forgotten = brief->all_reduce(one(in[round]), into(out[round]));
+      if (round % 2 == 0) {
+        ASSERT_TRUE(forgotten.wait().is_ok());
+      }
+    }
+    // What nobody waits for goes on all the same, and ends before the runtime does.
+    while (!runtime.shutdown().is_ok()) std::this_thread::yield();
+    for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
+  });
+}
+
+TEST(LifetimeOfAnAbort, ComesFromAnotherThreadThanTheOneThatWaits) {
+  for (const char* const transport : {"loopback", "ucx-shm"}) {
+    run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
+      auto other = runtime.world().duplicate();
+      ASSERT_TRUE(other.is_ok());
+      std::int64_t never = 0;
+      const Work waits = other->recv(into(never), 1 - runtime.rank(), 7);
+      std::latch is_waiting(1);
+      std::thread waiter([&] {
+        is_waiting.count_down();
+        EXPECT_EQ(waits.wait_for(seconds(60)).code(), Code::cancelled);
+      });
+      is_waiting.wait();
+      const auto begin = std::chrono::steady_clock::now();
+      if (runtime.rank() == 0) {
+        EXPECT_TRUE(other->abort("enough").is_ok());
+      }
+      waiter.join();
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
+      ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
+    });
+  }
+}
+
+TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
+  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const auto next = (world.rank() + 1) % world.size(),
+               before = (world.rank() + world.size() - 1) % world.size();
+    for (std::int64_t round = 0; round < 10; ++round) {
+      auto first = world.duplicate();
+      ASSERT_TRUE(first.is_ok());
+      const std::int64_t stale = -round;
+      const Work lost = first->send(one(stale), next, 3);
+      if (world.size() > 1) {
+        ASSERT_TRUE(lost.wait().is_ok());
+        ASSERT_TRUE(first->destroy().is_ok());
+      }
+      auto second = world.duplicate();
+      ASSERT_TRUE(second.is_ok());
+      const std::int64_t fresh = 100 + round;
+      std::int64_t got = 0;
+      const Work receive = second->recv(into(got), before, 3);
+      ASSERT_TRUE(wait_all(receive, second->send(one(fresh), next, 3)).is_ok());
+      ASSERT_EQ(got, fresh);
+      if (world.size() == 1) {
+        ASSERT_TRUE(first->abort("a message to itself waits").is_ok());
+      }
+    }
+  });
+}
+
+// A sender that is told to stop gets its buffer back without a cut of the connection that other
+// communicators use, whatever the receiver does.
+TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
+  for (const char* const transport : {"loopback", "ucx-shm", "ucx-tcp"}) {
+    run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      auto other = world.duplicate();
+      ASSERT_TRUE(other.is_ok());
+      const auto uneven = world.rank() == 0;
+      std::vector<std::int64_t> large(1 << 17, 5);
+      Work pending;
+      if (uneven) pending = other->send(std::span<const std::int64_t>(large), 1, 1);
+      ASSERT_TRUE(world.barrier().wait().is_ok());
+      if (uneven) {
+        // UCX may have taken it all before the abort came.
+        EXPECT_THAT(pending.wait().code(), testing::AnyOf(Code::cancelled, Code::ok));
+      } else {
+        ASSERT_TRUE(other->abort("changed its mind").is_ok());
+        ASSERT_TRUE(other->destroy().is_ok());
+      }
+      for (int round = 0; round < 10; ++round) {
+        std::int64_t in = 1, sum = 0;
+        const auto status = world.all_reduce(one(in), into(sum)).wait();
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        ASSERT_EQ(sum, 2);
+      }
+    });
+  }
+}
+
+TEST(LifetimeOfOperations, ManyOperationsThatEndAtOnceMayWaitBehindOneThatDoesNot) {
+  std::atomic<bool> submitted{false};
+  run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr int kFirst = 64, kMore = 20000;
+    std::vector<std::int64_t> in(kFirst, 1), out(kFirst, 0);
+    while (world.rank() != 0 && !submitted) std::this_thread::yield();
+    std::vector<Work> works;
+    works.reserve(kFirst + kMore);
+    for (int i = 0; i < kFirst; ++i) works.push_back(world.all_reduce(one(in[i]), into(out[i])));
+    for (int i = 0; i < kMore; ++i) {
+      works.push_back(world.all_reduce(ConstBuffer(nullptr, 0, DataType::int64),
+                                       Buffer(nullptr, 0, DataType::int64)));
+    }
+    submitted = true;
+    for (const Work& work : works) ASSERT_TRUE(work.wait().is_ok());
+    for (const std::int64_t sum : out) ASSERT_EQ(sum, 2);
+  });
+}
+
+TEST(LifetimeOfARank, RankThatLeftIsNamedByThoseWhoWaitForItsMessages) {
+  for (const bool any_source : {false, true}) {
+    run_ranks(loopback(3), [any_source](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      ASSERT_TRUE(world.barrier().wait().is_ok());
+      if (world.rank() != 0) {
+        ASSERT_TRUE(runtime.shutdown().is_ok());
+        return;
+      }
+      std::int64_t never = 0;
+      const auto from = any_source ? std::nullopt : std::optional<std::uint32_t>(2);
+      const auto begin = std::chrono::steady_clock::now();
+      const Status status = world.recv(into(never), from, 1).wait();
+      EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
+      EXPECT_EQ(status.peer(), 2U);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
+    });
+  }
+}
+
+// Calls of one communicator that stall at once are spoken of one by one, and no more often.
+TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
+  std::atomic<int> waited{0};
+  const auto ranks = GetParam();
+  run_ranks(loopback(ranks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const bool is_late = world.rank() + 1 == world.size();
+    std::int64_t in = 1, a = 0, b = 0;
+    while (is_late && waited < static_cast<int>(ranks) - 1) std::this_thread::yield();
+    const Work first = world.all_reduce(one(in), into(a));
+    const Work second = world.all_reduce(one(in), into(b));
+    if (!is_late) {
+      // Longer than a stall takes to be told of.
+      EXPECT_EQ(second.wait_for(std::chrono::milliseconds(600)).code(), Code::timed_out);
+      ++waited;
+    }
+    ASSERT_TRUE(wait_all(first, second).is_ok());
+    ASSERT_EQ(a, world.size());
+    ASSERT_EQ(b, world.size());
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
