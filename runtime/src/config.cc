@@ -55,7 +55,8 @@ Result<LoadedConfig> load_config(const Environment& environment, const Options& 
   for (const Setting& setting : settings()) {
     std::optional<std::string> text;
     std::string_view origin = "default";
-    if (setting.from_options != nullptr && (text = setting.from_options(options))) {
+    if (setting.from_options != nullptr) text = setting.from_options(options);
+    if (text) {
       origin = "program";
     } else if (const auto entry = environment.find(setting.name); entry != environment.end()) {
       text = entry->second;

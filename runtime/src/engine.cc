@@ -69,7 +69,7 @@ void Engine::start(Operation& operation) {
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.ready.clear();
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
-  for (StepId id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
+  for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // popped from the back: in list order
     run.steps[id].queued = true;
   }

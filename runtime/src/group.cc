@@ -113,7 +113,7 @@ Group::~Group() {
 
 std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noexcept {
   const auto& ranks = spec_.world_ranks;
-  const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
+  const auto found = std::ranges::find(ranks, world_rank);
   if (found == ranks.end()) return std::nullopt;
   return static_cast<std::uint32_t>(found - ranks.begin());
 }
@@ -304,7 +304,7 @@ void Group::start_deferred() {
   is_starting_ = false;
 }
 
-void Group::poison(Status why) {
+void Group::poison(const Status& why) {
   if (!health_) return;
   health_ = why;
   deferred_ = nullptr;

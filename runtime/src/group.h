@@ -88,7 +88,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void launch(Operation& operation);
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
-  void poison(Status why);
+  void poison(const Status& why);
   const Status& health() const noexcept { return health_; }
   void set_model(collectives::CostModel model) {
     chooser_ = collectives::Chooser(std::move(model));
@@ -105,6 +105,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model);
+  std::shared_ptr<Group> make_part(const std::vector<std::uint32_t>& ranks,
+                                   std::uint64_t uid,
+                                   std::uint32_t slot) const;
   void leave();  ///< Token holder.
   void start_deferred();
   struct CachedProgram {

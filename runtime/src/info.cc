@@ -12,6 +12,8 @@
 #include "xylem/runtime/runtime.h"
 #include "xylem/transport/ucx.h"
 
+#include <fmt/format.h>
+
 #include <variant>
 
 namespace xylem {
@@ -26,6 +28,7 @@ constexpr std::chrono::seconds kLookup{2};
 
 std::vector<SettingInfo> settings_of(const std::vector<ConfigRow>& rows) {
   std::vector<SettingInfo> settings;
+  settings.reserve(rows.size());
   for (const ConfigRow& row : rows) {
     settings.push_back(
         {row.name, row.value, row.default_value, row.origin, row.unit, row.sentence, row.agreed});
@@ -36,7 +39,7 @@ std::vector<SettingInfo> settings_of(const std::vector<ConfigRow>& rows) {
 std::vector<std::string> ucx_variables_of(const Environment& environment) {
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) {
-    if (name.starts_with("UCX_")) variables.push_back(name + "=" + value);
+    if (name.starts_with("UCX_")) variables.push_back(fmt::format("{}={}", name, value));
   }
   return variables;
 }

@@ -521,6 +521,7 @@ std::vector<PathInfo> Job::paths() {
   if (!check_process()) return {};
   return with_token([this] {
     std::vector<PathInfo> paths;
+    paths.reserve(size());
     for (std::uint32_t other = 0; other < size(); ++other) paths.push_back(wires_->path(other));
     return paths;
   });

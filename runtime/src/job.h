@@ -50,6 +50,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   /// As Runtime::create().
   static Result<std::shared_ptr<Job>> start(const Options& options);
   static Result<std::shared_ptr<Job>> start(JobParts parts, Deadline deadline);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
   ~Job() override;
   /// The user's handle to a started job.
   static Runtime handle(std::shared_ptr<Job> job) { return Runtime(std::move(job)); }
@@ -85,10 +87,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   template <typename Work>
   auto with_token(Work work) {
     progress_->acquire();
-    struct Release {
-      Job& job;
-      ~Release() { job.release_token(); }
-    } release{*this};
+    const std::unique_ptr<Job, ReleaseToken> held(this);
     return work();
   }
 
@@ -120,6 +119,10 @@ class Job final : public std::enable_shared_from_this<Job>,
     std::uint32_t rank = 0;
     std::string text;
     std::vector<std::byte> message;
+  };
+
+  struct ReleaseToken {
+    void operator()(Job* job) const noexcept { job->release_token(); }
   };
 
   struct Suspicion {

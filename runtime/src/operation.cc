@@ -3,20 +3,25 @@
 
 #include "group.h"
 
-#include <cstdlib>
 #include <new>
 
 namespace xylem::runtime {
 
-void ScratchBuffer::Free::operator()(void* memory) const noexcept { std::free(memory); }
+namespace {
+
+constexpr std::align_val_t kLine{64};
+
+}  // namespace
+
+void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete[](memory, kLine);
+}
 
 std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
-  constexpr std::uint64_t kLine = 64;
   if (bytes > capacity_) {
-    const std::uint64_t capacity = (bytes + kLine - 1) / kLine * kLine;
     memory_.reset();
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, capacity)));
-    capacity_ = memory_ ? capacity : 0;
+    memory_.reset(new (kLine, std::nothrow) std::byte[bytes]);
+    capacity_ = memory_ ? bytes : 0;
   }
   return memory_.get();
 }

@@ -56,9 +56,9 @@ class ScratchBuffer {
 
  private:
   struct Free {
-    void operator()(void* memory) const noexcept;
+    void operator()(std::byte* memory) const noexcept;
   };
-  std::unique_ptr<std::byte, Free> memory_;
+  std::unique_ptr<std::byte[], Free> memory_;
   std::uint64_t capacity_ = 0;
 };
 
@@ -109,6 +109,7 @@ class Operation {
   explicit Operation(OperationPool& pool) noexcept : pool_(pool) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
+  ~Operation() = default;
 
   /// A handle for the user.
   Work handle() noexcept {

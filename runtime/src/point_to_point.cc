@@ -146,9 +146,8 @@ void PointToPoint::unlink(Operation** place) noexcept {
 
 void PointToPoint::receive(Operation& operation) {
   if (!posted_) post_slots();
-  const auto found =
-      std::find_if(unexpected_.begin(), unexpected_.end(),
-                   [&](const Arrived& arrived) { return matches(operation, arrived.header); });
+  const auto found = std::ranges::find_if(
+      unexpected_, [&](const Arrived& arrived) { return matches(operation, arrived.header); });
   if (found != unexpected_.end()) {
     const Arrived arrived = std::move(*found);
     unexpected_.erase(found);
@@ -215,8 +214,7 @@ void PointToPoint::post_slots() {
   std::vector<transport::Transport*> transports;
   for (std::uint32_t rank = 0; rank < group_.size(); ++rank) {
     auto* transport = group_.link(rank).transport;
-    if (transport == nullptr ||
-        std::find(transports.begin(), transports.end(), transport) != transports.end()) {
+    if (transport == nullptr || std::ranges::find(transports, transport) != transports.end()) {
       continue;
     }
     transports.push_back(transport);
@@ -261,9 +259,8 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   accept(slot);
   post_slot(slot);
   for (bool more = true; more && !closed_;) {
-    const auto next = std::find_if(
-        pair.early.begin(), pair.early.end(),
-        [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
+    const auto next = std::ranges::find_if(
+        pair.early, [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
     more = next != pair.early.end();
     if (!more) break;
     HeaderSlot& early = **next;

@@ -109,7 +109,7 @@ class Compiler {
       return operand.rank != schedule_.rank;
     };
     const auto sources = schedule_.sources(step);
-    if (step.kind == StepKind::put || std::any_of(sources.begin(), sources.end(), mapped) ||
+    if (step.kind == StepKind::put || std::ranges::any_of(sources, mapped) ||
         (step.target != kNone && mapped(schedule_.operands[step.target]))) {
       return failure(
           Code::unsupported,

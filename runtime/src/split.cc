@@ -53,7 +53,11 @@ class SlotClaim {
     if (held_) job_.free_slot(slot_);
   }
   bool held() const noexcept { return held_; }
-  void keep() noexcept { held_ = false; }
+  /// Now the group's.
+  std::uint32_t keep() noexcept {
+    held_ = false;
+    return slot_;
+  }
 
  private:
   Job& job_;
@@ -71,6 +75,28 @@ std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWo
   return std::nullopt;
 }
 
+/// What came of an attempt at one member; the worst of all counts.
+enum class Outcome : std::uint8_t { well, lost_race, no_slot };
+
+/// Those of one color, in order of their keys, and the lowest slot that is free at all of them.
+struct Party {
+  std::vector<std::uint32_t> ranks;
+  std::optional<std::uint32_t> slot;
+};
+
+Party party_of(const std::vector<Member>& members, std::int32_t color) {
+  Party party;
+  std::array<std::uint64_t, kSlotWords> used{};
+  for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
+    if (color < 0 || members[rank].color != color) continue;
+    party.ranks.push_back(rank);
+    for (std::size_t word = 0; word < kSlotWords; ++word) used[word] |= members[rank].taken[word];
+  }
+  std::ranges::stable_sort(party.ranks, {}, [&](std::uint32_t rank) { return members[rank].key; });
+  party.slot = lowest_free(used);
+  return party;
+}
+
 }  // namespace
 
 Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
@@ -78,47 +104,42 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
   const std::uint64_t number = splits_++;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     Member mine{color, key, {}};
-    const auto taken = job_->slots_taken();
-    std::copy(taken.begin(), taken.end(), mine.taken.begin());
+    std::ranges::copy(job_->slots_taken(), mine.taken.begin());
     XYLEM_TRY(const auto members, gather_from_all(*this, mine));
-    std::vector<std::uint32_t> ranks;
-    std::array<std::uint64_t, kSlotWords> used{};
-    for (std::uint32_t rank = 0; rank < size(); ++rank) {
-      if (color < 0 || members[rank].color != color) continue;
-      ranks.push_back(rank);
-      for (std::size_t word = 0; word < kSlotWords; ++word) used[word] |= members[rank].taken[word];
-    }
-    std::stable_sort(ranks.begin(), ranks.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return members[a].key < members[b].key;
-    });
-    const auto slot = lowest_free(used);
-    // 0: nothing wanted or claimed; 1: lost a race for the slot; 2: no slot is left.
-    std::uint8_t outcome = 0;
-    SlotClaim claim(*job_, color >= 0 ? slot : std::nullopt);
-    if (color >= 0) outcome = !slot ? 2 : claim.held() ? 0 : 1;
+    const Party party = party_of(members, color);
+    SlotClaim claim(*job_, color < 0 ? std::nullopt : party.slot);
+    Outcome outcome = Outcome::well;
+    if (color >= 0 && !claim.held()) outcome = party.slot ? Outcome::lost_race : Outcome::no_slot;
     XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
-    const auto worst = *std::max_element(outcomes.begin(), outcomes.end());
-    if (worst == 0) {
-      if (color < 0) return Communicator();
-      GroupSpec spec;
-      spec.uid = combine(combine(uid(), number), static_cast<std::uint64_t>(color));
-      spec.slot = *slot;
-      collectives::CostModel model = this->model();
-      model.host.clear();
-      for (std::uint32_t i = 0; i < ranks.size(); ++i) {
-        if (ranks[i] == rank()) spec.rank = i;
-        spec.world_ranks.push_back(world_rank(ranks[i]));
-        if (!this->model().host.empty()) model.host.push_back(this->model().host[ranks[i]]);
-      }
-      claim.keep();
-      return Communicator(make(job_, std::move(spec), std::move(model)));
-    }
-    if (worst == 2) break;
+    const Outcome worst = *std::ranges::max_element(outcomes);
+    if (worst == Outcome::no_slot) break;
+    if (worst == Outcome::lost_race) continue;
+    if (color < 0) return Communicator();
+    const std::uint64_t uid =
+        combine(combine(this->uid(), number), static_cast<std::uint64_t>(color));
+    return Communicator(make_part(party.ranks, uid, claim.keep()));
   }
   return failure(Code::exhausted, fmt::format("no communicator can be made: a rank has {} already, "
                                               "or races for them never end; destroy "
                                               "those that are not in use",
                                               kMaxGroups));
+}
+
+/// A group of these ranks of this one, in their order.
+std::shared_ptr<Group> Group::make_part(const std::vector<std::uint32_t>& ranks,
+                                        std::uint64_t uid,
+                                        std::uint32_t slot) const {
+  GroupSpec spec;
+  spec.uid = uid;
+  spec.slot = slot;
+  collectives::CostModel model = this->model();
+  model.host.clear();
+  for (const std::uint32_t member : ranks) {
+    if (member == rank()) spec.rank = static_cast<std::uint32_t>(spec.world_ranks.size());
+    spec.world_ranks.push_back(world_rank(member));
+    if (!this->model().host.empty()) model.host.push_back(this->model().host[member]);
+  }
+  return make(job_, std::move(spec), std::move(model));
 }
 
 }  // namespace xylem::runtime

@@ -190,6 +190,7 @@ std::uint32_t Wires::local_cores() const {
 std::vector<std::uint32_t> Wires::host_indices() const {
   std::map<std::uint64_t, std::uint32_t> seen;
   std::vector<std::uint32_t> indices;
+  indices.reserve(peers_.size());
   for (const auto& peer : peers_) {
     indices.push_back(
         seen.try_emplace(peer.kernel, static_cast<std::uint32_t>(seen.size())).first->second);

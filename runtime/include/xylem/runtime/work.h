@@ -25,7 +25,8 @@ class [[nodiscard]] XYLEM_API Work {
   Work() noexcept = default;
   Work(const Work& other) noexcept;
   Work(Work&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
-  Work& operator=(Work other) noexcept {
+  Work& operator=(const Work& other) noexcept { return *this = Work(other); }
+  Work& operator=(Work&& other) noexcept {
     std::swap(operation_, other.operation_);
     return *this;
   }
