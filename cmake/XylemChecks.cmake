@@ -24,3 +24,6 @@ xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
 # Headers are seen through the sources that include them; generated files are not ours.
 xylem_check_target(tidy "${XYLEM_RUN_CLANG_TIDY}" "clang-tidy 19"
   "${XYLEM_RUN_CLANG_TIDY}" -quiet -j2 -p "${PROJECT_BINARY_DIR}" "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
+if(TARGET xylem_commit)
+  add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
+endif()

@@ -32,8 +32,9 @@ int start_ranks(const BenchOptions& options, const std::vector<std::string>& com
   job.patience = kPatience;
   const auto outcome = run_job(job);
   if (!outcome) return complain(outcome.status());
-  if (outcome->interrupted_by != 0 || !outcome->failure) return outcome->exit_status();
-  const Ending& ending = outcome->failure->ending;
+  const std::optional<JobOutcome::Failure>& failure = outcome->failure;
+  if (outcome->interrupted_by != 0 || !failure) return outcome->exit_status();
+  const Ending& ending = failure->ending;
   return ending.signal != 0 ? kExitPeer : ending.exit_status;
 }
 

@@ -4,16 +4,22 @@
 #include "bench/call.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <new>
 #include <string>
+#include <utility>
 
 namespace xylem::tools {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+}  // namespace
 
 Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
   const std::size_t whole_pages = (bytes / kPage + 1) * kPage;
   PageBuffer buffer;
-  buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, whole_pages)));
+  buffer.memory_.reset(
+      static_cast<std::byte*>(::operator new (whole_pages, std::align_val_t{kPage}, std::nothrow)));
   if (!buffer.memory_) {
     return failure(Code::exhausted, "no memory for a buffer of " + format_bytes({whole_pages}) +
                                         ": choose a smaller largest size (-e)");
@@ -23,10 +29,12 @@ Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
   return buffer;
 }
 
-void PageBuffer::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
+void PageBuffer::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete (memory, std::align_val_t{kPage});
+}
 
-Call::Call(const Communicator& communicator, Operation operation, const BenchOptions& options)
-    : communicator_(communicator),
+Call::Call(Communicator communicator, Operation operation, const BenchOptions& options)
+    : communicator_(std::move(communicator)),
       operation_(operation),
       type_(options.type),
       root_(options.root),

@@ -50,7 +50,7 @@ class Call {
   std::uint64_t count_wrong() const;
 
  private:
-  Call(const Communicator& communicator, Operation operation, const BenchOptions& options);
+  Call(Communicator communicator, Operation operation, const BenchOptions& options);
 
   GeometryQuery query(Bytes size) const;
   ConstBuffer input() const;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <ranges>
 #include <sstream>
 #include <thread>
 
@@ -76,9 +77,7 @@ Result<BenchEnvironment> find_environment(const Runtime& runtime,
 }
 
 std::string transport_names(const BenchEnvironment& environment) {
-  std::vector<std::string_view> names;
-  for (const auto& [name, lanes] : environment.transports) names.push_back(name);
-  return fmt::format("{}", fmt::join(names, "+"));
+  return fmt::format("{}", fmt::join(std::views::keys(environment.transports), "+"));
 }
 
 }  // namespace xylem::tools

@@ -83,7 +83,7 @@ Result<Baseline> Baseline::parse(const std::string& text, const std::string& sou
   if (report.is_discarded()) return not_a_report(source, "it is not JSON");
   if (!report.is_object() || !report.contains("schema") || !report.contains("results") ||
       !report["results"].is_array()) {
-    return not_a_report(source, "it has no \"schema\" and \"results\"");
+    return not_a_report(source, R"(it has no "schema" and "results")");
   }
   if (report["schema"] != kReportSchema) {
     return not_a_report(source, fmt::format("its schema is {}, this build reads {}",

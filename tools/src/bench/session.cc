@@ -74,9 +74,9 @@ Status Session::prepare() {
   XYLEM_TRY(selection_, select_operations(options_, world_.size()));
   XYLEM_TRY(control_, world_.duplicate());
   // Only rank 0 touches files, but all ranks must hear if it cannot.
-  const Status files = first() ? open_files() : Status();
+  Status files = first() ? open_files() : Status();
   XYLEM_TRY(const std::uint64_t usable, from_first(control_, files ? 1 : 0));
-  XYLEM_TRY(files);
+  if (!files) return files;
   if (usable == 0) return failure(Code::invalid_argument, "rank 0 cannot use its files");
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
   return {};

@@ -29,6 +29,7 @@ std::string name_columns(const Columns&... columns) {
 
 std::string transports_text(const BenchEnvironment& environment) {
   std::vector<std::string> texts;
+  texts.reserve(environment.transports.size());
   for (const auto& [transport, lanes] : environment.transports) {
     texts.push_back(lanes.empty() ? transport
                                   : fmt::format("{} over {}", transport, fmt::join(lanes, ", ")));

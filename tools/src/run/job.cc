@@ -6,6 +6,7 @@
 #include "exit_code.h"
 #include "run/rank.h"
 #include "run/signals.h"
+#include "xylem/base/check.h"
 #include "xylem/base/clock.h"
 
 #include <fmt/format.h>
@@ -95,7 +96,10 @@ JobOutcome Job::run() {
     on_endings();
     on_deadline();
   }
-  for (const Rank& rank : ranks_) outcome_.endings.push_back(*rank.ending);
+  for (const Rank& rank : ranks_) {
+    XYLEM_CHECK(rank.ending.has_value());
+    outcome_.endings.push_back(*rank.ending);
+  }
   return std::move(outcome_);
 }
 

@@ -50,6 +50,7 @@ int become(const ProcessOptions& options, pid_t parent) {
   ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
 
   std::vector<char*> arguments;
+  arguments.reserve(options.command.size() + 1);
   for (const std::string& argument : options.command) {
     arguments.push_back(
         const_cast<char*>(argument.c_str()));  // NOLINT: execvp's historic signature

@@ -18,6 +18,8 @@ namespace xylem::tools {
 class Signals {
  public:
   static Result<Signals> take();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
   Signals(Signals&& other) noexcept = default;
   Signals& operator=(Signals&&) = delete;
   ~Signals();
