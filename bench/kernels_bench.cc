@@ -52,7 +52,7 @@ void reduce(benchmark::State& state, RedOp op, DataType type, bool in_place) {
   const ReduceKernel kernel = reduce_kernel(op, type);
   const std::size_t count = buffers.bytes() / size_of(type);
   void* const target = in_place ? const_cast<void*>(buffers.sources()[0]) : buffers.target();
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     kernel(target, buffers.sources(), buffers.source_count(), count, {});
     benchmark::ClobberMemory();
   }
@@ -65,7 +65,7 @@ void half_conversion(benchmark::State& state, DataType type, bool widening) {
   const auto count = static_cast<std::size_t>(state.range(0));
   std::vector<float> wide(count);
   std::vector<std::uint16_t> narrowed(count);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     widening ? widen(wide.data(), narrowed.data(), count, type)
              : narrow(narrowed.data(), wide.data(), count, type);
     benchmark::ClobberMemory();

@@ -37,10 +37,10 @@ Result<Pair> loopback_pair() {
   return connect(fabric.attach(), fabric.attach());
 }
 
-template <UcxReach reach>
+template <UcxReach Reach>
 Result<Pair> ucx_pair() {
   UcxOptions options;
-  options.reach = reach;
+  options.reach = Reach;
   XYLEM_TRY(auto a, make_ucx(options, Logger()));
   XYLEM_TRY(auto b, make_ucx(options, Logger()));
   return connect(std::move(a), std::move(b));
@@ -73,6 +73,9 @@ void close(const Pair& pair) {
   pair.b->close(pair.to_a);
 }
 
+// Shown as the time that one takes.
+const auto kSecondsEach = benchmark::Counter::kIsRate | benchmark::Counter::kInvert;
+
 void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
   const auto pair = make();
   if (!pair) return state.SkipWithError(pair.status().to_string().c_str());
@@ -80,7 +83,7 @@ void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
   std::vector<std::byte> data[2] = {std::vector<std::byte>(bytes), std::vector<std::byte>(bytes)};
   Counted sent;
   Counted received;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     post_recv(*pair->b, data[1], received);
     post_send(*pair->a, pair->to_b, data[0], sent);
     drive(*pair, sent, received);
@@ -89,8 +92,7 @@ void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
     drive(*pair, sent, received);
   }
   state.counters["one_way"] =
-      benchmark::Counter(static_cast<double>(2 * state.iterations()),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+      benchmark::Counter(static_cast<double>(2 * state.iterations()), kSecondsEach);
   close(*pair);
   state.SetBytesProcessed(state.iterations() * 2 * state.range(0));
 }
@@ -105,7 +107,7 @@ void stream(benchmark::State& state, Result<Pair> (*make)()) {
   std::vector<std::vector<std::byte>> targets(kInFlight, std::vector<std::byte>(bytes));
   Counted sent[kInFlight];
   Counted received[kInFlight];
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     for (std::size_t i = 0; i < kInFlight; ++i) post_recv(*pair->b, targets[i], received[i]);
     for (Counted& op : sent) post_send(*pair->a, pair->to_b, source, op);
     for (std::size_t i = 0; i < kInFlight; ++i) drive(*pair, sent[i], received[i]);
