@@ -53,7 +53,7 @@ ControlLink::ControlLink(UniqueFd fd,
 Status ControlLink::flush() {
   while (queued() > 0) {
     const ssize_t sent = ::send(fd_.get(), queue_.data() + sent_, queued(), MSG_NOSIGNAL);
-    if (sent > 0) {
+    if (sent >= 0) {
       sent_ += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN) {
       break;

@@ -44,8 +44,8 @@ Result<std::unique_ptr<ControlNetwork>> ControlNetwork::create(const Member& sel
   return network;
 }
 
-ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, const Logger& logger)
-    : self_(self),
+ControlNetwork::ControlNetwork(Member self, InterfaceChoice choice, const Logger& logger)
+    : self_(std::move(self)),
       choice_(std::move(choice)),
       logger_(logger),
       presence_(self.size, Presence::here),
@@ -112,9 +112,11 @@ bool ControlNetwork::hear(ControlLink& link) {
   const auto received = link.receive();
   for (;;) {
     const auto frame = link.frames().next();
-    const Status heard = !frame               ? frame.status()
-                         : frame->has_value() ? hear_frame(link, **frame)
-                                              : Status();
+    Status heard = frame.status();
+    if (frame) {
+      const auto& next = *frame;
+      if (next) heard = hear_frame(link, *next);
+    }
     if (!heard) {
       link_ended(link, heard.message());
       return false;

@@ -45,7 +45,7 @@ Status Greeting::finish_connecting() {
 Result<bool> Greeting::send() {
   while (!out_.empty()) {
     const ssize_t sent = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
+    if (sent >= 0) {
       out_.erase(out_.begin(), out_.begin() + sent);
     } else if (errno == EAGAIN) {
       return false;

@@ -98,7 +98,7 @@ class Farewell {
 
 }  // namespace
 
-void finalize_pmi_at_exit(int fd) { static const Farewell farewell(fd); }
+void finalize_pmi_at_exit(int fd) { static const Farewell kFarewell(fd); }
 
 Result<std::shared_ptr<Store>> PmiStore::open(int fd, std::uint32_t rank, Deadline deadline) {
   if (::fcntl(fd, F_GETFD) < 0) {
@@ -178,7 +178,7 @@ std::string PmiStore::piece_key(std::string_view key, std::size_t piece) const {
 }
 
 Status PmiStore::barrier(Deadline deadline) {
-  const auto out = ask("cmd=barrier_in", "barrier_out", deadline);
+  const Status out = ask("cmd=barrier_in", "barrier_out", deadline).status();
   if (out.code() == Code::timed_out) {
     return failure(Code::timed_out,
                    "not all ranks came to the launcher's barrier in time (PMI does not say which)");
@@ -228,7 +228,7 @@ Result<std::string> PmiStore::ask(const std::string& command,
   XYLEM_TRY(std::string reply, read_line(deadline));
   if (field(reply, "cmd") != answer) {
     return failure(Code::unsupported,
-                   fmt::format("the launcher answered \"{}\" to \"{}\"", reply, command));
+                   fmt::format(R"(the launcher answered "{}" to "{}")", reply, command));
   }
   is_broken_ = false;
   return reply;

@@ -116,7 +116,8 @@ std::optional<pmix_status_t> wait_for_answer(const SharedAnswer& answer,
   if (asked != PMIX_SUCCESS) return asked;
   static_cast<void>(held.release());  // take_status() deletes it.
   std::unique_lock lock(answer->mutex);
-  answer->ready.wait_until(lock, deadline.point(), [&] { return answer->status.has_value(); });
+  (void)answer->ready.wait_until(lock, deadline.point(),
+                                 [&] { return answer->status.has_value(); });
   return answer->status;
 }
 

@@ -54,10 +54,10 @@ struct Verdict {
 
 class Server final : public TcpStoreServer {
  public:
-  Server(std::vector<UniqueFd> listeners, const Key& key, const Member& self, const Logger& logger)
+  Server(std::vector<UniqueFd> listeners, Key key, Member self, const Logger& logger)
       : listeners_(std::move(listeners)),
-        key_(key),
-        self_(self),
+        key_(std::move(key)),
+        self_(std::move(self)),
         logger_(logger),
         attendance_(self.size),
         gone_(self.size) {}
@@ -293,9 +293,10 @@ bool Server::answer_requests(Connection& connection) {
     std::size_t used = 0;
     const auto request = read_request(std::span(connection.in).subspan(at), used);
     if (!request) return false;
-    if (!request->has_value()) break;
+    const auto& asked = *request;
+    if (!asked) break;
     at += used;
-    if (!answer(connection, **request)) return false;
+    if (!answer(connection, *asked)) return false;
   }
   connection.in.erase(connection.in.begin(),
                       connection.in.begin() + static_cast<std::ptrdiff_t>(at));
@@ -361,7 +362,7 @@ bool Server::flush(Connection& connection) const {
   const int fd = connection.fd.get();
   while (!connection.out.empty()) {
     const ssize_t sent = ::send(fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
+    if (sent >= 0) {
       connection.out.erase(connection.out.begin(), connection.out.begin() + sent);
     } else if (errno == EAGAIN) {
       return change(fd, EPOLLIN | EPOLLOUT).is_ok();
