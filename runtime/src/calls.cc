@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 
@@ -13,17 +15,17 @@ using collectives::Collective;
 
 Status bad(std::string message) { return failure(Code::invalid_argument, std::move(message)); }
 
+/// No object is larger, so no buffer is: what a call would need above it is a wrong count.
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
+
+std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
+
 /// One user's buffer, for reading or writing.
 Status check_buffer(const char* which, const ConstBuffer& buffer) {
-  if (static_cast<std::size_t>(buffer.type) >= kDataTypeCount) {
-    return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(buffer.type)));
-  }
+  XYLEM_TRY(check_elements(which, buffer.count, buffer.type));
   if (buffer.data == nullptr && buffer.count > 0) {
     return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null",
                            which, buffer.count));
-  }
-  if (buffer.count > std::numeric_limits<std::uint64_t>::max() / 2 / size_of(buffer.type)) {
-    return bad(fmt::format("{}: {} elements exceed the address space", which, buffer.count));
   }
   if (buffer.memory.kind != MemoryKind::host) {
     return failure(
@@ -55,12 +57,18 @@ struct Needs {
   bool may_be_in_place = true;
 };
 
+/// Those of the two that the call uses here.
+Status check_buffers(const Needs& needs, const ConstBuffer& input, const Buffer& output) {
+  if (needs.input) XYLEM_TRY(check_buffer("input", input));
+  if (needs.output) XYLEM_TRY(check_buffer("output", output));
+  return {};
+}
+
+/// Buffers that are right by themselves.
 Status check_pair(Collective collective,
                   const Needs& needs,
                   const ConstBuffer& input,
                   const Buffer& output) {
-  if (needs.input) XYLEM_TRY(check_buffer("input", input));
-  if (needs.output) XYLEM_TRY(check_buffer("output", output));
   if (needs.input && input.count != needs.input_count) {
     return bad(fmt::format("{}: the input has {} elements, the call needs {}", name(collective),
                            input.count, needs.input_count));
@@ -85,59 +93,90 @@ Status check_pair(Collective collective,
       name(collective)));
 }
 
-/// Which buffers an even collective has at this rank, and the count it is called with.
-Result<Needs> needs_of(const Caller& caller,
-                       Collective collective,
-                       const ConstBuffer& input,
-                       const Buffer& output,
-                       std::uint32_t root,
-                       std::uint64_t& count) {
-  Needs needs;
-  const std::uint64_t n = caller.size;
+/// Which buffers an even collective has at this rank.
+Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root) {
   const bool at_root = caller.rank == root;
-  const auto share_of = [&](std::uint64_t whole) -> Result<std::uint64_t> {
-    if (whole % n == 0) return whole / n;
-    return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call",
-                           name(collective), whole, n));
-  };
+  Needs needs;
   switch (collective) {
     case Collective::barrier: needs.input = needs.output = false; break;
-    case Collective::all_reduce:
-      count = needs.input_count = needs.output_count = input.count;
-      break;
     case Collective::reduce:
-      count = needs.input_count = needs.output_count = input.count;
-      needs.output = at_root;
-      break;
+    case Collective::gather: needs.output = at_root; break;
     case Collective::broadcast:
-      count = needs.input_count = needs.output_count = output.count;
-      needs.input = at_root;
-      break;
+    case Collective::scatter: needs.input = at_root; break;
+    case Collective::all_reduce:
     case Collective::all_gather:
-    case Collective::gather:
-      count = needs.input_count = input.count;
-      needs.output_count = n * count;
-      needs.output = collective == Collective::all_gather || at_root;
-      needs.in_place_offset = caller.rank * count;
-      break;
     case Collective::reduce_scatter:
-    case Collective::scatter:
-      count = needs.output_count = output.count;
-      needs.input_count = n * count;
-      needs.input = collective == Collective::reduce_scatter || at_root;
-      needs.in_place_offset = caller.rank * count;
-      break;
-    case Collective::all_to_all: {
-      XYLEM_TRY(count, share_of(input.count));
-      needs.input_count = needs.output_count = input.count;
-      break;
-    }
+    case Collective::all_to_all: break;
   }
   return needs;
 }
 
-std::uint64_t sum(std::span<const std::uint64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+/// What `ranks` parts of `count` elements are together.
+Result<std::uint64_t> whole_of(Collective collective,
+                               std::uint64_t count,
+                               DataType type,
+                               std::uint32_t ranks) {
+  if (count <= most_elements(type) / ranks) return count * ranks;
+  return bad(
+      fmt::format("{}: {} ranks with {} elements of {} each have more than the {} that memory can "
+                  "hold; give each rank less",
+                  name(collective), ranks, count, name(type), most_elements(type)));
+}
+
+/// What one rank's part of `whole` elements is.
+Result<std::uint64_t> share_of(Collective collective, std::uint64_t whole, std::uint32_t ranks) {
+  if (whole % ranks == 0) return whole / ranks;
+  return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call",
+                         name(collective), whole, ranks));
+}
+
+/// Fills in how much an even collective needs, of buffers that are right by themselves; the count
+/// it is called with.
+Result<std::uint64_t> measure_even(const Caller& caller,
+                                   Collective collective,
+                                   const ConstBuffer& input,
+                                   const Buffer& output,
+                                   Needs& needs) {
+  switch (collective) {
+    case Collective::barrier: break;
+    case Collective::all_reduce:
+    case Collective::reduce: return needs.input_count = needs.output_count = input.count;
+    case Collective::broadcast: return needs.input_count = needs.output_count = output.count;
+    case Collective::all_gather:
+    case Collective::gather: {
+      XYLEM_TRY(needs.output_count, whole_of(collective, input.count, input.type, caller.size));
+      needs.in_place_offset = caller.rank * input.count;
+      return needs.input_count = input.count;
+    }
+    case Collective::reduce_scatter:
+    case Collective::scatter: {
+      XYLEM_TRY(needs.input_count, whole_of(collective, output.count, output.type, caller.size));
+      needs.in_place_offset = caller.rank * output.count;
+      return needs.output_count = output.count;
+    }
+    case Collective::all_to_all:
+      needs.input_count = needs.output_count = input.count;
+      return share_of(collective, input.count, caller.size);
+  }
+  return 0;
+}
+
+/// What the ranks' parts are together; `type` is that of a buffer that is right by itself.
+Result<std::uint64_t> sum_of(const char* which,
+                             std::span<const std::uint64_t> counts,
+                             DataType type) {
+  const std::uint64_t most = most_elements(type);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > most - sum) {
+      return bad(fmt::format(
+          "{}: entry {} ({}) takes the sum above the {} elements of {} that memory can hold; check "
+          "the counts",
+          which, i, counts[i], most, name(type)));
+    }
+    sum += counts[i];
+  }
+  return sum;
 }
 
 Status check_counts(const char* which,
@@ -150,6 +189,16 @@ Status check_counts(const char* which,
 
 }  // namespace
 
+Status check_elements(const char* which, std::uint64_t count, DataType type) {
+  if (static_cast<std::size_t>(type) >= kDataTypeCount) {
+    return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(type)));
+  }
+  if (count <= most_elements(type)) return {};
+  return bad(fmt::format(
+      "{}: {} elements of {} are more than the {} that memory can hold; check the count", which,
+      count, name(type), most_elements(type)));
+}
+
 Result<Call> even_call(const Caller& caller,
                        Collective collective,
                        ConstBuffer input,
@@ -160,7 +209,9 @@ Result<Call> even_call(const Caller& caller,
   Call call;
   call.collective = collective;
   call.root = root;
-  XYLEM_TRY(const Needs needs, needs_of(caller, collective, input, output, root, call.count));
+  Needs needs = buffers_of(caller, collective, root);
+  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(call.count, measure_even(caller, collective, input, output, needs));
   XYLEM_TRY(check_pair(collective, needs, input, output));
   if (collective == Collective::barrier) return call;
   call.type = needs.input ? input.type : output.type;
@@ -182,10 +233,13 @@ Result<Call> uneven_call(const Caller& caller,
   XYLEM_TRY(check_counts("counts", counts, caller));
   const bool gathers = collective == Collective::all_gather;
   Needs needs;
+  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(const auto whole, sum_of("counts", counts, gathers ? output.type : input.type));
   const std::uint64_t own = counts[caller.rank];
-  needs.input_count = gathers ? own : sum(counts);
-  needs.output_count = gathers ? sum(counts) : own;
-  needs.in_place_offset = sum(counts.first(caller.rank));
+  needs.input_count = gathers ? own : whole;
+  needs.output_count = gathers ? whole : own;
+  const auto before = counts.first(caller.rank);
+  needs.in_place_offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0});
   XYLEM_TRY(check_pair(collective, needs, input, output));
   if (!gathers) XYLEM_TRY(check_reduction(op.op, input.type));
   Call call;
@@ -206,13 +260,14 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> recv_counts) {
   XYLEM_TRY(check_counts("send_counts", send_counts, caller));
   XYLEM_TRY(check_counts("recv_counts", recv_counts, caller));
+  Needs needs;
+  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(needs.input_count, sum_of("send_counts", send_counts, input.type));
+  XYLEM_TRY(needs.output_count, sum_of("recv_counts", recv_counts, output.type));
   if (send_counts[caller.rank] != recv_counts[caller.rank]) {
     return bad(fmt::format("all_to_all_v: rank {} sends itself {} elements and receives {}",
                            caller.rank, send_counts[caller.rank], recv_counts[caller.rank]));
   }
-  Needs needs;
-  needs.input_count = sum(send_counts);
-  needs.output_count = sum(recv_counts);
   needs.may_be_in_place = false;
   XYLEM_TRY(check_pair(Collective::all_to_all, needs, input, output));
   Call call;

@@ -19,6 +19,9 @@ struct Caller {
   std::uint32_t size = 1;
 };
 
+/// Whether `type` is one, and memory can hold so much of it.
+Status check_elements(const char* which, std::uint64_t count, DataType type);
+
 /// A collective with equal counts. `op` only where the collective reduces, `root` only where it has
 /// one.
 Result<Call> even_call(const Caller& caller,

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls as one rank checks them: sizes that no memory holds, whatever they come to modulo 2^64.
+#include "runtime/src/calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::Collective;
+using testing::AllOf;
+using testing::HasSubstr;
+using Counts = std::vector<std::uint64_t>;
+
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
+constexpr std::uint64_t kMostFloats = kMostBytes / sizeof(float);
+constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;  ///< Four of these are 0.
+
+/// Memory that a call may name; it is never touched.
+std::array<float, 64> from, to;
+
+ConstBuffer in(std::uint64_t count) { return {from.data(), count, DataType::float32}; }
+Buffer out(std::uint64_t count) { return {to.data(), count, DataType::float32}; }
+
+Result<Call> even(const Caller& caller,
+                  Collective collective,
+                  std::uint64_t input,
+                  std::uint64_t output,
+                  std::uint32_t root = 0) {
+  return even_call(caller, collective, in(input), out(output), RedOp::sum, root);
+}
+
+void expect_refused(const Result<Call>& call,
+                    const std::string& value,
+                    const std::string& remedy = "check the count",
+                    std::uint64_t most = kMostFloats) {
+  ASSERT_FALSE(call);
+  EXPECT_EQ(call.status().code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(call.status().message()),
+              AllOf(HasSubstr(value), HasSubstr(std::to_string(most)), HasSubstr(remedy)));
+}
+
+TEST(UnevenCall, SumsOfCountsDoNotWrap) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  const Caller second{1, 2};
+  // Modulo 2^64 these are 4 elements, which is what the larger buffer has.
+  const Counts counts{kMost - 3, 8};
+  expect_refused(uneven_call(second, Collective::all_gather, in(8), out(4), counts, {}),
+                 "counts: entry 0 (18446744073709551612)");
+  expect_refused(uneven_call(second, Collective::reduce_scatter, in(4), out(8), counts, {}),
+                 "counts: entry 0 (18446744073709551612)");
+  const Counts small{8, 8};
+  const Counts wrapping{kMost - 7, 8};
+  expect_refused(all_to_all_v_call(second, in(0), wrapping, out(16), small),
+                 "send_counts: entry 0 (18446744073709551608)");
+  expect_refused(all_to_all_v_call(second, in(16), small, out(0), wrapping),
+                 "recv_counts: entry 0 (18446744073709551608)");
+}
+
+TEST(UnevenCall, SumsOfCountsDoNotWrapInBytes) {
+  const Counts counts(4, kMostFloats / 4 + 1);
+  expect_refused(
+      uneven_call({0, 4}, Collective::all_gather, in(counts[0]), out(4 * counts[0]), counts, {}),
+      "output: " + std::to_string(4 * counts[0]) + " elements of float32");
+  const Counts last{8, kMostFloats - 7};
+  expect_refused(uneven_call({0, 2}, Collective::all_gather, in(8), out(16), last, {}),
+                 "counts: entry 1 (" + std::to_string(last[1]) + ")");
+}
+
+TEST(UnevenCall, WhatFitsIsAccepted) {
+  const auto call = uneven_call({1, 3}, Collective::all_gather, in(2), out(7), Counts{1, 2, 4}, {});
+  ASSERT_TRUE(call) << call.status().to_string();
+  EXPECT_EQ(call->output_counts, (Counts{1, 2, 4}));
+  EXPECT_TRUE(uneven_call({1, 2}, Collective::reduce_scatter, in(kMostFloats), out(0),
+                          Counts{kMostFloats, 0}, {}));
+}
+
+TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
+  // Modulo 2^64 the ranks have nothing together, which is what the larger buffer has.
+  const auto bytes = [](const Caller& caller, Collective collective, std::uint64_t input,
+                        std::uint64_t output) {
+    return even_call(caller, collective, {from.data(), input, DataType::uint8},
+                     {to.data(), output, DataType::uint8}, RedOp::sum, 0);
+  };
+  const std::string each = "4 ranks with 4611686018427387904 elements of uint8 each";
+  for (const std::uint32_t rank : {0U, 3U}) {
+    const Caller caller{rank, 4};
+    for (const Collective collective : {Collective::all_gather, Collective::gather}) {
+      SCOPED_TRACE(std::string(name(collective)) + " at rank " + std::to_string(rank));
+      expect_refused(bytes(caller, collective, kWraps, 0), each, "give each rank less", kMostBytes);
+    }
+    for (const Collective collective : {Collective::reduce_scatter, Collective::scatter}) {
+      SCOPED_TRACE(std::string(name(collective)) + " at rank " + std::to_string(rank));
+      expect_refused(bytes(caller, collective, 0, kWraps), each, "give each rank less", kMostBytes);
+    }
+  }
+  // Each part fits, and the whole would, if an element were a byte.
+  expect_refused(even({0, 2}, Collective::all_gather, kMostFloats, 0),
+                 "2 ranks with " + std::to_string(kMostFloats) + " elements of float32 each",
+                 "give each rank less");
+}
+
+TEST(EvenCall, NoBufferIsLargerThanMemory) {
+  const Caller caller{0, 4};
+  for (const std::uint64_t count : {kMostFloats + 1, kWraps, 4 * kWraps - 1}) {
+    const std::string value = std::to_string(count) + " elements of float32";
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
+          Collective::reduce_scatter, Collective::all_to_all, Collective::gather,
+          Collective::scatter}) {
+      SCOPED_TRACE(std::string(name(collective)));
+      expect_refused(even(caller, collective, count, count), value);
+    }
+    expect_refused(send_call(caller, in(count), 1, 0), value);
+    expect_refused(recv_call(caller, out(count), 1, 0), value);
+  }
+}
+
+TEST(EvenCall, WhatFitsIsAccepted) {
+  for (const Collective collective : {Collective::all_gather, Collective::gather}) {
+    const auto call = even({1, 4}, collective, 16, 64, 1);
+    ASSERT_TRUE(call) << call.status().to_string();
+    EXPECT_EQ(call->count, 16U);
+  }
+  for (const Collective collective : {Collective::reduce_scatter, Collective::scatter}) {
+    const auto call = even({1, 4}, collective, 64, 16, 1);
+    ASSERT_TRUE(call) << call.status().to_string();
+    EXPECT_EQ(call->count, 16U);
+  }
+  const auto call = even({1, 4}, Collective::all_to_all, 64, 64);
+  ASSERT_TRUE(call) << call.status().to_string();
+  EXPECT_EQ(call->count, 16U);
+  EXPECT_TRUE(even({0, 4}, Collective::barrier, 0, 0));
+}
+
+TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
+  const ConstBuffer nothing(nullptr, kWraps, static_cast<DataType>(99));
+  EXPECT_TRUE(even_call({1, 2}, Collective::broadcast, nothing, out(4), {}, 0));
+  EXPECT_TRUE(even_call({1, 2}, Collective::scatter, nothing, out(4), {}, 0));
+  EXPECT_EQ(even_call({0, 2}, Collective::scatter, nothing, out(4), {}, 0).code(),
+            Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace xylem::runtime
