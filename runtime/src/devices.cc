@@ -43,7 +43,7 @@ Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDe
                                                 bool tcp_only) {
   std::vector<std::string> rdma, tcp;
   for (const auto& device : found) {
-    if (device.device == "memory") continue;
+    if (device.kind != transport::UcxDevice::Kind::network) continue;
     auto& names = device.transport == "tcp" ? tcp : rdma;
     if (std::find(names.begin(), names.end(), device.device) == names.end())
       names.push_back(device.device);

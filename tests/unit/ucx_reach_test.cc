@@ -13,32 +13,32 @@ namespace xylem::transport::ucx {
 namespace {
 
 using ::testing::HasSubstr;
-using Kind = Resource::Kind;
+using Kind = UcxDevice::Kind;
 
-const std::vector<Resource> kBareMachine = {
-    {{"self", "memory0"}, Kind::self},          {{"tcp", "lo"}, Kind::network},
-    {{"tcp", "eth0"}, Kind::network},           {{"sysv", "memory"}, Kind::shared_memory},
-    {{"posix", "memory"}, Kind::shared_memory}, {{"cma", "memory"}, Kind::shared_memory},
+const std::vector<UcxDevice> kBareMachine = {
+    {"self", "memory0", Kind::self},          {"tcp", "lo", Kind::network},
+    {"tcp", "eth0", Kind::network},           {"sysv", "memory", Kind::shared_memory},
+    {"posix", "memory", Kind::shared_memory}, {"cma", "memory", Kind::shared_memory},
 };
 
-std::vector<Resource> gpu_machine() {
-  auto resources = kBareMachine;
-  for (const Resource& more : std::vector<Resource>{
-           {{"rc_mlx5", "mlx5_0:1"}, Kind::network},
-           {{"ud_mlx5", "mlx5_1:1"}, Kind::network},
-           {{"cuda_copy", "cuda"}, Kind::accelerator},
-           {{"cuda_ipc", "cuda"}, Kind::shared_memory},
-           {{"rocm_ipc", "rocm_ipc"}, Kind::accelerator},
-           {{"xpmem", "memory"}, Kind::shared_memory},
-           {{"a_later_one", "memory"}, Kind::shared_memory},
+std::vector<UcxDevice> gpu_machine() {
+  auto devices = kBareMachine;
+  for (const UcxDevice& more : std::vector<UcxDevice>{
+           {"rc_mlx5", "mlx5_0:1", Kind::network},
+           {"ud_mlx5", "mlx5_1:1", Kind::network},
+           {"cuda_copy", "cuda", Kind::accelerator},
+           {"cuda_ipc", "cuda", Kind::shared_memory},
+           {"rocm_ipc", "rocm_ipc", Kind::accelerator},
+           {"xpmem", "memory", Kind::shared_memory},
+           {"a_later_one", "memory", Kind::shared_memory},
        }) {
-    resources.push_back(more);
+    devices.push_back(more);
   }
-  return resources;
+  return devices;
 }
 
-std::string transports(UcxReach reach, const std::vector<Resource>& resources) {
-  auto allowed = allowed_transports(reach, resources);
+std::string transports(UcxReach reach, const std::vector<UcxDevice>& devices) {
+  auto allowed = allowed_transports(reach, devices);
   return allowed ? *allowed : allowed.status().to_string();
 }
 
@@ -58,8 +58,8 @@ TEST(UcxReach, TcpIsTcpAlone) {
 }
 
 TEST(UcxReach, WithoutAWireTheErrorNamesWhatThereIs) {
-  const std::vector<Resource> lonely = {{{"self", "memory0"}, Kind::self},
-                                        {{"cma", "memory"}, Kind::shared_memory}};
+  const std::vector<UcxDevice> lonely = {{"self", "memory0", Kind::self},
+                                         {"cma", "memory", Kind::shared_memory}};
   for (const UcxReach reach : {UcxReach::host, UcxReach::network, UcxReach::tcp}) {
     const auto status = allowed_transports(reach, lonely).status();
     EXPECT_EQ(status.code(), Code::unsupported) << name(reach);

@@ -214,14 +214,16 @@ TEST(UcxTransport, NamesItsLibraryAndItsDevices) {
   EXPECT_THAT(ucx_version(), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+.*"));
   const auto devices = ucx_devices();
   ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
-  const auto has = [&](std::string_view transport, std::string_view device) {
+  const auto has = [&](std::string_view transport, std::string_view device, UcxDevice::Kind kind) {
     return std::any_of(devices->begin(), devices->end(), [&](const UcxDevice& found) {
-      return found.transport == transport && found.device == device;
+      return found.transport == transport && found.device == device && found.kind == kind;
     });
   };
-  EXPECT_TRUE(has("tcp", "lo"));
-  EXPECT_TRUE(has("posix", "memory") || has("sysv", "memory"));
-  EXPECT_TRUE(has("self", "memory") || has("self", "memory0"));
+  EXPECT_TRUE(has("tcp", "lo", UcxDevice::Kind::network));
+  EXPECT_TRUE(has("posix", "memory", UcxDevice::Kind::shared_memory) ||
+              has("sysv", "memory", UcxDevice::Kind::shared_memory));
+  EXPECT_TRUE(has("self", "memory", UcxDevice::Kind::self) ||
+              has("self", "memory0", UcxDevice::Kind::self));
 }
 
 }  // namespace

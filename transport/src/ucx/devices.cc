@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Walks UCT: components, their memory domains, and the resources of each.
-#include "ucx/devices.h"
-
+// What UCX finds on this machine, asked of its lower layer, UCT, which also says of what kind each
+// device is: components, their memory domains, and the resources of each.
 #include "ucx/status.h"
+#include "xylem/transport/ucx.h"
 
 #include <uct/api/uct.h>
 
@@ -33,20 +33,20 @@ struct ResourcesRelease {
   }
 };
 
-Resource::Kind kind_of(uct_device_type_t type) {
+UcxDevice::Kind kind_of(uct_device_type_t type) {
   switch (type) {
-    case UCT_DEVICE_TYPE_SHM: return Resource::Kind::shared_memory;
-    case UCT_DEVICE_TYPE_ACC: return Resource::Kind::accelerator;
-    case UCT_DEVICE_TYPE_SELF: return Resource::Kind::self;
+    case UCT_DEVICE_TYPE_SHM: return UcxDevice::Kind::shared_memory;
+    case UCT_DEVICE_TYPE_ACC: return UcxDevice::Kind::accelerator;
+    case UCT_DEVICE_TYPE_SELF: return UcxDevice::Kind::self;
     case UCT_DEVICE_TYPE_NET:
     case UCT_DEVICE_TYPE_LAST: break;
   }
-  return Resource::Kind::network;
+  return UcxDevice::Kind::network;
 }
 
 // A domain that does not open is one that this machine cannot use (no driver, no permission): it
 // offers nothing.
-void append_resources(uct_component_h component, const char* md_name, std::vector<Resource>& out) {
+void append_devices(uct_component_h component, const char* md_name, std::vector<UcxDevice>& out) {
   uct_md_config_t* raw_config = nullptr;
   if (uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;
   const std::unique_ptr<uct_md_config_t, MdConfigRelease> config(raw_config);
@@ -60,7 +60,7 @@ void append_resources(uct_component_h component, const char* md_name, std::vecto
   if (uct_md_query_tl_resources(md.get(), &raw_list, &count) != UCS_OK) return;
   const std::unique_ptr<uct_tl_resource_desc_t, ResourcesRelease> list(raw_list);
   for (const uct_tl_resource_desc_t& found : std::span(raw_list, count)) {
-    out.push_back({{found.tl_name, found.dev_name}, kind_of(found.dev_type)});
+    out.push_back({found.tl_name, found.dev_name, kind_of(found.dev_type)});
   }
 }
 
@@ -79,30 +79,21 @@ std::vector<std::string> md_names(uct_component_h component) {
 }
 
 }  // namespace
-
-Result<std::vector<Resource>> query_resources() {
-  uct_component_h* raw = nullptr;
-  unsigned count = 0;
-  const ucs_status_t status = uct_query_components(&raw, &count);
-  if (status != UCS_OK) return refusal(status, "list its components");
-  const std::unique_ptr<uct_component_h, ComponentsRelease> components(raw);
-
-  std::vector<Resource> resources;
-  for (uct_component_h component : std::span(raw, count)) {
-    for (const std::string& md : md_names(component)) {
-      append_resources(component, md.c_str(), resources);
-    }
-  }
-  return resources;
-}
-
 }  // namespace ucx
 
 Result<std::vector<UcxDevice>> ucx_devices() {
-  XYLEM_TRY(const auto resources, ucx::query_resources());
+  uct_component_h* raw = nullptr;
+  unsigned count = 0;
+  const ucs_status_t status = uct_query_components(&raw, &count);
+  if (status != UCS_OK) return ucx::refusal(status, "list its components");
+  const std::unique_ptr<uct_component_h, ucx::ComponentsRelease> components(raw);
+
   std::vector<UcxDevice> devices;
-  devices.reserve(resources.size());
-  for (const ucx::Resource& resource : resources) devices.push_back(resource.device);
+  for (uct_component_h component : std::span(raw, count)) {
+    for (const std::string& md : ucx::md_names(component)) {
+      ucx::append_devices(component, md.c_str(), devices);
+    }
+  }
   return devices;
 }
 

@@ -13,20 +13,20 @@
 namespace xylem::transport::ucx {
 namespace {
 
-using Kind = Resource::Kind;
+using Kind = UcxDevice::Kind;
 
 constexpr std::array<std::string_view, 3> kHostTransports = {"posix", "sysv", "cma"};
 
 // A wire that carries messages to others; copy engines and a worker's way to itself do not.
-bool is_wire(const Resource& resource) noexcept {
-  return resource.kind == Kind::network ||
-         (resource.kind == Kind::shared_memory && resource.device.transport != "cma");
+bool is_wire(const UcxDevice& device) noexcept {
+  return device.kind == Kind::network ||
+         (device.kind == Kind::shared_memory && device.transport != "cma");
 }
 
-std::string describe(std::span<const Resource> resources) {
+std::string describe(std::span<const UcxDevice> devices) {
   std::set<std::string> found;
-  for (const Resource& resource : resources) {
-    found.insert(resource.device.transport + '/' + resource.device.device);
+  for (const UcxDevice& device : devices) {
+    found.insert(device.transport + '/' + device.device);
   }
   return found.empty() ? "nothing" : fmt::format("{}", fmt::join(found, ", "));
 }
@@ -42,58 +42,57 @@ std::string_view name(UcxReach reach) noexcept {
   return "unknown";
 }
 
-bool allows(UcxReach reach, const Resource& resource) noexcept {
-  if (resource.kind == Kind::self) return true;
+bool allows(UcxReach reach, const UcxDevice& device) noexcept {
+  if (device.kind == Kind::self) return true;
   switch (reach) {
     case UcxReach::host:
-      return resource.kind == Kind::shared_memory &&
-             std::ranges::find(kHostTransports, resource.device.transport) != kHostTransports.end();
+      return device.kind == Kind::shared_memory &&
+             std::ranges::find(kHostTransports, device.transport) != kHostTransports.end();
     case UcxReach::network:
       // Copy engines (cuda_copy, rocm_copy) move between a GPU and the wire of the same process; an
       // accelerator's IPC (rocm_ipc) is shared memory by another name.
-      return resource.kind == Kind::network ||
-             (resource.kind == Kind::accelerator && !resource.device.transport.ends_with("_ipc"));
-    case UcxReach::tcp: return resource.kind == Kind::network && resource.device.transport == "tcp";
+      return device.kind == Kind::network ||
+             (device.kind == Kind::accelerator && !device.transport.ends_with("_ipc"));
+    case UcxReach::tcp: return device.kind == Kind::network && device.transport == "tcp";
   }
   return false;
 }
 
-bool copies_on_send(UcxReach reach, std::span<const Resource> resources) noexcept {
-  return std::ranges::all_of(resources, [&](const Resource& resource) {
-    return !allows(reach, resource) || resource.kind == Kind::self ||
-           resource.kind == Kind::shared_memory || resource.device.transport == "tcp";
+bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept {
+  return std::ranges::all_of(devices, [&](const UcxDevice& device) {
+    return !allows(reach, device) || device.kind == Kind::self ||
+           device.kind == Kind::shared_memory || device.transport == "tcp";
   });
 }
 
-Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources) {
+Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice> devices) {
   std::set<std::string> names;
   bool has_wire = false;
-  for (const Resource& resource : resources) {
-    if (!allows(reach, resource)) continue;
-    names.insert(resource.device.transport);
-    has_wire = has_wire || is_wire(resource);
+  for (const UcxDevice& device : devices) {
+    if (!allows(reach, device)) continue;
+    names.insert(device.transport);
+    has_wire = has_wire || is_wire(device);
   }
   if (!has_wire) {
     return failure(Code::unsupported,
                    fmt::format("UCX has no wire of reach {} on this machine, only {}: install its "
                                "module, or choose another transport",
-                               name(reach), describe(resources)));
+                               name(reach), describe(devices)));
   }
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-Result<std::string> allowed_devices(const UcxOptions& options,
-                                    std::span<const Resource> resources) {
+Result<std::string> allowed_devices(const UcxOptions& options, std::span<const UcxDevice> devices) {
   for (const std::string& wanted : options.devices) {
-    const bool exists = std::ranges::any_of(resources, [&](const Resource& r) {
-      return r.kind == Kind::network && r.device.device == wanted && allows(options.reach, r);
+    const bool exists = std::ranges::any_of(devices, [&](const UcxDevice& each) {
+      return each.kind == Kind::network && each.device == wanted && allows(options.reach, each);
     });
     if (!exists) {
       return failure(
           Code::invalid_argument,
           fmt::format("network device {} is none that UCX can use for reach {}, which has "
                       "{}: name one of these",
-                      wanted, name(options.reach), describe(resources)));
+                      wanted, name(options.reach), describe(devices)));
     }
   }
   return fmt::format("{}", fmt::join(options.devices, ","));

@@ -5,7 +5,6 @@
 // environment adds can slip in.
 #pragma once
 
-#include "ucx/devices.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/ucx.h"
 
@@ -18,18 +17,18 @@ namespace xylem::transport::ucx {
 /// "host", "network" or "tcp".
 std::string_view name(UcxReach reach) noexcept;
 
-/// Whether a context of this reach may use the resource.
-bool allows(UcxReach reach, const Resource& resource) noexcept;
+/// Whether a context of this reach may use the device.
+bool allows(UcxReach reach, const UcxDevice& device) noexcept;
 
 /// The value for UCX's TLS. `unsupported`, naming what there is, without any wire of this reach.
-Result<std::string> allowed_transports(UcxReach reach, std::span<const Resource> resources);
+Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice> devices);
 
 /// Whether all wires of the reach copy a send's bytes when UCX is called and none reads them later,
 /// as RDMA does.
-bool copies_on_send(UcxReach reach, std::span<const Resource> resources) noexcept;
+bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept;
 
 /// The value for UCX's NET_DEVICES: the options' devices, each of which must exist and be of this
 /// reach.
-Result<std::string> allowed_devices(const UcxOptions& options, std::span<const Resource> resources);
+Result<std::string> allowed_devices(const UcxOptions& options, std::span<const UcxDevice> devices);
 
 }  // namespace xylem::transport::ucx

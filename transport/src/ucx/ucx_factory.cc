@@ -2,7 +2,6 @@
 //
 // Makes UCX transports: configuration, context, worker. The environment's UCX_ variables are read
 // by UCX first, so users can tune it; what decides the reach is then set over them.
-#include "ucx/devices.h"
 #include "ucx/handles.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
@@ -24,20 +23,20 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-Result<Settings> settings_for(const UcxOptions& options, std::span<const Resource> resources) {
+Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevice> found) {
   if (options.keepalive.count() <= 0) {
     return failure(Code::invalid_argument,
                    fmt::format("keepalive of {} ms: it must be positive, such as 300",
                                options.keepalive.count()));
   }
-  XYLEM_TRY(auto transports, allowed_transports(options.reach, resources));
+  XYLEM_TRY(auto transports, allowed_transports(options.reach, found));
   Settings settings = {
       {"TLS", std::move(transports)},
       {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
   };
-  const bool uses_tcp = std::ranges::any_of(resources, [&](const Resource& r) {
-    return r.device.transport == "tcp" && allows(options.reach, r);
+  const bool uses_tcp = std::ranges::any_of(found, [&](const UcxDevice& each) {
+    return each.transport == "tcp" && allows(options.reach, each);
   });
   if (uses_tcp) {
     // UCX's TCP sends by vectors, and then ends a send twice, and so aborts, when the peer dies
@@ -59,13 +58,13 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const Resourc
     settings.emplace_back("KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count()));
   }
   if (options.reach != UcxReach::host && !options.devices.empty()) {
-    XYLEM_TRY(auto devices, allowed_devices(options, resources));
+    XYLEM_TRY(auto devices, allowed_devices(options, found));
     settings.emplace_back("NET_DEVICES", std::move(devices));
   }
   return settings;
 }
 
-Result<Config> make_config(const UcxOptions& options, std::span<const Resource> resources) {
+Result<Config> make_config(const UcxOptions& options, std::span<const UcxDevice> found) {
   ucp_config_t* raw = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) {
@@ -75,7 +74,7 @@ Result<Config> make_config(const UcxOptions& options, std::span<const Resource> 
                                ucs_status_string(status)));
   }
   Config config(raw);
-  XYLEM_TRY(const auto settings, settings_for(options, resources));
+  XYLEM_TRY(const auto settings, settings_for(options, found));
   for (const auto& [key, value] : settings) {
     status = ucp_config_modify(config.get(), key.c_str(), value.c_str());
     if (status != UCS_OK) return refusal(status, fmt::format("set {} to {}", key, value));
@@ -83,8 +82,8 @@ Result<Config> make_config(const UcxOptions& options, std::span<const Resource> 
   return config;
 }
 
-Result<Context> make_context(const UcxOptions& options, std::span<const Resource> resources) {
-  XYLEM_TRY(const auto config, make_config(options, resources));
+Result<Context> make_context(const UcxOptions& options, std::span<const UcxDevice> found) {
+  XYLEM_TRY(const auto config, make_config(options, found));
   ucp_params_t params{};
   params.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE | UCP_PARAM_FIELD_REQUEST_INIT;
@@ -136,11 +135,11 @@ bool moves_cuda(ucp_context& context) {
 }  // namespace ucx
 
 Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger) {
-  XYLEM_TRY(const auto resources, ucx::query_resources());
-  XYLEM_TRY(auto context, ucx::make_context(options, resources));
+  XYLEM_TRY(const auto found, ucx_devices());
+  XYLEM_TRY(auto context, ucx::make_context(options, found));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
   const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
-                                ucx::copies_on_send(options.reach, resources),
+                                ucx::copies_on_send(options.reach, found),
                                 ucx::aborts_on_answers() && options.reach == UcxReach::host};
   return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }

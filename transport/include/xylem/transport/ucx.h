@@ -41,10 +41,13 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
 /// "1.13.1": the UCX library loaded.
 std::string ucx_version();
 
-/// One of UCX's ways to move bytes.
+/// One of UCX's ways to move bytes. What it is for is told by its kind, not by its name.
 struct UcxDevice {
+  /// `accelerator`: copies to and from a GPU's memory, or between processes through it.
+  enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };
   std::string transport;  ///< "tcp", "rc_verbs", "posix".
   std::string device;     ///< "eth0", "mlx5_0:1", "memory".
+  Kind kind = Kind::network;
 };
 /// Every (transport, device) UCX finds on this machine.
 Result<std::vector<UcxDevice>> ucx_devices();

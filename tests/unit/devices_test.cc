@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which network devices are used, on machines of every kind as values.
+#include "runtime/src/devices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using transport::UcxDevice;
+using Kind = UcxDevice::Kind;
+
+const std::vector<UcxDevice> kBareMachine = {
+    {"self", "memory0", Kind::self},          {"tcp", "lo", Kind::network},
+    {"tcp", "eth0", Kind::network},           {"sysv", "memory", Kind::shared_memory},
+    {"posix", "memory", Kind::shared_memory}, {"cma", "memory", Kind::shared_memory},
+};
+
+/// A machine whose UCX has CUDA and ROCm, with or without RDMA.
+std::vector<UcxDevice> gpu_machine(bool rdma) {
+  auto devices = kBareMachine;
+  for (const UcxDevice& more : std::vector<UcxDevice>{
+           {"cuda_copy", "cuda", Kind::accelerator},
+           {"cuda_ipc", "cuda", Kind::shared_memory},
+           {"gdr_copy", "cuda", Kind::accelerator},
+           {"rocm_copy", "rocm_copy", Kind::accelerator},
+           {"rocm_ipc", "rocm_ipc", Kind::accelerator},
+           {"ze_copy", "GPU0", Kind::accelerator},
+       }) {
+    devices.push_back(more);
+  }
+  if (rdma) {
+    for (const char* const port : {"mlx5_0:1", "mlx5_1:1"}) {
+      for (const char* const wire : {"rc_verbs", "ud_verbs"}) {
+        devices.push_back({wire, port, Kind::network});
+      }
+    }
+  }
+  return devices;
+}
+
+struct Choice {
+  std::string filter;
+  std::string transport = "auto";
+  bool tcp_only = false;
+};
+
+Result<std::vector<std::string>> choose(const std::vector<UcxDevice>& found,
+                                        const Choice& choice = {}) {
+  Config config;
+  config.devices = choice.filter;
+  config.transport = choice.transport;
+  return choose_devices(found, config, "eth0", choice.tcp_only);
+}
+
+TEST(Devices, WithoutRdmaTheInterfaceIsAll) {
+  EXPECT_THAT(choose(kBareMachine).value(), ElementsAre("eth0"));
+}
+
+TEST(Devices, AcceleratorsAreNoneOfTheNetwork) {
+  EXPECT_THAT(choose(gpu_machine(false)).value(), ElementsAre("eth0"));
+  EXPECT_THAT(choose(gpu_machine(true)).value(), ElementsAre("mlx5_0:1", "mlx5_1:1", "eth0"));
+  EXPECT_THAT(choose(gpu_machine(true), {"^mlx5_0"}).value(), ElementsAre("mlx5_1:1", "eth0"));
+  EXPECT_THAT(choose(gpu_machine(true), {"cuda,GPU0,rocm_copy,memory0"}).value(),
+              ElementsAre("eth0"));
+}
+
+TEST(Devices, TcpAloneIsTheInterface) {
+  EXPECT_THAT(choose(gpu_machine(true), {"", "ucx-tcp", true}).value(), ElementsAre("eth0"));
+}
+
+TEST(Devices, RdmaAloneIsRdma) {
+  EXPECT_THAT(choose(gpu_machine(true), {"", "ucx-rdma"}).value(),
+              ElementsAre("mlx5_0:1", "mlx5_1:1"));
+  const auto none = choose(gpu_machine(false), {"", "ucx-rdma"});
+  ASSERT_FALSE(none) << "an accelerator is no RDMA";
+  EXPECT_EQ(none.status().code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(none.status().message()),
+              AllOf(HasSubstr("RDMA []"), HasSubstr("TCP [lo, eth0]"), Not(HasSubstr("cuda"))));
+}
+
+TEST(Devices, AFilterNamesDevicesWithOrWithoutTheirPort) {
+  const std::vector<std::string> names = {"mlx5_0:1", "mlx5_1:1"};
+  EXPECT_EQ(filter_names(names, ""), names);
+  EXPECT_THAT(filter_names(names, "mlx5_1"), ElementsAre("mlx5_1:1"));
+  EXPECT_THAT(filter_names(names, "mlx5_0:1"), ElementsAre("mlx5_0:1"));
+  EXPECT_THAT(filter_names(names, "^mlx5_0,mlx5_1:1"), IsEmpty());
+  EXPECT_THAT(filter_names(names, "mlx5"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace xylem::runtime
