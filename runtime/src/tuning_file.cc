@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 namespace xylem::runtime {
 namespace {
@@ -32,12 +32,14 @@ json to_json(const LinkCost& cost) {
   return {{"alpha_us", cost.alpha_us}, {"bandwidth_GBps", cost.bandwidth_GBps}};
 }
 
-/// A constant of the model: a finite number above zero, or the file is damaged.
+/// A constant of the model: a number that estimates can be made with, or the file is damaged.
 bool read(const json& object, const char* key, double& value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return false;
   value = found->get<double>();
-  return value > 0 && value < 1e9;
+  constexpr double kLeast = 1e-9;
+  constexpr double kMost = 1e9;
+  return value > kLeast && value < kMost;
 }
 
 bool read(const json& object, const char* key, LinkCost& cost) {
@@ -46,12 +48,22 @@ bool read(const json& object, const char* key, LinkCost& cost) {
          read(*found, "bandwidth_GBps", cost.bandwidth_GBps);
 }
 
+bool is_tuning(const json& content) {
+  if (!content.is_object()) return false;
+  const auto schema = content.find("schema");
+  const auto machines = content.find("machines");
+  return schema != content.end() && schema->is_number_integer() && *schema == kSchema &&
+         machines != content.end() && machines->is_object();
+}
+
 Result<json> parse(const std::string& path) {
   std::ifstream file(path);
   if (!file) return json{{"schema", kSchema}, {"machines", json::object()}};
-  json content = json::parse(file, nullptr, false);
-  if (content.is_discarded() || !content.is_object() || content.value("schema", 0) != kSchema ||
-      !content.contains("machines") || !content["machines"].is_object()) {
+  // Streams keep what goes wrong in reading to themselves; the parser, given one, would throw it.
+  std::ostringstream text;
+  text << file.rdbuf();
+  json content = json::parse(text.str(), nullptr, false);
+  if (!is_tuning(content)) {
     return failure(
         Code::invalid_argument,
         fmt::format("XYLEM_TUNING={}: not a tuning file of schema {}; remove it, or name another",

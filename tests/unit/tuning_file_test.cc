@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tuning file: what is saved is read again, and a file that is none of ours, or damaged, is
+// refused with a sentence and left as it is.
+#include "runtime/src/tuning_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::CostModel;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// The file in a folder of its own, which goes with it.
+class TuningFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = testing::TempDir() + "xylem-tuning-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    path_ = folder + "/tuning.json";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& text) const { std::ofstream(path_, std::ios::trunc) << text; }
+  std::string content() const {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+  /// A file with this machine's entry.
+  json saved() const {
+    EXPECT_TRUE(save_tuning(path_, measured()));
+    return json::parse(content());
+  }
+  static CostModel measured() {
+    CostModel model;
+    model.local = {2.5, 7.5};
+    model.remote = {20.0, 1.5};
+    model.reduce_GBps = 9.0;
+    model.copy_GBps = 11.0;
+    return model;
+  }
+  void expect_damaged(const std::string& text, const std::string& sentence) const {
+    SCOPED_TRACE(text);
+    write(text);
+    const auto loaded = load_tuning(path_, CostModel());
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
+    EXPECT_THAT(
+        std::string(loaded.status().message()),
+        AllOf(HasSubstr("XYLEM_TUNING=" + path_), HasSubstr(sentence), HasSubstr("remove it")));
+  }
+
+  std::string folder_, path_;
+};
+
+TEST_F(TuningFile, IsNothingWhereThereIsNone) {
+  const auto loaded = load_tuning(path_, CostModel());
+  ASSERT_TRUE(loaded) << loaded.status().to_string();
+  EXPECT_FALSE(loaded->has_value());
+}
+
+TEST_F(TuningFile, GivesBackWhatWasSaved) {
+  ASSERT_TRUE(save_tuning(path_, measured()));
+  const auto loaded = load_tuning(path_, CostModel());
+  ASSERT_TRUE(loaded) << loaded.status().to_string();
+  ASSERT_TRUE(loaded->has_value());
+  EXPECT_EQ((*loaded)->local.alpha_us, 2.5);
+  EXPECT_EQ((*loaded)->remote.bandwidth_GBps, 1.5);
+  EXPECT_EQ((*loaded)->reduce_GBps, 9.0);
+  EXPECT_EQ((*loaded)->copy_GBps, 11.0);
+}
+
+TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {
+  write(R"({"schema": 1, "machines": {"other": {"whatever": [1]}}})");
+  ASSERT_TRUE(save_tuning(path_, measured()));
+  const json content = json::parse(this->content());
+  EXPECT_EQ(content["machines"].size(), 2U);
+  EXPECT_EQ(content["machines"]["other"], json::parse(R"({"whatever": [1]})"));
+}
+
+TEST_F(TuningFile, OfAnotherFormIsRefusedAndLeftAsItIs) {
+  const std::vector<std::string> documents = {
+      "",
+      "not JSON",
+      "null",
+      "1",
+      "\"schema\"",
+      "[]",
+      R"([{"schema": 1, "machines": {}}])",
+      R"({})",
+      R"({"machines": {}})",
+      R"({"schema": null, "machines": {}})",
+      R"({"schema": "1", "machines": {}})",
+      R"({"schema": true, "machines": {}})",
+      R"({"schema": [1], "machines": {}})",
+      R"({"schema": {"schema": 1}, "machines": {}})",
+      R"({"schema": 1.5, "machines": {}})",
+      R"({"schema": -1, "machines": {}})",
+      R"({"schema": 2, "machines": {}})",
+      R"({"schema": 4294967297, "machines": {}})",
+      R"({"schema": 18446744073709551615, "machines": {}})",
+      R"({"schema": 1e400, "machines": {}})",
+      R"({"schema": 1})",
+      R"({"schema": 1, "machines": null})",
+      R"({"schema": 1, "machines": []})",
+      R"({"schema": 1, "machines": "none"})",
+      R"({"schema": 1, "machines": {"a": 1e400}})",
+      R"({"schema": 1, "machines": {"a": NaN}})",
+      R"({"schema": 1, "machines": {)",
+      "{\"schema\": 1, \"machines\": {\"\xff\": 1}}",
+  };
+  for (const std::string& text : documents) {
+    expect_damaged(text, "not a tuning file of schema 1");
+    EXPECT_EQ(save_tuning(path_, measured()).code(), Code::invalid_argument);
+    EXPECT_EQ(content(), text) << "it is not ours to overwrite";
+  }
+}
+
+TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
+  const json right = saved();
+  const std::string key = right["machines"].begin().key();
+  const auto expect_bad_entry = [&](const json& entry) {
+    json file = right;
+    file["machines"][key] = entry;
+    expect_damaged(file.dump(), "the entry of this machine (" + key + ") is damaged");
+  };
+  const std::vector<json> wrong = {nullptr,
+                                   true,
+                                   "7",
+                                   json::array({7}),
+                                   json::object(),
+                                   0,
+                                   -1,
+                                   -2.5,
+                                   1e9,
+                                   1e300,
+                                   1e-300,
+                                   std::numeric_limits<std::uint64_t>::max(),
+                                   std::numeric_limits<std::int64_t>::min()};
+  // Each at some level: every reading asks the machine what it is.
+  const std::vector<std::string> places = {
+      "/local",           "/remote",
+      "/local/alpha_us",  "/local/bandwidth_GBps",
+      "/remote/alpha_us", "/remote/bandwidth_GBps",
+      "/reduce_GBps",     "/copy_GBps",
+  };
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    expect_bad_entry(wrong[i]);
+    for (const std::size_t place : {i, i + 3}) {
+      json entry = right["machines"][key];
+      entry[json::json_pointer(places[place % places.size()])] = wrong[i];
+      expect_bad_entry(entry);
+    }
+  }
+  for (const char* const member : {"local", "remote", "reduce_GBps", "copy_GBps"}) {
+    json entry = right["machines"][key];
+    entry.erase(member);
+    expect_bad_entry(entry);
+  }
+}
+
+TEST_F(TuningFile, ThatIsAFolderIsRefused) {
+  path_ = folder_;
+  const auto loaded = load_tuning(path_, CostModel());
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace xylem::runtime
