@@ -157,6 +157,18 @@ Result<RedOp> parse_redop(std::string_view text) {
 }
 
 Status check_reduction(RedOp op, DataType type) {
+  if (static_cast<std::size_t>(op) >= kRedOpCount) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("{} is not a RedOp; they go from {} (0) to {} ({})", static_cast<int>(op),
+                    kRedOps.front(), kRedOps.back(), kRedOpCount - 1));
+  }
+  if (static_cast<std::size_t>(type) >= kDataTypeCount) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("{} is not a DataType; they go from {} (0) to {} ({})", static_cast<int>(type),
+                    kTypes.front().name, kTypes.back().name, kDataTypeCount - 1));
+  }
   const Family family = family_of(type);
   if (family == Family::float8) {
     return failure(Code::unsupported,

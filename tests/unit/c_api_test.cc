@@ -351,6 +351,16 @@ TEST_F(CApi, BadArgumentsAreRefusedAtTheCall) {
   expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, -1, nullptr), "-1");
   expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM + 1, nullptr),
                  "9");
+  const std::uint64_t counts[] = {3};
+  for (const xylem_redop op : {42, 256 + XYLEM_SUM}) {
+    const std::string value = std::to_string(op) + " is not a xylem_redop";
+    expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, op, nullptr), value.c_str());
+    expect_refused(xylem_reduce(world, in, out, 3, XYLEM_FLOAT32, op, 0, nullptr), value.c_str());
+    expect_refused(xylem_reduce_scatter(world, in, out, 3, XYLEM_FLOAT32, op, nullptr),
+                   value.c_str());
+    expect_refused(xylem_reduce_scatter_v(world, in, out, counts, XYLEM_FLOAT32, op, nullptr),
+                   value.c_str());
+  }
   expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, XYLEM_BIT_AND, nullptr),
                  "float32");
   expect_refused(xylem_all_reduce(world, in, nullptr, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),

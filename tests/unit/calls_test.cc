@@ -142,6 +142,22 @@ TEST(EvenCall, WhatFitsIsAccepted) {
   EXPECT_TRUE(even({0, 4}, Collective::barrier, 0, 0));
 }
 
+TEST(EvenCall, RefusesWhatIsNoReduction) {
+  const auto none = static_cast<RedOp>(42);
+  const auto expect_no_reduction = [](const Result<Call>& call) {
+    ASSERT_FALSE(call);
+    EXPECT_EQ(call.status().code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(call.status().message()), HasSubstr("42 is not a RedOp"));
+  };
+  expect_no_reduction(even_call({0, 1}, Collective::all_reduce, in(4), out(4), none, 0));
+  expect_no_reduction(even_call({0, 1}, Collective::reduce, in(4), out(4), none, 0));
+  expect_no_reduction(even_call({0, 1}, Collective::reduce_scatter, in(4), out(4), none, 0));
+  expect_no_reduction(
+      uneven_call({0, 1}, Collective::reduce_scatter, in(4), out(4), Counts{4}, none));
+  EXPECT_TRUE(even_call({0, 1}, Collective::all_gather, in(4), out(4), none, 0))
+      << "what does not reduce ignores it";
+}
+
 TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
   const ConstBuffer nothing(nullptr, kWraps, static_cast<DataType>(99));
   EXPECT_TRUE(even_call({1, 2}, Collective::broadcast, nothing, out(4), {}, 0));

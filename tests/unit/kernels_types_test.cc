@@ -143,5 +143,26 @@ TEST(CheckReduction, NamesTheValuesAndTheRemedy) {
               AllOf(HasSubstr("avg of bool"), HasSubstr("as uint8")));
 }
 
+TEST(CheckReduction, RefusesWhatIsNoReductionOrNoType) {
+  for (const int value : {9, 42, 255}) {
+    for (const DataType type : all_types()) {
+      const Status status = check_reduction(static_cast<RedOp>(value), type);
+      EXPECT_EQ(status.code(), Code::invalid_argument);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(std::to_string(value) + " is not a RedOp"),
+                        HasSubstr("from sum (0) to premul_sum (8)")));
+    }
+  }
+  for (const int value : {15, 99, 255}) {
+    for (const RedOp op : all_redops()) {
+      const Status status = check_reduction(op, static_cast<DataType>(value));
+      EXPECT_EQ(status.code(), Code::invalid_argument);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(std::to_string(value) + " is not a DataType"),
+                        HasSubstr("from int8 (0) to float8_e5m2 (14)")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace xylem
