@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace xylem {
 
 using collectives::Collective;
@@ -13,92 +15,123 @@ using runtime::Caller;
 
 namespace {
 
-Caller caller(const runtime::Group& group) { return {group.rank(), group.size()}; }
+constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
-Work submit(runtime::Group& group, Result<runtime::Call> call) {
-  if (!call) return group.refuse(call.status());
-  return group.submit(std::move(call).value());
+Status empty() {
+  return failure(
+      Code::invalid_argument,
+      "the communicator is empty: this rank takes no part in it, it was destroyed, or its "
+      "runtime has shut down; test the handle before a call on it");
+}
+
+/// Submits what `make(const Caller&)` gives, or a refusal.
+template <typename Make>
+Work submit(runtime::Group* group, Make&& make) {
+  if (group == nullptr) return runtime::Operation::refused(empty());
+  Result<runtime::Call> call = make(Caller{group->rank(), group->size()});
+  if (!call) return group->refuse(call.status());
+  return group->submit(std::move(call).value());
 }
 
 }  // namespace
 
-std::uint32_t Communicator::rank() const noexcept { return group_->rank(); }
-std::uint32_t Communicator::size() const noexcept { return group_->size(); }
-std::uint32_t Communicator::id() const noexcept { return group_->slot(); }
+std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->rank() : kNoRank; }
+std::uint32_t Communicator::size() const noexcept { return group_ ? group_->size() : 0; }
+std::uint32_t Communicator::id() const noexcept { return group_ ? group_->slot() : kNoRank; }
 std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
-  return group_->world_rank(rank);
+  return rank < size() ? group_->world_rank(rank) : kNoRank;
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(*group_, even_call(caller(*group_), Collective::all_reduce, input, output, op, 0));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::all_reduce, input, output, op, 0);
+  });
 }
 
 Work Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const {
-  return submit(*group_, even_call(caller(*group_), Collective::reduce, input, output, op, root));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::reduce, input, output, op, root);
+  });
 }
 
 Work Communicator::broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(*group_,
-                even_call(caller(*group_), Collective::broadcast, input, output, {}, root));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::broadcast, input, output, {}, root);
+  });
 }
 
 Work Communicator::all_gather(ConstBuffer input, Buffer output) const {
-  return submit(*group_, even_call(caller(*group_), Collective::all_gather, input, output, {}, 0));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::all_gather, input, output, {}, 0);
+  });
 }
 
 Work Communicator::all_gather_v(ConstBuffer input,
                                 Buffer output,
                                 std::span<const std::uint64_t> counts) const {
-  return submit(*group_,
-                uneven_call(caller(*group_), Collective::all_gather, input, output, counts, {}));
+  return submit(group_.get(), [&](const Caller& at) {
+    return uneven_call(at, Collective::all_gather, input, output, counts, {});
+  });
 }
 
 Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(*group_,
-                even_call(caller(*group_), Collective::reduce_scatter, input, output, op, 0));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::reduce_scatter, input, output, op, 0);
+  });
 }
 
 Work Communicator::reduce_scatter_v(ConstBuffer input,
                                     Buffer output,
                                     std::span<const std::uint64_t> counts,
                                     ReduceOp op) const {
-  return submit(
-      *group_, uneven_call(caller(*group_), Collective::reduce_scatter, input, output, counts, op));
+  return submit(group_.get(), [&](const Caller& at) {
+    return uneven_call(at, Collective::reduce_scatter, input, output, counts, op);
+  });
 }
 
 Work Communicator::all_to_all(ConstBuffer input, Buffer output) const {
-  return submit(*group_, even_call(caller(*group_), Collective::all_to_all, input, output, {}, 0));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::all_to_all, input, output, {}, 0);
+  });
 }
 
 Work Communicator::all_to_all_v(ConstBuffer input,
                                 std::span<const std::uint64_t> send_counts,
                                 Buffer output,
                                 std::span<const std::uint64_t> recv_counts) const {
-  return submit(*group_,
-                all_to_all_v_call(caller(*group_), input, send_counts, output, recv_counts));
+  return submit(group_.get(), [&](const Caller& at) {
+    return all_to_all_v_call(at, input, send_counts, output, recv_counts);
+  });
 }
 
 Work Communicator::gather(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(*group_, even_call(caller(*group_), Collective::gather, input, output, {}, root));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::gather, input, output, {}, root);
+  });
 }
 
 Work Communicator::scatter(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(*group_, even_call(caller(*group_), Collective::scatter, input, output, {}, root));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::scatter, input, output, {}, root);
+  });
 }
 
 Work Communicator::barrier() const {
-  return submit(*group_, even_call(caller(*group_), Collective::barrier, {}, {}, {}, 0));
+  return submit(group_.get(), [&](const Caller& at) {
+    return even_call(at, Collective::barrier, {}, {}, {}, 0);
+  });
 }
 
 Work Communicator::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) const {
-  return submit(*group_, send_call(caller(*group_), buffer, to, tag));
+  return submit(group_.get(), [&](const Caller& at) { return send_call(at, buffer, to, tag); });
 }
 
 Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) const {
-  return submit(*group_, recv_call(caller(*group_), buffer, from, tag));
+  return submit(group_.get(), [&](const Caller& at) { return recv_call(at, buffer, from, tag); });
 }
 
 Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) const {
+  if (group_ == nullptr) return empty();
   return group_->split(color, key);
 }
 
@@ -109,12 +142,16 @@ Status Communicator::destroy() {
   return {};
 }
 
-Status Communicator::abort(std::string_view why) { return group_->abort(why); }
+Status Communicator::abort(std::string_view why) {
+  return group_ == nullptr ? empty() : group_->abort(why);
+}
 
 Result<PlanInfo> Communicator::plan_info(std::string_view collective,
                                          std::uint64_t count,
                                          DataType type,
                                          std::uint32_t root) const {
+  if (group_ == nullptr) return empty();
+  XYLEM_TRY(runtime::check_elements("plan_info", count, type));
   XYLEM_TRY(const auto which, collectives::parse_collective(collective));
   if (root >= size() || (root != 0 && !has_root(which))) {
     return failure(Code::invalid_argument,

@@ -26,8 +26,16 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
   return memory_.get();
 }
 
+Work Operation::refused(Status why) {
+  auto operation = std::make_unique<Operation>();
+  operation->end(std::move(why));
+  return operation.release()->handle();
+}
+
 void Operation::release() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) pool_.give_back(*this);
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (pool_ != nullptr) return pool_->give_back(*this);
+  const std::unique_ptr<Operation> self(this);
 }
 
 void Operation::reset() noexcept {

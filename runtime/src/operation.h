@@ -106,10 +106,15 @@ struct Execution {
 
 class Operation {
  public:
-  explicit Operation(OperationPool& pool) noexcept : pool_(pool) {}
+  explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
+  /// Of no job: its handles alone own it.
+  Operation() noexcept = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   ~Operation() = default;
+
+  /// A Work of no job, that has ended with this error.
+  static Work refused(Status why);
 
   /// A handle for the user.
   Work handle() noexcept {
@@ -117,7 +122,7 @@ class Operation {
     return Work(this);
   }
   void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  /// Drops a reference; the last one returns the operation to its pool.
+  /// Drops a reference; the last one returns the operation to its pool, or ends it if it has none.
   void release() noexcept;
 
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -161,7 +166,7 @@ class Operation {
   friend class OperationPool;
   void reset() noexcept;
 
-  OperationPool& pool_;
+  OperationPool* pool_ = nullptr;
   std::atomic<std::uint32_t> references_{0};
   std::atomic<bool> ended_{false};
   Status outcome_;

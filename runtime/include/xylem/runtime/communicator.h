@@ -40,6 +40,10 @@ struct PlanInfo {
 /// Buffers: `count` is in elements; out of place, input and output must not overlap; in place is as
 /// stated at each call. n is size(). The caller keeps buffers alive and untouched until the Work
 /// has ended.
+///
+/// A handle may be empty: by default, on a rank that takes no part in a split, after destroy(), and
+/// the world's after shutdown. Its size is 0, its numbers are UINT32_MAX, and every call on it
+/// comes back at once with `invalid_argument`, but for destroy().
 class XYLEM_API Communicator {
  public:
   Communicator() noexcept = default;
@@ -48,7 +52,7 @@ class XYLEM_API Communicator {
   std::uint32_t size() const noexcept;
   /// Number of this communicator in logs and verdicts.
   std::uint32_t id() const noexcept;
-  /// The rank in the job of a rank of this communicator.
+  /// The rank in the job of a rank of this communicator; UINT32_MAX if it has no such rank.
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
@@ -110,7 +114,8 @@ class XYLEM_API Communicator {
   Result<Communicator> split(std::int32_t color, std::int32_t key) const;
   /// A communicator of the same ranks. Collective; blocks.
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
-  /// Ends this communicator here; not collective. `busy` while operations are pending.
+  /// Ends this communicator here; not collective. `busy` while operations are pending. OK on an
+  /// empty one.
   Status destroy();
   /// Ends every pending operation on all ranks with `cancelled` and poisons the communicator.
   /// Returns within a second.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The communicator's handle: what an empty one answers, and one whose runtime has shut down.
+#include "support/ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using testing::HasSubstr;
+using Counts = std::vector<std::uint64_t>;
+
+constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
+
+/// Every member that tells how it went, by name.
+std::vector<std::pair<std::string, Status>> ask_everything(Communicator& on) {
+  std::vector<float> a(4), b(4);
+  const ConstBuffer in(a.data(), 1, DataType::float32);
+  const Buffer out(b.data(), 1, DataType::float32);
+  const Counts counts{1};
+  return {
+      {"all_reduce", on.all_reduce(in, out).wait()},
+      {"reduce", on.reduce(in, out, RedOp::sum, 0).wait()},
+      {"broadcast", on.broadcast(in, out, 0).wait()},
+      {"broadcast in place", on.broadcast(out, 0).wait()},
+      {"all_gather", on.all_gather(in, out).wait()},
+      {"all_gather_v", on.all_gather_v(in, out, counts).wait()},
+      {"reduce_scatter", on.reduce_scatter(in, out).wait()},
+      {"reduce_scatter_v", on.reduce_scatter_v(in, out, counts).wait()},
+      {"all_to_all", on.all_to_all(in, out).wait()},
+      {"all_to_all_v", on.all_to_all_v(in, counts, out, counts).wait()},
+      {"gather", on.gather(in, out, 0).wait()},
+      {"scatter", on.scatter(in, out, 0).wait()},
+      {"barrier", on.barrier().wait()},
+      {"send", on.send(in, 0).wait()},
+      {"recv", on.recv(out, 0).wait()},
+      {"split", on.split(0, 0).status()},
+      {"duplicate", on.duplicate().status()},
+      {"abort", on.abort("a test")},
+      {"plan_info", on.plan_info("all_reduce", 1, DataType::float32).status()},
+  };
+}
+
+void expect_empty(Communicator on) {
+  EXPECT_FALSE(on);
+  for (const auto& [name, status] : ask_everything(on)) {
+    EXPECT_EQ(status.code(), Code::invalid_argument) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("communicator is empty")) << name;
+  }
+  EXPECT_EQ(on.size(), 0U);
+  EXPECT_EQ(on.rank(), kNoRank);
+  EXPECT_EQ(on.id(), kNoRank);
+  EXPECT_EQ(on.world_rank(0), kNoRank);
+  EXPECT_TRUE(on.destroy().is_ok()) << "nothing is left to end";
+}
+
+TEST(EmptyCommunicator, RefusesEveryCall) { expect_empty(Communicator()); }
+
+TEST(EmptyCommunicator, IsThatOfARankThatTakesNoPart) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    const auto part = runtime.world().split(runtime.rank() == 0 ? -1 : 0, 0);
+    ASSERT_TRUE(part) << part.status().to_string();
+    if (runtime.rank() == 0) expect_empty(*part);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(EmptyCommunicator, IsTheWorldAfterShutdown) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    ASSERT_TRUE(runtime.shutdown());
+    expect_empty(runtime.world());
+  });
+}
+
+TEST(EmptyCommunicator, ItsWorkHasEndedAndMayBeCopiedAndKept) {
+  Work kept;
+  {
+    const Work work = Communicator().barrier();
+    EXPECT_TRUE(work.test());
+    EXPECT_EQ(work.status().code(), Code::invalid_argument);
+    EXPECT_EQ(work.wait_for(std::chrono::nanoseconds(1)).code(), Code::invalid_argument);
+    kept = work;
+  }
+  EXPECT_EQ(kept.wait().code(), Code::invalid_argument);
+}
+
+TEST(Communicator, OutlivesItsRuntimeAndThenRefusesEveryCall) {
+  Communicator kept;
+  run_ranks({.size = 1}, [&](Runtime& runtime, MemoryHub&) {
+    kept = runtime.world();
+    ASSERT_TRUE(runtime.shutdown());
+  });
+  for (const auto& [name, status] : ask_everything(kept)) {
+    if (name == "plan_info") continue;  // The plan of a call that can be made no more.
+    EXPECT_EQ(status.code(), Code::invalid_argument) << name;
+  }
+  EXPECT_EQ(kept.size(), 1U);
+}
+
+TEST(Communicator, HasNoWorldRankForARankItHasNot) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    EXPECT_EQ(runtime.world().world_rank(1), 1U);
+    EXPECT_EQ(runtime.world().world_rank(2), kNoRank);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(Communicator, PlansNothingForWhatIsNoType) {
+  run_ranks({.size = 1}, [](Runtime& runtime, MemoryHub&) {
+    const auto plan = runtime.world().plan_info("all_reduce", 1, static_cast<DataType>(99));
+    EXPECT_EQ(plan.status().code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(plan.status().message()), HasSubstr("99 is not a DataType"));
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
