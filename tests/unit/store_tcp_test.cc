@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <latch>
@@ -304,6 +306,44 @@ TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
     });
   }
   for (std::thread& job : jobs) job.join();
+}
+
+/// The process can make no thread: their stacks are larger than any address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_init(&attributes_);
+    pthread_getattr_default_np(&attributes_);
+    pthread_attr_getstacksize(&attributes_, &before_);
+    set(std::size_t{1} << 52);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+  ~NoThreads() {
+    set(before_);
+    pthread_attr_destroy(&attributes_);
+  }
+
+ private:
+  void set(std::size_t stack) {
+    pthread_attr_setstacksize(&attributes_, stack);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes_), 0);
+  }
+  pthread_attr_t attributes_{};
+  std::size_t before_ = 0;
+};
+
+TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
+  const auto expect_exhausted = [](const TcpMeeting& meeting, const char* what) {
+    const NoThreads full;
+    const auto store = open(meeting, placement_of(0, 2));
+    ASSERT_FALSE(store);
+    EXPECT_EQ(store.status().code(), Code::exhausted) << store.status().to_string();
+    EXPECT_THAT(message_of(store.status()), AllOf(HasSubstr(what), HasSubstr("ulimit -u")));
+  };
+  expect_exhausted(at("127.0.0.1", free_port()), "serve");
+  expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");
+  EXPECT_TRUE(open(at("localhost", free_port()), placement_of(0, 1))) << "with room it goes on";
 }
 
 TEST(TcpStore, RefusesWhatItsRulesExclude) {

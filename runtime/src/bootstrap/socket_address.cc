@@ -3,12 +3,13 @@
 // Socket addresses and the system's resolver.
 #include "bootstrap/socket_address.h"
 
+#include "bootstrap/service_thread.h"
+
 #include <fmt/format.h>
 
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -57,20 +58,17 @@ struct SharedLookup {
 
 /// One lookup on a thread of its own; nothing if the deadline passed, and the thread ends by
 /// itself.
-std::optional<Lookup> look_up_until(const HostPort& place, Deadline deadline) {
+Result<std::optional<Lookup>> look_up_until(const HostPort& place, Deadline deadline) {
   const auto shared = std::make_shared<SharedLookup>();
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  // The program's signals are the program's: a thread of ours must not be chosen to handle them.
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([shared, place] {
+  const auto body = [shared, place] {
     Lookup lookup = look_up(place.host, place.port, 0);
     const std::lock_guard lock(shared->mutex);
     shared->result = std::move(lookup);
     shared->ready.notify_one();
-  }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  };
+  const auto purpose = fmt::format("look up \"{}\"", place.host);
+  XYLEM_TRY(auto resolver, start_service_thread(purpose, body));
+  resolver.detach();
 
   std::unique_lock lock(shared->mutex);
   shared->ready.wait_until(lock, deadline.point(), [&] { return shared->result.has_value(); });
@@ -170,7 +168,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadl
 
   std::string reason = "the resolver did not answer in time";
   for (;;) {
-    auto lookup = look_up_until(place, deadline);
+    XYLEM_TRY(auto lookup, look_up_until(place, deadline));
     if (lookup && !lookup->addresses.empty()) return std::move(lookup->addresses);
     if (lookup) reason = ::gai_strerror(lookup->error);
     // Asked again at a pace that a name server forgives.

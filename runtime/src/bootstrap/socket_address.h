@@ -55,7 +55,8 @@ bool is_loopback_host(const std::string& host);
 
 /// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
 /// their own, since the system's resolver knows no deadline; unknown ones are asked for again until
-/// it passes, because a job's names may appear while it starts.
+/// it passes, because a job's names may appear while it starts. Codes: timed_out, and `exhausted`
+/// if there is no room for the thread.
 Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -5,13 +5,13 @@
 
 #include "bootstrap/attendance.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/store_rules.h"
 #include "bootstrap/tcp_store_protocol.h"
 
 #include <fmt/format.h>
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
@@ -151,13 +151,7 @@ Status Server::launch(UniqueFd own_end) {
   attendance_.came(self_.rank);
   connections_.emplace(own, std::move(connection));
 
-  // The program's signals are handled on the program's threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  XYLEM_TRY(thread_, start_service_thread("serve the start of the job", [this] { run(); }));
   return {};
 }
 
