@@ -41,7 +41,7 @@ struct Call {
   std::uint32_t root = 0;   ///< Root of a collective.
   std::uint64_t count = 0;  ///< As collectives::Counts; point to point: elements.
   bool uneven = false;
-  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only; capacity is kept.
+  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
   const void* input = nullptr;
   void* output = nullptr;
   std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.

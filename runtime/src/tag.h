@@ -9,8 +9,9 @@
 //      2       10           16            8           5          7             16
 //
 // lane: channel, and one bit for signals. ordinal: the message's place in its (peer, lane) order,
-// modulo 128; at most kMaxWindow of one lane are in flight. Point to point uses sequence and
-// ordinal as one 15-bit number.
+// modulo 128; messages 128 places apart match in the order sent, since receives are posted in that
+// order and transports keep it among equal tags. Point to point uses sequence, lane and ordinal as
+// one 20-bit number.
 #pragma once
 
 #include "xylem/base/hash.h"
@@ -24,6 +25,8 @@ enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_
 
 inline constexpr std::uint32_t kMaxGroups = 1024;
 inline constexpr std::uint32_t kMaxRanks = 65536;
+/// Slices of one step under way at once, even where XYLEM_WINDOW allows a lane more:
+/// StepState::ahead has a bit for each.
 inline constexpr std::uint32_t kMaxWindow = 64;
 /// Operations of one communicator under way at once; later ones wait their turn. Well below the 256
 /// that `sequence` tells apart.

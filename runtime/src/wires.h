@@ -33,13 +33,13 @@ struct PeerFacts {
 PeerFacts own_facts(const LoadedConfig& loaded);
 
 struct Wire {
-  std::string name;  ///< "ucx-shm", "ucx-tcp", "ucx-rdma", "loopback".
+  std::string name;  ///< "ucx-shm", "ucx-tcp", "ucx-network", "loopback".
   std::unique_ptr<transport::Transport> transport;
 };
 
 enum class Reach : std::uint8_t { host, network };
 
-/// Makes the wires of this rank. `mixed`: the job has peers of both reaches.
+/// Makes the wire of one reach.
 using WireMaker = std::function<Result<Wire>(Reach reach)>;
 /// UCX, as the configuration says; `interface`: the one that routes to the rendezvous.
 WireMaker ucx_wires(const Config& config, std::string interface, const Logger& logger);
