@@ -28,22 +28,21 @@ using testing::HasSubstr;
 class TuningFile : public testing::Test {
  protected:
   void SetUp() override {
-    std::string folder = testing::TempDir() + "xylem-tuning-XXXXXX";
+    folder = testing::TempDir() + "xylem-tuning-XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-    path_ = folder + "/tuning.json";
+    path = folder + "/tuning.json";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder); }
 
-  void write(const std::string& text) const { std::ofstream(path_, std::ios::trunc) << text; }
+  void write(const std::string& text) const { std::ofstream(path, std::ios::trunc) << text; }
   std::string content() const {
     std::ostringstream text;
-    text << std::ifstream(path_).rdbuf();
+    text << std::ifstream(path).rdbuf();
     return text.str();
   }
   /// A file with this machine's entry.
   json saved() const {
-    EXPECT_TRUE(save_tuning(path_, measured()));
+    EXPECT_TRUE(save_tuning(path, measured()));
     return json::parse(content());
   }
   static CostModel measured() {
@@ -57,37 +56,38 @@ class TuningFile : public testing::Test {
   void expect_damaged(const std::string& text, const std::string& sentence) const {
     SCOPED_TRACE(text);
     write(text);
-    const auto loaded = load_tuning(path_, CostModel());
+    const auto loaded = load_tuning(path, CostModel());
     ASSERT_FALSE(loaded);
     EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
     EXPECT_THAT(
         std::string(loaded.status().message()),
-        AllOf(HasSubstr("XYLEM_TUNING=" + path_), HasSubstr(sentence), HasSubstr("remove it")));
+        AllOf(HasSubstr("XYLEM_TUNING=" + path), HasSubstr(sentence), HasSubstr("remove it")));
   }
 
-  std::string folder_, path_;
+  std::string folder, path;
 };
 
 TEST_F(TuningFile, IsNothingWhereThereIsNone) {
-  const auto loaded = load_tuning(path_, CostModel());
+  const auto loaded = load_tuning(path, CostModel());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   EXPECT_FALSE(loaded->has_value());
 }
 
 TEST_F(TuningFile, GivesBackWhatWasSaved) {
-  ASSERT_TRUE(save_tuning(path_, measured()));
-  const auto loaded = load_tuning(path_, CostModel());
+  ASSERT_TRUE(save_tuning(path, measured()));
+  const auto loaded = load_tuning(path, CostModel());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   ASSERT_TRUE(loaded->has_value());
-  EXPECT_EQ((*loaded)->local.alpha_us, 2.5);
-  EXPECT_EQ((*loaded)->remote.bandwidth_GBps, 1.5);
-  EXPECT_EQ((*loaded)->reduce_GBps, 9.0);
-  EXPECT_EQ((*loaded)->copy_GBps, 11.0);
+  const CostModel model = loaded->value_or(CostModel());
+  EXPECT_EQ(model.local.alpha_us, 2.5);
+  EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
+  EXPECT_EQ(model.reduce_GBps, 9.0);
+  EXPECT_EQ(model.copy_GBps, 11.0);
 }
 
 TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {
   write(R"({"schema": 1, "machines": {"other": {"whatever": [1]}}})");
-  ASSERT_TRUE(save_tuning(path_, measured()));
+  ASSERT_TRUE(save_tuning(path, measured()));
   const json content = json::parse(this->content());
   EXPECT_EQ(content["machines"].size(), 2U);
   EXPECT_EQ(content["machines"]["other"], json::parse(R"({"whatever": [1]})"));
@@ -126,7 +126,7 @@ TEST_F(TuningFile, OfAnotherFormIsRefusedAndLeftAsItIs) {
   };
   for (const std::string& text : documents) {
     expect_damaged(text, "not a tuning file of schema 1");
-    EXPECT_EQ(save_tuning(path_, measured()).code(), Code::invalid_argument);
+    EXPECT_EQ(save_tuning(path, measured()).code(), Code::invalid_argument);
     EXPECT_EQ(content(), text) << "it is not ours to overwrite";
   }
 }
@@ -175,8 +175,8 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
 }
 
 TEST_F(TuningFile, ThatIsAFolderIsRefused) {
-  path_ = folder_;
-  const auto loaded = load_tuning(path_, CostModel());
+  path = folder;
+  const auto loaded = load_tuning(path, CostModel());
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
 }
