@@ -14,7 +14,6 @@
 
 namespace xylem::test {
 
-using runtime::ControlJoin;
 using runtime::ControlPlane;
 
 Status MemoryStore::set(std::string_view key, std::span<const std::byte> value) {

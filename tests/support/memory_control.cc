@@ -15,6 +15,8 @@ class MemoryControl final : public runtime::ControlPlane {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = wake_.get();
   }
+  MemoryControl(const MemoryControl&) = delete;
+  MemoryControl& operator=(const MemoryControl&) = delete;
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;

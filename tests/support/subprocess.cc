@@ -37,7 +37,7 @@ Process::Process(const std::vector<std::string>& arguments,
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text(*variable);
-    if (text.rfind("XYLEM_", 0) != 0 && environment.count(text.substr(0, text.find('='))) == 0)
+    if (!text.starts_with("XYLEM_") && environment.count(text.substr(0, text.find('='))) == 0)
       variables.push_back(text);
   }
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);

@@ -95,8 +95,9 @@ Lane combine_floats(RedOp op, Lane a, Lane b) {
 
 template <typename T>
 T combine_integers(RedOp op, T a, T b) {
-  const auto x = static_cast<std::uint64_t>(a);
-  const auto y = static_cast<std::uint64_t>(b);
+  using Bits = std::make_unsigned_t<T>;
+  const std::uint64_t x = static_cast<Bits>(a);
+  const std::uint64_t y = static_cast<Bits>(b);
   switch (op) {
     case RedOp::product: return static_cast<T>(x * y);
     case RedOp::min: return b < a ? b : a;

@@ -19,7 +19,6 @@ namespace xylem::runtime {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 Result<Placement> detect(const Environment& environment, const Options& options = {}) {

@@ -30,6 +30,8 @@ class FileStoreIn : public testing::Test {
     std::string pattern = testing::TempDir() + "xylem-store-XXXXXX";
     directory_ = ::mkdtemp(pattern.data());
   }
+  FileStoreIn(const FileStoreIn&) = delete;
+  FileStoreIn& operator=(const FileStoreIn&) = delete;
   ~FileStoreIn() override { fs::remove_all(directory_); }
 
   Result<std::shared_ptr<Store>> open(std::uint32_t rank,

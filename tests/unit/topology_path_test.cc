@@ -47,10 +47,12 @@ TEST(Path, PcieViewLeavesNvlinkOut) {
 TEST(Path, BandwidthIsThatOfTheNarrowestLink) {
   const Topology ladder = golden("ladder.v2.xml");
   const Path pix = path(ladder, gpu(0), nic(1));
+  ASSERT_TRUE(pix.bandwidth.has_value());
   EXPECT_NEAR(pix.bandwidth->value, 63.015385, 1e-6);
   EXPECT_EQ(pix.origin, Origin::read);
   EXPECT_FALSE(pix.bandwidth_is_bound);
   const Path pxb = path(ladder, gpu(1), nic(1));
+  ASSERT_TRUE(pxb.bandwidth.has_value());
   EXPECT_NEAR(pxb.bandwidth->value, 31.507692, 1e-6) << "the inner switch is a generation older";
 }
 

@@ -16,7 +16,6 @@ namespace xylem::topology::test {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 namespace fs = std::filesystem;
 
 /// A directory in the shape of /sys, gone with the test.
