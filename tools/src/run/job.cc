@@ -147,16 +147,24 @@ void Job::on_output() {
 }
 
 void Job::on_endings() {
+  // Ranks exit because another died, and may be seen to before it: a death explains their failures.
+  const auto is_death = [this](std::uint32_t rank) { return ranks_[rank].ending->signal != 0; };
+  std::optional<std::uint32_t> first;
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.ending) continue;
     rank.ending = rank.process.ending();
-    if (!rank.ending || !rank.ending->failed() || phase_ != Phase::running) continue;
-    // Its last words come before what is said of it.
-    rank.output.forward();
-    rank.error.forward();
-    on_failure(i, *rank.ending);
+    if (!rank.ending || !rank.ending->failed()) continue;
+    if (!first || (is_death(i) && !is_death(*first))) first = i;
   }
+  if (!first) return;
+  const bool explains =
+      phase_ == Phase::failing && is_death(*first) && !is_death(outcome_.failure->rank);
+  if (phase_ != Phase::running && !explains) return;
+  // Its last words come before what is said of it.
+  ranks_[*first].output.forward();
+  ranks_[*first].error.forward();
+  on_failure(*first, *ranks_[*first].ending);
 }
 
 void Job::on_failure(std::uint32_t rank, const Ending& ending) {
