@@ -46,13 +46,13 @@ std::map<int, std::string> open_descriptors() {
 class ControlPlaneOf : public testing::TestWithParam<std::uint32_t> {
  protected:
   void SetUp() override {
-    planes_ = join_all(size(), std::make_shared<MemoryStore>(), soon_enough());
-    for (const auto& plane : planes_) ASSERT_TRUE(plane) << plane.status().to_string();
+    planes = join_all(size(), std::make_shared<MemoryStore>(), soon_enough());
+    for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
   }
   static std::uint32_t size() { return GetParam(); }
-  ControlPlane& plane(std::uint32_t rank) { return **planes_[rank]; }
+  ControlPlane& plane(std::uint32_t rank) { return **planes[rank]; }
 
-  Planes planes_;
+  Planes planes;
 };
 
 TEST_P(ControlPlaneOf, GathersEveryRanksBytes) {
@@ -113,7 +113,7 @@ TEST_P(ControlPlaneOf, EveryMessageArrivesOnceAndInOrderOfItsOrigin) {
 TEST_P(ControlPlaneOf, AGoodbyeIsHeardOnceByAllAndIsNoDeath) {
   const std::uint32_t leaver = size() / 2;
   on_each_rank(size(), [&](std::uint32_t rank) {
-    if (rank == leaver) return planes_[rank].value()->leave(soon_enough());
+    if (rank == leaver) return planes[rank].value()->leave(soon_enough());
     Recorder recorder;
     EXPECT_TRUE(serve_until(
         plane(rank), recorder, [&] { return recorder.left.count(leaver) == 1; }, soon_enough()));
@@ -136,7 +136,7 @@ TEST_P(ControlPlaneOfSeveral, ADeathIsHeardOnceByAll) {
   const std::uint32_t victim = size() - 1;
   on_each_rank(size(), [&](std::uint32_t rank) {
     if (rank == victim) {
-      planes_[rank].value().reset();
+      planes[rank].value().reset();
       return;
     }
     Recorder recorder;

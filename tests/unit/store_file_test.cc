@@ -28,17 +28,17 @@ class FileStoreIn : public testing::Test {
  protected:
   FileStoreIn() {
     std::string pattern = testing::TempDir() + "xylem-store-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
+    directory = ::mkdtemp(pattern.data());
   }
   FileStoreIn(const FileStoreIn&) = delete;
   FileStoreIn& operator=(const FileStoreIn&) = delete;
-  ~FileStoreIn() override { fs::remove_all(directory_); }
+  ~FileStoreIn() override { fs::remove_all(directory); }
 
   Result<std::shared_ptr<Store>> open(std::uint32_t rank,
                                       std::uint32_t size,
                                       Deadline deadline = soon_enough(),
                                       const std::string& job = "job") {
-    return FileStore::open(directory_, job, rank, size, deadline);
+    return FileStore::open(directory, job, rank, size, deadline);
   }
   /// A whole start: everyone sets, everyone gets from everyone.
   void start(std::uint32_t size, const std::string& word, const std::string& job = "job") {
@@ -58,12 +58,12 @@ class FileStoreIn : public testing::Test {
   }
   std::size_t files() const {
     std::size_t count = 0;
-    for (const auto& entry : fs::recursive_directory_iterator(directory_))
+    for (const auto& entry : fs::recursive_directory_iterator(directory))
       count += entry.exists() ? 1 : 0;
     return count;
   }
 
-  std::string directory_;
+  std::string directory;
 };
 
 TEST_F(FileStoreIn, GivesEveryRankWhatAnyRankSetAndLeavesNothing) {
@@ -80,18 +80,18 @@ TEST_F(FileStoreIn, JobsShareADirectoryWithoutMixing) {
 
 TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
   // A start that is cut off leaves its files: they are copied away and put back.
-  const std::string saved = directory_ + "-saved";
+  const std::string saved = directory + "-saved";
   std::barrier copied(2);
   on_each_rank(2, [&](std::uint32_t rank) {
     const auto store = open(rank, 2);
     ASSERT_TRUE(store);
     ASSERT_TRUE((*store)->set("word/" + std::to_string(rank), bytes_of("stale")));
     ASSERT_TRUE((*store)->get("word/" + std::to_string(1 - rank), soon_enough()));
-    if (rank == 0) fs::copy(directory_, saved, fs::copy_options::recursive);
+    if (rank == 0) fs::copy(directory, saved, fs::copy_options::recursive);
     copied.arrive_and_wait();
   });
-  fs::remove_all(directory_);
-  fs::rename(saved, directory_);
+  fs::remove_all(directory);
+  fs::rename(saved, directory);
   EXPECT_GT(files(), 4U);
   start(2, "fresh");
   EXPECT_EQ(files(), 0U) << "the earlier start's files are gone, too";
@@ -116,14 +116,14 @@ TEST_F(FileStoreIn, AMissingRankZeroIsNamed) {
   const auto store = open(1, 2, Deadline::after(milliseconds(50)));
   EXPECT_EQ(store.code(), Code::timed_out);
   EXPECT_EQ(store.status().peer(), 0U);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory_));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory));
 }
 
 TEST_F(FileStoreIn, ADirectoryThatCannotBeMadeIsNamed) {
-  std::ofstream(directory_ + "/file") << "x";
-  const auto store = FileStore::open(directory_ + "/file", "job", 0, 2, soon_enough());
+  std::ofstream(directory + "/file") << "x";
+  const auto store = FileStore::open(directory + "/file", "job", 0, 2, soon_enough());
   EXPECT_EQ(store.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory_ + "/file"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory + "/file"));
 }
 
 TEST_F(FileStoreIn, KeysAreSetOnceAndMayHoldAnyPrintableCharacter) {

@@ -38,24 +38,24 @@ class Corpus : public testing::Test {
     const Json all = Json::parse(file_text(truth.string()), nullptr, false);
     ASSERT_TRUE(all.is_object()) << truth;
     for (const auto& [file, facts] : all.items()) {
-      if (file.starts_with("hwloc/")) machines_.emplace_back(file, facts);
+      if (file.starts_with("hwloc/")) machines.emplace_back(file, facts);
     }
-    ASSERT_FALSE(machines_.empty()) << truth;
+    ASSERT_FALSE(machines.empty()) << truth;
   }
 
   /// Calls `check` with every machine's topology and truth.
   template <typename Check>
   void for_each_machine(const Check& check) {
-    for (const auto& [file, truth] : machines_) {
+    for (const auto& [file, truth] : machines) {
       SCOPED_TRACE(file);
       const auto topology = read_file((corpus() / file).string());
       ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
       check(*topology, truth);
     }
-    std::printf("%zu machines compared\n", machines_.size());
+    std::printf("%zu machines compared\n", machines.size());
   }
 
-  std::vector<std::pair<std::string, Json>> machines_;
+  std::vector<std::pair<std::string, Json>> machines;
 };
 
 std::string upper(std::string_view text) {
@@ -139,7 +139,7 @@ TEST_F(Corpus, EveryFileHasItsTruth) {
   for (const auto& entry : fs::directory_iterator(corpus() / "hwloc")) {
     if (entry.path().extension() == ".xml") ++files;
   }
-  EXPECT_EQ(files, machines_.size());
+  EXPECT_EQ(files, machines.size());
 }
 
 }  // namespace

@@ -24,24 +24,24 @@ class FakeSysfs : public testing::Test {
   FakeSysfs() {
     std::string name = testing::TempDir() + "/xylem-sysfs-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
+    root = name;
   }
   ~FakeSysfs() override {
     std::error_code error;
-    fs::remove_all(root_, error);
+    fs::remove_all(root, error);
   }
   FakeSysfs(const FakeSysfs&) = delete;
   FakeSysfs& operator=(const FakeSysfs&) = delete;
 
   void file(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text << '\n';
+    fs::create_directories((root / path).parent_path());
+    std::ofstream(root / path) << text << '\n';
   }
 
   void link(const std::string& path, const std::string& target) const {
-    fs::create_directories(root_ / target);
-    fs::create_directories((root_ / path).parent_path());
-    fs::create_directory_symlink(root_ / target, root_ / path);
+    fs::create_directories(root / target);
+    fs::create_directories((root / path).parent_path());
+    fs::create_directory_symlink(root / target, root / path);
   }
 
   /// The function's directory, and the link to it by address.
@@ -56,13 +56,13 @@ class FakeSysfs : public testing::Test {
   }
 
   Machine read(Machine machine) const {
-    add_sysfs_facts(machine, root_.string());
+    add_sysfs_facts(machine, root.string());
     const auto topology = Topology::create(machine);
     EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
     return machine;
   }
 
-  fs::path root_;
+  fs::path root;
 };
 
 /// A root port with a NIC (0000:02:00.0) and a GPU (0000:03:00.0) below it.
@@ -235,13 +235,13 @@ TEST_F(FakeSysfs, PciDatabaseNamesWhatHasNoNameYet) {
   machine.gpus[0].pci.id = {0x10de, 0x2330, 0x10de, 0x16c1};
   machine.nics[0].pci.id = {0x15b3, 0x1021, 0, 0};
   machine.nics[0].pci.vendor = "as hwloc said";
-  ASSERT_TRUE(add_pci_names(machine, (root_ / "pci.ids").string()));
+  ASSERT_TRUE(add_pci_names(machine, (root / "pci.ids").string()));
   EXPECT_EQ(machine.gpus[0].pci.vendor, "NVIDIA Corporation");
   EXPECT_EQ(machine.gpus[0].model, "GH100 [H100 SXM5 80GB]");
   EXPECT_EQ(machine.nics[0].pci.vendor, "as hwloc said");
   EXPECT_EQ(machine.nics[0].pci.model, "MT2910 Family [ConnectX-7]");
   EXPECT_EQ(machine.bridges[0].pci.model, "") << "a vendor that the database does not have";
-  EXPECT_FALSE(add_pci_names(machine, (root_ / "missing").string()));
+  EXPECT_FALSE(add_pci_names(machine, (root / "missing").string()));
 }
 
 TEST(Discovery, FindsThisMachine) {
