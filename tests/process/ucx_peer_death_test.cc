@@ -36,7 +36,7 @@ constexpr int kPeerSocket = 3;
 constexpr std::chrono::seconds kDeathSeenWithin{2};
 constexpr std::uint64_t kLarge = 64 << 20;  ///< Takes long enough to be cut in its middle.
 
-enum Tags : Tag { kPing = 1, kToPeer, kFromPeer, kNeverReceived, kNeverSent };
+constexpr Tag kPing = 1, kToPeer = 2, kFromPeer = 3, kNeverReceived = 4, kNeverSent = 5;
 
 bool write_all(int fd, const void* data, std::size_t bytes) {
   return ::send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);

@@ -44,10 +44,10 @@ Result<std::unique_ptr<ControlNetwork>> ControlNetwork::create(const Member& sel
   return network;
 }
 
-ControlNetwork::ControlNetwork(Member self, InterfaceChoice choice, const Logger& logger)
-    : self_(std::move(self)),
+ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, Logger logger)
+    : self_(self),
       choice_(std::move(choice)),
-      logger_(logger),
+      logger_(std::move(logger)),
       presence_(self.size, Presence::here),
       heard_(self.size, 0) {}
 

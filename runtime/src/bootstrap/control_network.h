@@ -90,7 +90,7 @@ class ControlNetwork final : public ControlPlane {
     bool is_complete = false;
   };
 
-  ControlNetwork(Member self, InterfaceChoice choice, const Logger& logger);
+  ControlNetwork(const Member& self, InterfaceChoice choice, Logger logger);
 
   ControlLink* find_link(std::uint32_t rank) const noexcept;
   void handle_link(ControlLink& link);

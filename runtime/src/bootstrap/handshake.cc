@@ -42,10 +42,10 @@ Dialect read_dialect(ByteSpan preamble) {
 
 }  // namespace
 
-Handshake::Handshake(Side side, const Key& key, Member self, Dialect dialect)
+Handshake::Handshake(Side side, Key key, const Member& self, Dialect dialect)
     : side_(side),
-      key_(key),
-      self_(std::move(self)),
+      key_(std::move(key)),
+      self_(self),
       dialect_(std::move(dialect)),
       mine_(make_preamble(dialect_)) {}
 

@@ -48,7 +48,7 @@ class Handshake {
   enum class Side : std::uint8_t { caller, callee };
   enum class State : std::uint8_t { greeting, proving, done };
 
-  Handshake(Side side, const Key& key, Member self, Dialect dialect = {});
+  Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
   /// The first bytes to send.
   ByteSpan preamble() const noexcept { return mine_; }

@@ -183,7 +183,7 @@ Status PmiStore::barrier(Deadline deadline) {
     return failure(Code::timed_out,
                    "not all ranks came to the launcher's barrier in time (PMI does not say which)");
   }
-  XYLEM_TRY(out);
+  if (!out) return out;
   is_synchronized_ = true;
   return {};
 }

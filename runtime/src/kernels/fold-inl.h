@@ -127,15 +127,15 @@ struct AnySources {
 };
 
 /// A number known when compiling: the addresses stay in registers, and the loop over them unrolls.
-template <std::size_t kCount>
+template <std::size_t Count>
 struct FixedSources {
-  std::array<const void*, kCount> sources;
+  std::array<const void*, Count> sources;
 
   explicit FixedSources(const void* const* from) {
-    for (std::size_t k = 0; k < kCount; ++k) sources[k] = from[k];
+    for (std::size_t k = 0; k < Count; ++k) sources[k] = from[k];
   }
   HWY_INLINE const void* operator[](std::size_t k) const { return sources[k]; }
-  static constexpr std::size_t size() { return kCount; }
+  static constexpr std::size_t size() { return Count; }
 };
 
 /// target[i] = finish(op(… op(op(s0[i], s1[i]), s2[i]) …)), with elements counted from `begin`.

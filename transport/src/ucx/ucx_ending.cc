@@ -106,6 +106,7 @@ void UcxTransport::detach(Slot& slot) noexcept {
 void UcxTransport::end_all(SlotRing& ring, Code code) {
   while (!ring.empty()) {
     Slot& slot = ring.front();
+    XYLEM_CHECK(slot.operation != nullptr);  // those without one are in detached_
     Operation& operation = *slot.operation;
     operation.code = slot.cancelled ? Code::cancelled : code;
     operation.bytes = 0;
