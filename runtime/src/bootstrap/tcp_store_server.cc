@@ -54,11 +54,11 @@ struct Verdict {
 
 class Server final : public TcpStoreServer {
  public:
-  Server(std::vector<UniqueFd> listeners, Key key, Member self, const Logger& logger)
+  Server(std::vector<UniqueFd> listeners, Key key, const Member& self, Logger logger)
       : listeners_(std::move(listeners)),
         key_(std::move(key)),
-        self_(std::move(self)),
-        logger_(logger),
+        self_(self),
+        logger_(std::move(logger)),
         attendance_(self.size),
         gone_(self.size) {}
   Server(const Server&) = delete;
