@@ -20,7 +20,9 @@ void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
 std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
   if (bytes > capacity_) {
     memory_.reset();
-    memory_.reset(new (kLine, std::nothrow) std::byte[bytes]);
+    // The deleter knows how it was made; no factory makes aligned arrays that may fail.
+    memory_.reset(new (kLine, std::nothrow)
+                      std::byte[bytes]);  // NOLINT(cppcoreguidelines-owning-memory)
     capacity_ = memory_ ? bytes : 0;
   }
   return memory_.get();

@@ -141,8 +141,7 @@ std::string_view name(DataType type) noexcept { return row_of(type).name; }
 
 Result<DataType> parse_data_type(std::string_view text) {
   std::array<std::string_view, kDataTypeCount> names;
-  std::transform(kTypes.begin(), kTypes.end(), names.begin(),
-                 [](const TypeRow& row) { return row.name; });
+  std::ranges::transform(kTypes, names.begin(), &TypeRow::name);
   return parse<DataType>("element type", text, names, kTypeAliases);
 }
 

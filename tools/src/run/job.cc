@@ -148,23 +148,24 @@ void Job::on_output() {
 
 void Job::on_endings() {
   // Ranks exit because another died, and may be seen to before it: a death explains their failures.
-  const auto is_death = [this](std::uint32_t rank) { return ranks_[rank].ending->signal != 0; };
-  std::optional<std::uint32_t> first;
+  std::optional<JobOutcome::Failure> first;
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.ending) continue;
     rank.ending = rank.process.ending();
     if (!rank.ending || !rank.ending->failed()) continue;
-    if (!first || (is_death(i) && !is_death(*first))) first = i;
+    if (!first || (rank.ending->signal != 0 && first->ending.signal == 0)) {
+      first = JobOutcome::Failure{i, *rank.ending};
+    }
   }
   if (!first) return;
-  const bool explains =
-      phase_ == Phase::failing && is_death(*first) && !is_death(outcome_.failure->rank);
+  const bool explains = phase_ == Phase::failing && first->ending.signal != 0 && outcome_.failure &&
+                        outcome_.failure->ending.signal == 0;
   if (phase_ != Phase::running && !explains) return;
   // Its last words come before what is said of it.
-  ranks_[*first].output.forward();
-  ranks_[*first].error.forward();
-  on_failure(*first, *ranks_[*first].ending);
+  ranks_[first->rank].output.forward();
+  ranks_[first->rank].error.forward();
+  on_failure(first->rank, first->ending);
 }
 
 void Job::on_failure(std::uint32_t rank, const Ending& ending) {
