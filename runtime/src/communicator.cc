@@ -6,16 +6,12 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 namespace xylem {
 
 using collectives::Collective;
 using runtime::Caller;
 
 namespace {
-
-constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 Status empty() {
   return failure(

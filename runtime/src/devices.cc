@@ -32,8 +32,8 @@ std::vector<std::string> filter_names(const std::vector<std::string>& names,
   const bool exclude = filter.front() == '^';
   if (exclude) filter.remove_prefix(1);
   std::vector<std::string> kept;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(kept),
-               [&](const std::string& name) { return listed(filter, name) != exclude; });
+  std::ranges::copy_if(names, std::back_inserter(kept),
+                       [&](const std::string& name) { return listed(filter, name) != exclude; });
   return kept;
 }
 
@@ -45,14 +45,13 @@ Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDe
   for (const auto& device : found) {
     if (device.kind != transport::UcxDevice::Kind::network) continue;
     auto& names = device.transport == "tcp" ? tcp : rdma;
-    if (std::find(names.begin(), names.end(), device.device) == names.end())
-      names.push_back(device.device);
+    if (std::ranges::find(names, device.device) == names.end()) names.push_back(device.device);
   }
   std::vector<std::string> chosen;
   if (!tcp_only) chosen = filter_names(rdma, config.devices);
   if (config.transport != "ucx-rdma") {
     const std::string wanted(interface);
-    if (std::find(tcp.begin(), tcp.end(), wanted) != tcp.end()) chosen.push_back(wanted);
+    if (std::ranges::find(tcp, wanted) != tcp.end()) chosen.push_back(wanted);
   }
   if (chosen.empty()) {
     return failure(

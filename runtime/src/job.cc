@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include "bootstrap/service_thread.h"
 #include "measure.h"
 #include "tag.h"
 #include "xylem/base/hash.h"
 
 #include <fmt/format.h>
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <system_error>
 
 namespace xylem::runtime {
 namespace {
@@ -41,34 +40,6 @@ const volatile char* fork_page() {
   madvise(page, kPage, MADV_WIPEONFORK);
   *static_cast<char*>(page) = 1;
   return static_cast<const volatile char*>(page);
-}
-
-/// Blocks all signals on this thread, and on those that it starts, for as long as it lives.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
-/// A thread on which no signal of the program is handled.
-template <typename Body>
-Result<std::thread> start_thread(Body&& body) {
-  const SignalsBlocked blocked;
-  try {
-    return std::thread(std::forward<Body>(body));
-  } catch (const std::system_error& error) {
-    return failure(Code::exhausted,
-                   fmt::format("no thread can be started ({}): raise ulimit -u", error.what()));
-  }
 }
 
 }  // namespace
@@ -133,7 +104,7 @@ Status Job::open(const WireMaker& make, Deadline deadline) {
   progress_ =
       std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
                                  WaitPolicy::make(config().wait, wires_->local_cores(), local));
-  XYLEM_TRY(keeper_, start_thread([this] { keep(); }));
+  XYLEM_TRY(keeper_, start_service_thread("drive progress", [this] { keep(); }));
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);
   spec.rank = rank();

@@ -21,8 +21,8 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
   if (bytes > capacity_) {
     memory_.reset();
     // The deleter knows how it was made; no factory makes aligned arrays that may fail.
-    memory_.reset(new (kLine, std::nothrow)
-                      std::byte[bytes]);  // NOLINT(cppcoreguidelines-owning-memory)
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+    memory_.reset(new (kLine, std::nothrow) std::byte[bytes]);
     capacity_ = memory_ ? bytes : 0;
   }
   return memory_.get();

@@ -5,6 +5,17 @@
 #include "xylem/base/version.h"
 
 namespace xylem {
+namespace {
+
+/// Of the ranks below `end`, those on this rank's host.
+std::uint32_t count_local(const runtime::Job& job, std::uint32_t end) noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t other = 0; other < end; ++other)
+    count += job.wires().same_host(job.rank(), other) ? 1 : 0;
+  return count;
+}
+
+}  // namespace
 
 Result<Runtime> Runtime::create(const Options& options) {
   XYLEM_TRY(auto job, runtime::Job::start(options));
@@ -23,32 +34,33 @@ Runtime::~Runtime() {
   if (job_ != nullptr) (void)job_->shutdown(true);
 }
 
-Communicator Runtime::world() const noexcept { return Communicator(job_->world()); }
-std::uint32_t Runtime::rank() const noexcept { return job_->rank(); }
-std::uint32_t Runtime::size() const noexcept { return job_->size(); }
+Communicator Runtime::world() const noexcept {
+  return job_ ? Communicator(job_->world()) : Communicator();
+}
+std::uint32_t Runtime::rank() const noexcept { return job_ ? job_->rank() : kNoRank; }
+std::uint32_t Runtime::size() const noexcept { return job_ ? job_->size() : 0; }
 
 std::uint32_t Runtime::local_rank() const noexcept {
-  std::uint32_t place = 0;
-  for (std::uint32_t other = 0; other < rank(); ++other)
-    place += job_->wires().same_host(rank(), other) ? 1 : 0;
-  return place;
+  return job_ ? count_local(*job_, rank()) : kNoRank;
 }
 
-std::uint32_t Runtime::local_size() const noexcept {
-  std::uint32_t count = 0;
-  for (std::uint32_t other = 0; other < size(); ++other)
-    count += job_->wires().same_host(rank(), other) ? 1 : 0;
-  return count;
-}
+std::uint32_t Runtime::local_size() const noexcept { return job_ ? count_local(*job_, size()) : 0; }
 
 std::vector<std::string> Runtime::hosts() const {
   std::vector<std::string> hosts;
+  if (job_ == nullptr) return hosts;
   for (const auto& peer : job_->wires().peers()) hosts.push_back(peer.host);
   return hosts;
 }
 
-std::vector<PathInfo> Runtime::paths() const { return job_->paths(); }
-std::string_view Runtime::launcher() const noexcept { return job_->placement().launcher; }
+std::vector<PathInfo> Runtime::paths() const {
+  return job_ ? job_->paths() : std::vector<PathInfo>();
+}
+
+std::string_view Runtime::launcher() const noexcept {
+  return job_ ? std::string_view(job_->placement().launcher) : std::string_view();
+}
+
 Status Runtime::shutdown() { return job_ == nullptr ? Status::ok() : job_->shutdown(false); }
 
 std::string_view version() noexcept { return XYLEM_VERSION; }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator's handle: what an empty one answers, and one whose runtime has shut down.
+// The handles: what an empty one answers, and a communicator whose runtime has shut down.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem::test {
@@ -16,8 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 using Counts = std::vector<std::uint64_t>;
-
-constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 /// Every member that tells how it went, by name.
 std::vector<std::pair<std::string, Status>> ask_everything(Communicator& on) {
@@ -77,6 +75,32 @@ TEST(EmptyCommunicator, IsTheWorldAfterShutdown) {
     EXPECT_TRUE(runtime.world().barrier().wait());
     ASSERT_TRUE(runtime.shutdown());
     expect_empty(runtime.world());
+  });
+}
+
+void expect_empty(Runtime& runtime) {
+  expect_empty(runtime.world());
+  EXPECT_EQ(runtime.rank(), kNoRank);
+  EXPECT_EQ(runtime.size(), 0U);
+  EXPECT_EQ(runtime.local_rank(), kNoRank);
+  EXPECT_EQ(runtime.local_size(), 0U);
+  EXPECT_TRUE(runtime.hosts().empty());
+  EXPECT_TRUE(runtime.paths().empty());
+  EXPECT_EQ(runtime.launcher(), "");
+  EXPECT_TRUE(runtime.shutdown()) << "nothing is left to end";
+}
+
+TEST(EmptyRuntime, HasNoRanks) {
+  Runtime runtime;
+  expect_empty(runtime);
+}
+
+TEST(EmptyRuntime, IsWhatWasMovedFrom) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    Runtime kept = std::move(runtime);
+    expect_empty(runtime);  // NOLINT(bugprone-use-after-move): what it answers then is the test
+    EXPECT_TRUE(kept.world().barrier().wait());
+    runtime = std::move(kept);
   });
 }
 

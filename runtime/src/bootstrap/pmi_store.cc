@@ -178,7 +178,7 @@ std::string PmiStore::piece_key(std::string_view key, std::size_t piece) const {
 }
 
 Status PmiStore::barrier(Deadline deadline) {
-  const Status out = ask("cmd=barrier_in", "barrier_out", deadline).status();
+  Status out = ask("cmd=barrier_in", "barrier_out", deadline).status();
   if (out.code() == Code::timed_out) {
     return failure(Code::timed_out,
                    "not all ranks came to the launcher's barrier in time (PMI does not say which)");

@@ -114,7 +114,7 @@ std::optional<pmix_status_t> wait_for_answer(const SharedAnswer& answer,
   auto held = std::make_unique<SharedAnswer>(answer);
   const pmix_status_t asked = ask(held.get());
   if (asked != PMIX_SUCCESS) return asked;
-  static_cast<void>(held.release());  // take_status() deletes it.
+  [[maybe_unused]] const SharedAnswer* given = held.release();  // take_status() deletes it.
   std::unique_lock lock(answer->mutex);
   (void)answer->ready.wait_until(lock, deadline.point(),
                                  [&] { return answer->status.has_value(); });

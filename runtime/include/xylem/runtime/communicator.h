@@ -34,6 +34,9 @@ struct PlanInfo {
   std::string reason;
 };
 
+/// What an empty handle answers for a rank.
+inline constexpr std::uint32_t kNoRank = UINT32_MAX;
+
 /// Handle to a communicator; copies share it. Calls from several threads are allowed; their order
 /// must agree across ranks.
 ///
@@ -42,7 +45,7 @@ struct PlanInfo {
 /// has ended.
 ///
 /// A handle may be empty: by default, on a rank that takes no part in a split, after destroy(), and
-/// the world's after shutdown. Its size is 0, its numbers are UINT32_MAX, and every call on it
+/// the world's after shutdown. Its size is 0, its numbers are kNoRank, and every call on it
 /// comes back at once with `invalid_argument`, but for destroy().
 class XYLEM_API Communicator {
  public:
@@ -52,7 +55,7 @@ class XYLEM_API Communicator {
   std::uint32_t size() const noexcept;
   /// Number of this communicator in logs and verdicts.
   std::uint32_t id() const noexcept;
-  /// The rank in the job of a rank of this communicator; UINT32_MAX if it has no such rank.
+  /// The rank in the job of a rank of this communicator; kNoRank if it has no such rank.
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.

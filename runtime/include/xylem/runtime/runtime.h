@@ -35,6 +35,8 @@ struct PathInfo {
   std::uint64_t bytes_sent = 0;
 };
 
+/// A handle may be empty: by default, and when it was moved from. Its world is an empty
+/// communicator, its sizes are 0, its ranks are kNoRank, and shutdown() does nothing.
 class XYLEM_API Runtime {
  public:
   /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
