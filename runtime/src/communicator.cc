@@ -25,7 +25,7 @@ template <typename Make>
 Work submit(runtime::Group* group, Make&& make) {
   if (group == nullptr) return runtime::Operation::refused(empty());
   Result<runtime::Call> call = make(Caller{group->rank(), group->size()});
-  if (!call) return group->refuse(call.status());
+  if (!call) return runtime::Operation::refused(call.status());
   return group->submit(std::move(call).value());
 }
 

@@ -45,7 +45,7 @@ class Engine {
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
   void start(Operation& operation);
-  /// Posts one message for a point-to-point call; its completion goes to on_message().
+  /// Posts one message for a point-to-point call; its completion goes to on_body().
   Message& post_send(Operation& operation,
                      Link link,
                      transport::Tag tag,

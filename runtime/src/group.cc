@@ -70,6 +70,10 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
   return general;
 }
 
+Status destroyed() {
+  return failure(Code::invalid_argument, "the communicator was destroyed; make another");
+}
+
 bool needs_staging(const Call& call) noexcept {
   return call.op.op == RedOp::premul_sum ||
          (call.collective == Collective::all_to_all && call.input == call.output);
@@ -108,7 +112,7 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Job>& job,
 }
 
 Group::~Group() {
-  if (job_->delist(*this) && job_->check_process()) leave();
+  if (job_->check_process()) leave();
 }
 
 std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noexcept {
@@ -119,10 +123,7 @@ std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noex
 }
 
 Work Group::submit(Call&& call) {
-  if (Status alive = job_->check_process(); !alive) return refuse(std::move(alive));
-  if (destroyed_.load(std::memory_order_relaxed)) {
-    return refuse(failure(Code::invalid_argument, "the communicator was destroyed; make another"));
-  }
+  if (Status alive = job_->check_process(); !alive) return Operation::refused(std::move(alive));
   Operation& operation = job_->operations().take(shared_from_this());
   operation.call = std::move(call);
   operation.source = world_rank(rank());
@@ -132,18 +133,11 @@ Work Group::submit(Call&& call) {
   return work;
 }
 
-Work Group::refuse(Status why) {
-  Operation& operation = job_->operations().take(shared_from_this());
-  operation.end(std::move(why));
-  Work work = operation.handle();
-  operation.release();
-  return work;
-}
-
 // The caller holds a reference: the operation may end within.
 void Group::launch(Operation& operation) {
   job_->engine().activate(operation);
   operation.run.steps_left = 1;
+  if (has_left_) return job_->engine().fail(operation, destroyed());
   if (!health_) return job_->engine().fail(operation, health_);
   if (operation.call.kind == CallKind::collective) {
     if (running_ >= kMaxOperations || deferred_ != nullptr) {
@@ -305,7 +299,7 @@ void Group::start_deferred() {
 }
 
 void Group::poison(const Status& why) {
-  if (!health_) return;
+  if (!is_well()) return;
   health_ = why;
   deferred_ = nullptr;
   deferred_tail_ = &deferred_;
@@ -334,36 +328,39 @@ Result<PlanInfo> Group::plan_info(const Shape& shape, std::uint64_t count, DataT
 }
 
 Status Group::destroy() {
-  if (const auto left = pending(); left > 0) {
-    return failure(
-        Code::busy,
-        fmt::format(
-            "{} operations of communicator {} are pending; wait for them first, or abort it", left,
-            slot()));
-  }
-  destroyed_.store(true, std::memory_order_relaxed);
-  close();
-  return {};
+  if (job_->is_forked()) return job_->check_process();
+  return job_->with_token([this]() -> Status {
+    if (const auto left = pending(); left > 0) {
+      return failure(Code::busy, fmt::format("{} operations of communicator {} are pending; wait "
+                                             "for them first, or abort it",
+                                             left, slot()));
+    }
+    leave();
+    return {};
+  });
 }
 
 Status Group::abort(std::string_view why) {
   if (Status alive = job_->check_process(); !alive) return alive;
-  job_->with_token([&] {
+  return job_->with_token([&]() -> Status {
+    if (has_left_) return destroyed();
     job_->announce(
         *this, Code::cancelled, std::nullopt,
         fmt::format("rank {} aborted communicator {}: {}", world_rank(rank()), slot(), why));
+    return {};
   });
-  return {};
 }
 
 void Group::close() {
-  if (job_->delist(*this) && job_->check_process()) job_->with_token([this] { leave(); });
+  job_->with_token([this] { leave(); });
 }
 
 void Group::leave() {
+  if (has_left_) return;
+  has_left_ = true;
   messages_.close();
   job_->watch().forget(uid());
-  job_->give_back_slot(slot());
+  job_->registry().delist(*this);
 }
 
 }  // namespace xylem::runtime

@@ -74,8 +74,6 @@ class Group : public std::enable_shared_from_this<Group> {
   Job& job() const noexcept { return *job_; }
   /// Submits a checked call.
   Work submit(Call&& call);
-  /// A Work that has ended with this error.
-  Work refuse(Status why);
   Result<Communicator> split(std::int32_t color, std::int32_t key);
   Status destroy();
   Status abort(std::string_view why);
@@ -90,6 +88,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_body(Message& message) { messages_.on_body(message); }
   void poison(const Status& why);
   const Status& health() const noexcept { return health_; }
+  /// Neither poisoned nor destroyed.
+  bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
   void set_model(collectives::CostModel model) {
     chooser_ = collectives::Chooser(std::move(model));
   }
@@ -100,7 +100,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Elements this rank says it sends to `rank` in an all_to_all_v it remembers.
   std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
 
-  /// Takes it off the job's list and gives back what it holds of the job. Not for the token holder.
+  /// Takes no part any more and gives back what it holds of the job; the job ends. Not for the
+  /// token holder.
   void close();
 
  private:
@@ -125,12 +126,12 @@ class Group : public std::enable_shared_from_this<Group> {
   std::shared_ptr<Job> job_;
   const GroupSpec spec_;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> destroyed_{false};
-  std::uint64_t splits_ = 0;  ///< Calls of split(), made in the same order on all ranks.
+  std::atomic<std::uint64_t> splits_{0};  ///< Calls of split(), in the same order on all ranks.
 
   collectives::Chooser chooser_;
   std::vector<Link> links_;
   Status health_;
+  bool has_left_ = false;  ///< Destroyed or closed: takes no part any more.
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};

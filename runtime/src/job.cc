@@ -29,9 +29,8 @@ constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
 /// How long the control plane may take to tell of a death that a wire has felt.
 constexpr milliseconds kSuspicion{500};
-/// For how long at least what arrives for a poisoned group is dropped: its members know of its end
-/// within moments, and cut what they still send within Watch::kLetGo.
-constexpr milliseconds kDrain{2000};
+/// How long a rank that leaves waits for its peers to take what it has sent.
+constexpr milliseconds kHandOver{5000};
 
 /// A page that reads 1 here and 0 in a forked child.
 const volatile char* fork_page() {
@@ -51,9 +50,9 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
   const Config& config = parts.loaded.config;
   const Deadline deadline = Deadline::after(config.start_timeout);
   XYLEM_TRY(parts.placement, detect_placement(config, environment));
-  const PeerFacts facts = own_facts(parts.loaded);
+  parts.facts = own_facts(parts.loaded);
   LogOptions log = config.log;
-  XYLEM_TRY(parts.logger, Logger::open(log, {facts.host, parts.placement.rank, ""}));
+  XYLEM_TRY(parts.logger, Logger::open(log, {parts.facts.host, parts.placement.rank, ""}));
   XYLEM_TRY(parts.store, open_store(parts.placement, config, environment, options.store,
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
@@ -64,8 +63,9 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   const WireMaker make = parts.wires;
+  const PeerFacts facts = parts.facts;
   std::shared_ptr<Job> job(new Job(std::move(parts)));
-  if (Status opened = job->open(make, deadline); !opened) {
+  if (Status opened = job->open(facts, make, deadline); !opened) {
     (void)job->shutdown(true);
     return opened;
   }
@@ -78,19 +78,18 @@ Job::Job(JobParts parts)
       logger_(std::move(parts.logger)),
       store_(std::move(parts.store)),
       control_(std::move(parts.control)),
-      slots_(kMaxGroups / 64, 0),
       lost_(placement_.size),
-      left_(placement_.size, false),
+      left_(placement_.size, Clock::time_point::max()),
       same_process_(fork_page()),
       keeper_wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Status Job::open(const WireMaker& make, Deadline deadline) {
+Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadline) {
   if (placement_.size > kMaxRanks) {
     return failure(Code::unsupported,
                    fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
   }
   const bool force_network = config().transport == "ucx-tcp" || config().transport == "ucx-rdma";
-  XYLEM_TRY(auto wires, Wires::connect(*control_, loaded_, make, force_network, deadline));
+  XYLEM_TRY(auto wires, Wires::connect(*control_, facts, make, force_network, deadline));
   wires_ = std::make_unique<Wires>(std::move(wires));
   std::uint32_t local = 0;
   for (std::uint32_t other = 0; other < size(); ++other)
@@ -109,7 +108,7 @@ Status Job::open(const WireMaker& make, Deadline deadline) {
   spec.uid = hash_text(placement_.job);
   spec.rank = rank();
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
-  slots_[0] |= 1;
+  registry_.claim_slot(0);
   collectives::CostModel model = default_model(config(), wires_->host_indices());
   world_ = Group::make(shared_from_this(), std::move(spec), model);
   XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
@@ -119,7 +118,7 @@ Status Job::open(const WireMaker& make, Deadline deadline) {
 
 Job::~Job() {
   if (keeper_.joinable()) {
-    if (same_process_ != nullptr && *same_process_ == 0) {
+    if (is_forked()) {
       keeper_.detach();  // The thread is the parent's.
     } else {
       stop_ = true;
@@ -131,7 +130,7 @@ Job::~Job() {
 }
 
 Status Job::check_process() const noexcept {
-  if (same_process_ != nullptr && *same_process_ == 0) {
+  if (is_forked()) {
     return failure(Code::invalid_argument,
                    "this process was forked from one that uses Xylem; it may use nothing of it "
                    "(exec a program of its own)");
@@ -150,7 +149,7 @@ void Job::submit(Operation& operation) {
     operation.group->launch(operation);
     headers_.run_completed(*this);
     engine_.run_completed();
-    release_token();
+    progress_->release();
     return;
   }
   Operation* head = submitted_.load(std::memory_order_relaxed);
@@ -186,18 +185,8 @@ void Job::wake_keeper() noexcept {
   [[maybe_unused]] const auto written = ::write(keeper_wake_.get(), &one, sizeof one);
 }
 
-void Job::release_token() {
-  empty_graves();
-  progress_->release();
-}
-
 unsigned Job::turn() {
   if (events_waiting_.load(std::memory_order_relaxed)) handle_events();
-  if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
-    watch_.tick(Clock::now());
-    handle_suspicions(Clock::now());
-    end_drains(Clock::now());
-  }
   take_submitted();
   unsigned done = 0;
   for (const auto& wire : wires_->all()) {
@@ -205,8 +194,15 @@ unsigned Job::turn() {
   }
   headers_.run_completed(*this);
   engine_.run_completed();
-  if (!drains_.empty()) drain();
-  empty_graves();
+  registry_.drain(*wires_);
+  // After the transports: a message that is here already is heard before its sender is missed.
+  if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
+    const auto now = Clock::now();
+    watch_.tick(now);
+    handle_suspicions(now);
+    registry_.end_drains(now);
+  }
+  registry_.empty_graves();
   return done;
 }
 
@@ -233,7 +229,8 @@ void Job::keep() {
     const bool busy = has_work();
     quiet = busy || progress_->visits() != visits ? 0 : quiet + 1;
     milliseconds wait = kBusyLook;
-    if (quiet > kLooksUntilDoze) {
+    const bool dozes = quiet > kLooksUntilDoze;
+    if (dozes) {
       keeper_dozes_.store(true, std::memory_order_seq_cst);
       if (pending_.load(std::memory_order_seq_cst) == 0) wait = kIdleLook;
     }
@@ -252,9 +249,10 @@ void Job::keep() {
       next_tick = Clock::now() + kTick;
       if (busy) tick_due_.store(true, std::memory_order_relaxed);
     }
-    if (events_waiting_.load(std::memory_order_relaxed) ||
-        graves_waiting_.load(std::memory_order_relaxed) ||
-        tick_due_.load(std::memory_order_relaxed)) {
+    // A peer may wait for our part in making a connection, which is no work of ours.
+    const bool is_idle_look = dozes && config().progress_thread;
+    if (events_waiting_.load(std::memory_order_relaxed) || registry_.has_graves() ||
+        tick_due_.load(std::memory_order_relaxed) || is_idle_look) {
       progress_->notify();
       if (progress_->try_acquire()) {
         turn();
@@ -281,7 +279,7 @@ void Job::attend(std::uint64_t& visits, unsigned& unattended) {
 void Job::on_ended(Operation& operation, Status outcome) {
   const std::shared_ptr<Group> group = operation.group;
   group->on_ended(operation);
-  pending_.fetch_sub(1, std::memory_order_relaxed);
+  pending_.fetch_sub(1, std::memory_order_release);
   operation.end(std::move(outcome));
   operation.release();
   progress_->announce_ended();
@@ -353,7 +351,7 @@ void Job::handle_events() {
     if (event.kind == Event::Kind::message) {
       watch_.on_message(event.rank, event.message);
     } else if (event.kind == Event::Kind::left) {
-      left_[event.rank] = true;
+      left_[event.rank] = Clock::now();
     } else if (lost_[event.rank].is_ok()) {
       const Status why = lost_[event.rank] =
           failure(Code::peer_lost,
@@ -361,7 +359,7 @@ void Job::handle_events() {
                               wires_->peers()[event.rank].host, event.text),
                   event.rank);
       logger_.error(why.message());
-      for (const auto& group : groups()) {
+      for (const auto& group : registry_.groups()) {
         if (group->rank_of(event.rank)) group->poison(why);
       }
       wires_->close(event.rank);
@@ -373,14 +371,14 @@ void Job::announce(Group& group,
                    Code code,
                    std::optional<std::uint32_t> culprit,
                    std::string message) {
-  if (!group.health()) return;
+  if (!group.is_well()) return;
   if (code != Code::cancelled) logger_.error(message);
   control_->flood(encode(Verdict{group.uid(), code, culprit, message}));
   group.poison(failure(code, std::move(message), culprit));
 }
 
 void Job::on_unsent(std::uint64_t uid, std::uint32_t peer, Code code) {
-  const auto group = find(uid);
+  const auto group = registry_.find(uid);
   if (group == nullptr) return;
   const std::uint32_t world = group->world_rank(peer);
   suspect(*group, failure(code,
@@ -390,102 +388,29 @@ void Job::on_unsent(std::uint64_t uid, std::uint32_t peer, Code code) {
 }
 
 void Job::on_poisoned(const Group& group) {
-  drains_.push_back({group.slot(), Clock::now() + kDrain});
-  draining_.store(true, std::memory_order_relaxed);
+  registry_.on_poisoned(group);
   wake_keeper();
 }
 
-void Job::give_back_slot(std::uint32_t slot) noexcept {
-  const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
-  if (drain == drains_.end()) return free_slot(slot);
-  drain->is_group_gone = true;
-}
-
-void Job::drain() {
-  for (const Drain& drain : drains_) {
-    for (const auto& wire : wires_->all()) {
-      if (wire.transport == nullptr) continue;
-      wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
-      wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
-      if (!drain.is_group_gone) continue;
-      wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
-    }
-  }
-}
-
-void Job::end_drains(Clock::time_point now) {
-  std::erase_if(drains_, [&](const Drain& drain) {
-    const bool over = drain.is_group_gone && now >= drain.until;
-    if (over) free_slot(drain.slot);
-    return over;
-  });
-  draining_.store(
-      std::ranges::any_of(drains_, [&](const Drain& drain) { return now < drain.until; }),
-      std::memory_order_relaxed);
-}
-
 void Job::bury(std::unique_ptr<Group> group) {
-  {
-    const std::lock_guard lock(groups_mutex_);
-    // After the end, and in a forked child, there is no token and nothing to give back.
-    if (buries_at_once_ || !check_process()) return;
-    graves_.push_back(std::move(group));
-    graves_waiting_.store(true, std::memory_order_relaxed);
-  }
+  if (is_forked()) return;
+  registry_.bury(std::move(group));
+  if (closed_.load(std::memory_order_relaxed)) return;
   if (progress_->try_acquire()) {
-    release_token();
+    progress_->release();
   } else {
     progress_->notify();
+    wake_keeper();
   }
-}
-
-void Job::empty_graves() {
-  if (!graves_waiting_.load(std::memory_order_relaxed)) return;
-  std::vector<std::unique_ptr<Group>> dead;
-  const std::lock_guard lock(groups_mutex_);
-  dead.swap(graves_);
-  graves_waiting_.store(false, std::memory_order_relaxed);
-}
-
-std::shared_ptr<Group> Job::find(std::uint64_t uid) const {
-  const std::lock_guard lock(groups_mutex_);
-  const auto found = groups_.find(uid);
-  return found == groups_.end() ? nullptr : found->second.lock();
 }
 
 void Job::enlist(const std::shared_ptr<Group>& group) {
-  {
-    const std::lock_guard lock(groups_mutex_);
-    groups_[group->uid()] = group;
-  }
+  registry_.enlist(group);
   for (std::uint32_t member = 0; member < group->size(); ++member) {
     const Status& lost = lost_[group->world_rank(member)];
     if (!lost.is_ok()) group->poison(lost);
   }
   watch_.on_enlisted(*group);
-}
-
-bool Job::delist(const Group& group) noexcept {
-  const std::lock_guard lock(groups_mutex_);
-  return groups_.erase(group.uid()) > 0;
-}
-
-std::vector<std::uint64_t> Job::slots_taken() const {
-  const std::lock_guard lock(groups_mutex_);
-  return slots_;
-}
-
-bool Job::claim_slot(std::uint32_t slot) {
-  const std::lock_guard lock(groups_mutex_);
-  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
-  if ((slots_[slot / 64] & bit) != 0) return false;
-  slots_[slot / 64] |= bit;
-  return true;
-}
-
-void Job::free_slot(std::uint32_t slot) noexcept {
-  const std::lock_guard lock(groups_mutex_);
-  slots_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
 }
 
 std::vector<PathInfo> Job::paths() {
@@ -498,17 +423,8 @@ std::vector<PathInfo> Job::paths() {
   });
 }
 
-std::vector<std::shared_ptr<Group>> Job::groups() const {
-  const std::lock_guard lock(groups_mutex_);
-  std::vector<std::shared_ptr<Group>> alive;
-  for (const auto& [uid, group] : groups_) {
-    if (auto shared = group.lock()) alive.push_back(std::move(shared));
-  }
-  return alive;
-}
-
 void Job::abort_all() {
-  const auto groups = this->groups();
+  const auto groups = registry_.groups();
   with_token([&] {
     for (const auto& group : groups) {
       if (group->pending() == 0) continue;
@@ -520,11 +436,35 @@ void Job::abort_all() {
   while (pending_.load(std::memory_order_acquire) > 0 && !patience.passed()) progress_->poke();
 }
 
+/// Waits until what this rank has sent has left it: its sends have ended, but messages may wait for
+/// room at the peers. Those that stopped reading are not waited for long.
+Status Job::hand_over() {
+  if (progress_ == nullptr) return {};
+  const Deadline patience = Deadline::after(kHandOver);
+  const auto is_gone = [&] {
+    turn();
+    bool gone = headers_.sending() == 0;
+    for (const auto& wire : wires_->all())
+      gone = (wire.transport == nullptr || wire.transport->flush()) && gone;
+    return gone;
+  };
+  bool gone = false;
+  while (!gone && !patience.passed()) {
+    gone = with_token(is_gone);
+    if (!gone) std::this_thread::yield();
+  }
+  if (gone) return {};
+  return failure(Code::timed_out,
+                 fmt::format("rank {} left although a peer had not taken all that was sent to it "
+                             "within {}; the rest is lost",
+                             rank(), format_duration(kHandOver)));
+}
+
 /// Also those whose communicators the user still holds: their posted receives must not outlive the
 /// wires.
 void Job::close_groups() {
   if (progress_ == nullptr) return;
-  for (const auto& group : groups()) group->close();
+  for (const auto& group : registry_.groups()) group->close();
   const Deadline patience = Deadline::after(kGoodbye);
   with_token([&] {
     while (headers_.in_use() > 0 && !patience.passed()) turn();
@@ -532,7 +472,7 @@ void Job::close_groups() {
 }
 
 Status Job::shutdown(bool force) {
-  if (same_process_ != nullptr && *same_process_ == 0) return check_process();
+  if (is_forked()) return check_process();
   if (closed_) return {};
   if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {
     if (!force) {
@@ -543,21 +483,17 @@ Status Job::shutdown(bool force) {
         fmt::format("the runtime ends with {} operations pending; they are aborted", left));
     abort_all();
   }
+  Status handed_over = hand_over();
+  if (!handed_over) logger_.warn(handed_over.message());
   close_groups();
   closed_ = true;
   stop_ = true;
   wake_keeper();
   if (keeper_.joinable()) keeper_.join();
-  std::vector<std::unique_ptr<Group>> dead;
-  {
-    const std::lock_guard lock(groups_mutex_);
-    buries_at_once_ = true;
-    dead.swap(graves_);
-  }
-  dead.clear();
+  registry_.close();
   if (control_ != nullptr) control_->leave(Deadline::after(kGoodbye));
   world_.reset();
-  return {};
+  return handed_over;
 }
 
 }  // namespace xylem::runtime

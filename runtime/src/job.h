@@ -17,13 +17,13 @@
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress.h"
+#include "registry.h"
 #include "watch.h"
 #include "wires.h"
 #include "xylem/base/unique_fd.h"
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +36,7 @@ namespace xylem::runtime {
 struct JobParts {
   LoadedConfig loaded;
   Placement placement;
+  PeerFacts facts;               ///< own_facts(), but in tests.
   std::shared_ptr<Store> store;  ///< Kept as long as the job.
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
@@ -72,22 +73,19 @@ class Job final : public std::enable_shared_from_this<Job>,
   void submit(Operation& operation);
   /// An error in a forked child or after shutdown.
   Status check_process() const noexcept;
+  /// In a child nothing of ours may be used, no lock above all.
+  bool is_forked() const noexcept { return same_process_ != nullptr && *same_process_ == 0; }
   Status shutdown(bool force);
-  /// Claims the lowest slot free in `taken` (a bitmap) and here; see Group::split.
-  std::vector<std::uint64_t> slots_taken() const;
-  bool claim_slot(std::uint32_t slot);
-  void free_slot(std::uint32_t slot) noexcept;
-  /// False if it was not listed (any more).
-  bool delist(const Group& group) noexcept;
   /// Ends a group that nobody refers to any more, under the token.
   void bury(std::unique_ptr<Group> group);
+  Registry& registry() noexcept { return registry_; }
   ControlPlane& control() noexcept { return *control_; }
 
   /// Runs `work` as the token holder.
   template <typename Work>
   auto with_token(Work work) {
     progress_->acquire();
-    const std::unique_ptr<Job, ReleaseToken> held(this);
+    const std::unique_ptr<Progress, ReleaseToken> held(progress_.get());
     return work();
   }
 
@@ -96,8 +94,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   HeaderPool& headers() noexcept { return headers_; }
   Watch& watch() noexcept { return watch_; }
   Result<Link> link(std::uint32_t world_rank) { return wires_->link(world_rank); }
-  bool left(std::uint32_t world_rank) const noexcept { return left_[world_rank]; }
-  std::shared_ptr<Group> find(std::uint64_t uid) const;
+  /// When the rank said goodbye; far in the future if it has not.
+  Clock::time_point left_at(std::uint32_t world_rank) const noexcept { return left_[world_rank]; }
   /// From now on the group hears of deaths and verdicts, and of those that came before it.
   void enlist(const std::shared_ptr<Group>& group);
   /// Poisons a group here and on all ranks.
@@ -107,11 +105,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void suspect(Group& group, Status why);
   /// A message's header did not reach `peer` of the group `uid`.
   void on_unsent(std::uint64_t uid, std::uint32_t peer, Code code);
-  /// A group was poisoned: what still arrives for it is dropped, so that members that still send to
-  /// it go on, as long as it lasts and for a while at least.
   void on_poisoned(const Group& group);
-  /// Of a group that ends: free at once, or when what may arrive for a poisoned one has.
-  void give_back_slot(std::uint32_t slot) noexcept;
 
  private:
   struct Event {
@@ -122,7 +116,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   };
 
   struct ReleaseToken {
-    void operator()(Job* job) const noexcept { job->release_token(); }
+    void operator()(Progress* progress) const noexcept { progress->release(); }
   };
 
   struct Suspicion {
@@ -131,32 +125,23 @@ class Job final : public std::enable_shared_from_this<Job>,
     Clock::time_point since;
   };
 
-  /// Messages of a poisoned group, which are dropped.
-  struct Drain {
-    std::uint32_t slot = 0;
-    Clock::time_point until;  ///< Not before this does another group get the slot.
-    bool is_group_gone = false;
-  };
-
   explicit Job(JobParts parts);
-  Status open(const WireMaker& make, Deadline deadline);
+  Status open(const PeerFacts& facts, const WireMaker& make, Deadline deadline);
   void keep();
   void attend(std::uint64_t& visits, unsigned& unattended);
   void post(Event event);
   void handle_events();
   void handle_suspicions(Clock::time_point now);
-  void end_drains(Clock::time_point now);
-  void drain();
-  void empty_graves();
-  void release_token();
+  /// Whether somebody must drive progress: a user who has been told that his message is sent may
+  /// not come back for long.
   bool has_work() const noexcept {
-    return pending_.load(std::memory_order_relaxed) > 0 ||
-           draining_.load(std::memory_order_relaxed);
+    return pending_.load(std::memory_order_acquire) > 0 || headers_.sending() > 0 ||
+           registry_.is_draining();
   }
   void wake_keeper() noexcept;
   void abort_all();
+  Status hand_over();
   void close_groups();
-  std::vector<std::shared_ptr<Group>> groups() const;
   void take_submitted();
 
   void on_ended(Operation& operation, Status outcome) override;
@@ -167,6 +152,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
+  void on_release() override { registry_.empty_graves(); }
 
   // In order of creation; destroyed in reverse.
   LoadedConfig loaded_;
@@ -181,21 +167,14 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::unique_ptr<Wires> wires_;  ///< Goes before the messages it may still hold.
   std::unique_ptr<Progress> progress_;
 
-  mutable std::mutex groups_mutex_;
-  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< By uid.
-  std::vector<std::uint64_t> slots_;
-  std::vector<std::unique_ptr<Group>> graves_;
-  bool buries_at_once_ = false;
-  std::atomic<bool> graves_waiting_{false};
+  Registry registry_;
   std::shared_ptr<Group> world_;  ///< Lets go of this cycle in shutdown().
-  std::vector<Drain> drains_;
   std::vector<Suspicion> suspicions_;
   std::vector<Status> lost_;  ///< By rank; OK while it lives.
-  std::vector<bool> left_;
+  std::vector<Clock::time_point> left_;
 
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> draining_{false};  ///< Some drain has not lasted its time.
   std::atomic<bool> events_waiting_{false};
   std::atomic<bool> tick_due_{false};
   std::mutex events_mutex_;

@@ -2,6 +2,7 @@
 #include "operation.h"
 
 #include "group.h"
+#include "job.h"
 
 #include <new>
 
@@ -68,6 +69,8 @@ Operation& OperationPool::take(std::shared_ptr<Group> group) {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
+  if (operation.group->job().is_forked())
+    return;  // The parent's; another thread may hold the lock.
   // The group may be the last owner of the job and so of this pool: it must go after the operation
   // is back.
   const std::shared_ptr<Group> group = std::move(operation.group);

@@ -29,6 +29,7 @@ namespace xylem::runtime {
 
 class Group;
 class OperationPool;
+struct HeaderSlot;
 
 enum class CallKind : std::uint8_t { collective, send, recv };
 
@@ -160,6 +161,7 @@ class Operation {
   Operation* active_previous = nullptr;
   Operation* active_next = nullptr;
   Operation* match_next = nullptr;  ///< Receives waiting for a message.
+  HeaderSlot* header = nullptr;     ///< Of a small send that waits until it has gone.
   bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 
  private:

@@ -61,14 +61,27 @@ void HeaderPool::run_completed(Job& job) {
     HeaderSlot& slot = *completed_;
     completed_ = slot.next;
     if (completed_ == nullptr) completed_tail_ = &completed_;
-    if (!slot.incoming && slot.code != Code::ok)
-      job.on_unsent(slot.header.group, slot.peer, slot.code);
+    if (!slot.incoming) {
+      sending_.fetch_sub(1, std::memory_order_release);
+      if (slot.code != Code::ok) job.on_unsent(slot.header.group, slot.peer, slot.code);
+      end_sender(job, slot);
+    }
     if (slot.owner == nullptr) {
       give_back(slot);
     } else {
       slot.owner->on_header(slot);
     }
   }
+}
+
+/// If the message did not go, the operation ends with its group.
+void HeaderPool::end_sender(Job& job, HeaderSlot& slot) {
+  if (slot.sender == nullptr) return;
+  runtime::Operation& operation = *std::exchange(slot.sender, nullptr);
+  operation.header = nullptr;
+  if (slot.code != Code::ok) return;
+  operation.run.steps_left = 0;
+  job.engine().finish(operation, Status::ok());
 }
 
 void PointToPoint::start(Operation& operation) {
@@ -95,18 +108,25 @@ void PointToPoint::send(Operation& operation) {
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
   if (small && bytes > 0) std::memcpy(slot.payload, call.input, bytes);
+  const bool is_eager = small && pool_.sending() < kEagerMessages;
   const Link link = group_.link(call.peer);
   const MessageHeader header = slot.header;
   const transport::ConstRegion region{
       &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
+  pool_.sending_.fetch_add(1, std::memory_order_relaxed);
   if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region,
                            slot) == Posted::done) {
     HeaderPool::on_done(slot);
   }
   Engine& engine = group_.job().engine();
-  if (small) {
+  if (is_eager) {
     operation.run.steps_left = 0;
     return engine.finish(operation, Status::ok());
+  }
+  if (small) {
+    slot.sender = &operation;
+    operation.header = &slot;
+    return;
   }
   engine.post_send(operation, link,
                    body_tag(group_.slot(), group_.rank(), header.number, fingerprint_of(header)),
@@ -145,7 +165,7 @@ void PointToPoint::unlink(Operation** place) noexcept {
 }
 
 void PointToPoint::receive(Operation& operation) {
-  if (!posted_) post_slots();
+  post_slots(operation);
   const auto found = std::ranges::find_if(
       unexpected_, [&](const Arrived& arrived) { return matches(operation, arrived.header); });
   if (found != unexpected_.end()) {
@@ -209,24 +229,25 @@ void PointToPoint::on_body(Message& message) {
   message.owner->run.steps_left = 0;
 }
 
-void PointToPoint::post_slots() {
-  posted_ = true;
-  std::vector<transport::Transport*> transports;
-  for (std::uint32_t rank = 0; rank < group_.size(); ++rank) {
-    auto* transport = group_.link(rank).transport;
-    if (transport == nullptr || std::ranges::find(transports, transport) != transports.end()) {
-      continue;
-    }
-    transports.push_back(transport);
-    for (std::size_t i = 0; i < kPostedSlots; ++i) {
-      HeaderSlot& slot = pool_.take();
-      slot.owner = this;
-      slot.transport = transport;
-      slot.incoming = true;
-      slots_.push_back(&slot);
-      post_slot(slot);
-    }
+void PointToPoint::post_slots(const Operation& receive) {
+  const std::uint32_t peer = receive.call.peer;
+  const std::uint32_t first = peer == kNone ? 0 : peer;
+  const std::uint32_t last = peer == kNone ? group_.size() : first + 1;
+  for (std::uint32_t rank = first; rank < last; ++rank) {
+    auto* const transport = group_.link(rank).transport;
+    if (transport == nullptr || std::ranges::find(posted_, transport) != posted_.end()) continue;
+    posted_.push_back(transport);
+    for (std::size_t i = 0; i < kPostedSlots; ++i) add_slot(*transport);
   }
+}
+
+void PointToPoint::add_slot(transport::Transport& transport) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.transport = &transport;
+  slot.incoming = true;
+  slots_.push_back(&slot);
+  post_slot(slot);
 }
 
 void PointToPoint::post_slot(HeaderSlot& slot) {
@@ -248,12 +269,7 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   if (slot.header.number != pair.expected) {
     pair.early.push_back(&slot);
     // Keep the number of posted slots up while this one waits for its turn.
-    HeaderSlot& spare = pool_.take();
-    spare.owner = this;
-    spare.transport = slot.transport;
-    spare.incoming = true;
-    slots_.push_back(&spare);
-    post_slot(spare);
+    add_slot(*slot.transport);
     return;
   }
   accept(slot);
@@ -302,6 +318,7 @@ void PointToPoint::accept(HeaderSlot& slot) {
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {
+  if (operation.header != nullptr) std::exchange(operation.header, nullptr)->sender = nullptr;
   if (!operation.is_unmatched) return;
   for (Operation** place = &receives_; *place != nullptr; place = &(*place)->match_next) {
     if (*place == &operation) return unlink(place);

@@ -16,6 +16,7 @@
 #include "xylem/base/status.h"
 #include "xylem/transport/transport.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -52,7 +53,8 @@ struct HeaderSlot : transport::Operation {
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  std::uint32_t peer = 0;  ///< Rank in the group to which an outgoing one goes.
+  std::uint32_t peer = 0;                ///< Rank in the group to which an outgoing one goes.
+  runtime::Operation* sender = nullptr;  ///< A send that ends with its message.
   MessageHeader header;
   std::byte payload[kInlineMessage];
 };
@@ -66,16 +68,20 @@ class HeaderPool {
   void run_completed(Job& job);
   /// Slots posted or being sent.
   std::size_t in_use() const noexcept { return in_use_; }
+  /// Messages handed to a transport that it still holds. Any thread.
+  std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:
   friend class PointToPoint;
   static void on_done(transport::Operation& done) noexcept;
+  static void end_sender(Job& job, HeaderSlot& slot);
 
   std::vector<std::unique_ptr<HeaderSlot>> all_;
   HeaderSlot* free_ = nullptr;
   HeaderSlot* completed_ = nullptr;
   HeaderSlot** completed_tail_ = &completed_;
   std::size_t in_use_ = 0;
+  std::atomic<std::uint32_t> sending_{0};
 };
 
 /// One group's messages. Token holder only.
@@ -94,6 +100,9 @@ class PointToPoint {
  private:
   friend class HeaderPool;
   static constexpr std::size_t kPostedSlots = 8;  ///< Per transport.
+  /// While this many messages are on their way, a small send ends when its own has gone, so that
+  /// one who sends faster than others receive waits, and memory is bounded.
+  static constexpr std::uint32_t kEagerMessages = 1024;
 
   struct Arrived {
     MessageHeader header;
@@ -110,7 +119,9 @@ class PointToPoint {
   void send(Operation& operation);
   void send_to_self(Operation& operation);
   void receive(Operation& operation);
-  void post_slots();
+  /// Keeps slots posted on every wire over which a message for the receive may come.
+  void post_slots(const Operation& receive);
+  void add_slot(transport::Transport& transport);
   void post_slot(HeaderSlot& slot);
   void on_header(HeaderSlot& slot);
   void accept(HeaderSlot& slot);
@@ -126,7 +137,7 @@ class PointToPoint {
 
   Group& group_;
   HeaderPool& pool_;
-  bool posted_ = false;
+  std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
   bool closed_ = false;
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;

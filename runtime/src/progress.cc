@@ -142,6 +142,7 @@ void Progress::acquire() {
 }
 
 void Progress::release() noexcept {
+  client_.on_release();
   held_.store(false, std::memory_order_seq_cst);
   announce_ended();
 }

@@ -43,6 +43,8 @@ class Progress {
     /// Appends what to poll for while asleep; false if there is something to do already, or
     /// sleeping is not possible.
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
+    /// The holder is about to give the token up.
+    virtual void on_release() = 0;
   };
 
   Progress(Client& client, WaitPolicy policy);
@@ -66,13 +68,15 @@ class Progress {
   /// Operations have ended: wakes those that watch without the token. Holder only.
   void announce_ended() noexcept;
 
-  /// The progress thread's share: drives until `stop`, somebody wants the token, `idle()`, or one
-  /// sleep has ended, which `extra` ends too.
+  /// The progress thread's share: drives for 10 ms at most, until `stop`, somebody wants the token,
+  /// or `idle()`; asleep once there is nothing to do, until an event or one of `extra`.
   template <typename Idle>
   void attend(const std::atomic<bool>& stop, pollfd extra, Idle idle) {
+    constexpr std::chrono::milliseconds kShare{10};
+    const Deadline share = Deadline::after(kShare);
     while (!stop.load(std::memory_order_relaxed) && wanted_.load(std::memory_order_relaxed) == 0 &&
-           !idle()) {
-      if (client_.turn() == 0) return sleep(std::chrono::milliseconds(10), &extra);
+           !idle() && !share.passed()) {
+      if (client_.turn() == 0) return sleep(kShare, &extra);
     }
   }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }

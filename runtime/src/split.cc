@@ -46,11 +46,11 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
 class SlotClaim {
  public:
   SlotClaim(Job& job, std::optional<std::uint32_t> slot)
-      : job_(job), slot_(slot.value_or(0)), held_(slot && job.claim_slot(slot_)) {}
+      : job_(job), slot_(slot.value_or(0)), held_(slot && job.registry().claim_slot(slot_)) {}
   SlotClaim(const SlotClaim&) = delete;
   SlotClaim& operator=(const SlotClaim&) = delete;
   ~SlotClaim() {
-    if (held_) job_.free_slot(slot_);
+    if (held_) job_.registry().free_slot(slot_);
   }
   bool held() const noexcept { return held_; }
   /// Now the group's.
@@ -101,10 +101,10 @@ Party party_of(const std::vector<Member>& members, std::int32_t color) {
 
 Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
   if (Status alive = job_->check_process(); !alive) return alive;
-  const std::uint64_t number = splits_++;
+  const std::uint64_t number = splits_.fetch_add(1, std::memory_order_relaxed);
   for (int attempt = 0; attempt < kTries; ++attempt) {
     Member mine{color, key, {}};
-    std::ranges::copy(job_->slots_taken(), mine.taken.begin());
+    std::ranges::copy(job_->registry().slots_taken(), mine.taken.begin());
     XYLEM_TRY(const auto members, gather_from_all(*this, mine));
     const Party party = party_of(members, color);
     SlotClaim claim(*job_, color < 0 ? std::nullopt : party.slot);

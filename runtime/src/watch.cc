@@ -180,11 +180,11 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (now - operation.begun >= job_.config().timeout) return time_out(group, operation);
   const auto stalled = now - operation.stalled_since;
   if (operation.call.kind != CallKind::collective) {
-    if (stalled >= kLetGo) look_at_message(group, operation);
+    if (stalled >= kLetGo) look_at_message(group, operation, now);
     return;
   }
   if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
-  if (stalled >= kStall && !operation.reported) {
+  if (stalled >= kStall && !operation.reported && is_oldest(operation)) {
     operation.reported = true;
     publish(group, operation.sequence, true);
   }
@@ -192,7 +192,19 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.warned = true;
     job_.logger().warn(fmt::format("stalled: {}", explain(group, operation)));
   }
-  if (stalled >= kLetGo) look_for_leavers(group, operation);
+  if (stalled >= kLetGo) look_for_leavers(group, operation, now);
+}
+
+/// Of its group's collectives under way. The others wait for it, or tell once it has ended: so a
+/// group asks one question at a time, however many calls of it are stalled.
+bool Watch::is_oldest(const Operation& operation) const noexcept {
+  for (Operation* other = job_.engine().active(); other != nullptr; other = other->active_next) {
+    if (other->group == operation.group && other->call.kind == CallKind::collective &&
+        other->run.program != nullptr && other->sequence < operation.sequence) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Watch::time_out(Group& group, const Operation& operation) {
@@ -212,13 +224,13 @@ void Watch::time_out(Group& group, const Operation& operation) {
   job_.announce(group, Code::timed_out, std::nullopt, std::move(text));
 }
 
-/// A partner that has left the job will not come.
-void Watch::look_at_message(Group& group, const Operation& operation) {
+/// A partner that has left the job will not come; what it sent before has had the time to.
+void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     if (peer != kNone ? rank != peer : rank == group.rank()) continue;
-    if (!job_.left(group.world_rank(rank))) return;
+    if (now - kLetGo < job_.left_at(group.world_rank(rank))) return;
     gone = group.world_rank(rank);
   }
   if (!gone) return;
@@ -230,12 +242,12 @@ void Watch::look_at_message(Group& group, const Operation& operation) {
 }
 
 /// A rank that has left the job, and to or from which a message of the call is under way.
-void Watch::look_for_leavers(Group& group, const Operation& operation) {
+void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
     const auto& program = *operation.run.program;
     const std::uint32_t world =
         group.world_rank(program.lanes[program.steps[message->step].lane].peer);
-    if (!job_.left(world)) continue;
+    if (now - kLetGo < job_.left_at(world)) continue;
     return job_.announce(group, Code::peer_lost, world,
                          fmt::format("rank {} left the job before it took its part in {}", world,
                                      explain(group, operation)));
@@ -263,8 +275,11 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.group = group.uid();
   situation.sequence = sequence;
   const std::uint64_t next = group.next_sequence();
-  const std::uint64_t first = next > kSpokenRecords ? next - kSpokenRecords : 0;
-  for (std::uint64_t s = first; s < next; ++s)
+  // The calls around the one in question; the last ones if that has not been made.
+  const std::uint64_t end = std::min(next, sequence + kSpokenRecords / 2);
+  const std::uint64_t first = end > kSpokenRecords ? end - kSpokenRecords : 0;
+  const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
+  for (std::uint64_t s = std::max(first, known); s < end; ++s)
     situation.records.push_back(group.records()[s % Group::kRecords]);
   if (next <= sequence) return situation;
   situation.state = Situation::State::done;
@@ -299,10 +314,9 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
       return on_situation(origin, std::move(*situation));
   } else if (kind == kVerdict) {
     if (const auto verdict = decode_verdict(reader)) {
-      if (const auto group = job_.find(verdict->group)) return judge(job_, *group, *verdict);
-      early_verdicts_.push_back(*verdict);
-      if (early_verdicts_.size() > kEarlyVerdicts) early_verdicts_.pop_front();
-      return;
+      if (const auto group = job_.registry().find(verdict->group))
+        return judge(job_, *group, *verdict);
+      return keep(*verdict);
     }
   }
   job_.logger().warn(
@@ -311,7 +325,7 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
 }
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
-  const auto group = job_.find(situation.group);
+  const auto group = job_.registry().find(situation.group);
   if (group == nullptr || !group->health() || !group->rank_of(origin)) return;
   if (!compare(*group, origin, situation)) return;
   Heard& heard = heard_[situation.group];
@@ -334,9 +348,19 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   }
 }
 
+/// The first on each group counts.
+void Watch::keep(const Verdict& verdict) {
+  const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
+  if (known != early_verdicts_.end()) return;
+  early_verdicts_.push_back(verdict);
+  if (early_verdicts_.size() > kEarlyVerdicts) early_verdicts_.pop_front();
+}
+
 void Watch::on_enlisted(Group& group) {
   const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
-  if (verdict != early_verdicts_.end()) judge(job_, group, *verdict);
+  if (verdict == early_verdicts_.end()) return;
+  judge(job_, group, *verdict);
+  early_verdicts_.erase(verdict);
 }
 
 bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {

@@ -2,11 +2,11 @@
 //
 // Watch: finds out why an operation does not go on, and says it on all ranks.
 //
-// A collective that stalls for 200 ms publishes its situation on the control plane, as a question:
-// the call, the calls before it, and what it waits for. Every rank compares with its own calls and
-// answers with its own situation, unless it has said the same before. A difference is a `mismatch`
-// verdict naming both sides; at the deadline the situations heard say who has not called, who
-// waits, and who does not answer.
+// The oldest collective of a communicator, if it stalls for 200 ms, publishes its situation on the
+// control plane, as a question: the call, those around it, and what it waits for. Every rank
+// compares with its own calls and answers with its own situation, unless it has said the same
+// before. A difference is a `mismatch` verdict naming both sides; at the deadline the situations
+// heard say who has not called, who waits, and who does not answer.
 #pragma once
 
 #include "operation.h"
@@ -75,9 +75,11 @@ class Watch {
  private:
   void look(Operation& operation, Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
-  void look_at_message(Group& group, const Operation& operation);
-  void look_for_leavers(Group& group, const Operation& operation);
+  bool is_oldest(const Operation& operation) const noexcept;
+  void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
+  void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
   void time_out(Group& group, const Operation& operation);
+  void keep(const Verdict& verdict);
   void publish(Group& group, std::uint64_t sequence, bool is_question);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);

@@ -126,7 +126,7 @@ WireMaker ucx_wires(const Config& config, std::string interface, const Logger& l
 }
 
 Result<Wires> Wires::connect(ControlPlane& control,
-                             const LoadedConfig& loaded,
+                             const PeerFacts& mine,
                              const WireMaker& make,
                              bool force_network,
                              Deadline deadline) {
@@ -134,7 +134,6 @@ Result<Wires> Wires::connect(ControlPlane& control,
   wires.rank_ = control.rank();
   wires.force_network_ = force_network;
   wires.links_.resize(control.size());
-  const PeerFacts mine = own_facts(loaded);
   XYLEM_TRY(const auto facts, control.all_gather(encode(mine), deadline));
   for (std::uint32_t rank = 0; rank < control.size(); ++rank) {
     XYLEM_TRY(auto peer, decode(rank, facts[rank]));

@@ -49,7 +49,7 @@ class Wires {
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
   /// their addresses. Collective.
   static Result<Wires> connect(ControlPlane& control,
-                               const LoadedConfig& loaded,
+                               const PeerFacts& mine,
                                const WireMaker& make,
                                bool force_network,
                                Deadline deadline);

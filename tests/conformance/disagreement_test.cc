@@ -190,6 +190,24 @@ RankOptions three_ranks(const char* timeout) {
   return options;
 }
 
+TEST(Disagreement, ManyCallsAgoIsNamed) {
+  RankOptions options = three_ranks("20s");
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr std::size_t kCalls = 50;
+    std::vector<float> input(64, 1.0F), output(64 * kCalls);
+    std::vector<Work> calls;
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      const std::size_t count = i == 3 && world.rank() == 1 ? 9 : 8;
+      const Buffer part(&output[64 * i], count, DataType::float32);
+      calls.push_back(world.all_reduce(in(input, count), part));
+    }
+    const Status outcome = calls.back().wait();
+    EXPECT_EQ(outcome.code(), Code::mismatch) << outcome.to_string();
+    EXPECT_NE(outcome.message().find("call 3 of"), std::string_view::npos) << outcome.message();
+  });
+}
+
 TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
   for (const std::size_t count : {10, 5000}) {
     RankOptions options = three_ranks("20s");

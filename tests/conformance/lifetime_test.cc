@@ -204,5 +204,60 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   });
 }
 
+// Another handle to it is still held, and a rank aborts through that one: the slot, which the next
+// communicator has, is not the dead one's any more.
+TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
+  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (int round = 0; round < 5; ++round) {
+      auto first = world.duplicate();
+      ASSERT_TRUE(first.is_ok());
+      auto kept = *first;
+      const auto slot = kept.id();
+      ASSERT_TRUE(first->destroy().is_ok());
+      EXPECT_EQ(kept.abort("too late").code(), Code::invalid_argument);
+      EXPECT_EQ(kept.barrier().wait().code(), Code::invalid_argument);
+      ASSERT_TRUE(world.barrier().wait().is_ok()) << "all ranks have given the slot back";
+      auto second = world.duplicate();
+      ASSERT_TRUE(second.is_ok());
+      EXPECT_EQ(second->id(), slot);
+      for (std::int64_t i = 0; i < 20; ++i) {
+        const std::int64_t value = 1;
+        std::int64_t sum = 0;
+        ASSERT_TRUE(second->all_reduce(one(value), into(sum)).wait_for(seconds(60)).is_ok());
+        ASSERT_EQ(sum, world.size());
+      }
+    }
+  });
+}
+
+// Every rank asks of its oldest stalled call only, and each answers a call once.
+TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
+  std::latch is_asked(GetParam());
+  run_ranks(loopback(GetParam()), [&](Runtime& runtime, MemoryHub& hub) {
+    const auto world = runtime.world();
+    constexpr int kCalls = 40;
+    std::vector<std::int64_t> in(kCalls, 1), out(kCalls, 0);
+    std::vector<Work> calls;
+    const auto call_all = [&] {
+      for (int i = 0; i < kCalls; ++i) calls.push_back(world.all_reduce(one(in[i]), into(out[i])));
+    };
+    const bool is_late = world.size() > 1 && world.rank() == 0;
+    if (!is_late) {
+      call_all();
+      if (world.size() > 1) {
+        EXPECT_EQ(calls.back().wait_for(std::chrono::milliseconds(600)).code(), Code::timed_out);
+      }
+    }
+    is_asked.arrive_and_wait();
+    if (is_late) call_all();
+    for (const Work& call : calls) ASSERT_TRUE(call.wait().is_ok());
+    for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
+    ASSERT_TRUE(world.barrier().wait().is_ok());
+    // A question of each that waited and an answer of each, and as much again for a slow machine.
+    EXPECT_LE(hub.floods(), 4 * world.size());
+  });
+}
+
 }  // namespace
 }  // namespace xylem::test

@@ -88,8 +88,16 @@ std::unique_ptr<runtime::ControlPlane> MemoryHub::attach(std::uint32_t rank) {
 
 void MemoryHub::kill(std::uint32_t rank) { tell_others(rank, {News::Kind::lost, rank, {}}); }
 
+void MemoryHub::part(std::uint32_t rank) { tell_others(rank, {News::Kind::left, rank, {}}); }
+
+std::uint64_t MemoryHub::floods() {
+  const std::lock_guard lock(mutex_);
+  return floods_;
+}
+
 void MemoryHub::tell_others(std::uint32_t rank, const News& news) {
   const std::lock_guard lock(mutex_);
+  if (news.kind == News::Kind::message) ++floods_;
   for (std::uint32_t other = 0; other < size_; ++other) {
     if (other == rank) continue;
     inbox_[other].push_back(news);

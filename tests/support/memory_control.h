@@ -22,6 +22,10 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::unique_ptr<runtime::ControlPlane> attach(std::uint32_t rank);
   /// From now on all others hear that the rank was lost.
   void kill(std::uint32_t rank);
+  /// All others hear that the rank said goodbye.
+  void part(std::uint32_t rank);
+  /// How many messages ranks have flooded.
+  std::uint64_t floods();
 
  private:
   friend class MemoryControl;
@@ -43,6 +47,7 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::map<std::uint64_t, Round> rounds_;
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
+  std::uint64_t floods_ = 0;
   std::vector<int> wake_;  ///< eventfd of each attached rank; -1 once it is gone.
 };
 

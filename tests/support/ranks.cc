@@ -28,6 +28,8 @@ Result<Runtime> start_rank(const RankOptions& options,
   parts.placement.size = options.size;
   parts.placement.job = "test";
   XYLEM_TRY(parts.logger, Logger::open(parts.loaded.config.log, {"test", rank, ""}));
+  parts.facts = runtime::own_facts(parts.loaded);
+  if (!options.hosts.empty()) parts.facts.kernel = options.hosts[rank];
   parts.control = hub->attach(rank);
   if (options.transport == "loopback") {
     parts.wires = [&fabric](runtime::Reach) -> Result<runtime::Wire> {

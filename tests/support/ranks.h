@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace xylem::test {
 
@@ -20,6 +21,7 @@ struct RankOptions {
   std::string transport = "loopback";  ///< "loopback", "ucx-shm", "ucx-tcp".
   std::uint64_t seed = 0;              ///< Of loopback's permutations.
   std::uint64_t eager_bytes = 8192;    ///< Of loopback.
+  std::vector<std::uint32_t> hosts{};  ///< Of each rank; by itself all share one.
   runtime::Environment environment{};  ///< XYLEM_ variables.
   /// Variables of single ranks, over those of all.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

@@ -495,6 +495,34 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
   }
 }
 
+// Sends that have ended may wait for room at the peer: they have not left before it takes some.
+TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
+  constexpr std::size_t kMessages = 2000;
+  const auto source = pattern(4096, 1);
+  std::vector<Tracked> sent(kMessages);
+  for (Tracked& operation : sent) send(*a, to_b, 7, source.data(), source.size(), operation);
+  ASSERT_TRUE(both_drive([&] { return a->flush(); }));
+  ASSERT_TRUE(drive({a.get()}, [&] {
+    return std::ranges::all_of(sent, [](const Tracked& operation) { return operation.ended(); });
+  }));
+  a.reset();
+  std::vector<std::byte> target(source.size());
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    SCOPED_TRACE(i);
+    Tracked received;
+    recv(*b, 7, target.data(), target.size(), received);
+    ASSERT_TRUE(drive({b.get()}, [&] { return received.ended(); }));
+    ASSERT_EQ(received.code, Code::ok);
+    ASSERT_EQ(target, source);
+  }
+}
+
+TEST_P(TransportContract, FlushOfNothingIsDone) {
+  EXPECT_TRUE(a->flush());
+  a->close(to_b);
+  EXPECT_TRUE(a->flush());
+}
+
 TEST_P(TransportContract, LanesAreThoseOfTheReach) {
   std::vector<std::byte> data(kLarge);
   std::vector<std::byte> target(kLarge);

@@ -67,7 +67,7 @@ bool UcxTransport::flush(Endpoint& endpoint) {
   ucp_request_param_t params;
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = on_flushed;
-  params.user_data = this;
+  params.user_data = &endpoint;
   const bool waits = UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint.handle, &params));
   flushes_ += waits ? 1 : 0;
   return !waits;
@@ -75,7 +75,9 @@ bool UcxTransport::flush(Endpoint& endpoint) {
 
 void UcxTransport::on_flushed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
   ucp_request_free(request);
-  --static_cast<UcxTransport*>(user_data)->flushes_;
+  auto& endpoint = *static_cast<Endpoint*>(user_data);
+  endpoint.flushed = endpoint.flushing;
+  --endpoint.owner->flushes_;
 }
 
 void UcxTransport::cut(Endpoint& endpoint) {
@@ -176,7 +178,8 @@ void UcxTransport::end_worker() {
     detached_.forget();
   }
   for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
-  arriving_ = 0;
+  wake_.reset();  // no event comes any more
+  arriving_ = flushes_ = 0;
 }
 
 // A worker that UCX could not end without an abort is left as it is until the process ends. Nobody
@@ -199,6 +202,11 @@ UcxTransport::~UcxTransport() {
   for (const auto& endpoint : endpoints_) {
     while (!endpoint->sends.empty()) detach(endpoint->sends.front());
   }
+  while (!receives_.empty()) {
+    Slot& slot = receives_.front();
+    detach(slot);
+    ucp_request_cancel(worker_.get(), &slot);
+  }
   if (may_abort()) {
     while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {
       ucp_worker_progress(worker_.get());
@@ -210,11 +218,6 @@ UcxTransport::~UcxTransport() {
   }
   for (const auto& endpoint : endpoints_) {
     if (endpoint->handle != nullptr) cut(*endpoint);
-  }
-  while (!receives_.empty()) {
-    Slot& slot = receives_.front();
-    detach(slot);
-    ucp_request_cancel(worker_.get(), &slot);
   }
   discard(0, 0);  // UCX warns of every message that a worker still holds
   while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());

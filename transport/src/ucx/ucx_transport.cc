@@ -119,6 +119,7 @@ Posted UcxTransport::send(EndpointId to,
   XYLEM_CHECK(to < endpoints_.size(), to, endpoints_.size());
   Endpoint& endpoint = *endpoints_[to];
   endpoint.bytes_sent += source.bytes;
+  ++endpoint.posted;
   if (endpoint.lost != Code::ok) [[unlikely]] {
     operation.code = endpoint.lost;
     return Posted::done;
@@ -273,6 +274,27 @@ unsigned UcxTransport::progress() noexcept {
   if (!deferred_.empty()) [[unlikely]]
     count += tell_deferred();
   return count;
+}
+
+// A send ends when UCX has copied it. In shared memory the copy is with the peer; on a network it
+// may wait in UCX, which tells of that only once the endpoint is wired on all its lanes.
+bool UcxTransport::flush() noexcept {
+  if (!worker_) return true;
+  const bool outer = std::exchange(posting_, true);
+  bool gone = true;
+  for (const auto& endpoint : endpoints_) gone = has_gone(*endpoint) && gone;
+  posting_ = outer;
+  return gone;
+}
+
+bool UcxTransport::has_gone(Endpoint& endpoint) {
+  if (endpoint.handle == nullptr || endpoint.lost != Code::ok) return true;
+  if (!endpoint.sends.empty()) return false;
+  if (facts_.reach == UcxReach::host || endpoint.flushed == endpoint.posted) return true;
+  if (endpoint.flushing != endpoint.flushed) return false;
+  endpoint.flushing = endpoint.posted;
+  if (flush(endpoint)) endpoint.flushed = endpoint.flushing;
+  return endpoint.flushed == endpoint.posted;
 }
 
 // While a patience runs somebody must look at the clock, so there is no sleep.

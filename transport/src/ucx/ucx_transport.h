@@ -73,6 +73,7 @@ class UcxTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
+  bool flush() noexcept override;
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
@@ -89,7 +90,10 @@ class UcxTransport final : public Transport {
     Code lost = Code::ok;       ///< Why nothing more can be sent.
     bool has_sent = false;      ///< A send has ended well, so no answer waits before it.
     std::uint64_t bytes_sent = 0;
-    SlotRing sends;  ///< In flight.
+    std::uint64_t posted = 0;    ///< Sends so far; of these, the first
+    std::uint64_t flushing = 0;  ///< … are being flushed, and the first
+    std::uint64_t flushed = 0;   ///< … have been.
+    SlotRing sends;              ///< In flight.
   };
 
   UcxTransport(Context context, Worker worker, const ContextFacts& facts, Logger logger);
@@ -112,6 +116,7 @@ class UcxTransport final : public Transport {
   unsigned tell_deferred();
   bool idle() const noexcept;
   bool flush(Endpoint& endpoint);
+  bool has_gone(Endpoint& endpoint);
   bool may_abort(Endpoint& endpoint);
   bool may_abort();
   void cut(Endpoint& endpoint);

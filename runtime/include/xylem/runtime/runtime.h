@@ -66,7 +66,9 @@ class XYLEM_API Runtime {
   /// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options".
   std::string_view launcher() const noexcept;
 
-  /// Leaves the job in good order; `busy` while any operation is pending.
+  /// Leaves the job in good order, once what was sent has gone; `busy` while any operation is
+  /// pending. `timed_out` if a peer did not take what was sent to it within 5 s: the runtime has
+  /// shut down, and the rest is lost.
   Status shutdown();
 
  private:

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registry.h"
+
+#include "group.h"
+#include "tag.h"
+
+#include <algorithm>
+
+namespace xylem::runtime {
+namespace {
+
+/// For how long at least what arrives for a poisoned group is dropped: its members know of its end
+/// within moments, and cut what they still send within Watch::kLetGo.
+constexpr std::chrono::milliseconds kDrain{2000};
+
+constexpr std::uint64_t bit_of(std::uint32_t slot) noexcept {
+  return std::uint64_t{1} << (slot % 64);
+}
+
+}  // namespace
+
+Registry::Registry() : slots_(kMaxGroups / 64, 0) {}
+
+Registry::~Registry() = default;
+
+std::shared_ptr<Group> Registry::find(std::uint64_t uid) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = groups_.find(uid);
+  return found == groups_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::shared_ptr<Group>> Registry::groups() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Group>> alive;
+  for (const auto& [uid, group] : groups_) {
+    if (auto shared = group.lock()) alive.push_back(std::move(shared));
+  }
+  return alive;
+}
+
+std::vector<std::uint64_t> Registry::slots_taken() const {
+  const std::lock_guard lock(mutex_);
+  return slots_;
+}
+
+bool Registry::claim_slot(std::uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& word = slots_[slot / 64];
+  if ((word & bit_of(slot)) != 0) return false;
+  word |= bit_of(slot);
+  return true;
+}
+
+void Registry::free_slot(std::uint32_t slot) noexcept {
+  const std::lock_guard lock(mutex_);
+  slots_[slot / 64] &= ~bit_of(slot);
+}
+
+void Registry::bury(std::unique_ptr<Group> group) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) return;
+  graves_.push_back(std::move(group));
+  has_graves_.store(true, std::memory_order_relaxed);
+}
+
+void Registry::empty_graves() {
+  if (!has_graves()) return;
+  std::vector<std::unique_ptr<Group>> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    dead.swap(graves_);
+    has_graves_.store(false, std::memory_order_relaxed);
+  }
+}
+
+void Registry::enlist(const std::shared_ptr<Group>& group) {
+  const std::lock_guard lock(mutex_);
+  groups_[group->uid()] = group;
+}
+
+void Registry::delist(const Group& group) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.erase(group.uid());
+  }
+  const auto drain = std::ranges::find(drains_, group.slot(), &Drain::slot);
+  if (drain == drains_.end()) return free_slot(group.slot());
+  drain->is_group_gone = true;
+}
+
+void Registry::on_poisoned(const Group& group) {
+  drains_.push_back({group.slot(), Clock::now() + kDrain});
+  is_draining_.store(true, std::memory_order_relaxed);
+}
+
+void Registry::drain(const Wires& wires) {
+  for (const Drain& drain : drains_) {
+    for (const auto& wire : wires.all()) {
+      if (wire.transport == nullptr) continue;
+      wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
+      wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
+      if (!drain.is_group_gone) continue;
+      wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
+    }
+  }
+}
+
+void Registry::end_drains(Clock::time_point now) {
+  std::erase_if(drains_, [&](const Drain& drain) {
+    const bool over = drain.is_group_gone && now >= drain.until;
+    if (over) free_slot(drain.slot);
+    return over;
+  });
+  is_draining_.store(
+      std::ranges::any_of(drains_, [&](const Drain& drain) { return now < drain.until; }),
+      std::memory_order_relaxed);
+}
+
+void Registry::close() {
+  std::vector<std::unique_ptr<Group>> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    dead.swap(graves_);
+  }
+}
+
+}  // namespace xylem::runtime

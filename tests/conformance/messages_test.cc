@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What send and recv promise beyond their results: every wire is listened to, a message goes on
+// without its sender, one who sends faster than others receive waits, and a goodbye overtakes
+// nothing.
+#include "support/ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <latch>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Hosts = std::vector<std::uint32_t>;
+
+constexpr std::size_t kSmall = 4000;  ///< Bytes that travel within a header.
+
+ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
+Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
+
+RankOptions on_hosts(Hosts hosts) {
+  RankOptions options;
+  options.size = static_cast<std::uint32_t>(hosts.size());
+  options.hosts = std::move(hosts);
+  return options;
+}
+
+RankOptions two_over(const char* transport) {
+  RankOptions options;
+  options.transport = transport;
+  return options;
+}
+
+std::vector<std::uint8_t> pattern(std::size_t number) {
+  std::vector<std::uint8_t> bytes(kSmall);
+  std::iota(bytes.begin(), bytes.end(), static_cast<std::uint8_t>(number));
+  return bytes;
+}
+
+class MessagesOnHosts : public testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Layouts,
+                         MessagesOnHosts,
+                         testing::Values(Hosts{0, 1},
+                                         Hosts{0, 0, 1},
+                                         Hosts{0, 0, 0, 1},
+                                         Hosts{0, 1, 1, 0, 0},
+                                         Hosts{0, 0, 0, 0, 0, 0, 0, 1}));
+
+// A receive from one's own host must not leave a later one from another host without a listener.
+TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
+  run_ranks(on_hosts(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (std::uint32_t root = 0; root < world.size(); ++root) {
+      auto fresh = world.duplicate();
+      ASSERT_TRUE(fresh) << fresh.status().to_string();
+      const std::int64_t mine = 100 + world.rank();
+      if (world.rank() != root) {
+        ASSERT_TRUE(fresh->send(one(mine), root, 5).wait());
+        ASSERT_TRUE(fresh->send(one(mine), root, 6).wait());
+        continue;
+      }
+      for (std::uint32_t peer = 0; peer < world.size(); ++peer) {
+        if (peer == root) continue;
+        std::int64_t got = 0;
+        const Work receive = fresh->recv(into(got), peer, 5);
+        ASSERT_TRUE(receive.wait_for(seconds(60))) << "from " << peer << " to " << root;
+        ASSERT_EQ(got, 100 + peer);
+      }
+      for (std::uint32_t peer = 1; peer < world.size(); ++peer) {
+        std::int64_t got = 0;
+        const Work receive = fresh->recv(into(got), std::nullopt, 6);
+        ASSERT_TRUE(receive.wait_for(seconds(60))) << "from any to " << root;
+        ASSERT_EQ(got, 100 + receive.source());
+      }
+    }
+    ASSERT_TRUE(world.barrier().wait());
+  });
+}
+
+// The start measures a link within the host, then one to another.
+TEST_P(MessagesOnHosts, LetTheStartMeasureBothWires) {
+  RankOptions options = on_hosts(GetParam());
+  options.environment["XYLEM_TUNING"] = "measure";
+  options.environment["XYLEM_START_TIMEOUT"] = "50s";
+  run_ranks(options,
+            [](Runtime& runtime, MemoryHub&) { EXPECT_TRUE(runtime.world().barrier().wait()); });
+}
+
+class MessagesOver : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         MessagesOver,
+                         testing::Values("loopback", "ucx-shm", "ucx-tcp"));
+
+// More than the queue of a wire holds: the rest must go while the sender is busy with other things.
+TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
+  constexpr std::size_t kMessages = 900;
+  std::latch is_sent(2), is_received(2);
+  run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    if (world.rank() == 0) {
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        const auto bytes = pattern(i);
+        ASSERT_TRUE(world.send(ConstBuffer(bytes.data(), kSmall, DataType::uint8), 1, 1).wait());
+      }
+      is_sent.arrive_and_wait();
+      is_received.arrive_and_wait();
+      return;
+    }
+    is_sent.arrive_and_wait();
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      std::vector<std::uint8_t> bytes(kSmall);
+      const Work receive = world.recv(Buffer(bytes.data(), kSmall, DataType::uint8), 0, 1);
+      EXPECT_TRUE(receive.wait_for(seconds(30))) << "message " << i;
+      if (!receive.test()) break;
+      EXPECT_EQ(bytes, pattern(i));
+    }
+    is_received.arrive_and_wait();
+  });
+}
+
+// A goodbye waits for what is on its way, also where the receiver comes late.
+TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
+  constexpr std::size_t kMessages = 900;
+  std::promise<Status> left;
+  auto has_left = left.get_future();
+  std::latch is_sent(2);
+  run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    if (world.rank() == 0) {
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        const auto bytes = pattern(i);
+        ASSERT_TRUE(world.send(ConstBuffer(bytes.data(), kSmall, DataType::uint8), 1, 1).wait());
+      }
+      is_sent.arrive_and_wait();
+      left.set_value(runtime.shutdown());
+      return;
+    }
+    is_sent.arrive_and_wait();
+    // A socket may hold all of them; the queue of a wire in shared memory does not.
+    const bool was_early = has_left.wait_for(milliseconds(1500)) == std::future_status::ready;
+    EXPECT_FALSE(was_early && std::string_view(GetParam()) == "ucx-shm");
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      std::vector<std::uint8_t> bytes(kSmall);
+      const Work receive = world.recv(Buffer(bytes.data(), kSmall, DataType::uint8), 0, 1);
+      ASSERT_TRUE(receive.wait_for(seconds(60))) << "message " << i;
+      ASSERT_EQ(bytes, pattern(i));
+    }
+    EXPECT_TRUE(has_left.get());
+  });
+}
+
+// On this loopback a header waits for its receive, so all of them are on their way at once.
+TEST(Messages, HoldUpASenderThatIsFarAhead) {
+  constexpr std::size_t kMessages = 1500;
+  RankOptions options;
+  options.eager_bytes = 0;
+  std::latch is_sent(2);
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<std::int64_t> values(kMessages);
+    std::iota(values.begin(), values.end(), 0);
+    std::vector<Work> sends;
+    if (world.rank() == 0) {
+      for (const auto& value : values) sends.push_back(world.send(one(value), 1, 1));
+      EXPECT_TRUE(sends.front().test()) << "a small send does not wait for its receive";
+      EXPECT_FALSE(sends.back().test()) << "nor does memory grow without bound";
+    }
+    is_sent.arrive_and_wait();
+    if (world.rank() == 1) {
+      for (const auto& value : values) {
+        std::int64_t got = -1;
+        ASSERT_TRUE(world.recv(into(got), 0, 1).wait());
+        ASSERT_EQ(got, value);
+      }
+    }
+    for (const Work& send : sends) ASSERT_TRUE(send.wait());
+  });
+}
+
+TEST(Messages, ThatNeverGoEndTheirSendsWithTheCommunicator) {
+  RankOptions options;
+  options.eager_bytes = 0;
+  std::latch is_sent(2);
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    auto other = runtime.world().duplicate();
+    ASSERT_TRUE(other);
+    const std::int64_t value = 1;
+    std::vector<Work> sends;
+    for (int i = 0; i < 1500; ++i) sends.push_back(other->send(one(value), 1 - runtime.rank(), 1));
+    EXPECT_FALSE(sends.back().test());
+    is_sent.arrive_and_wait();
+    EXPECT_TRUE(other->abort("nobody receives"));
+    EXPECT_EQ(sends.back().wait().code(), Code::cancelled);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// The goodbye goes another way than the message, and may come first.
+TEST(Messages, AreNotOvertakenByAGoodbye) {
+  std::latch has_parted(2);
+  run_ranks({}, [&](Runtime& runtime, MemoryHub& hub) {
+    const auto world = runtime.world();
+    std::int64_t got = 0;
+    const std::int64_t value = 7;
+    if (world.rank() == 1) {
+      const Work receive = world.recv(into(got), 0, 1);
+      // It has waited for longer than a rank that has left is waited for.
+      ASSERT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
+      hub.part(0);
+      ASSERT_EQ(receive.wait_for(milliseconds(200)).code(), Code::timed_out);
+      has_parted.arrive_and_wait();
+      EXPECT_TRUE(receive.wait());
+      EXPECT_EQ(got, value);
+    } else {
+      has_parted.arrive_and_wait();
+      EXPECT_TRUE(world.send(one(value), 1, 1).wait());
+    }
+  });
+}
+
+TEST(Messages, FromARankThatHasLeftAreNotWaitedFor) {
+  run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
+    if (runtime.rank() == 0) return;
+    std::int64_t got = 0;
+    const Status outcome = runtime.world().recv(into(got), 0, 1).wait_for(seconds(30));
+    EXPECT_EQ(outcome.code(), Code::peer_lost);
+    EXPECT_EQ(outcome.peer(), 0U);
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
