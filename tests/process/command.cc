@@ -93,7 +93,13 @@ bool Command::read_until(const std::function<bool()>& enough, Deadline deadline)
 }
 
 bool Command::wait_for_output(const std::string& text, Deadline deadline) {
-  return read_until([&] { return finished_.out.find(text) != std::string::npos; }, deadline);
+  std::size_t from = 0;
+  const auto found = [&] {
+    if (finished_.out.find(text, from) != std::string::npos) return true;
+    from = finished_.out.size() - std::min(finished_.out.size(), text.size());
+    return false;
+  };
+  return read_until(found, deadline);
 }
 
 bool Command::wait_for_lines(std::ptrdiff_t count, Deadline deadline) {

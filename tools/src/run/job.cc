@@ -131,13 +131,15 @@ void Job::on_signals() {
 }
 
 void Job::on_output() {
-  // Another rank is the first each time: a full sink must not always starve the same ones.
-  turn_ = (turn_ + 1) % ranks_.size();
+  // The first that found no room is the first the next time.
+  std::optional<std::size_t> passed_over;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[(turn_ + i) % ranks_.size()];
-    rank.output.forward();
-    rank.error.forward();
+    const std::size_t index = (turn_ + i) % ranks_.size();
+    if (!passed_over && (output_.full() || error_.full())) passed_over = index;
+    ranks_[index].output.forward();
+    ranks_[index].error.forward();
   }
+  turn_ = passed_over.value_or(turn_);
   output_.flush();
   error_.flush();
   if (output_.broken() && !ended_by_us()) {
