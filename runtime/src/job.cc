@@ -64,7 +64,11 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   const WireMaker make = parts.wires;
   const PeerFacts facts = parts.facts;
-  std::shared_ptr<Job> job(new Job(std::move(parts)));
+  const auto end = [](Job* job) {
+    // In a forked child all of it is the parent's: its thread, and what its peers are connected to.
+    if (!job->is_forked()) const std::unique_ptr<Job> ends(job);
+  };
+  std::shared_ptr<Job> job(new Job(std::move(parts)), end);
   if (Status opened = job->open(facts, make, deadline); !opened) {
     (void)job->shutdown(true);
     return opened;
@@ -113,18 +117,15 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   world_ = Group::make(shared_from_this(), std::move(spec), model);
   XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
   with_token([&] { world_->set_model(std::move(model)); });
+  is_open_ = true;
   return {};
 }
 
 Job::~Job() {
   if (keeper_.joinable()) {
-    if (is_forked()) {
-      keeper_.detach();  // The thread is the parent's.
-    } else {
-      stop_ = true;
-      wake_keeper();
-      keeper_.join();
-    }
+    stop_ = true;
+    wake_keeper();
+    keeper_.join();
   }
   if (same_process_ != nullptr) munmap(const_cast<char*>(same_process_), kPage);
 }
@@ -220,21 +221,18 @@ bool Job::arm(std::vector<pollfd>& descriptors) {
   return true;
 }
 
+/// Serves the control plane, gives the watch its ticks, and drives what nobody drives.
 void Job::keep() {
-  std::uint64_t visits = 0;
-  unsigned unattended = 0, quiet = 0;
+  Attention attention;
   auto next_tick = Clock::now() + kTick;
   auto control_due = Clock::now();
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool busy = has_work();
-    quiet = busy || progress_->visits() != visits ? 0 : quiet + 1;
-    milliseconds wait = kBusyLook;
-    const bool dozes = quiet > kLooksUntilDoze;
-    if (dozes) {
+    milliseconds wait = attention.wait;
+    if (attention.quiet_looks > kLooksUntilDoze) {
       keeper_dozes_.store(true, std::memory_order_seq_cst);
-      if (pending_.load(std::memory_order_seq_cst) == 0) wait = kIdleLook;
+      if (!has_work()) wait = kIdleLook;
     }
-    if (unattended >= kLooksUnattended) wait = milliseconds(0);
     const auto until_control = std::chrono::ceil<milliseconds>(control_due - Clock::now());
     const auto limit = std::clamp(until_control, milliseconds(0), wait);
     pollfd descriptors[] = {{control_->fd(), POLLIN, 0}, {keeper_wake_.get(), POLLIN, 0}};
@@ -249,31 +247,39 @@ void Job::keep() {
       next_tick = Clock::now() + kTick;
       if (busy) tick_due_.store(true, std::memory_order_relaxed);
     }
-    // A peer may wait for our part in making a connection, which is no work of ours.
-    const bool is_idle_look = dozes && config().progress_thread;
     if (events_waiting_.load(std::memory_order_relaxed) || registry_.has_graves() ||
-        tick_due_.load(std::memory_order_relaxed) || is_idle_look) {
+        tick_due_.load(std::memory_order_relaxed)) {
       progress_->notify();
       if (progress_->try_acquire()) {
         turn();
         progress_->release();
       }
     }
-    attend(visits, unattended);
+    attend(attention);
   }
 }
 
-/// Drives progress when work is pending that nobody has waited for since the last look but one.
-void Job::attend(std::uint64_t& visits, unsigned& unattended) {
-  const auto now_visits = progress_->visits();
-  const bool deserted =
-      config().progress_thread && has_work() && !progress_->held() && now_visits == visits;
-  visits = now_visits;
-  unattended = deserted ? unattended + 1 : 0;
-  if (unattended < kLooksUnattended || !progress_->try_acquire()) return;
-  progress_->attend(stop_, pollfd{control_->fd(), POLLIN, 0},
-                    [this] { return !has_work() || tick_due_.load(std::memory_order_relaxed); });
+/// Drives when work is pending that nobody has waited for since the last look but one. Where there
+/// is none it looks now and then, less and less often: a peer may wait for our part in making a
+/// connection, or for room.
+void Job::attend(Attention& attention) {
+  const auto visits = progress_->visits();
+  const bool is_visited = visits != attention.visits || progress_->held();
+  attention.visits = visits;
+  attention.wait = kBusyLook;
+  const bool busy = has_work();
+  attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
+  attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
+  if (!config().progress_thread || is_visited) return;
+  if ((busy && attention.unattended < kLooksUnattended) || !progress_->try_acquire()) return;
+  const auto worked = progress_->work_off(stop_);
+  if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
+  // Asleep on the transports' descriptors, which is quicker than the next look; but a transport
+  // whose messages wait for room may refuse.
+  const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
+                     progress_->doze(pollfd{control_->fd(), POLLIN, 0});
   progress_->release();
+  if (slept || worked == Progress::Worked::interrupted) attention.wait = milliseconds(0);
 }
 
 void Job::on_ended(Operation& operation, Status outcome) {
@@ -380,11 +386,10 @@ void Job::announce(Group& group,
 void Job::on_unsent(std::uint64_t uid, std::uint32_t peer, Code code) {
   const auto group = registry_.find(uid);
   if (group == nullptr) return;
-  const std::uint32_t world = group->world_rank(peer);
   suspect(*group, failure(code,
-                          fmt::format("rank {} lost its connection to rank {} ({})", rank(), world,
+                          fmt::format("rank {} lost its connection to rank {} ({})", rank(), peer,
                                       name(code)),
-                          world));
+                          peer));
 }
 
 void Job::on_poisoned(const Group& group) {
@@ -437,43 +442,45 @@ void Job::abort_all() {
 }
 
 /// Waits until what this rank has sent has left it: its sends have ended, but messages may wait for
-/// room at the peers. Those that stopped reading are not waited for long.
-Status Job::hand_over() {
-  if (progress_ == nullptr) return {};
-  const Deadline patience = Deadline::after(kHandOver);
+/// room at the peers. A rank that has left reads no more.
+Status Job::hand_over(Deadline patience) {
+  std::uint32_t waits_for = 0;
   const auto is_gone = [&] {
     turn();
-    bool gone = headers_.sending() == 0;
-    for (const auto& wire : wires_->all())
-      gone = (wire.transport == nullptr || wire.transport->flush()) && gone;
-    return gone;
+    const auto now = Clock::now();
+    for (; waits_for < size(); ++waits_for) {
+      if (left_[waits_for] <= now) continue;
+      if (headers_.is_sending_to(waits_for) || !wires_->flush(waits_for)) return false;
+    }
+    return true;
   };
-  bool gone = false;
-  while (!gone && !patience.passed()) {
-    gone = with_token(is_gone);
-    if (!gone) std::this_thread::yield();
+  while (!with_token(is_gone)) {
+    if (patience.passed()) {
+      return failure(Code::timed_out,
+                     fmt::format("rank {} left before rank {} had taken all that was sent to it; "
+                                 "the rest is lost",
+                                 rank(), waits_for),
+                     waits_for);
+    }
+    std::this_thread::yield();
   }
-  if (gone) return {};
-  return failure(Code::timed_out,
-                 fmt::format("rank {} left although a peer had not taken all that was sent to it "
-                             "within {}; the rest is lost",
-                             rank(), format_duration(kHandOver)));
+  return {};
 }
 
 /// Also those whose communicators the user still holds: their posted receives must not outlive the
 /// wires.
 void Job::close_groups() {
-  if (progress_ == nullptr) return;
   for (const auto& group : registry_.groups()) group->close();
   const Deadline patience = Deadline::after(kGoodbye);
   with_token([&] {
-    while (headers_.in_use() > 0 && !patience.passed()) turn();
+    while (headers_.receiving() > 0 && !patience.passed()) turn();
   });
 }
 
 Status Job::shutdown(bool force) {
   if (is_forked()) return check_process();
   if (closed_) return {};
+  milliseconds patience = kHandOver;
   if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {
     if (!force) {
       return failure(Code::busy,
@@ -482,10 +489,14 @@ Status Job::shutdown(bool force) {
     logger_.warn(
         fmt::format("the runtime ends with {} operations pending; they are aborted", left));
     abort_all();
+    patience = kGoodbye;
   }
-  Status handed_over = hand_over();
-  if (!handed_over) logger_.warn(handed_over.message());
-  close_groups();
+  Status handed_over;
+  if (progress_ != nullptr) {
+    if (is_open_) handed_over = hand_over(Deadline::after(patience));
+    if (!handed_over) logger_.warn(handed_over.message());
+    close_groups();
+  }
   closed_ = true;
   stop_ = true;
   wake_keeper();

@@ -119,6 +119,14 @@ class Job final : public std::enable_shared_from_this<Job>,
     void operator()(Progress* progress) const noexcept { progress->release(); }
   };
 
+  /// What the keeper remembers from look to look.
+  struct Attention {
+    std::uint64_t visits = 0;           ///< Of users' threads, at the last look.
+    unsigned unattended = 0;            ///< Looks in a row that found work and no visitor,
+    unsigned quiet_looks = 0;           ///< and those that found neither.
+    std::chrono::milliseconds wait{1};  ///< Before the next look.
+  };
+
   struct Suspicion {
     std::weak_ptr<Group> group;
     Status why;
@@ -128,7 +136,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   explicit Job(JobParts parts);
   Status open(const PeerFacts& facts, const WireMaker& make, Deadline deadline);
   void keep();
-  void attend(std::uint64_t& visits, unsigned& unattended);
+  void attend(Attention& attention);
   void post(Event event);
   void handle_events();
   void handle_suspicions(Clock::time_point now);
@@ -140,7 +148,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   }
   void wake_keeper() noexcept;
   void abort_all();
-  Status hand_over();
+  Status hand_over(Deadline patience);
   void close_groups();
   void take_submitted();
 
@@ -181,6 +189,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::vector<Event> events_;
 
   const volatile char* same_process_ = nullptr;  ///< One page that a fork wipes.
+  bool is_open_ = false;                         ///< The start has come to its end.
   std::atomic<bool> closed_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> keeper_dozes_{false};

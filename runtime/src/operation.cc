@@ -48,7 +48,7 @@ void Operation::reset() noexcept {
   run.program.reset();
   sequence = fingerprint = advanced = advanced_at_tick = 0;
   begun = stalled_since = failed_at = {};
-  reported = warned = is_unmatched = false;
+  is_oldest = reported = warned = is_unmatched = false;
   health = outcome_ = Status();
   ended_.store(false, std::memory_order_relaxed);
 }

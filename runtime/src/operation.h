@@ -154,6 +154,7 @@ class Operation {
       0;  ///< Completions so far: a tick that finds no change since the last one finds a stall.
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
+  bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
   bool reported = false;            ///< Its stall has been published.
   bool warned = false;              ///< Its stall has been logged.
   std::uint32_t source = 0;         ///< World rank a receive matched.

@@ -63,6 +63,7 @@ void HeaderPool::run_completed(Job& job) {
     if (completed_ == nullptr) completed_tail_ = &completed_;
     if (!slot.incoming) {
       sending_.fetch_sub(1, std::memory_order_release);
+      slot.is_sent = false;
       if (slot.code != Code::ok) job.on_unsent(slot.header.group, slot.peer, slot.code);
       end_sender(job, slot);
     }
@@ -72,6 +73,11 @@ void HeaderPool::run_completed(Job& job) {
       slot.owner->on_header(slot);
     }
   }
+}
+
+bool HeaderPool::is_sending_to(std::uint32_t world_rank) const noexcept {
+  return std::ranges::any_of(
+      all_, [=](const auto& slot) { return slot->is_sent && slot->peer == world_rank; });
 }
 
 /// If the message did not go, the operation ends with its group.
@@ -97,7 +103,7 @@ void PointToPoint::send(Operation& operation) {
   HeaderSlot& slot = pool_.take();
   slot.owner = nullptr;
   slot.incoming = false;
-  slot.peer = call.peer;
+  slot.peer = group_.world_rank(call.peer);
   slot.header = {group_.uid(),
                  pairs_[call.peer].sent++,
                  call.count,
@@ -113,6 +119,7 @@ void PointToPoint::send(Operation& operation) {
   const MessageHeader header = slot.header;
   const transport::ConstRegion region{
       &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
+  slot.is_sent = true;
   pool_.sending_.fetch_add(1, std::memory_order_relaxed);
   if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region,
                            slot) == Posted::done) {

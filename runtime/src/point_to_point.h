@@ -53,7 +53,8 @@ struct HeaderSlot : transport::Operation {
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  std::uint32_t peer = 0;                ///< Rank in the group to which an outgoing one goes.
+  bool is_sent = false;                  ///< Outgoing, and its transport holds it.
+  std::uint32_t peer = 0;                ///< World rank to which an outgoing one goes.
   runtime::Operation* sender = nullptr;  ///< A send that ends with its message.
   MessageHeader header;
   std::byte payload[kInlineMessage];
@@ -66,8 +67,9 @@ class HeaderPool {
   void give_back(HeaderSlot& slot) noexcept;
   /// Handles the slots whose messages have completed; call after each round of transport progress.
   void run_completed(Job& job);
-  /// Slots posted or being sent.
-  std::size_t in_use() const noexcept { return in_use_; }
+  /// Slots posted to receive.
+  std::size_t receiving() const noexcept { return in_use_ - sending(); }
+  bool is_sending_to(std::uint32_t world_rank) const noexcept;
   /// Messages handed to a transport that it still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 

@@ -23,6 +23,8 @@ void relax() noexcept {
 /// Turns between two looks at the clock while nothing happens.
 constexpr std::uint32_t kTurnsPerLook = 32;
 constexpr std::chrono::milliseconds kLongestSleep{50};
+/// Of the progress thread, before it looks at other things.
+constexpr std::chrono::milliseconds kShare{10};
 
 /// Tells an idle waiter what to do next.
 class Idleness {
@@ -141,6 +143,20 @@ void Progress::acquire() {
   visits_.fetch_add(1, std::memory_order_relaxed);
 }
 
+Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
+  const Deadline share = Deadline::after(kShare);
+  Worked worked = Worked::nothing;
+  while (client_.turn() != 0) {
+    worked = Worked::some;
+    const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
+    if (is_wanted || stop.load(std::memory_order_relaxed) || share.passed())
+      return Worked::interrupted;
+  }
+  return worked;
+}
+
+bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
+
 void Progress::release() noexcept {
   client_.on_release();
   held_.store(false, std::memory_order_seq_cst);
@@ -162,13 +178,15 @@ void Progress::announce_ended() noexcept {
 
 /// Announces the sleep first and looks for work after it, while notify() publishes work first and
 /// looks for a sleeper after it: one of the two sees the other.
-void Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+  bool slept = false;
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (client_.turn() == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
-    if (client_.arm(descriptors_)) {
+    slept = client_.arm(descriptors_);
+    if (slept) {
       const auto count = std::max<std::int64_t>(limit.count(), 0);
       const timespec wait{static_cast<time_t>(count / 1'000'000'000),
                           static_cast<long>(count % 1'000'000'000)};
@@ -178,6 +196,7 @@ void Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   sleeping_.store(false, std::memory_order_relaxed);
   std::uint64_t drained = 0;
   [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+  return slept;
 }
 
 void Progress::park(const Operation& operation, Deadline deadline) {

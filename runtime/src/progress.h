@@ -68,24 +68,22 @@ class Progress {
   /// Operations have ended: wakes those that watch without the token. Holder only.
   void announce_ended() noexcept;
 
-  /// The progress thread's share: drives for 10 ms at most, until `stop`, somebody wants the token,
-  /// or `idle()`; asleep once there is nothing to do, until an event or one of `extra`.
-  template <typename Idle>
-  void attend(const std::atomic<bool>& stop, pollfd extra, Idle idle) {
-    constexpr std::chrono::milliseconds kShare{10};
-    const Deadline share = Deadline::after(kShare);
-    while (!stop.load(std::memory_order_relaxed) && wanted_.load(std::memory_order_relaxed) == 0 &&
-           !idle() && !share.passed()) {
-      if (client_.turn() == 0) return sleep(kShare, &extra);
-    }
-  }
+  /// What came of work_off().
+  enum class Worked : std::uint8_t { nothing, some, interrupted };
+  /// The progress thread's share: turns until one finds nothing to do; interrupted after 10 ms, at
+  /// `stop`, and as soon as somebody wants the token. Holder only.
+  Worked work_off(const std::atomic<bool>& stop);
+  /// The progress thread's sleep: until an event of the transports, of `extra`, or somebody wants
+  /// the token; 10 ms at most. False if the transports cannot sleep. Holder only.
+  bool doze(pollfd extra);
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Grows each time a user's thread takes the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
 
  private:
   void drive(const Operation& operation, Deadline deadline);
-  void sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
+  /// False if there was something to do, or the transports cannot sleep.
+  bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
   void park(const Operation& operation, Deadline deadline);
 
   Client& client_;

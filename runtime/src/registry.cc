@@ -84,8 +84,12 @@ void Registry::delist(const Group& group) noexcept {
     groups_.erase(group.uid());
   }
   const auto drain = std::ranges::find(drains_, group.slot(), &Drain::slot);
-  if (drain == drains_.end()) return free_slot(group.slot());
-  drain->is_group_gone = true;
+  if (drain != drains_.end() && Clock::now() < drain->until) {
+    drain->is_group_gone = true;
+    return;
+  }
+  if (drain != drains_.end()) drains_.erase(drain);
+  free_slot(group.slot());
 }
 
 void Registry::on_poisoned(const Group& group) {

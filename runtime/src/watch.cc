@@ -156,6 +156,7 @@ std::vector<std::byte> encode(const Verdict& verdict) {
 }
 
 void Watch::tick(Clock::time_point now) {
+  find_oldest();
   for (Operation* operation = job_.engine().active(); operation != nullptr;) {
     Operation* next = operation->active_next;
     operation->acquire();
@@ -178,13 +179,19 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.reported = false;
   }
   if (now - operation.begun >= job_.config().timeout) return time_out(group, operation);
+  // A later call waits for an earlier one more often than for its own messages: it has not stalled
+  // before it is the oldest, so a group asks one question at a time.
+  if (operation.call.kind == CallKind::collective && !operation.is_oldest && is_oldest(operation)) {
+    operation.is_oldest = true;
+    operation.stalled_since = now;
+  }
   const auto stalled = now - operation.stalled_since;
   if (operation.call.kind != CallKind::collective) {
     if (stalled >= kLetGo) look_at_message(group, operation, now);
     return;
   }
   if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
-  if (stalled >= kStall && !operation.reported && is_oldest(operation)) {
+  if (stalled >= kStall && !operation.reported && operation.is_oldest) {
     operation.reported = true;
     publish(group, operation.sequence, true);
   }
@@ -195,16 +202,18 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (stalled >= kLetGo) look_for_leavers(group, operation, now);
 }
 
-/// Of its group's collectives under way. The others wait for it, or tell once it has ended: so a
-/// group asks one question at a time, however many calls of it are stalled.
-bool Watch::is_oldest(const Operation& operation) const noexcept {
-  for (Operation* other = job_.engine().active(); other != nullptr; other = other->active_next) {
-    if (other->group == operation.group && other->call.kind == CallKind::collective &&
-        other->run.program != nullptr && other->sequence < operation.sequence) {
-      return false;
-    }
+void Watch::find_oldest() {
+  oldest_.clear();
+  for (const Operation* op = job_.engine().active(); op != nullptr; op = op->active_next) {
+    if (op->call.kind != CallKind::collective || op->run.program == nullptr) continue;
+    const auto [entry, is_first] = oldest_.try_emplace(op->group.get(), op->sequence);
+    if (!is_first) entry->second = std::min(entry->second, op->sequence);
   }
-  return true;
+}
+
+bool Watch::is_oldest(const Operation& operation) const {
+  const auto oldest = oldest_.find(operation.group.get());
+  return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
 void Watch::time_out(Group& group, const Operation& operation) {

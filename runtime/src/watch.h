@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace xylem::runtime {
@@ -75,7 +76,8 @@ class Watch {
  private:
   void look(Operation& operation, Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
-  bool is_oldest(const Operation& operation) const noexcept;
+  void find_oldest();
+  bool is_oldest(const Operation& operation) const;
   void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
   void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
   void time_out(Group& group, const Operation& operation);
@@ -96,6 +98,7 @@ class Watch {
 
   Job& job_;
   std::map<std::uint64_t, Heard> heard_;
+  std::unordered_map<const Group*, std::uint64_t> oldest_;  ///< Calls under way; of this tick.
   std::deque<Verdict> early_verdicts_;  ///< On groups that are not here, or not yet.
 };
 

@@ -178,6 +178,11 @@ void Wires::close(std::uint32_t world_rank) noexcept {
   }
 }
 
+bool Wires::flush(std::uint32_t world_rank) noexcept {
+  const Link& link = links_[world_rank];
+  return link.transport == nullptr || link.transport->flush(link.endpoint);
+}
+
 std::uint32_t Wires::local_cores() const {
   std::vector<CoreSet> sets;
   for (const auto& peer : peers_) {

@@ -59,6 +59,9 @@ class Wires {
   /// Cuts the endpoint to a rank that is lost. Token holder.
   void close(std::uint32_t world_rank) noexcept;
 
+  /// Whether all that was sent to a rank has left this process. Token holder.
+  bool flush(std::uint32_t world_rank) noexcept;
+
   const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;

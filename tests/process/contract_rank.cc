@@ -44,7 +44,31 @@ int child(xylem::Runtime& runtime, const xylem::Work& pending) {
   if (status.code() != Code::invalid_argument ||
       status.message().find("forked") == std::string_view::npos)
     return 3;
+  auto held = runtime.world();
+  if (held.destroy().code() != Code::invalid_argument) return 8;
   return runtime.shutdown().code() == Code::invalid_argument ? 0 : 4;
+}
+
+int ended_well(pid_t pid) {
+  int ended = 0;
+  waitpid(pid, &ended, 0);
+  if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) return fail("child", std::to_string(ended));
+  return 0;
+}
+
+/// A child of a rank whose runtime has shut down drops the last handles to it, while the others of
+/// the job still use theirs.
+int test_fork_after_shutdown(xylem::Runtime& runtime) {
+  auto world = runtime.world();
+  const bool leaves_first = world.rank() == 0;
+  if (leaves_first && !runtime.shutdown()) return fail("shutdown", "0");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    world = {};
+    const xylem::Runtime goes = std::move(runtime);
+    _exit(0);
+  }
+  return ended_well(pid);
 }
 
 int test_fork(xylem::Runtime& runtime) {
@@ -67,13 +91,11 @@ int test_fork(xylem::Runtime& runtime) {
       return fail("beside a child", status.to_string());
     if (!world.send(std::span<const float>(to_next), (me + 1) % n, 1).wait() || !pending.wait())
       return fail("message beside a child", pending.status().to_string());
-    int ended = 0;
-    waitpid(pid, &ended, 0);
-    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) return fail("child", std::to_string(ended));
+    if (const int result = ended_well(pid); result != 0) return result;
     if (const auto status = all_reduce(world, 1000); !status)
       return fail("after a child", status.to_string());
   }
-  return 0;
+  return test_fork_after_shutdown(runtime);
 }
 
 volatile sig_atomic_t ticks = 0;

@@ -501,7 +501,7 @@ TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
   const auto source = pattern(4096, 1);
   std::vector<Tracked> sent(kMessages);
   for (Tracked& operation : sent) send(*a, to_b, 7, source.data(), source.size(), operation);
-  ASSERT_TRUE(both_drive([&] { return a->flush(); }));
+  ASSERT_TRUE(both_drive([&] { return a->flush(to_b); }));
   ASSERT_TRUE(drive({a.get()}, [&] {
     return std::ranges::all_of(sent, [](const Tracked& operation) { return operation.ended(); });
   }));
@@ -518,9 +518,9 @@ TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
 }
 
 TEST_P(TransportContract, FlushOfNothingIsDone) {
-  EXPECT_TRUE(a->flush());
+  EXPECT_TRUE(a->flush(to_b));
   a->close(to_b);
-  EXPECT_TRUE(a->flush());
+  EXPECT_TRUE(a->flush(to_b));
 }
 
 TEST_P(TransportContract, LanesAreThoseOfTheReach) {

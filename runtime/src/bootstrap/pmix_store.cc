@@ -13,11 +13,14 @@
 #include <pmix.h>
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -77,6 +80,50 @@ Result<PmixLibrary> PmixLibrary::load() {
                   kName, library == nullptr ? ::dlerror() : "a function is missing"));
 }
 
+/// PMIx as this process uses it, from its first start until it exits. Ending and beginning again
+/// between two starts would race with what the launcher does when a rank ends: then a key that was
+/// set was not found (Open MPI 4.1.4, once in some hundred starts).
+class Session {
+ public:
+  /// Once per process.
+  static const Result<std::unique_ptr<Session>>& of_this_process() {
+    static const Result<std::unique_ptr<Session>> kSession = open();
+    return kSession;
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() {
+    // A forked child has the parent's.
+    if (::getpid() == process_) library_.finalize(nullptr, 0);
+  }
+
+  const PmixLibrary& library() const noexcept { return library_; }
+  const pmix_proc_t& self() const noexcept { return self_; }
+  /// Counts the starts, so that each has its own keys; all ranks make them in the same order.
+  std::uint32_t next_start() noexcept { return starts_.fetch_add(1); }
+
+  static Status failed(const PmixLibrary& library, std::string_view doing, pmix_status_t status) {
+    return failure(Code::link_lost,
+                   fmt::format("{} failed: {}; set XYLEM_RENDEZVOUS to start without PMIx", doing,
+                               library.error_string(status)));
+  }
+
+ private:
+  Session(const PmixLibrary& library, const pmix_proc_t& self) : library_(library), self_(self) {}
+  static Result<std::unique_ptr<Session>> open() {
+    XYLEM_TRY(const PmixLibrary library, PmixLibrary::load());
+    pmix_proc_t self{};
+    const pmix_status_t status = library.init(&self, nullptr, 0);
+    if (status != PMIX_SUCCESS) return failed(library, "PMIx_Init", status);
+    return std::unique_ptr<Session>(new Session(library, self));
+  }
+
+  PmixLibrary library_;
+  pmix_proc_t self_;
+  ::pid_t process_ = ::getpid();
+  std::atomic<std::uint32_t> starts_{0};
+};
+
 /// A question, and where its answer arrives: on PMIx's thread, perhaps after nobody waits for it
 /// any more. PMIx reads `about` and `flag` until then.
 struct Answer {
@@ -133,13 +180,12 @@ SharedAnswer make_question(const pmix_proc_t& self, pmix_rank_t about, const cha
 
 class PmixStore final : public Store {
  public:
-  PmixStore(const PmixLibrary& library, std::uint32_t size)
-      : library_(library), size_(size), attendance_(size) {}
-  PmixStore(const PmixStore&) = delete;
-  PmixStore& operator=(const PmixStore&) = delete;
-  ~PmixStore() override {
-    if (is_open_) library_.finalize(nullptr, 0);
-  }
+  PmixStore(Session& session, std::uint32_t size)
+      : library_(session.library()),
+        self_(session.self()),
+        start_(session.next_start()),
+        size_(size),
+        attendance_(size) {}
 
   Status open(std::uint32_t rank);
   Status set(std::string_view key, std::span<const std::byte> value) override;
@@ -147,10 +193,12 @@ class PmixStore final : public Store {
 
  private:
   Status failed(std::string_view doing, pmix_status_t status) const {
-    return failure(Code::link_lost,
-                   fmt::format("{} failed: {}; set XYLEM_RENDEZVOUS to start without PMIx", doing,
-                               library_.error_string(status)));
+    return Session::failed(library_, doing, status);
   }
+  std::string full_key(std::string_view key) const {
+    return fmt::format("xylem.{}.{}", start_, key);
+  }
+  std::string here_key(std::uint32_t rank) const { return full_key(fmt::format("here.{}", rank)); }
   std::uint32_t owner_of(std::string_view key) const;
   Status put(const std::string& key, std::span<const std::byte> value);
   Status fence(Deadline deadline);
@@ -160,23 +208,17 @@ class PmixStore final : public Store {
                                          Deadline deadline);
   Status who_is_missing();
 
-  PmixLibrary library_;
-  std::uint32_t size_;
-  pmix_proc_t self_{};
-  bool is_open_ = false;
+  const PmixLibrary& library_;
+  const pmix_proc_t self_;
+  const std::uint32_t start_;
+  const std::uint32_t size_;
   bool is_synchronized_ = false;
   Status fence_failed_;
   Attendance attendance_;
   std::set<std::string, std::less<>> set_keys_;
 };
 
-std::string full_key(std::string_view key) { return fmt::format("xylem.{}", key); }
-std::string here_key(std::uint32_t rank) { return fmt::format("xylem.here.{}", rank); }
-
 Status PmixStore::open(std::uint32_t rank) {
-  const pmix_status_t status = library_.init(&self_, nullptr, 0);
-  if (status != PMIX_SUCCESS) return failed("PMIx_Init", status);
-  is_open_ = true;
   if (self_.rank != rank) {
     return failure(
         Code::mismatch,
@@ -277,8 +319,9 @@ Result<std::vector<std::byte>> PmixStore::look_up(const std::string& key,
 }  // namespace
 
 Result<std::shared_ptr<Store>> open_pmix_store(std::uint32_t rank, std::uint32_t size) {
-  XYLEM_TRY(const PmixLibrary library, PmixLibrary::load());
-  const auto store = std::make_shared<PmixStore>(library, size);
+  const auto& session = Session::of_this_process();
+  XYLEM_TRY(session.status());
+  const auto store = std::make_shared<PmixStore>(**session, size);
   XYLEM_TRY(store->open(rank));
   return std::shared_ptr<Store>(store);
 }

@@ -52,7 +52,8 @@ class LoopbackTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  bool flush() noexcept override { return offers_ == 0; }
+  /// Of all endpoints: what is not offered is with its peer.
+  bool flush(EndpointId /*endpoint*/) noexcept override { return offers_ == 0; }
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
   void close(EndpointId endpoint) noexcept override;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kEndingPatience{250};
 constexpr std::chrono::milliseconds kStuckPatience{250};
+constexpr int kLastLooks = 1000;
 
 }  // namespace
 
@@ -51,7 +52,7 @@ void UcxTransport::close(EndpointId id) noexcept {
 // Where nothing waits for room at all, none does either.
 bool UcxTransport::may_abort(Endpoint& endpoint) {
   return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
-         !flush(endpoint);
+         !begin_flush(endpoint);
 }
 
 // The worker's end, too, ends endpoints: ours, and those that UCX made for peers that called us,
@@ -63,7 +64,7 @@ bool UcxTransport::may_abort() {
 }
 
 // True if nothing waits for room in the endpoint's queue; otherwise flushes_ falls when it is so.
-bool UcxTransport::flush(Endpoint& endpoint) {
+bool UcxTransport::begin_flush(Endpoint& endpoint) {
   ucp_request_param_t params;
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = on_flushed;
@@ -215,6 +216,9 @@ UcxTransport::~UcxTransport() {
       abandon_worker();
       return;
     }
+  }
+  // What a socket holds unread when it is closed makes TCP drop what it has not sent.
+  for (int i = 0; i < kLastLooks && ucp_worker_progress(worker_.get()) > 0; ++i) {
   }
   for (const auto& endpoint : endpoints_) {
     if (endpoint->handle != nullptr) cut(*endpoint);

@@ -278,22 +278,17 @@ unsigned UcxTransport::progress() noexcept {
 
 // A send ends when UCX has copied it. In shared memory the copy is with the peer; on a network it
 // may wait in UCX, which tells of that only once the endpoint is wired on all its lanes.
-bool UcxTransport::flush() noexcept {
-  if (!worker_) return true;
-  const bool outer = std::exchange(posting_, true);
-  bool gone = true;
-  for (const auto& endpoint : endpoints_) gone = has_gone(*endpoint) && gone;
-  posting_ = outer;
-  return gone;
-}
-
-bool UcxTransport::has_gone(Endpoint& endpoint) {
+bool UcxTransport::flush(EndpointId id) noexcept {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  Endpoint& endpoint = *endpoints_[id];
   if (endpoint.handle == nullptr || endpoint.lost != Code::ok) return true;
   if (!endpoint.sends.empty()) return false;
   if (facts_.reach == UcxReach::host || endpoint.flushed == endpoint.posted) return true;
   if (endpoint.flushing != endpoint.flushed) return false;
   endpoint.flushing = endpoint.posted;
-  if (flush(endpoint)) endpoint.flushed = endpoint.flushing;
+  const bool outer = std::exchange(posting_, true);
+  if (begin_flush(endpoint)) endpoint.flushed = endpoint.flushing;
+  posting_ = outer;
   return endpoint.flushed == endpoint.posted;
 }
 

@@ -73,7 +73,7 @@ class UcxTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  bool flush() noexcept override;
+  bool flush(EndpointId endpoint) noexcept override;
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
@@ -115,8 +115,7 @@ class UcxTransport final : public Transport {
   void tell(Operation& operation);
   unsigned tell_deferred();
   bool idle() const noexcept;
-  bool flush(Endpoint& endpoint);
-  bool has_gone(Endpoint& endpoint);
+  bool begin_flush(Endpoint& endpoint);
   bool may_abort(Endpoint& endpoint);
   bool may_abort();
   void cut(Endpoint& endpoint);

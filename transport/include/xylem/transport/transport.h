@@ -112,9 +112,10 @@ class Transport {
   /// Advances everything; returns the number of completions and arrivals it worked on.
   virtual unsigned progress() noexcept = 0;
 
-  /// True once all that was sent to endpoints that live has left this transport, so that it arrives
-  /// even if the transport ends now; false: call progress(), and ask again.
-  virtual bool flush() noexcept = 0;
+  /// True once all that was sent to the endpoint has left this process; false: call progress(), and
+  /// ask again. What has left arrives though the transport ends, but for what the end of a TCP
+  /// connection takes along if the peer sends at that moment.
+  virtual bool flush(EndpointId endpoint) noexcept = 0;
 
   /// Prepares to sleep on wake_fd(): true if nothing is ready and the descriptor will become
   /// readable on the next event; false if progress() must be called first.
