@@ -11,8 +11,12 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <random>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace xylem::topology::test {
 namespace {
@@ -47,13 +51,20 @@ constexpr std::array kHostileValues{"",
                                     "1",
                                     "255",
                                     "\x1b[2J\xff",
-                                    "RSMI"};
+                                    "RSMI",
+                                    "0x060400",
+                                    "0x030200",
+                                    "0x020000",
+                                    "fffffff:ff:ff.0",
+                                    "4294967295",
+                                    "200000000",
+                                    "1e300 GT/s"};
 
 class Mutator {
  public:
   Mutator(const std::string& text, std::mt19937_64& random) : random_(random) {
     document_.load_string(text.c_str(), pugi::parse_default | pugi::parse_doctype);
-    collect(document_.child("topology"));
+    collect(document_.document_element());
   }
 
   std::string mutated() {
@@ -103,25 +114,39 @@ class Mutator {
   std::vector<pugi::xml_node> elements_;
 };
 
-TEST(MutatedXml, IsReadOrRefusedButNeverBreaksARule) {
+/// Reads mutations of `sources`; each is a topology or refused.
+void read_mutations(const std::vector<std::string>& sources,
+                    Result<Topology> (*read_xml)(std::string_view, std::string_view)) {
   const char* given = std::getenv("XYLEM_TEST_SEED");
   const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 0) : 1;
   std::mt19937_64 random(seed);
-  const std::array sources{
-      file_text(golden_path("ladder.v2.xml")), file_text(golden_path("flat_vm.v2.xml")),
-      file_text(golden_path("no_numa.v1.xml")), file_text(golden_path("nvswitch.v3.xml")),
-      file_text(golden_path("apu_partitions.v2.xml"))};
   int read = 0;
   for (int i = 0; i < kMutations; ++i) {
     const std::string text = Mutator(sources[random() % sources.size()], random).mutated();
     SCOPED_TRACE("seed " + std::to_string(seed) + ", mutation " + std::to_string(i));
-    if (check_reading(read_hwloc_xml(text, "input"))) ++read;
+    if (check_reading(read_xml(text, "input"))) ++read;
   }
   std::printf("seed %llu: %d of %d mutations are topologies, the rest were refused\n",
               static_cast<unsigned long long>(seed), read, kMutations);
   // Both sides must be reached, or the mutations test nothing.
   EXPECT_GT(read, kMutations / 20);
   EXPECT_LT(read, kMutations * 19 / 20);
+}
+
+std::vector<std::string> goldens(std::initializer_list<const char*> names) {
+  std::vector<std::string> texts;
+  for (const char* name : names) texts.push_back(file_text(golden_path(name)));
+  return texts;
+}
+
+TEST(MutatedXml, OfHwlocIsReadOrRefusedButNeverBreaksARule) {
+  read_mutations(goldens({"ladder.v2.xml", "flat_vm.v2.xml", "no_numa.v1.xml", "nvswitch.v3.xml",
+                          "apu_partitions.v2.xml"}),
+                 &read_hwloc_xml);
+}
+
+TEST(MutatedXml, OfNcclIsReadOrRefusedButNeverBreaksARule) {
+  read_mutations(goldens({"nccl_dump.xml", "nccl_template.xml", "rccl_mesh.xml"}), &read_nccl_xml);
 }
 
 }  // namespace

@@ -69,23 +69,23 @@ TEST(CpuSet, TextThatIsNoListIsRefusedByName) {
 }
 
 TEST(Bitmap, WordsAreMostSignificantFirstAndEmptyOnesAreZero) {
-  const auto set = hwloc_xml::parse_bitmap("0xffffffff,,,0x0000ffff");
+  const auto set = CpuSet::parse_bitmap("0xffffffff,,,0x0000ffff");
   ASSERT_TRUE(set.has_value());
   EXPECT_EQ(set->to_string(), "0-15,96-127");
-  const auto words = hwloc_xml::parse_bitmap("0x80000001,0x80000000");
+  const auto words = CpuSet::parse_bitmap("0x80000001,0x80000000");
   ASSERT_TRUE(words.has_value());
   EXPECT_EQ(words->to_string(), "31-32,63");
-  const auto none = hwloc_xml::parse_bitmap("0x0");
+  const auto none = CpuSet::parse_bitmap("0x0");
   ASSERT_TRUE(none.has_value());
   EXPECT_TRUE(none->empty());
 }
 
 TEST(Bitmap, InfiniteMalformedAndHugeOnesAreRefused) {
   for (const char* text : {"", "0xf...f", "0xf...f,0x1", "0xg", "0x1ffffffff", "1 2"}) {
-    EXPECT_FALSE(hwloc_xml::parse_bitmap(text).has_value()) << text;
+    EXPECT_FALSE(CpuSet::parse_bitmap(text).has_value()) << text;
   }
-  EXPECT_TRUE(hwloc_xml::parse_bitmap("0x1" + std::string(2047, ',')).has_value());
-  EXPECT_FALSE(hwloc_xml::parse_bitmap("0x1" + std::string(2048, ',')).has_value());
+  EXPECT_TRUE(CpuSet::parse_bitmap("0x1" + std::string(2047, ',')).has_value());
+  EXPECT_FALSE(CpuSet::parse_bitmap("0x1" + std::string(2048, ',')).has_value());
 }
 
 TEST(PciAddress, TextReadsBackAndDomainZeroMayBeLeftOut) {

@@ -50,8 +50,8 @@ void describe_run(CLI::App& app, RunOptions& options) {
 void describe_topo(CLI::App& app, TopoOptions& options) {
   app.description(
       "Show what a machine is made of: NUMA nodes, GPUs, NICs and paths\n\n"
-      "FILE is hwloc's XML (lstopo machine.xml) or our own JSON; without one, it is this "
-      "machine.\n");
+      "FILE is XML of hwloc (lstopo machine.xml) or NCCL (NCCL_TOPO_DUMP_FILE), or our own JSON;\n"
+      "without one, it is this machine.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem topo [OPTIONS] [FILE]"));
   app.footer(
       "Examples:\n"

@@ -36,6 +36,21 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
+/// The first element says whose XML it is; comments and declarations come before.
+Result<Topology> read_xml(std::string_view text, const std::string& path) {
+  std::size_t at = text.find('<');
+  while (at != std::string_view::npos && at + 1 < text.size()) {
+    const std::string_view rest = text.substr(at + 1);
+    if (rest.starts_with("!--")) {
+      at = text.find("-->", at);
+    } else if (rest.front() != '!' && rest.front() != '?') {
+      return rest.starts_with("system") ? read_nccl_xml(text, path) : read_hwloc_xml(text, path);
+    }
+    if (at != std::string_view::npos) at = text.find('<', at + 1);
+  }
+  return read_hwloc_xml(text, path);
+}
+
 }  // namespace
 
 Result<Topology> read_file(const std::string& path) {
@@ -46,12 +61,14 @@ Result<Topology> read_file(const std::string& path) {
   if (first == std::string::npos) {
     return failure(Code::invalid_argument, fmt::format("{}: the file is empty", path));
   }
-  if (text[first] == '<') return read_hwloc_xml(text, path);
+  if (text[first] == '<') return read_xml(text, path);
   if (text[first] == '{') return read_json(text, path);
   return failure(
       Code::invalid_argument,
-      fmt::format("{}: neither hwloc XML (lstopo FILE.xml) nor JSON of `xylem topo --format json`",
-                  path));
+      fmt::format(
+          "{}: neither XML of hwloc (lstopo FILE.xml) or NCCL (NCCL_TOPO_DUMP_FILE) nor JSON "
+          "of `xylem topo --format json`",
+          path));
 }
 
 }  // namespace xylem::topology

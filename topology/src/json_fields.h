@@ -40,6 +40,7 @@ void fields(Archive& archive, HostBridge& bridge) {
   archive("first_bus", bridge.first_bus);
   archive("last_bus", bridge.last_bus);
   archive("numa", bridge.numa);
+  archive("implied", bridge.implied);
 }
 
 template <typename Archive>
@@ -67,6 +68,7 @@ void fields(Archive& archive, Bridge& bridge) {
   archive("pci", bridge.pci);
   archive("first_bus", bridge.first_bus);
   archive("last_bus", bridge.last_bus);
+  archive("switch", bridge.is_switch);
 }
 
 template <typename Archive>
@@ -97,6 +99,7 @@ template <typename Archive>
 void fields(Archive& archive, Nic& nic) {
   archive("name", nic.name);
   archive("fabric", nic.fabric);
+  archive("virtual", nic.is_virtual);
   archive("physical_function", nic.physical_function);
   archive("ports", nic.ports);
   archive("pci", nic.pci);

@@ -93,7 +93,7 @@ std::string to_matrix(const Topology& topology) {
   const Devices devices = devices_of(topology);
   if (devices.nodes.empty()) return "no GPU and no NIC on this host\n";
 
-  bool assumed = false;
+  bool node_assumed = false, phb_assumed = false;
   Row header{""};
   header.insert(header.end(), devices.headings.begin(), devices.headings.end());
   header.insert(header.end(), {"CPU Affinity", "NUMA Affinity"});
@@ -102,7 +102,8 @@ std::string to_matrix(const Topology& topology) {
     Row row{devices.headings[a]};
     for (std::size_t b = 0; b < devices.nodes.size(); ++b) {
       const Path way = path(topology, devices.nodes[a], devices.nodes[b]);
-      assumed = assumed || way.locality_assumed;
+      node_assumed = node_assumed || (way.locality_assumed && way.path_class == PathClass::node);
+      phb_assumed = phb_assumed || (way.locality_assumed && way.path_class == PathClass::phb);
       row.push_back(a == b ? " X " : cell_of(way));
     }
     if (devices.nodes[a].kind == NodeKind::gpu) {
@@ -113,10 +114,13 @@ std::string to_matrix(const Topology& topology) {
   std::string text = aligned(rows);
   text += kLegend;
   text += nic_legend(topology);
-  if (assumed) {
+  if (node_assumed) {
     text +=
         "\nThis host does not say which NUMA node its devices are near: NODE may be SYS in "
         "truth.\n";
+  }
+  if (phb_assumed) {
+    text += "\nThis source does not tell host bridges apart: PHB may be NODE in truth.\n";
   }
   return text;
 }

@@ -43,6 +43,17 @@ Ascent ascend(const Topology& topology, NodeRef device) {
   return ascent;
 }
 
+/// How many bridges `ascent` passes below the nearest of `shared` bridges: a switch whose ports are
+/// not shown is two, and where the nearest is one, its port is one.
+std::size_t bridges_below(const Topology& topology, const Ascent& ascent, std::size_t shared) {
+  const std::size_t below = ascent.bridges.size() - shared;
+  std::size_t count = below;
+  for (std::size_t i = 0; i < ascent.bridges.size() && i <= below; ++i) {
+    count += topology.bridges()[ascent.bridges[i]].is_switch ? 1 : 0;
+  }
+  return count;
+}
+
 /// How many bridges, counted from the top, both ascents share.
 std::size_t shared_bridges(const Ascent& a, const Ascent& b) {
   const auto from_top = std::views::reverse(a.bridges);
@@ -150,17 +161,20 @@ Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
   const std::size_t shared = shared_bridges(from, to);
   const std::size_t below_from = from.bridges.size() - shared;
   const std::size_t below_to = to.bridges.size() - shared;
-  path.bridges = static_cast<std::uint32_t>(below_from + below_to);
+  const std::size_t ports_from = bridges_below(topology, from, shared);
+  const std::size_t ports_to = bridges_below(topology, to, shared);
+  path.bridges = static_cast<std::uint32_t>(ports_from + ports_to);
 
   // A device and the bridges below the common one; the common bridge's own uplink is not crossed.
   for (std::size_t i = 0; i <= below_from; ++i) cross(path, from.functions[i]->uplink);
   for (std::size_t i = 0; i <= below_to; ++i) cross(path, to.functions[i]->uplink);
 
   if (shared > 0) {
-    const bool within_one = below_from <= 1 && below_to <= 1;
+    const bool within_one = ports_from <= 1 && ports_to <= 1;
     path.path_class = within_one ? PathClass::pix : PathClass::pxb;
   } else if (tree_is_known && from.root == to.root) {
     path.path_class = PathClass::phb;
+    path.locality_assumed = topology.host_bridges()[*from.root].implied;
   } else {
     classify_by_place(path, *from.functions.front(), *to.functions.front(), tree_is_known);
   }
@@ -185,7 +199,7 @@ NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu) {
   std::optional<Candidate> best;
   for (const std::uint32_t nic : topology.fabric_nics()) {
     const Path path = pci_path(topology, {NodeKind::gpu, gpu}, {NodeKind::nic, nic});
-    const bool bridges_count = path.path_class < PathClass::sys;
+    const bool bridges_count = path.path_class < PathClass::phb;
     const Candidate candidate{path.path_class, bridges_count ? path.bridges : 0};
     if (!best || candidate < *best) {
       best = candidate;

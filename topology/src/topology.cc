@@ -33,6 +33,7 @@ class Checker {
     XYLEM_TRY(check_devices(machine_.bridges, NodeKind::bridge));
     XYLEM_TRY(check_devices(machine_.gpus, NodeKind::gpu));
     XYLEM_TRY(check_devices(machine_.nics, NodeKind::nic));
+    XYLEM_TRY(check_virtual_nics());
     XYLEM_TRY(check_devices(machine_.nvswitches, NodeKind::nvswitch));
     XYLEM_TRY(check_tree_depth());
     XYLEM_TRY(check_network());
@@ -106,11 +107,29 @@ class Checker {
   }
 
   template <typename Device>
+  static bool in_order(const Device& before, const Device& after) {
+    return before.pci.address < after.pci.address;
+  }
+  /// Those without an address come last, by name.
+  static bool in_order(const Nic& before, const Nic& after) {
+    if (before.is_virtual != after.is_virtual) return after.is_virtual;
+    return before.is_virtual ? before.name < after.name : before.pci.address < after.pci.address;
+  }
+
+  Status check_virtual_nics() const {
+    for (const Nic& nic : machine_.nics) {
+      if (nic.is_virtual && nic.pci.address != PciAddress{})
+        return wrong(nic.name, "a virtual NIC has no PCI address");
+    }
+    return Status::ok();
+  }
+
+  template <typename Device>
   Status check_devices(const std::vector<Device>& devices, NodeKind kind) const {
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const PciDevice& pci = devices[i].pci;
       const std::string what = fmt::format("{}{} ({})", name(kind), i, pci.address.to_string());
-      if (i > 0 && devices[i - 1].pci.address >= pci.address) {
+      if (i > 0 && !in_order(devices[i - 1], devices[i])) {
         return wrong(what, "devices of a kind are in the order of their PCI addresses, each once");
       }
       if (pci.parent && !is_bridge(*pci.parent)) {

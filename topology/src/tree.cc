@@ -192,6 +192,7 @@ class TreeWriter {
   std::string address(NodeRef node) const { return topology_.pci(node).address.to_string(); }
 
   std::string host_bridge_label(const HostBridge& bridge) const {
+    if (bridge.implied) return "host bridges, not told apart";
     std::string label = fmt::format("host bridge {:04x}:[{:02x}-{:02x}]", bridge.domain,
                                     bridge.first_bus, bridge.last_bus);
     if (bridge.numa.size() > 1) {
@@ -201,9 +202,10 @@ class TreeWriter {
   }
 
   static std::string bridge_label(const Bridge& bridge) {
-    const bool below_bridge = bridge.pci.parent && bridge.pci.parent->kind == NodeKind::bridge;
+    const bool is_switch =
+        bridge.is_switch || (bridge.pci.parent && bridge.pci.parent->kind == NodeKind::bridge);
     std::string label =
-        fmt::format("{} {}", below_bridge ? "switch" : "root port", bridge.pci.address.to_string());
+        fmt::format("{} {}", is_switch ? "switch" : "root port", bridge.pci.address.to_string());
     append(label, bridge.pci.model);
     return label;
   }
@@ -265,7 +267,8 @@ class TreeWriter {
     const std::optional<std::uint32_t>& number = nic_numbers_[index];
     std::string label = number ? fmt::format("NIC{} {}", *number, nic.name) : nic.name;
     append(label, nic.pci.model);
-    if (nic.name != nic.pci.address.to_string()) append(label, nic.pci.address.to_string());
+    if (!nic.is_virtual && nic.name != nic.pci.address.to_string())
+      append(label, nic.pci.address.to_string());
     append(label, pcie_text(nic.pci.uplink));
     if (nic.physical_function) {
       append(label, fmt::format("virtual function of {}", nic.physical_function->to_string()));

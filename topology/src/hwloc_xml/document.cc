@@ -2,7 +2,6 @@
 #include "hwloc_xml/document.h"
 
 #include "text.h"
-#include "xylem/topology/readers.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +11,6 @@
 
 namespace xylem::topology::hwloc_xml {
 namespace {
-
-/// A node costs pugixml 64 bytes and "<a/>" four, so elements are counted before they are parsed.
-constexpr std::ptrdiff_t kMaxElements = 2'000'000;
 
 ObjectType object_type(std::string_view name) {
   // Node and Socket are what hwloc before 1.11 wrote.
@@ -46,38 +42,19 @@ pugi::xml_node next_object(pugi::xml_node node) {
 }  // namespace
 
 Result<std::unique_ptr<Document>> Document::parse(std::string_view text, std::string_view source) {
-  auto document = std::unique_ptr<Document>(new Document(text, source));
-  XYLEM_TRY(document->load());
+  auto document = std::unique_ptr<Document>(new Document());
+  XYLEM_TRY(document->load(text, source));
   return document;
 }
 
-Status Document::load() {
-  if (text_.size() > kMaxSourceBytes) {
-    return failure(Code::invalid_argument,
-                   fmt::format("{}: {} bytes are more than the {} that a topology may have",
-                               source_, text_.size(), kMaxSourceBytes));
-  }
-  if (std::ranges::count(text_, '<') > kMaxElements) {
-    return failure(
-        Code::invalid_argument,
-        fmt::format("{}: more than {} XML elements: not a machine", source_, kMaxElements));
-  }
-  // The encoding is forced so that pugixml's offsets are offsets into `text_`.
-  const auto outcome = xml_.load_buffer(
-      text_.data(), text_.size(), pugi::parse_default | pugi::parse_doctype, pugi::encoding_utf8);
-  if (!outcome) {
-    return error_at(
-        static_cast<std::size_t>(std::max<std::ptrdiff_t>(outcome.offset, 0)),
-        fmt::format("not well-formed XML ({}); export the machine again with lstopo FILE.xml",
-                    outcome.description()));
-  }
-  XYLEM_TRY(refuse_entities());
-  topology_ = xml_.child("topology");
-  if (!topology_) {
+Status Document::load(std::string_view text, std::string_view source) {
+  XYLEM_TRY(xml_, XmlText::parse(text, source, "export the machine again with lstopo FILE.xml"));
+  topology_ = xml_->root();
+  if (std::string_view(topology_.name()) != "topology") {
     return error(
-        xml_.document_element(),
+        topology_,
         fmt::format("root element <{}> is not hwloc's <topology>; export with lstopo FILE.xml",
-                    excerpt(xml_.document_element().name())));
+                    excerpt(topology_.name())));
   }
   XYLEM_TRY(find_schema());
   const pugi::xml_node root = next_object(topology_.first_child());
@@ -85,20 +62,6 @@ Status Document::load() {
     return error(topology_, "the first <object> is not of type Machine");
   }
   return flatten(root);
-}
-
-/// pugixml expands no entities of a document type, so those of a bomb would do no harm; a topology
-/// has none, and a file that does is not one.
-Status Document::refuse_entities() const {
-  for (const pugi::xml_node node : xml_.children()) {
-    if (node.type() != pugi::node_doctype) continue;
-    if (std::string_view(node.value()).find('[') != std::string_view::npos) {
-      return error(
-          node,
-          "the document type declares entities or elements of its own, which no topology needs");
-    }
-  }
-  return Status::ok();
 }
 
 Status Document::find_schema() {
@@ -155,14 +118,7 @@ std::string Document::info(pugi::xml_node element, std::string_view name) {
 }
 
 Status Document::error(pugi::xml_node node, const std::string& message) const {
-  return error_at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(node.offset_debug(), 0)),
-                  message);
-}
-
-Status Document::error_at(std::size_t offset, const std::string& message) const {
-  const auto before = text_.substr(0, std::min(offset, text_.size()));
-  const auto line = std::ranges::count(before, '\n') + 1;
-  return failure(Code::invalid_argument, fmt::format("{}:{}: {}", source_, line, message));
+  return xml_->error(node, message);
 }
 
 }  // namespace xylem::topology::hwloc_xml

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An hwloc XML file as a flat list of objects, parents before children. What a hostile file could
-// do to a tree (depth, number, entities, size) is bounded here, so that those who read the list
-// need no guard.
+// do by depth and number of objects is bounded here, so that those who read the list need no guard.
 #pragma once
 
+#include "xml_text.h"
 #include "xylem/base/status.h"
 
 #include <pugixml.hpp>
@@ -58,17 +58,13 @@ class Document {
   Status error(pugi::xml_node node, const std::string& message) const;
 
  private:
-  Document(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+  Document() = default;
 
-  Status load();
-  Status refuse_entities() const;
+  Status load(std::string_view text, std::string_view source);
   Status find_schema();
   Status flatten(pugi::xml_node root);
-  Status error_at(std::size_t offset, const std::string& message) const;
 
-  std::string_view text_;
-  std::string source_;
-  pugi::xml_document xml_;
+  std::unique_ptr<XmlText> xml_;
   pugi::xml_node topology_;
   int schema_ = 0;
   std::vector<Object> objects_;

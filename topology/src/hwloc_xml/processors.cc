@@ -42,7 +42,7 @@ Result<CpuSet> bitmap(const Build& build, std::uint32_t object, const char* attr
   const pugi::xml_node node = build.object(object).node;
   const pugi::xml_attribute text = node.attribute(attribute);
   if (!text) return CpuSet();
-  auto set = parse_bitmap(text.value());
+  auto set = CpuSet::parse_bitmap(text.value());
   if (set) return *std::move(set);
   return build.document.error(
       node, fmt::format(

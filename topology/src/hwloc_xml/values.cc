@@ -3,30 +3,10 @@
 
 #include "text.h"
 
-#include <algorithm>
-#include <bit>
+#include <utility>
 
 namespace xylem::topology::hwloc_xml {
 namespace {
-
-constexpr std::uint32_t kWordBits = 32;
-constexpr std::size_t kMaxWords = (kMaxCpu + 1) / kWordBits;
-
-std::optional<std::uint32_t> parse_word(std::string_view word) {
-  if (word.empty()) return 0;
-  if (word.starts_with("0x")) word.remove_prefix(2);
-  return parse_number<std::uint32_t>(word, 16);
-}
-
-void add_word(CpuSet& set, std::uint32_t word, std::uint32_t offset) {
-  while (word != 0) {
-    const auto first = static_cast<std::uint32_t>(std::countr_zero(word));
-    const auto length = static_cast<std::uint32_t>(std::countr_one(word >> first));
-    set.add(offset + first, offset + first + length - 1);
-    if (first + length == kWordBits) return;
-    word &= ~std::uint32_t{0} << (first + length);
-  }
-}
 
 /// Reads "[10de:2335]" at the start of `text` and removes it.
 std::optional<std::pair<std::uint16_t, std::uint16_t>> take_pair(std::string_view& text) {
@@ -42,23 +22,6 @@ std::optional<std::pair<std::uint16_t, std::uint16_t>> take_pair(std::string_vie
 }
 
 }  // namespace
-
-std::optional<CpuSet> parse_bitmap(std::string_view text) {
-  const auto words = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
-  if (text.empty() || words > kMaxWords) return std::nullopt;
-  CpuSet set;
-  std::string_view rest = text;
-  // From the least significant word up, so that ranges are only ever appended.
-  for (std::size_t i = 0; i < words; ++i) {
-    const auto comma = rest.rfind(',');
-    const auto start = comma == std::string_view::npos ? 0 : comma + 1;
-    const auto word = parse_word(rest.substr(start));
-    if (!word) return std::nullopt;
-    add_word(set, *word, static_cast<std::uint32_t>(i) * kWordBits);
-    rest = rest.substr(0, start == 0 ? 0 : comma);
-  }
-  return set;
-}
 
 std::optional<PciType> parse_pci_type(std::string_view text) {
   PciType type;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The notations of hwloc's attributes: bitmaps, bus numbers, PCI classes and identifiers.
+// The notations of hwloc's attributes: bus numbers, PCI classes and identifiers.
 #pragma once
 
-#include "xylem/topology/cpu_set.h"
 #include "xylem/topology/pci.h"
 
 #include <cstdint>
@@ -12,11 +11,6 @@
 #include <utility>
 
 namespace xylem::topology::hwloc_xml {
-
-/// Reads a bitmap, "0x0000ffff,,0x1": 32-bit words, the most significant first, empty ones zero.
-/// CPUs or NUMA nodes, by their numbers in the operating system. Nothing if malformed, infinite
-/// ("0xf...f") or beyond kMaxCpu.
-std::optional<CpuSet> parse_bitmap(std::string_view text);
 
 struct PciType {
   std::uint16_t pci_class = 0;

@@ -7,6 +7,7 @@
 #include "xylem/base/status.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,9 @@ class CpuSet {
 
   /// Reads "0-15,128-143"; the empty text is the empty set.
   static Result<CpuSet> parse(std::string_view text);
+  /// Reads a bitmap, "0x0000ffff,,0x1" or "ffff,00000001": 32-bit words, the most significant
+  /// first, empty ones zero. Nothing if malformed, infinite ("0xf...f") or beyond kMaxCpu.
+  static std::optional<CpuSet> parse_bitmap(std::string_view text);
 
   /// Adds `first` to `last`. Requires first <= last <= kMaxCpu.
   void add(std::uint32_t first, std::uint32_t last);

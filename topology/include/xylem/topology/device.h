@@ -54,6 +54,8 @@ struct HostBridge {
   std::uint8_t first_bus = 0;
   std::uint8_t last_bus = 0;
   Locality numa;
+  /// The source does not tell host bridges apart: this one stands for all of its NUMA node.
+  bool implied = false;
 
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
 };
@@ -78,6 +80,8 @@ struct Bridge {
   PciDevice pci;
   std::uint8_t first_bus = 0;  ///< The buses below it.
   std::uint8_t last_bus = 0;
+  /// The source shows no ports: this one stands for a whole switch.
+  bool is_switch = false;
 
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
@@ -124,6 +128,8 @@ struct Nic {
   PciDevice pci;
   std::string name;     ///< Its RDMA device, else its interface, else its address.
   bool fabric = false;  ///< Has verbs (InfiniBand, RoCE, EFA) or is a Cassini: can be a rail.
+  /// No PCI function (a container's interface): of `pci` only the place counts, the address is 0.
+  bool is_virtual = false;
   std::optional<PciAddress> physical_function;  ///< Set on a virtual function: whose slice it is.
   std::vector<Port> ports;
 

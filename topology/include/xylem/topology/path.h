@@ -40,7 +40,8 @@ struct Path {
   /// between packages): `bandwidth` is then only an upper bound.
   bool bandwidth_is_bound = false;
   /// Both ends are near one of several NUMA nodes, the same ones, and we take them for neighbours:
-  /// a `node` path could be `sys` in truth.
+  /// a `node` path could be `sys` in truth. Or the source does not tell host bridges apart: a `phb`
+  /// path could be `node`.
   bool locality_assumed = false;
 
   friend bool operator==(const Path&, const Path&) = default;
@@ -60,8 +61,9 @@ struct NearestNics {
   friend bool operator==(const NearestNics&, const NearestNics&) = default;
 };
 
-/// Among Topology::fabric_nics(): the lowest class, then the fewest bridges. From another NUMA
-/// node, or when places are unknown, no NIC is nearer than another, so all of the class are listed.
+/// Among Topology::fabric_nics(): the lowest class, then the fewest bridges below a common one.
+/// From a host bridge on, or when places are unknown, no NIC is nearer than another of its class,
+/// so all of these are listed.
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
 
 }  // namespace xylem::topology

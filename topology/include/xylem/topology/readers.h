@@ -20,10 +20,14 @@ inline constexpr std::size_t kMaxSourceBytes = std::size_t{16} << 20;
 /// Reads hwloc's XML: schema 1 (hwloc 1.x), 2 and 3. `source` names it in errors ("machine.xml").
 Result<Topology> read_hwloc_xml(std::string_view text, std::string_view source);
 
+/// Reads a topology of NCCL or RCCL: what NCCL_TOPO_DUMP_FILE wrote, or a template for
+/// NCCL_TOPO_FILE whose functions have a class.
+Result<Topology> read_nccl_xml(std::string_view text, std::string_view source);
+
 /// Reads what to_json wrote: the same value comes back.
 Result<Topology> read_json(std::string_view text, std::string_view source);
 
-/// Reads a file in either form, told apart by its first character.
+/// Reads a file in any of these forms, told apart by its first character and root element.
 Result<Topology> read_file(const std::string& path);
 
 }  // namespace xylem::topology

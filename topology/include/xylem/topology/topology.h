@@ -37,7 +37,7 @@ struct Machine {
   std::vector<HostBridge> host_bridges;  ///< Only those that lead to a device below.
   std::vector<Bridge> bridges;           ///< Likewise; by address.
   std::vector<Gpu> gpus;             ///< By address: what nvidia-smi and the CUDA driver number.
-  std::vector<Nic> nics;             ///< By address.
+  std::vector<Nic> nics;             ///< By address; then virtual ones, by name.
   std::vector<NvSwitch> nvswitches;  ///< By address.
   std::vector<NetInterface> interfaces;  ///< By name.
   std::vector<Link> links;               ///< By (a, b, kind), each once.

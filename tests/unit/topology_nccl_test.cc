@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reader of NCCL's and RCCL's XML: what it finds in the golden machines, and how it refuses
+// damaged and hostile files.
+#include "unit/topology_fixture.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+namespace xylem::topology::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+PathClass to_nic(const Topology& topology, std::uint32_t from, std::uint32_t to) {
+  return path(topology, gpu(from), nic(to)).path_class;
+}
+
+TEST(NcclReader, TakesEachCpuForANumaNodeInTheOrderOfTheirNumbers) {
+  const Topology dump = golden("nccl_dump.xml");
+  ASSERT_EQ(dump.numa_nodes().size(), 2U);
+  EXPECT_EQ(dump.numa_nodes()[0].os_index, 0U);
+  EXPECT_EQ(dump.numa_nodes()[0].cpus.to_string(), "0-3,8-11");
+  EXPECT_EQ(dump.numa_nodes()[1].cpus.to_string(), "4-7,12-15");
+  EXPECT_EQ(dump.machine().architecture, "x86_64");
+  EXPECT_TRUE(dump.packages().empty()) << "the file says nothing of sockets";
+}
+
+TEST(NcclReader, OrdersGpusByBusWhateverNcclNumberedThem) {
+  const Topology dump = golden("nccl_dump.xml");
+  ASSERT_EQ(dump.gpus().size(), 4U);
+  EXPECT_EQ(dump.gpus()[0].pci.address.to_string(), "0000:04:00.0");
+  EXPECT_EQ(dump.gpus()[1].pci.address.to_string(), "0000:12:00.0");
+  EXPECT_EQ(dump.gpus()[3].pci.numa, Locality{1});
+  EXPECT_EQ(dump.gpus()[3].pci.uplink, Rate()) << "its link is not told";
+  EXPECT_EQ(dump.gpus()[0].pci.uplink, pcie_rate(32, 16));
+}
+
+TEST(NcclReader, TellsTheRungsApartThoughSwitchesShowNoPorts) {
+  const Topology dump = golden("nccl_dump.xml");
+  EXPECT_EQ(to_nic(dump, 2, 2), PathClass::pix) << "one switch above both";
+  EXPECT_EQ(to_nic(dump, 0, 0), PathClass::pxb) << "a switch above two others";
+  EXPECT_EQ(to_nic(dump, 1, 0), PathClass::phb) << "one CPU, no common switch";
+  EXPECT_EQ(to_nic(dump, 3, 0), PathClass::sys);
+  EXPECT_TRUE(path(dump, gpu(1), nic(0)).locality_assumed) << "it may be NODE";
+}
+
+TEST(NcclReader, MakesEachNetAFunctionOfItsCard) {
+  const Topology dump = golden("nccl_dump.xml");
+  ASSERT_EQ(dump.nics().size(), 3U);
+  EXPECT_EQ(dump.nics()[0].name, "mlx5_0");
+  EXPECT_EQ(dump.nics()[1].name, "mlx5_1");
+  EXPECT_EQ(dump.nics()[1].pci.address.to_string(), "0000:06:00.1");
+  ASSERT_EQ(dump.nics()[0].ports.size(), 1U);
+  EXPECT_EQ(dump.nics()[0].ports.front().rate, GBps{12.5});
+  EXPECT_THAT(nearest_nics(dump, 0).nics, ElementsAre(0, 1));
+}
+
+TEST(NcclReader, FindsNvSwitchesByTheLinksThatLeadToThem) {
+  const Topology dump = golden("nccl_dump.xml");
+  ASSERT_EQ(dump.nvswitches().size(), 2U);
+  EXPECT_EQ(dump.nvswitches()[0].pci.address.to_string(), "0000:c1:00.0");
+  const Path across = path(dump, gpu(0), gpu(3));
+  EXPECT_EQ(across.path_class, PathClass::nvl);
+  EXPECT_EQ(across.nvlinks, 18U);
+  EXPECT_EQ(across.bandwidth, GBps{450});
+  EXPECT_EQ(across.origin, Origin::derived);
+}
+
+TEST(NcclReader, ReadsATemplateByTheClassesOfItsFunctions) {
+  const Topology azure = golden("nccl_template.xml");
+  EXPECT_EQ(azure.gpus().size(), 2U);
+  ASSERT_EQ(azure.nics().size(), 2U);
+  EXPECT_EQ(azure.nics()[0].name, "0101:00:00.0");
+  EXPECT_TRUE(azure.nics()[0].fabric);
+  EXPECT_EQ(to_nic(azure, 0, 1), PathClass::pix);
+}
+
+TEST(NcclReader, KeepsXgmiLinksOnceAndDropsThoseThatLeadNowhere) {
+  const Topology mesh = golden("rccl_mesh.xml");
+  ASSERT_EQ(mesh.links().size(), 2U) << "neither to itself nor to a GPU that is not here";
+  EXPECT_EQ(mesh.links()[0].kind, LinkKind::xgmi);
+  EXPECT_EQ(mesh.links()[0].rate.width, 4U);
+  EXPECT_EQ(mesh.links()[0].rate.bandwidth, GBps{200});
+  EXPECT_EQ(mesh.links()[1].b, gpu(2));
+}
+
+TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
+  const Topology mesh = golden("rccl_mesh.xml");
+  ASSERT_EQ(mesh.nics().size(), 2U) << "eth0 is below both CPUs, and one";
+  EXPECT_EQ(mesh.nics()[0].name, "eth0");
+  EXPECT_TRUE(mesh.nics()[0].is_virtual);
+  EXPECT_EQ(mesh.nics()[0].pci.numa, (Locality{0, 1}));
+  EXPECT_EQ(to_nic(mesh, 0, 0), PathClass::unknown);
+  EXPECT_EQ(to_nic(mesh, 2, 1), PathClass::phb) << "veth1 hangs from one CPU";
+  EXPECT_EQ(mesh.interfaces()[1].kind, InterfaceKind::other_virtual);
+}
+
+/// A file with `inner` below its one <cpu>.
+std::string file_with(const std::string& inner) {
+  return "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"1\">\n" + inner +
+         "\n</cpu></system>";
+}
+std::string gpu_with(const std::string& inner) {
+  return file_with("<pci busid=\"01:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"90\">\n" + inner +
+                   "</gpu></pci>");
+}
+
+struct Refusal {
+  const char* label;
+  std::string text;
+  int line;
+  const char* rule;
+};
+
+std::vector<Refusal> refusals() {
+  return {
+      {"Root", "<graphs/>", 1, "root element <graphs>"},
+      {"Version", "<system version=\"7\"/>", 1, "version \"7\""},
+      {"NoCpu", "<system version=\"1\"/>", 1, "there is no <cpu>"},
+      {"Numa", "<system version=\"1\"><cpu numaid=\"x\"/></system>", 1, "numaid \"x\""},
+      {"NumaTwice", "<system version=\"1\"><cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/></system>", 2,
+       "numaid 1 is here twice"},
+      {"Hosts",
+       "<system version=\"1\"><cpu numaid=\"0\" host_hash=\"0x1\"/>\n<cpu numaid=\"1\" "
+       "host_hash=\"0x2\"/></system>",
+       2, "several hosts"},
+      {"Affinity", "<system version=\"1\"><cpu numaid=\"0\" affinity=\"xyz\"/></system>", 1,
+       "affinity \"xyz\""},
+      {"Address", file_with("<pci busid=\"nowhere\"/>"), 3, "busid \"nowhere\""},
+      {"Class", file_with("<pci busid=\"01:00.0\" class=\"0x1030200\"/>"), 3,
+       "class \"0x1030200\""},
+      {"Twice",
+       file_with("<pci busid=\"01:00.0\" class=\"0x030200\"/>\n<pci busid=\"01:00.0\" "
+                 "class=\"0x030200\"/>"),
+       4, "0000:01:00.0 is here twice"},
+      {"Classless", file_with("<pci busid=\"01:00.0\"/>"), 3, "neither a class"},
+      {"Target", gpu_with("<nvlink target=\"x\" count=\"1\"/>"), 4, "target \"x\""},
+      {"Count", gpu_with("<nvlink target=\"02:00.0\" count=\"4000000000\"/>"), 4,
+       "count \"4000000000\""},
+      {"Nets",
+       file_with("<pci busid=\"01:00.6\" class=\"0x020000\"><nic><net name=\"a\"/><net "
+                 "name=\"b\"/>\n<net name=\"c\"/></nic></pci>"),
+       4, "more <net>s than the 8 functions"},
+      {"Malformed", "<system version=\"1\">\n<cpu", 2, "not well-formed XML"},
+      {"Entities", "<!DOCTYPE system [<!ENTITY a \"b\">]>\n<system version=\"1\"/>", 1, "entities"},
+  };
+}
+
+class RefusedNcclXml : public testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedNcclXml, NamesTheFileTheLineAndTheRule) {
+  const auto read = read_nccl_xml(GetParam().text, "machine.xml");
+  ASSERT_EQ(read.code(), Code::invalid_argument);
+  const std::string message(read.status().message());
+  EXPECT_THAT(message, StartsWith("machine.xml:" + std::to_string(GetParam().line) + ":"));
+  EXPECT_THAT(message, HasSubstr(GetParam().rule));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each,
+                         RefusedNcclXml,
+                         testing::ValuesIn(refusals()),
+                         [](const auto& tested) { return std::string(tested.param.label); });
+
+TEST(NcclReader, RefusesNestingWithoutBound) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "<pci busid=\"01:00.0\" class=\"0x060400\">";
+  for (int i = 0; i < 300; ++i) text += "</pci>";
+  const auto read = read_nccl_xml(file_with(text), "machine.xml");
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("more than 255 bridges"));
+}
+
+TEST(NcclReader, RefusesMoreFunctionsThanAHostHas) {
+  std::string text;
+  for (int i = 0; i < 30'000; ++i) text += "<pci busid=\"01:00.0\" class=\"0x030200\"/>";
+  const auto read = read_nccl_xml(file_with(text), "machine.xml");
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("PCI functions: not a machine"));
+}
+
+TEST(ReadFile, TellsTheFormsOfXmlApart) {
+  EXPECT_EQ(golden("nccl_dump.xml").gpus().size(), 4U) << "a comment comes before its elements";
+  EXPECT_EQ(golden("ladder.v2.xml").gpus().size(), 4U);
+}
+
+}  // namespace
+}  // namespace xylem::topology::test

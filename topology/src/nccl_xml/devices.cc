@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions below each <cpu>: which are switches, GPUs and NICs.
+#include "nccl_xml/build.h"
+#include "text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+
+namespace xylem::topology::nccl_xml {
+namespace {
+
+constexpr std::uint16_t kHostBridge = 0x0600;
+constexpr std::uint16_t kPciBridge = 0x0604;
+/// NCCL writes one <pci> for the functions of a card, so its <net>s are functions 0, 1, …
+constexpr std::size_t kMostFunctions = 8;
+
+/// Beyond what Topology::create would take.
+constexpr std::size_t kMostFound = kMaxBridges + kMaxGpus + kMaxNics;
+
+/// Counts what verbs or libfabric name; sockets have no port.
+bool has_port(pugi::xml_node net) {
+  return parse_number<std::uint32_t>(net.attribute("port").value()).value_or(0) != 0;
+}
+
+std::optional<GBps> rate_of(pugi::xml_node net) {
+  constexpr double kMegabitsPerGigabyte = 8000;
+  const auto megabits = parse_real(net.attribute("speed").value());
+  if (!megabits || *megabits <= 0) return std::nullopt;
+  return GBps{*megabits / kMegabitsPerGigabyte};
+}
+
+/// Walks the elements below one <cpu>.
+class Walk {
+ public:
+  Walk(Build& build, std::uint32_t numa) : build_(build), numa_(numa) {}
+
+  Status below(pugi::xml_node parent, std::optional<std::size_t> above, std::size_t depth) {
+    if (depth > kMaxBridgeDepth) {
+      return build_.xml.error(parent,
+                              fmt::format("more than {} bridges above it", kMaxBridgeDepth));
+    }
+    for (const pugi::xml_node node : parent.children()) {
+      const std::string_view tag = node.name();
+      if (tag == "pci") XYLEM_TRY(function(node, above, depth));
+      // A device of no function of its own: a socket over a virtual interface.
+      if (tag == "nic") XYLEM_TRY(virtual_nics(node));
+    }
+    return Status::ok();
+  }
+
+ private:
+  Status function(pugi::xml_node node, std::optional<std::size_t> above, std::size_t depth) {
+    if (build_.switches.size() + build_.gpus.size() + build_.nics.size() > kMostFound) {
+      return build_.xml.error(node,
+                              fmt::format("more than {} PCI functions: not a machine", kMostFound));
+    }
+    XYLEM_TRY(PciDevice pci, read_function(node));
+    if (node.child("gpu")) {
+      build_.gpus.push_back({node, std::move(pci), above});
+      return Status::ok();
+    }
+    if (node.child("nic")) return nics(node, std::move(pci), above);
+    // A root complex that stands for what a virtual machine hides.
+    if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
+    if (node.child("pci") || pci.pci_class == kPciBridge) {
+      const std::size_t place = build_.switches.size();
+      build_.switches.push_back({node, std::move(pci), above});
+      return below(node, place, depth + 1);
+    }
+    return leaf(node, std::move(pci), above);
+  }
+
+  /// Of a template: its class tells what it is. NCCL leaves out what it cannot use.
+  Status leaf(pugi::xml_node node, PciDevice pci, std::optional<std::size_t> above) {
+    const auto base = static_cast<std::uint8_t>(pci.pci_class >> 8);
+    if (base == kClassDisplay || base == kClassAccelerator) {
+      build_.gpus.push_back({node, std::move(pci), above});
+    } else if (base == kClassNetwork) {
+      Nic nic;
+      nic.fabric = true;
+      build_.nics.push_back({{node, std::move(pci), above}, std::move(nic)});
+    } else if (!node.attribute("class")) {
+      return build_.xml.error(
+          node,
+          fmt::format("{} has neither a class nor a <gpu> or <net>, so this template does not "
+                      "say what it is; let NCCL complete it on the machine with "
+                      "NCCL_TOPO_DUMP_FILE",
+                      pci.address.to_string()));
+    }
+    return Status::ok();
+  }
+
+  Status nics(pugi::xml_node node, const PciDevice& pci, std::optional<std::size_t> above) {
+    std::size_t count = 0;
+    for (const pugi::xml_node nic : node.children("nic")) {
+      for (const pugi::xml_node net : nic.children("net")) {
+        if (pci.address.function + count >= kMostFunctions) {
+          return build_.xml.error(
+              net, fmt::format("more <net>s than the {} functions of a card", kMostFunctions));
+        }
+        Found function{node, pci, above};
+        function.pci.address.function += static_cast<std::uint8_t>(count++);
+        add(std::move(function), net);
+      }
+    }
+    return Status::ok();
+  }
+
+  Status virtual_nics(pugi::xml_node nic) {
+    for (const pugi::xml_node net : nic.children("net")) {
+      Found nowhere{net, {}, {}};
+      nowhere.pci.numa = {numa_};
+      add(std::move(nowhere), net);
+      build_.nics.back().nic.is_virtual = true;
+    }
+    return Status::ok();
+  }
+
+  void add(Found function, pugi::xml_node net) {
+    Nic nic;
+    nic.name = clean_text(net.attribute("name").value());
+    nic.fabric = true;  // NCCL lists what it uses.
+    if (has_port(net)) {
+      Port port;
+      port.device = nic.name;
+      port.rate = rate_of(net);
+      nic.ports.push_back(std::move(port));
+    }
+    function.node = net;
+    build_.nics.push_back({std::move(function), std::move(nic)});
+  }
+
+  Result<PciDevice> read_function(pugi::xml_node node) const {
+    PciDevice pci;
+    const auto address = PciAddress::parse(node.attribute("busid").value());
+    if (!address) {
+      return build_.xml.error(node, fmt::format("busid {}", address.status().message()));
+    }
+    pci.address = *address;
+    pci.numa = {numa_};
+    XYLEM_TRY(const std::uint32_t pci_class, read_hex(node, "class"));
+    pci.pci_class = static_cast<std::uint16_t>(pci_class >> 8);
+    for (const auto& [name, value] :
+         {std::pair("vendor", &PciId::vendor), std::pair("device", &PciId::device),
+          std::pair("subsystem_vendor", &PciId::subsystem_vendor),
+          std::pair("subsystem_device", &PciId::subsystem_device)}) {
+      XYLEM_TRY(const std::uint32_t number, read_hex(node, name));
+      pci.id.*value = static_cast<std::uint16_t>(number);
+    }
+    pci.uplink = read_uplink(node);
+    return pci;
+  }
+
+  /// "0x030200"; 0 where there is none.
+  Result<std::uint32_t> read_hex(pugi::xml_node node, const char* name) const {
+    std::string_view text = node.attribute(name).value();
+    if (text.empty()) return 0U;
+    std::string_view digits = text;
+    if (digits.starts_with("0x")) digits.remove_prefix(2);
+    if (const auto number = parse_number<std::uint32_t>(digits, 16); number && *number < 1U << 24)
+      return *number;
+    return build_.xml.error(
+        node,
+        fmt::format("{} \"{}\" is no hexadecimal number of at most 24 bits", name, excerpt(text)));
+  }
+
+  /// "16.0 GT/s PCIe" and "16"; a template leaves them out, and a machine that hides them says
+  /// "Unknown" or 0.
+  static Rate read_uplink(pugi::xml_node node) {
+    const std::string_view text = node.attribute("link_speed").value();
+    const auto speed = parse_real(text.substr(0, text.find(' ')));
+    const auto width = parse_number<std::uint32_t>(node.attribute("link_width").value());
+    if (!speed || !width || *speed <= 0 || *width == 0) return {};
+    return pcie_rate(*speed, *width);
+  }
+
+  Build& build_;
+  std::uint32_t numa_;
+};
+
+/// Sorts by address and refuses duplicates; where each element of `found` went.
+template <typename Element, typename Project>
+Result<std::vector<std::uint32_t>> settle(const Build& build,
+                                          std::vector<Element>& found,
+                                          Project function_of) {
+  std::vector<std::uint32_t> order(found.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto address_of = [&](std::uint32_t i) { return function_of(found[i]).pci.address; };
+  std::ranges::stable_sort(order, {}, address_of);
+  const auto repeated = std::ranges::adjacent_find(order, {}, address_of);
+  if (repeated != order.end()) {
+    const Found& second = function_of(found[*std::next(repeated)]);
+    return build.xml.error(
+        second.node, fmt::format("PCI function {} is here twice", second.pci.address.to_string()));
+  }
+  std::vector<std::uint32_t> place(found.size());
+  std::vector<Element> sorted;
+  sorted.reserve(found.size());
+  for (const std::uint32_t i : order) {
+    place[i] = static_cast<std::uint32_t>(sorted.size());
+    sorted.push_back(std::move(found[i]));
+  }
+  found = std::move(sorted);
+  return place;
+}
+
+/// For each NUMA node the host bridge that stands for all of its host bridges, which the file does
+/// not tell apart: it has the buses of the lowest domain below it.
+class HostBridges {
+ public:
+  explicit HostBridges(Build& build) : build_(build) {
+    for (const Found& found : build.switches) add(found.pci);
+    for (const Found& found : build.gpus) add(found.pci);
+    for (const FoundNic& found : build.nics) {
+      if (!found.nic.is_virtual) add(found.function.pci);
+    }
+    for (const auto& [numa, bridge] : bridges_) {
+      places_[numa] = static_cast<std::uint32_t>(build.machine.host_bridges.size());
+      build.machine.host_bridges.push_back(bridge);
+    }
+  }
+
+  std::optional<NodeRef> of(const Locality& numa) const {
+    const auto place = numa.size() == 1 ? places_.find(numa.front()) : places_.end();
+    if (place == places_.end()) return std::nullopt;
+    return NodeRef{NodeKind::host_bridge, place->second};
+  }
+
+ private:
+  void add(const PciDevice& pci) {
+    const PciAddress& at = pci.address;
+    const HostBridge fresh{at.domain, at.bus, at.bus, pci.numa, /*implied=*/true};
+    const auto [entry, is_new] = bridges_.try_emplace(pci.numa.front(), fresh);
+    HostBridge& bridge = entry->second;
+    if (is_new || at.domain > bridge.domain) return;
+    if (at.domain < bridge.domain) {
+      bridge = fresh;
+      return;
+    }
+    bridge.first_bus = std::min(bridge.first_bus, at.bus);
+    bridge.last_bus = std::max(bridge.last_bus, at.bus);
+  }
+
+  Build& build_;
+  std::map<std::uint32_t, HostBridge> bridges_;  ///< By NUMA node.
+  std::map<std::uint32_t, std::uint32_t> places_;
+};
+
+/// A socket over one interface is listed below every <cpu> where its place is not known.
+void merge_virtual_nics(Build& build) {
+  std::map<std::string, std::size_t> first;
+  std::vector<FoundNic> merged;
+  for (FoundNic& found : build.nics) {
+    const auto [entry, is_new] = found.nic.is_virtual
+                                     ? first.try_emplace(found.nic.name, merged.size())
+                                     : std::pair(first.end(), true);
+    if (is_new) {
+      merged.push_back(std::move(found));
+      continue;
+    }
+    Locality& numa = merged[entry->second].function.pci.numa;
+    if (numa.back() != found.function.pci.numa.front())
+      numa.push_back(found.function.pci.numa.front());
+  }
+  build.nics = std::move(merged);
+}
+
+/// An interface for each NIC that is not known by a port.
+void add_interfaces(Machine& machine) {
+  std::map<std::string, NetInterface> by_name;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const Nic& nic = machine.nics[i];
+    if (!nic.ports.empty() || nic.name.empty()) continue;
+    NetInterface interface;
+    interface.name = nic.name;
+    interface.kind = nic.is_virtual ? InterfaceKind::other_virtual : InterfaceKind::physical;
+    interface.nic = i;
+    by_name.try_emplace(nic.name, std::move(interface));
+  }
+  for (auto& [name, interface] : by_name) machine.interfaces.push_back(std::move(interface));
+}
+
+}  // namespace
+
+Status find_devices(Build& build, pugi::xml_node cpu, std::uint32_t numa) {
+  return Walk(build, numa).below(cpu, std::nullopt, 0);
+}
+
+Status list_devices(Build& build) {
+  Machine& machine = build.machine;
+  merge_virtual_nics(build);
+  const auto first_virtual = std::ranges::stable_partition(
+      build.nics, [](const FoundNic& found) { return !found.nic.is_virtual; });
+  std::vector<FoundNic> virtual_nics(std::make_move_iterator(first_virtual.begin()),
+                                     std::make_move_iterator(first_virtual.end()));
+  build.nics.erase(first_virtual.begin(), first_virtual.end());
+  std::ranges::sort(virtual_nics, {}, [](const FoundNic& found) { return found.nic.name; });
+
+  XYLEM_TRY(const auto places, settle(build, build.switches, std::identity()));
+  XYLEM_TRY(settle(build, build.gpus, std::identity()).status());
+  XYLEM_TRY(settle(
+                build, build.nics, [](auto& f) -> auto& { return f.function; })
+                .status());
+  std::ranges::move(virtual_nics, std::back_inserter(build.nics));
+  const HostBridges host_bridges(build);
+  const auto place = [&](Found& found) -> PciDevice {
+    found.pci.parent = found.parent ? NodeRef{NodeKind::bridge, places[*found.parent]}
+                                    : host_bridges.of(found.pci.numa);
+    return found.pci;
+  };
+  for (Found& found : build.switches) {
+    Bridge bridge;
+    bridge.pci = place(found);
+    bridge.is_switch = true;
+    bridge.first_bus = bridge.last_bus = found.pci.address.bus;
+    machine.bridges.push_back(std::move(bridge));
+  }
+  for (Found& found : build.gpus) {
+    Gpu gpu;
+    gpu.pci = place(found);
+    machine.gpus.push_back(std::move(gpu));
+  }
+  for (FoundNic& found : build.nics) {
+    found.nic.pci = place(found.function);
+    machine.nics.push_back(std::move(found.nic));
+  }
+  add_interfaces(machine);
+  return Status::ok();
+}
+
+}  // namespace xylem::topology::nccl_xml
