@@ -125,6 +125,7 @@ TEST(TopoCommandLine, ReadsFormatAndFile) {
   const auto topo = parsed<TopoOptions>({"topo", "--format", "json", "machine.xml"});
   EXPECT_EQ(topo.format, TopoOptions::Format::json);
   EXPECT_EQ(topo.file, "machine.xml");
+  EXPECT_EQ(parsed<TopoOptions>({"topo", "m.xml", "--compare", "smi.txt"}).compare, "smi.txt");
   EXPECT_THAT(refused({"topo", "--format", "matrx"}), HasSubstr("did you mean matrix?"));
 }
 

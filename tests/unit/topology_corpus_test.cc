@@ -5,6 +5,7 @@
 // XYLEM_TOPOLOGY_CORPUS or, when configured, the CMake variable of that name. It is not part of the
 // repository: its files have licences of their own.
 #include "unit/topology_fixture.h"
+#include "xylem/topology/compare.h"
 #include "xylem/topology/writers.h"
 
 #include <gmock/gmock.h>
@@ -213,6 +214,33 @@ TEST_F(Corpus, NcclLinksAreTheTruth) {
     }
     EXPECT_EQ(found, expected);
   });
+}
+
+/// Machines of which nvidia-smi's own matrix is known.
+TEST_F(Corpus, MatricesOfNvidiaSmiAreOurs) {
+  for (const auto& [file, matrix] :
+       {std::pair("hwloc/juwels-booster-4xA100-4xHDR-nps4.v2.xml",
+                  "juwels-booster-4xA100.topo-mp.txt"),
+        std::pair("nccl/perlmutter-4xA100-4xcassini.xml", "perlmutter-4xA100.topo-m.txt")}) {
+    SCOPED_TRACE(matrix);
+    const auto topology = read_file((corpus() / file).string());
+    ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+    const auto text = file_text((corpus() / "smi" / matrix).string());
+    const auto found = compare_matrix(*topology, text, matrix);
+    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+    for (const auto& [row, column, there, here] : *found) {
+      ADD_FAILURE() << row << ' ' << column << ": " << there << " there, " << here << " here";
+    }
+  }
+}
+
+TEST_F(Corpus, EveryMatrixOfNvidiaSmiCanBeRead) {
+  const auto topology = read_file((corpus() / machines.front().first).string());
+  ASSERT_TRUE(topology.is_ok());
+  for (const auto& entry : fs::directory_iterator(corpus() / "smi")) {
+    const auto found = compare_matrix(*topology, file_text(entry.path().string()), "smi");
+    EXPECT_TRUE(found.is_ok()) << entry.path() << ": " << found.status().to_string();
+  }
 }
 
 TEST_F(Corpus, NcclTemplateWithoutClassesIsRefused) {

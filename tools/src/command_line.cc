@@ -56,7 +56,9 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
   app.footer(
       "Examples:\n"
       "  xylem topo\n"
-      "  xylem topo --format matrix machine.xml");
+      "  xylem topo --format matrix machine.xml\n"
+      "  nvidia-smi topo -m > smi.txt; xylem topo --compare smi.txt\n\n"
+      "Exit status: 0, also if all cells agree; 1 if one differs; 2 if a file cannot be read");
   app.add_option("file", options.file, "Machine to show instead of this one")->type_name("FILE");
   add_value<TopoOptions::Format, TopoOptions::Format>(
       app, "--format", options.format,
@@ -66,6 +68,10 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
                                                 kFormats.begin());
       },
       "FORMAT", "tree, matrix (as nvidia-smi topo -m) or json [tree]");
+  app.add_option(
+         "--compare", options.compare,
+         "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this")
+      ->type_name("SMI");
 }
 
 void describe_info(CLI::App& app) {

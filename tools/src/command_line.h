@@ -25,7 +25,8 @@ struct RunOptions {
 struct TopoOptions {
   enum class Format : std::uint8_t { tree, matrix, json };
   Format format = Format::tree;
-  std::string file;  ///< Empty: this machine.
+  std::string file;     ///< Empty: this machine.
+  std::string compare;  ///< A matrix of nvidia-smi to compare with; empty: show the machine.
 };
 
 struct InfoOptions {};

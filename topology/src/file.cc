@@ -13,9 +13,25 @@
 namespace xylem::topology {
 namespace {
 
-/// The file's text. One byte beyond the limit is read too, so that the parsers see that it is too
-/// long; a device or pipe that never ends is cut there.
-Result<std::string> contents(const std::string& path) {
+/// The first element says whose XML it is; comments and declarations come before.
+Result<Topology> read_xml(std::string_view text, const std::string& path) {
+  std::size_t at = text.find('<');
+  while (at != std::string_view::npos && at + 1 < text.size()) {
+    const std::string_view rest = text.substr(at + 1);
+    if (rest.starts_with("!--")) {
+      at = text.find("-->", at);
+    } else if (rest.front() != '!' && rest.front() != '?') {
+      return rest.starts_with("system") ? read_nccl_xml(text, path) : read_hwloc_xml(text, path);
+    }
+    if (at != std::string_view::npos) at = text.find('<', at + 1);
+  }
+  return read_hwloc_xml(text, path);
+}
+
+}  // namespace
+
+// A device or pipe that never ends is cut, too.
+Result<std::string> read_text(const std::string& path) {
   const auto cannot = [&](int error) {
     return failure(Code::invalid_argument,
                    fmt::format("{}: cannot read it ({})", path, std::strerror(error)));
@@ -36,25 +52,8 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
-/// The first element says whose XML it is; comments and declarations come before.
-Result<Topology> read_xml(std::string_view text, const std::string& path) {
-  std::size_t at = text.find('<');
-  while (at != std::string_view::npos && at + 1 < text.size()) {
-    const std::string_view rest = text.substr(at + 1);
-    if (rest.starts_with("!--")) {
-      at = text.find("-->", at);
-    } else if (rest.front() != '!' && rest.front() != '?') {
-      return rest.starts_with("system") ? read_nccl_xml(text, path) : read_hwloc_xml(text, path);
-    }
-    if (at != std::string_view::npos) at = text.find('<', at + 1);
-  }
-  return read_hwloc_xml(text, path);
-}
-
-}  // namespace
-
 Result<Topology> read_file(const std::string& path) {
-  XYLEM_TRY(const std::string text, contents(path));
+  XYLEM_TRY(const std::string text, read_text(path));
   std::size_t first = text.find_first_not_of(" \t\r\n");
   // Editors of another system put a byte order mark before it.
   if (text.starts_with("\xef\xbb\xbf")) first = 3;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The matrix of `nvidia-smi topo -m`, so that the two can be compared line by line.
+#include "matrix.h"
+
 #include "words.h"
 #include "xylem/topology/writers.h"
 
@@ -11,48 +13,17 @@
 namespace xylem::topology {
 namespace {
 
-using Row = std::vector<std::string>;
-
-/// GPUs, then fabric NICs, with their headings.
-struct Devices {
-  std::vector<NodeRef> nodes;
-  std::vector<std::string> headings;
-};
-
-Devices devices_of(const Topology& topology) {
-  Devices devices;
-  for (std::uint32_t i = 0; i < topology.gpus().size(); ++i) {
-    devices.nodes.push_back({NodeKind::gpu, i});
-    devices.headings.push_back(fmt::format("GPU{}", i));
-  }
-  std::uint32_t number = 0;
-  for (const std::uint32_t nic : topology.fabric_nics()) {
-    devices.nodes.push_back({NodeKind::nic, nic});
-    devices.headings.push_back(fmt::format("NIC{}", number++));
-  }
-  return devices;
-}
-
-/// The CPUs and the node near a GPU; "N/A" where its place is unknown.
-void add_affinity(Row& row, const Topology& topology, const PciDevice& pci) {
-  if (pci.numa.size() != 1) {
-    row.insert(row.end(), {"N/A", "N/A"});
-    return;
-  }
-  const NumaNode& node = topology.numa_nodes()[pci.numa.front()];
-  row.push_back(node.cpus.empty() ? "N/A" : node.cpus.to_string());
-  row.push_back(std::to_string(node.os_index));
-}
+using Cells = std::vector<std::string>;
 
 /// Pads each column to its widest cell: with tabs between, cells align and can be split.
-std::string aligned(const std::vector<Row>& rows) {
+std::string aligned(const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths;
-  for (const Row& row : rows) {
+  for (const Cells& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
-  for (const Row& row : rows) {
+  for (const Cells& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (i > 0) line += '\t';
@@ -87,39 +58,74 @@ std::string nic_legend(const Topology& topology) {
   return text;
 }
 
+/// The CPUs and the node near a GPU; "N/A" where its place is unknown.
+void add_affinity(Matrix::Row& row, const Topology& topology, const PciDevice& pci) {
+  row.cpus = row.numa = "N/A";
+  if (pci.numa.size() != 1) return;
+  const NumaNode& node = topology.numa_nodes()[pci.numa.front()];
+  if (!node.cpus.empty()) row.cpus = node.cpus.to_string();
+  row.numa = std::to_string(node.os_index);
+}
+
 }  // namespace
 
-std::string to_matrix(const Topology& topology) {
-  const Devices devices = devices_of(topology);
-  if (devices.nodes.empty()) return "no GPU and no NIC on this host\n";
-
-  bool node_assumed = false, phb_assumed = false;
-  Row header{""};
-  header.insert(header.end(), devices.headings.begin(), devices.headings.end());
-  header.insert(header.end(), {"CPU Affinity", "NUMA Affinity"});
-  std::vector<Row> rows{header};
-  for (std::size_t a = 0; a < devices.nodes.size(); ++a) {
-    Row row{devices.headings[a]};
-    for (std::size_t b = 0; b < devices.nodes.size(); ++b) {
-      const Path way = path(topology, devices.nodes[a], devices.nodes[b]);
-      node_assumed = node_assumed || (way.locality_assumed && way.path_class == PathClass::node);
-      phb_assumed = phb_assumed || (way.locality_assumed && way.path_class == PathClass::phb);
-      row.push_back(a == b ? " X " : cell_of(way));
-    }
-    if (devices.nodes[a].kind == NodeKind::gpu) {
-      add_affinity(row, topology, topology.pci(devices.nodes[a]));
-    }
-    rows.push_back(std::move(row));
+Matrix matrix_of(const Topology& topology, bool pci_only) {
+  Matrix matrix;
+  std::vector<NodeRef> nodes;
+  for (std::uint32_t i = 0; i < topology.gpus().size(); ++i) {
+    nodes.push_back({NodeKind::gpu, i});
+    matrix.rows.push_back({fmt::format("GPU{}", i), {}, {}, {}});
+    add_affinity(matrix.rows.back(), topology, topology.gpus()[i].pci);
   }
-  std::string text = aligned(rows);
+  for (const std::uint32_t nic : topology.fabric_nics()) {
+    nodes.push_back({NodeKind::nic, nic});
+    matrix.rows.push_back({topology.nics()[nic].name, {}, {}, {}});
+    matrix.has_nics = true;
+  }
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = 0; b < nodes.size(); ++b) {
+      const Path way =
+          pci_only ? pci_path(topology, nodes[a], nodes[b]) : path(topology, nodes[a], nodes[b]);
+      const bool assumed = way.locality_assumed;
+      matrix.node_assumed |= assumed && way.path_class == PathClass::node;
+      matrix.phb_assumed |= assumed && way.path_class == PathClass::phb;
+      matrix.shows_nvlink |= way.path_class == PathClass::nvl;
+      matrix.rows[a].cells.push_back(a == b ? "X" : cell_of(way));
+    }
+  }
+  return matrix;
+}
+
+std::string to_matrix(const Topology& topology) {
+  const Matrix matrix = matrix_of(topology);
+  if (matrix.rows.empty()) return "no GPU and no NIC on this host\n";
+
+  const std::size_t gpus = topology.gpus().size();
+  Cells header{""};
+  for (std::size_t i = 0; i < matrix.rows.size(); ++i) {
+    header.push_back(i < gpus ? matrix.rows[i].name : fmt::format("NIC{}", i - gpus));
+  }
+  std::vector<Cells> lines{header};
+  lines.front().insert(lines.front().end(),
+                       {std::string(kCpuAffinity), std::string(kNumaAffinity)});
+  for (std::size_t a = 0; a < matrix.rows.size(); ++a) {
+    const Matrix::Row& row = matrix.rows[a];
+    Cells line{header[a + 1]};
+    for (std::size_t b = 0; b < row.cells.size(); ++b) {
+      line.push_back(a == b ? " X " : row.cells[b]);
+    }
+    if (a < gpus) line.insert(line.end(), {row.cpus, row.numa});
+    lines.push_back(std::move(line));
+  }
+  std::string text = aligned(lines);
   text += kLegend;
   text += nic_legend(topology);
-  if (node_assumed) {
+  if (matrix.node_assumed) {
     text +=
         "\nThis host does not say which NUMA node its devices are near: NODE may be SYS in "
         "truth.\n";
   }
-  if (phb_assumed) {
+  if (matrix.phb_assumed) {
     text += "\nThis source does not tell host bridges apart: PHB may be NODE in truth.\n";
   }
   return text;

@@ -4,6 +4,7 @@
 #include "topo/topo.h"
 
 #include "exit_code.h"
+#include "xylem/topology/compare.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/readers.h"
 #include "xylem/topology/writers.h"
@@ -22,15 +23,35 @@ std::string text_of(const topology::Topology& machine, TopoOptions::Format forma
   return {};
 }
 
+int report(const Status& trouble) {
+  fmt::print(stderr, "xylem topo: {}\n", trouble.message());
+  return kExitUsage;
+}
+
+int compare(const topology::Topology& machine, const std::string& path) {
+  const auto text = topology::read_text(path);
+  if (!text) return report(text.status());
+  const auto differences = topology::compare_matrix(machine, *text, path);
+  if (!differences) return report(differences.status());
+  for (const auto& [row, column, there, here] : *differences) {
+    if (row == column) {
+      fmt::print("{}: {}\n", row, there == "absent" ? "not in " + path : "only in " + path);
+    } else {
+      fmt::print("{} {}: {} in {}, {} here\n", row, column, there, path, here);
+    }
+  }
+  if (!differences->empty()) return kExitWrongResult;
+  fmt::print("all cells of {} agree\n", path);
+  return kExitRight;
+}
+
 }  // namespace
 
 int topo(const TopoOptions& options) {
   const auto machine =
       options.file.empty() ? topology::discover() : topology::read_file(options.file);
-  if (!machine) {
-    fmt::print(stderr, "xylem topo: {}\n", machine.status().message());
-    return kExitUsage;
-  }
+  if (!machine) return report(machine.status());
+  if (!options.compare.empty()) return compare(*machine, options.compare);
   fmt::print("{}", text_of(*machine, options.format));
   return kExitRight;
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `xylem topo` end to end: what it prints of a file and of this machine, what it compares, and how
+// it refuses.
+#include "process/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using test::Finished;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::string kGolden = XYLEM_TEST_DATA "/golden/topology/";
+constexpr std::chrono::seconds kLimit{30};
+
+Finished topo(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {XYLEM_TEST_BIN "/xylem", "topo"});
+  return test::run_command(arguments, {}, kLimit);
+}
+
+TEST(Topo, ShowsThisMachineWithoutComplaint) {
+  for (const char* format : {"tree", "matrix", "json"}) {
+    const Finished done = topo({"--format", format});
+    EXPECT_EQ(done.exit_status, 0) << done.err;
+    EXPECT_FALSE(done.out.empty()) << format;
+    EXPECT_EQ(done.err, "");
+  }
+}
+
+TEST(Topo, ShowsTheMachineOfAFileInEachForm) {
+  EXPECT_THAT(topo({kGolden + "ladder.v2.xml"}).out, HasSubstr("GPU3"));
+  EXPECT_THAT(topo({kGolden + "nccl_dump.xml"}).out, HasSubstr("nearest mlx5_2 (PIX)"));
+  EXPECT_THAT(topo({kGolden + "rccl_mesh.json", "--format", "matrix"}).out, HasSubstr("XGMI"));
+}
+
+TEST(Topo, ComparesWithWhatNvidiaSmiPrinted) {
+  const std::string matrix = kGolden + "nccl_dump.matrix";
+  const Finished same = topo({kGolden + "nccl_dump.xml", "--compare", matrix});
+  EXPECT_EQ(same.exit_status, 0) << same.out << same.err;
+  EXPECT_THAT(same.out, EndsWith("agree\n"));
+  const Finished other = topo({kGolden + "nccl_template.xml", "--compare", matrix});
+  EXPECT_EQ(other.exit_status, 1);
+  EXPECT_THAT(other.out, HasSubstr("mlx5_0: only in " + matrix + "\n"));
+}
+
+TEST(Topo, RefusesWithOneLineThatNamesFileAndRemedy) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"/nonexistent.xml"},
+        {kGolden + "ladder.tree"},
+        {kGolden + "ladder.v2.xml", "--compare", kGolden + "ladder.json"},
+        {kGolden + "ladder.v2.xml", "--compare", "/nonexistent"}}) {
+    const Finished done = topo(arguments);
+    EXPECT_EQ(done.exit_status, 2);
+    EXPECT_EQ(done.out, "");
+    EXPECT_THAT(done.err, StartsWith("xylem topo: " + arguments.back()));
+    EXPECT_EQ(std::ranges::count(done.err, '\n'), 1) << done.err;
+  }
+}
+
+}  // namespace
+}  // namespace xylem

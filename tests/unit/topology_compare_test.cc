@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A topology beside what nvidia-smi printed of the same machine.
+#include "unit/topology_fixture.h"
+#include "xylem/topology/compare.h"
+#include "xylem/topology/writers.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem::topology::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// "ROW COLUMN: THERE, HERE"
+std::vector<std::string> differences(const Topology& topology, const std::string& text) {
+  const auto found = compare_matrix(topology, text, "smi.txt");
+  EXPECT_TRUE(found.is_ok()) << found.status().to_string();
+  std::vector<std::string> lines;
+  if (!found) return lines;
+  for (const auto& [row, column, there, here] : *found) {
+    lines.push_back(row + " " + column + ": " + there + ", " + here);
+  }
+  return lines;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+class ComparedMatrix : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Golden,
+                         ComparedMatrix,
+                         testing::Values("ladder.v2.xml",
+                                         "flat_vm.v2.xml",
+                                         "no_numa.v1.xml",
+                                         "nvswitch.v3.xml",
+                                         "nccl_dump.xml",
+                                         "rccl_mesh.xml"));
+
+TEST_P(ComparedMatrix, OfItsOwnMachineHasNoDifference) {
+  const Topology machine = golden(GetParam());
+  EXPECT_THAT(differences(machine, to_matrix(machine)), IsEmpty());
+}
+
+TEST(CompareMatrix, NamesTheCellThatDiffers) {
+  const Topology dump = golden("nccl_dump.xml");
+  const std::string changed = replaced(to_matrix(dump), "PIX \t4-7,12-15   \t1", "NODE\t4-7\t0");
+  EXPECT_THAT(differences(dump, changed),
+              ElementsAre("GPU2 mlx5_2: NODE, PIX", "GPU2 CPU Affinity: 4-7, 4-7,12-15",
+                          "GPU2 NUMA Affinity: 0, 1"));
+}
+
+TEST(CompareMatrix, MatchesNicsByNameInWhateverOrder) {
+  const Topology dump = golden("nccl_dump.xml");
+  const std::string headed =
+      "\tmlx5_2\tGPU0\tmlx5_0\n"
+      "GPU0\tSYS\tX\tPXB\n"
+      "mlx5_2\tX\tSYS\tSYS\n";
+  const auto found = differences(dump, headed);
+  EXPECT_THAT(found, ElementsAre("GPU1 GPU1: absent, X", "GPU2 GPU2: absent, X",
+                                 "GPU3 GPU3: absent, X", "mlx5_1 mlx5_1: absent, X"));
+}
+
+TEST(CompareMatrix, SaysWhichDevicesOnlyOneSideHas) {
+  const Topology azure = golden("nccl_template.xml");
+  const auto found = differences(azure, "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tPIX\tSYS\n");
+  EXPECT_THAT(found, ElementsAre("GPU2 GPU2: X, absent"));
+}
+
+TEST(CompareMatrix, LeavesOutNicsThatNobodyNames) {
+  const Topology dump = golden("nccl_dump.xml");
+  const std::string text = to_matrix(dump);
+  const std::string bare = text.substr(0, text.find("NIC Legend"));
+  EXPECT_THAT(differences(dump, replaced(bare, "PXB", "SYS")), IsEmpty());
+}
+
+TEST(CompareMatrix, TakesAMatrixWithoutNvlinkForPcieAlone) {
+  const Topology dump = golden("nccl_dump.xml");
+  EXPECT_THAT(differences(dump,
+                          "\tGPU0\tGPU1\tGPU2\tGPU3\n"
+                          "GPU0\tX\tPHB\tSYS\tSYS\n"
+                          "GPU2\tSYS\tSYS\tX\tPHB\n"),
+              IsEmpty());
+}
+
+TEST(CompareMatrix, ReadsWhatTerminalsAndPeopleMakeOfIt) {
+  const Topology azure = golden("nccl_template.xml");
+  const std::string copied =
+      "# nvidia-smi topo -m on host7\n"
+      "Some words before it\n"
+      "        \x1b[4mGPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity\x1b[0m\r\n"
+      "GPU0     X      PIX     PIX     0-15            0\r\n"
+      "GPU1    PIX      X      PHB     0-15            0\r\n"
+      "\r\n"
+      "Legend:\r\n"
+      "  X    = Self\r\n"
+      "  NIC0: 0101:00:00.0\r\n";
+  EXPECT_THAT(differences(azure, copied),
+              ElementsAre("GPU1 0101:00:00.0: PHB, PIX", "0102:00:00.0 0102:00:00.0: absent, X"));
+}
+
+TEST(CompareMatrix, RefusesWhatIsNone) {
+  const Topology azure = golden("nccl_template.xml");
+  const auto message = [&](const std::string& text) {
+    const auto found = compare_matrix(azure, text, "smi.txt");
+    EXPECT_EQ(found.code(), Code::invalid_argument);
+    return std::string(found.status().message());
+  };
+  EXPECT_THAT(message("hello\n"), HasSubstr("smi.txt: no matrix"));
+  EXPECT_THAT(message(""), HasSubstr("no matrix"));
+  EXPECT_THAT(message("\tGPU0\tGPU0\n"), HasSubstr("smi.txt:1: GPU0 is here twice"));
+  EXPECT_THAT(message("\tGPU0\nGPU0\tX\tX\tX\n"), HasSubstr("smi.txt:2: GPU0 has 3 cells below 1"));
+}
+
+}  // namespace
+}  // namespace xylem::topology::test
