@@ -64,7 +64,7 @@ class Walk {
       build_.gpus.push_back({node, std::move(pci), above});
       return Status::ok();
     }
-    if (node.child("nic")) return nics(node, std::move(pci), above);
+    if (node.child("nic")) return nics(node, pci, above);
     // A root complex that stands for what a virtual machine hides.
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {

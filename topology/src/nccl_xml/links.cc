@@ -97,11 +97,11 @@ Result<std::vector<End>> read_ends(const Build& build) {
     for (const pugi::xml_node link : build.gpus[gpu].node.child("gpu").children()) {
       const std::string_view tag = link.name();
       if (tag != "nvlink" && tag != "xgmi") continue;
-      XYLEM_TRY(End end, read_end(build.xml, link, gpu));
+      XYLEM_TRY(const End end, read_end(build.xml, link, gpu));
       if (ends.size() == kMaxLinks) {
         return build.xml.error(link, fmt::format("more than {} links", kMaxLinks));
       }
-      ends.push_back(std::move(end));
+      ends.push_back(end);
     }
   }
   return ends;
