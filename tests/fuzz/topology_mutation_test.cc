@@ -5,9 +5,11 @@
 // the parser are reached. The seed is printed and may be given as XYLEM_TEST_SEED.
 #include "fuzz/topology_property.h"
 #include "unit/topology_fixture.h"
+#include "xylem/topology/assignment.h"
 
 #include <pugixml.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -147,6 +149,35 @@ TEST(MutatedXml, OfHwlocIsReadOrRefusedButNeverBreaksARule) {
 
 TEST(MutatedXml, OfNcclIsReadOrRefusedButNeverBreaksARule) {
   read_mutations(goldens({"nccl_dump.xml", "nccl_template.xml", "rccl_mesh.xml"}), &read_nccl_xml);
+}
+
+/// Puts the functions below `node` in another order, at every level.
+void shuffle(pugi::xml_node node, std::mt19937_64& random) {
+  std::vector<pugi::xml_node> children;
+  for (const pugi::xml_node child : node.children()) {
+    const std::string_view tag = child.name();
+    if (tag == "cpu" || tag == "pci") children.push_back(child);
+  }
+  std::ranges::shuffle(children, random);
+  for (const pugi::xml_node child : children) shuffle(node.append_move(child), random);
+}
+
+TEST(ShuffledXml, IsTheSameMachineWithTheSameAssignment) {
+  std::mt19937_64 random(1);
+  for (const char* name : {"nccl_dump.xml", "nccl_template.xml", "rccl_mesh.xml"}) {
+    const Topology machine = golden(name);
+    for (int i = 0; i < 20; ++i) {
+      pugi::xml_document document;
+      document.load_string(file_text(golden_path(name)).c_str());
+      shuffle(document.document_element(), random);
+      std::ostringstream out;
+      document.save(out);
+      const auto shuffled = read_nccl_xml(out.str(), name);
+      ASSERT_TRUE(shuffled.is_ok()) << shuffled.status().to_string();
+      EXPECT_EQ(*shuffled, machine) << out.str();
+      EXPECT_EQ(assign_nics(*shuffled), assign_nics(machine));
+    }
+  }
 }
 
 }  // namespace

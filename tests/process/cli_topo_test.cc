@@ -52,6 +52,22 @@ TEST(Topo, ComparesWithWhatNvidiaSmiPrinted) {
   EXPECT_THAT(other.out, HasSubstr("mlx5_0: only in " + matrix + "\n"));
 }
 
+TEST(Topo, ExplainsADeviceOrTheWayBetweenTwo) {
+  const std::string dump = kGolden + "nccl_dump.xml";
+  EXPECT_EQ(topo({dump, "--explain", "gpu0"}).out,
+            "GPU0, 0000:04:00.0, PCIe gen 5 x16, 63.02 GB/s, near NUMA node 0 (CPUs 0-3,8-11)\n"
+            "  uses PXB to mlx5_0\n"
+            "  nearest by place: mlx5_0, mlx5_1\n");
+  EXPECT_EQ(topo({dump, "--explain", "GPU2", "mlx5_2"}).out,
+            "GPU2, 0000:82:00.0, PCIe gen 5 x16, 63.02 GB/s, near NUMA node 1 (CPUs 4-7,12-15)\n"
+            "mlx5_2, 0000:83:00.0, PCIe gen 5 x16, 63.02 GB/s, near NUMA node 1 (CPUs 4-7,12-15)\n"
+            "  path: PIX, 2 bridges below the nearest common one\n"
+            "  bandwidth: 63.02 GB/s (derived)\n");
+  const Finished none = topo({dump, "--explain", "gpu9"});
+  EXPECT_EQ(none.exit_status, 2);
+  EXPECT_THAT(none.err, HasSubstr("no device \"gpu9\"; there are gpu0, gpu1, gpu2, gpu3, mlx5_0"));
+}
+
 TEST(Topo, RefusesWithOneLineThatNamesFileAndRemedy) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"/nonexistent.xml"},

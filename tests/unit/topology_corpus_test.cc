@@ -5,6 +5,7 @@
 // XYLEM_TOPOLOGY_CORPUS or, when configured, the CMake variable of that name. It is not part of the
 // repository: its files have licences of their own.
 #include "unit/topology_fixture.h"
+#include "xylem/topology/assignment.h"
 #include "xylem/topology/compare.h"
 #include "xylem/topology/writers.h"
 
@@ -214,6 +215,30 @@ TEST_F(Corpus, NcclLinksAreTheTruth) {
     }
     EXPECT_EQ(found, expected);
   });
+}
+
+// Never a farther NIC than necessary, and where several are equally near, none has two GPUs more
+// than another that its GPUs could use.
+TEST_F(Corpus, NicsAreAssignedNearAndEvenly) {
+  const auto check = [](const Topology& topology, const Json&) {
+    const NicAssignment assignment = assign_nics(topology);
+    std::vector<std::uint32_t> usable = topology.fabric_nics();
+    std::erase_if(usable, [&](auto nic) { return assignment.uses[nic] != NicUse::usable; });
+    for (std::uint32_t gpu = 0; gpu < topology.gpus().size(); ++gpu) {
+      const NearestNics nearest = nearest_nics(topology, gpu, usable);
+      const auto& nics = assignment.gpus[gpu].nics;
+      EXPECT_EQ(nics.empty(), nearest.nics.empty()) << "GPU" << gpu;
+      EXPECT_FALSE(assignment.gpus[gpu].reason.empty());
+      for (const std::uint32_t nic : nics) {
+        EXPECT_TRUE(std::ranges::binary_search(nearest.nics, nic)) << "GPU" << gpu << " NIC" << nic;
+      }
+      for (const std::uint32_t other : nearest.nics) {
+        EXPECT_LE(assignment.loads[nics.front()], assignment.loads[other] + 1) << "GPU" << gpu;
+      }
+    }
+  };
+  for_each_machine(check);
+  for_each_nccl_machine(check);
 }
 
 /// Machines of which nvidia-smi's own matrix is known.

@@ -72,6 +72,11 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
          "--compare", options.compare,
          "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this")
       ->type_name("SMI");
+  app.add_option(
+         "--explain", options.explain,
+         "Say where a device is and which NICs serve it, or what is between two (gpu0 mlx5_2)")
+      ->type_name("DEVICE")
+      ->expected(1, 2);
 }
 
 void describe_info(CLI::App& app) {

@@ -189,6 +189,12 @@ Path path(const Topology& topology, NodeRef a, NodeRef b) {
 }
 
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu) {
+  return nearest_nics(topology, gpu, topology.fabric_nics());
+}
+
+NearestNics nearest_nics(const Topology& topology,
+                         std::uint32_t gpu,
+                         std::span<const std::uint32_t> nics) {
   struct Candidate {
     PathClass path_class;
     std::uint32_t bridges;
@@ -197,7 +203,7 @@ NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu) {
   };
   NearestNics nearest;
   std::optional<Candidate> best;
-  for (const std::uint32_t nic : topology.fabric_nics()) {
+  for (const std::uint32_t nic : nics) {
     const Path path = pci_path(topology, {NodeKind::gpu, gpu}, {NodeKind::nic, nic});
     const bool bridges_count = path.path_class < PathClass::phb;
     const Candidate candidate{path.path_class, bridges_count ? path.bridges : 0};

@@ -45,6 +45,18 @@ int compare(const topology::Topology& machine, const std::string& path) {
   return kExitRight;
 }
 
+int explain(const topology::Topology& machine, const std::vector<std::string>& names) {
+  std::vector<topology::NodeRef> devices;
+  for (const std::string& name : names) {
+    const auto device = topology::find_device(machine, name);
+    if (!device) return report(device.status());
+    devices.push_back(*device);
+  }
+  fmt::print("{}", devices.size() == 1 ? topology::explain(machine, devices[0])
+                                       : topology::explain(machine, devices[0], devices[1]));
+  return kExitRight;
+}
+
 }  // namespace
 
 int topo(const TopoOptions& options) {
@@ -52,6 +64,7 @@ int topo(const TopoOptions& options) {
       options.file.empty() ? topology::discover() : topology::read_file(options.file);
   if (!machine) return report(machine.status());
   if (!options.compare.empty()) return compare(*machine, options.compare);
+  if (!options.explain.empty()) return explain(*machine, options.explain);
   fmt::print("{}", text_of(*machine, options.format));
   return kExitRight;
 }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -65,5 +66,9 @@ struct NearestNics {
 /// From a host bridge on, or when places are unknown, no NIC is nearer than another of its class,
 /// so all of these are listed.
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
+/// The same among `nics`, indices in ascending order.
+NearestNics nearest_nics(const Topology& topology,
+                         std::uint32_t gpu,
+                         std::span<const std::uint32_t> nics);
 
 }  // namespace xylem::topology

@@ -27,7 +27,8 @@ Result<Topology> read_nccl_xml(std::string_view text, std::string_view source);
 /// Reads what to_json wrote: the same value comes back.
 Result<Topology> read_json(std::string_view text, std::string_view source);
 
-/// The text of a file, cut one byte beyond kMaxSourceBytes, so that readers see that it is too long.
+/// The text of a file, cut one byte beyond kMaxSourceBytes, so that readers see that it is too
+/// long.
 Result<std::string> read_text(const std::string& path);
 
 /// Reads a file in any of these forms, told apart by its first character and root element.

@@ -4,10 +4,12 @@
 // programs. All are pure functions of the value and end with a newline.
 #pragma once
 
+#include "xylem/base/status.h"
 #include "xylem/topology/topology.h"
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace xylem::topology {
 
@@ -28,6 +30,16 @@ std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 /// separated by tabs, padded to align. "NV4" is four NVLinks, "NV" an unknown number of them,
 /// "XGMI" AMD's, "?" an unknown path.
 std::string to_matrix(const Topology& topology);
+
+/// What a device is, where, and, of a GPU, which NICs serve it and why; of a NIC, which GPUs it
+/// serves, or why none. A few lines.
+std::string explain(const Topology& topology, NodeRef device);
+/// The path between two devices (GPU, NIC): class, bandwidth and whose number that is.
+std::string explain(const Topology& topology, NodeRef a, NodeRef b);
+
+/// A GPU or NIC by the name that people use: "gpu0", "nic2" (as the matrix numbers them), "mlx5_2",
+/// "eth0", "0000:3b:00.0". invalid_argument lists those that there are.
+Result<NodeRef> find_device(const Topology& topology, std::string_view name);
 
 /// The whole value; read_json gives it back. Under "derived" stand the fingerprint and each GPU's
 /// nearest NICs, for programs that do not link us; the reader ignores them.

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which NICs serve which GPU, on machines made for one claim each.
+#include "unit/topology_fixture.h"
+#include "xylem/topology/assignment.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace xylem::topology::test {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// `switches` of a host, each with this many GPUs and NICs below.
+Topology host(std::uint32_t switches, std::uint32_t gpus, std::uint32_t nics) {
+  Machine machine = plain_machine();
+  std::uint8_t bus = 1;
+  for (std::uint32_t i = 0; i < switches; ++i) {
+    Bridge bridge;
+    bridge.pci = function(bus++, {NodeKind::host_bridge, 0}, 31.5);
+    bridge.is_switch = true;
+    machine.bridges.push_back(bridge);
+    const NodeRef above{NodeKind::bridge, i};
+    for (std::uint32_t g = 0; g < gpus; ++g) {
+      Gpu gpu;
+      gpu.pci = function(bus++, above, 31.5);
+      machine.gpus.push_back(gpu);
+    }
+    for (std::uint32_t n = 0; n < nics; ++n) {
+      Nic nic;
+      nic.pci = function(bus++, above, 31.5);
+      nic.fabric = true;
+      nic.name = "mlx5_" + std::to_string(machine.nics.size());
+      nic.ports.push_back({nic.name, 1, PortState::active, LinkLayer::infiniband, GBps{25}});
+      machine.nics.push_back(nic);
+    }
+  }
+  auto topology = Topology::create(machine);
+  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
+  return *topology;
+}
+
+std::vector<std::uint32_t> firsts(const NicAssignment& assignment) {
+  std::vector<std::uint32_t> nics;
+  for (const GpuNics& gpu : assignment.gpus)
+    nics.push_back(gpu.nics.empty() ? 99 : gpu.nics.front());
+  return nics;
+}
+
+TEST(AssignNics, GivesEachGpuItsOwnWhereThereIsOne) {
+  const auto assignment = assign_nics(host(4, 1, 1));
+  EXPECT_THAT(firsts(assignment), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(assignment.loads, Each(1));
+  EXPECT_THAT(assignment.rails, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(assignment.gpus[2].reason, "PIX to mlx5_2");
+}
+
+TEST(AssignNics, SharesTwoBetweenTwo) {
+  const auto assignment = assign_nics(host(2, 2, 2));
+  EXPECT_THAT(firsts(assignment), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(assignment.gpus[0].nics, ElementsAre(0))
+      << "and not both, as the other has none then";
+}
+
+TEST(AssignNics, GivesAGpuAllThatNobodyElseIsNear) {
+  const auto assignment = assign_nics(host(2, 1, 4));
+  EXPECT_THAT(assignment.gpus[0].nics, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(assignment.gpus[1].nics, ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(assignment.rails, ElementsAre(0, 4, 1, 5, 2, 6, 3, 7)) << "rail 0 of each GPU first";
+}
+
+TEST(AssignNics, SpreadsManyOverFewWithinOne) {
+  for (const std::uint32_t gpus : {3U, 4U, 5U, 7U, 8U}) {
+    const auto assignment = assign_nics(host(1, gpus, 3));
+    const auto [least, most] = std::ranges::minmax(assignment.loads);
+    EXPECT_LE(most - least, 1U) << gpus;
+  }
+}
+
+TEST(AssignNics, SaysWhoShares) {
+  const auto assignment = assign_nics(host(1, 3, 1));
+  EXPECT_EQ(assignment.gpus[0].reason, "PIX to mlx5_0, shared with GPU1 and GPU2");
+}
+
+// One GPU is below the switch of both NICs; for the other both are as far.
+TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
+  Machine machine = host(2, 1, 1).machine();
+  machine.nics[1].pci.parent = machine.nics[0].pci.parent;
+  const auto shared = Topology::create(machine);
+  ASSERT_TRUE(shared.is_ok());
+  const auto assignment = assign_nics(*shared);
+  EXPECT_THAT(assignment.loads, ElementsAre(1, 1));
+  EXPECT_EQ(assignment.gpus[0].path_class, PathClass::pix);
+  EXPECT_EQ(assignment.gpus[1].path_class, PathClass::phb);
+}
+
+// GPU0 hangs from the host bridge, as far from both NICs; GPU1 is below the switch of the first.
+TEST(AssignNics, MovesAnEarlierGpuToMakeRoom) {
+  Machine machine = host(2, 1, 1).machine();
+  machine.gpus[0].pci.parent = NodeRef{NodeKind::host_bridge, 0};
+  machine.gpus[1].pci.parent = machine.nics[0].pci.parent;
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok());
+  const auto assignment = assign_nics(*topology);
+  EXPECT_THAT(firsts(assignment), ElementsAre(1, 0));
+  EXPECT_THAT(assignment.loads, ElementsAre(1, 1));
+  EXPECT_THAT(assignment.rails, ElementsAre(1, 0));
+}
+
+TEST(AssignNics, PassesOverNicsThatAreDownOrSlow) {
+  Machine machine = host(2, 1, 2).machine();
+  machine.nics[0].ports.front().state = PortState::down;
+  machine.nics[2].ports.front().rate = GBps{3.125};
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok());
+  const auto assignment = assign_nics(*topology);
+  EXPECT_THAT(firsts(assignment), ElementsAre(1, 3));
+  EXPECT_EQ(assignment.uses[0], NicUse::down);
+  EXPECT_EQ(assignment.uses[2], NicUse::slow);
+  EXPECT_THAT(assignment.rails, ElementsAre(1, 3));
+}
+
+TEST(AssignNics, SaysThatThereIsNone) {
+  EXPECT_THAT(assign_nics(host(1, 1, 0)).gpus[0].nics, IsEmpty());
+  EXPECT_EQ(assign_nics(host(1, 1, 0)).gpus[0].reason, "this host has no NIC");
+  Machine machine = host(1, 1, 1).machine();
+  machine.nics[0].ports.front().state = PortState::down;
+  EXPECT_THAT(assign_nics(*Topology::create(machine)).gpus[0].reason,
+              HasSubstr("up and fast enough"));
+}
+
+}  // namespace
+}  // namespace xylem::topology::test
