@@ -52,6 +52,16 @@ TEST(Topo, ComparesWithWhatNvidiaSmiPrinted) {
   EXPECT_THAT(other.out, HasSubstr("mlx5_0: only in " + matrix + "\n"));
 }
 
+TEST(Topo, TellsTwoMachinesApart) {
+  const std::string dump = kGolden + "nccl_dump.xml";
+  const Finished same = topo({dump, "--diff", kGolden + "nccl_dump.json"});
+  EXPECT_EQ(same.exit_status, 0) << same.out;
+  EXPECT_EQ(same.out, "no difference\n");
+  const Finished other = topo({dump, "--diff", kGolden + "rccl_mesh.xml"});
+  EXPECT_EQ(other.exit_status, 1);
+  EXPECT_THAT(other.out, HasSubstr("NUMA node 0: CPUs 0-3,8-11 here, 0-7 in "));
+}
+
 TEST(Topo, ExplainsADeviceOrTheWayBetweenTwo) {
   const std::string dump = kGolden + "nccl_dump.xml";
   EXPECT_EQ(topo({dump, "--explain", "gpu0"}).out,

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem::topology::test {
@@ -48,6 +49,44 @@ INSTANTIATE_TEST_SUITE_P(Golden,
 TEST_P(ComparedMatrix, OfItsOwnMachineHasNoDifference) {
   const Topology machine = golden(GetParam());
   EXPECT_THAT(differences(machine, to_matrix(machine)), IsEmpty());
+}
+
+class Diff : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Golden,
+                         Diff,
+                         testing::Values("ladder.v2.xml",
+                                         "flat_vm.v2.xml",
+                                         "no_numa.v1.xml",
+                                         "nvswitch.v3.xml",
+                                         "apu_partitions.v2.xml",
+                                         "bare.v2.xml",
+                                         "nccl_dump.xml",
+                                         "nccl_template.xml",
+                                         "rccl_mesh.xml"));
+
+TEST_P(Diff, OfAMachineWithItselfIsEmpty) {
+  const Topology machine = golden(GetParam());
+  EXPECT_THAT(diff(machine, machine), IsEmpty());
+}
+
+TEST(Diff, NamesWhatIsOtherwiseAndWhatOneLacks) {
+  const Topology one = golden("nccl_dump.xml");
+  Machine other = one.machine();
+  std::swap(other.nics[0].name, other.nics[2].name);
+  other.gpus[3].pci.numa = {0};
+  other.gpus[0].pci.uplink = pcie_rate(32, 8);
+  other.links.pop_back();
+  const auto topology = Topology::create(other);
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  EXPECT_THAT(
+      diff(one, *topology),
+      ElementsAre(
+          TopologyDifference{"GPU at 0000:04:00.0", "link", "PCIe gen 5 x16, 63.02 GB/s",
+                             "PCIe gen 5 x8, 31.51 GB/s"},
+          TopologyDifference{"GPU at 0000:91:00.0", "NUMA node", "1", "0"},
+          TopologyDifference{"NIC at 0000:06:00.0", "name", "mlx5_0", "mlx5_2"},
+          TopologyDifference{"NIC at 0000:83:00.0", "name", "mlx5_2", "mlx5_0"},
+          TopologyDifference{"nvlink from 0000:91:00.0 to 0000:c2:00.0", "", "here", "absent"}));
 }
 
 TEST(CompareMatrix, NamesTheCellThatDiffers) {

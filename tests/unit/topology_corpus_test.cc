@@ -259,6 +259,25 @@ TEST_F(Corpus, MatricesOfNvidiaSmiAreOurs) {
   }
 }
 
+TEST_F(Corpus, DiffOfTheJuwelsNodesNamesTheSwappedNics) {
+  const auto read = [](const char* file) {
+    return read_file((corpus() / "hwloc" / file).string());
+  };
+  const auto one = read("juwels-booster-4xA100-4xHDR-nps4.v1.xml");
+  const auto other = read("juwels-booster-4xA100-4xHDR-nps4.v2.xml");
+  ASSERT_TRUE(one.is_ok() && other.is_ok());
+  EXPECT_TRUE(diff(*one, *one).empty());
+  std::map<std::string, std::string> renamed;
+  for (const auto& [thing, fact, a, b] : diff(*one, *other)) {
+    std::printf("%s: %s %s, %s\n", thing.c_str(), fact.c_str(), a.c_str(), b.c_str());
+    if (fact == "name") renamed[a] = b;
+  }
+  EXPECT_EQ(
+      renamed,
+      (std::map<std::string, std::string>{
+          {"mlx5_0", "mlx5_1"}, {"mlx5_1", "mlx5_0"}, {"mlx5_2", "mlx5_3"}, {"mlx5_3", "mlx5_2"}}));
+}
+
 TEST_F(Corpus, EveryMatrixOfNvidiaSmiCanBeRead) {
   const auto topology = read_file((corpus() / machines.front().first).string());
   ASSERT_TRUE(topology.is_ok());

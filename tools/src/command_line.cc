@@ -57,8 +57,9 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
       "Examples:\n"
       "  xylem topo\n"
       "  xylem topo --format matrix machine.xml\n"
-      "  nvidia-smi topo -m > smi.txt; xylem topo --compare smi.txt\n\n"
-      "Exit status: 0, also if all cells agree; 1 if one differs; 2 if a file cannot be read");
+      "  nvidia-smi topo -m > smi.txt; xylem topo --compare smi.txt\n"
+      "  xylem topo node1.xml --diff node2.xml\n\n"
+      "Exit status: 0, also if all agrees; 1 if something differs; 2 if a file cannot be read");
   app.add_option("file", options.file, "Machine to show instead of this one")->type_name("FILE");
   add_value<TopoOptions::Format, TopoOptions::Format>(
       app, "--format", options.format,
@@ -72,6 +73,8 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
          "--compare", options.compare,
          "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this")
       ->type_name("SMI");
+  app.add_option("--diff", options.diff, "List what another machine of the kind has otherwise")
+      ->type_name("FILE");
   app.add_option(
          "--explain", options.explain,
          "Say where a device is and which NICs serve it, or what is between two (gpu0 mlx5_2)")

@@ -27,6 +27,7 @@ struct TopoOptions {
   Format format = Format::tree;
   std::string file;     ///< Empty: this machine.
   std::string compare;  ///< A matrix of nvidia-smi to compare with; empty: show the machine.
+  std::string diff;     ///< Another machine's file to compare with.
   std::vector<std::string> explain;  ///< One device, or two.
 };
 

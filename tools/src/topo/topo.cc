@@ -45,6 +45,22 @@ int compare(const topology::Topology& machine, const std::string& path) {
   return kExitRight;
 }
 
+int diff(const topology::Topology& machine, const std::string& path) {
+  const auto other = topology::read_file(path);
+  if (!other) return report(other.status());
+  const auto differences = topology::diff(machine, *other);
+  for (const auto& [thing, fact, a, b] : differences) {
+    if (fact.empty()) {
+      fmt::print("{}: {}\n", thing, a == "absent" ? "only in " + path : "not in " + path);
+    } else {
+      fmt::print("{}: {} {} here, {} in {}\n", thing, fact, a, b, path);
+    }
+  }
+  if (!differences.empty()) return kExitWrongResult;
+  fmt::print("no difference\n");
+  return kExitRight;
+}
+
 int explain(const topology::Topology& machine, const std::vector<std::string>& names) {
   std::vector<topology::NodeRef> devices;
   for (const std::string& name : names) {
@@ -64,6 +80,7 @@ int topo(const TopoOptions& options) {
       options.file.empty() ? topology::discover() : topology::read_file(options.file);
   if (!machine) return report(machine.status());
   if (!options.compare.empty()) return compare(*machine, options.compare);
+  if (!options.diff.empty()) return diff(*machine, options.diff);
   if (!options.explain.empty()) return explain(*machine, options.explain);
   fmt::print("{}", text_of(*machine, options.format));
   return kExitRight;

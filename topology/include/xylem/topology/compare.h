@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `nvidia-smi topo -m` printed on a machine, beside what a topology says of it.
+// A topology beside another, and beside what `nvidia-smi topo -m` printed on a machine.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -31,5 +31,19 @@ struct MatrixDifference {
 Result<std::vector<MatrixDifference>> compare_matrix(const Topology& topology,
                                                      std::string_view text,
                                                      std::string_view source);
+
+/// A fact in which two machines differ.
+struct TopologyDifference {
+  std::string thing;  ///< "NIC at 0000:01:00.0", "NUMA node 1", "nvlink from … to …".
+  std::string fact;   ///< "name", "link"; empty if one of them lacks the thing.
+  std::string a, b;   ///< Its values; "here" and "absent" for the thing itself.
+
+  friend bool operator==(const TopologyDifference&, const TopologyDifference&) = default;
+};
+
+/// Compares two machines of a kind: devices by PCI address, NUMA nodes by number. Host names, uuids
+/// and sizes of memory are each machine's own and not compared; nor is what only one source tells.
+/// Empty for a machine and itself.
+std::vector<TopologyDifference> diff(const Topology& a, const Topology& b);
 
 }  // namespace xylem::topology

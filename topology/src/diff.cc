@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two machines, fact by fact: devices are matched by PCI address, NUMA nodes by their numbers.
+#include "words.h"
+#include "xylem/topology/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace xylem::topology {
+namespace {
+
+/// What is said of one thing, by the name of the fact.
+using Facts = std::map<std::string, std::string>;
+/// By the name of the thing: "GPU at 0000:3b:00.0".
+using Things = std::map<std::string, Facts>;
+
+std::string numa_of(const Topology& topology, const Locality& numa) {
+  if (numa.size() != 1) return "unknown";
+  return std::to_string(topology.numa_nodes()[numa.front()].os_index);
+}
+
+/// The bridges above a function, nearest first.
+std::string way_up(const Topology& topology, const PciDevice& pci) {
+  std::string way;
+  for (auto parent = pci.parent; parent && parent->kind == NodeKind::bridge;) {
+    const PciDevice& bridge = topology.bridges()[parent->index].pci;
+    way += (way.empty() ? "" : " ") + bridge.address.to_string();
+    parent = bridge.parent;
+  }
+  return way.empty() ? "no bridge" : way;
+}
+
+Facts facts_of(const Topology& topology, const PciDevice& pci) {
+  return {{"model", pci.model},
+          {"link", pcie_text(pci.uplink)},
+          {"NUMA node", numa_of(topology, pci.numa)},
+          {"below", way_up(topology, pci)}};
+}
+
+std::string end_of(const Topology& topology, NodeRef node) {
+  if (node.kind == NodeKind::package) return node.to_string();
+  return topology.pci(node).address.to_string();
+}
+
+Things things_of(const Topology& topology) {
+  Things things;
+  Facts& machine = things["machine"];
+  machine = {{"product", topology.machine().product},
+             {"architecture", topology.machine().architecture},
+             {"packages", std::to_string(topology.packages().size())}};
+  for (const NumaNode& node : topology.numa_nodes()) {
+    things[fmt::format("NUMA node {}", node.os_index)] = {{"CPUs", node.cpus.to_string()}};
+  }
+  for (const Gpu& gpu : topology.gpus()) {
+    Facts& facts = things["GPU at " + gpu.pci.address.to_string()];
+    facts = facts_of(topology, gpu.pci);
+    facts["model"] = gpu.model;
+    facts["partitions"] = std::to_string(gpu.partitions.size());
+  }
+  for (const Nic& nic : topology.nics()) {
+    Facts& facts =
+        things["NIC " + (nic.is_virtual ? nic.name : "at " + nic.pci.address.to_string())];
+    facts = facts_of(topology, nic.pci);
+    facts["name"] = nic.name;
+    for (const Port& port : nic.ports) {
+      const std::string which = fmt::format("port {}:{}", port.device, port.number);
+      facts[which + " state"] = name(port.state);
+      facts[which + " rate"] = port.rate ? in_gigabits(*port.rate) : "";
+    }
+  }
+  for (const NvSwitch& nvswitch : topology.nvswitches()) {
+    things["NVSwitch at " + nvswitch.pci.address.to_string()] = facts_of(topology, nvswitch.pci);
+  }
+  for (const Link& link : topology.links()) {
+    const std::string ends = fmt::format("{} from {} to {}", name(link.kind),
+                                         end_of(topology, link.a), end_of(topology, link.b));
+    things[ends] = {
+        {"links", link.rate.width ? std::to_string(*link.rate.width) : ""},
+        {"bandwidth", link.rate.bandwidth ? format_bandwidth(*link.rate.bandwidth) : ""}};
+  }
+  return things;
+}
+
+}  // namespace
+
+std::vector<TopologyDifference> diff(const Topology& a, const Topology& b) {
+  const Things left = things_of(a), right = things_of(b);
+  std::set<std::string> names;
+  for (const auto& [thing, facts] : left) names.insert(thing);
+  for (const auto& [thing, facts] : right) names.insert(thing);
+  std::vector<TopologyDifference> differences;
+  for (const std::string& thing : names) {
+    const auto one = left.find(thing), other = right.find(thing);
+    if (one == left.end() || other == right.end()) {
+      const bool is_left = one != left.end();
+      differences.push_back({thing, "", is_left ? "here" : "absent", is_left ? "absent" : "here"});
+      continue;
+    }
+    for (const auto& [fact, value] : one->second) {
+      const auto counterpart = other->second.find(fact);
+      // What only one source tells is no difference of the machines.
+      if (counterpart == other->second.end() || value.empty() || counterpart->second.empty())
+        continue;
+      if (value != counterpart->second)
+        differences.push_back({thing, fact, value, counterpart->second});
+    }
+  }
+  return differences;
+}
+
+}  // namespace xylem::topology
