@@ -213,7 +213,7 @@ Result<std::vector<std::uint32_t>> settle(const Build& build,
 /// not tell apart: it has the buses of the lowest domain below it.
 class HostBridges {
  public:
-  explicit HostBridges(Build& build) : build_(build) {
+  explicit HostBridges(Build& build) {
     for (const Found& found : build.switches) add(found.pci);
     for (const Found& found : build.gpus) add(found.pci);
     for (const FoundNic& found : build.nics) {
@@ -246,7 +246,6 @@ class HostBridges {
     bridge.last_bus = std::max(bridge.last_bus, at.bus);
   }
 
-  Build& build_;
   std::map<std::uint32_t, HostBridge> bridges_;  ///< By NUMA node.
   std::map<std::uint32_t, std::uint32_t> places_;
 };
