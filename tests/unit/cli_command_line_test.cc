@@ -126,6 +126,8 @@ TEST(TopoCommandLine, ReadsFormatAndFile) {
   EXPECT_EQ(topo.format, TopoOptions::Format::json);
   EXPECT_EQ(topo.file, "machine.xml");
   EXPECT_EQ(parsed<TopoOptions>({"topo", "m.xml", "--compare", "smi.txt"}).compare, "smi.txt");
+  EXPECT_THAT(refused({"topo", "--compare", "a", "--diff", "b"}), HasSubstr("--diff"));
+  EXPECT_THAT(refused({"topo", "--diff", "b", "--explain", "gpu0"}), HasSubstr("--explain"));
   EXPECT_THAT(refused({"topo", "--format", "matrx"}), HasSubstr("did you mean matrix?"));
 }
 

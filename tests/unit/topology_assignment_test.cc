@@ -3,6 +3,7 @@
 // Which NICs serve which GPU, on machines made for one claim each.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
+#include "xylem/topology/writers.h"
 
 #include <gmock/gmock.h>
 
@@ -124,6 +125,39 @@ TEST(AssignNics, PassesOverNicsThatAreDownOrSlow) {
   EXPECT_EQ(assignment.uses[0], NicUse::down);
   EXPECT_EQ(assignment.uses[2], NicUse::slow);
   EXPECT_THAT(assignment.rails, ElementsAre(1, 3));
+}
+
+TEST(Explain, SaysWhomANicServesOrWhyNobody) {
+  Machine machine = host(1, 2, 3).machine();
+  machine.nics[1].ports.front().state = PortState::down;
+  machine.nics[2].fabric = false;
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok());
+  EXPECT_THAT(explain(*topology, nic(0)), HasSubstr("rail 0, serves GPU0, GPU1"));
+  EXPECT_THAT(explain(*topology, nic(1)), HasSubstr("serves no GPU: it is down"));
+  EXPECT_THAT(explain(*topology, nic(2)), HasSubstr("serves no GPU: it has no verbs"));
+  EXPECT_THAT(explain(*topology, gpu(0)), HasSubstr("mlx5_1 is down"));
+}
+
+TEST(Explain, TellsNvlinkFromPcieAndSaysWhatIsNotKnown) {
+  const Topology dump = golden("nccl_dump.xml");
+  const std::string linked = explain(dump, gpu(0), gpu(3));
+  EXPECT_THAT(linked, HasSubstr("path: NV18\n  bandwidth: 450 GB/s (derived)"));
+  EXPECT_THAT(linked, HasSubstr("over PCIe alone: SYS"));
+  EXPECT_THAT(explain(dump, gpu(1), nic(0)), HasSubstr("assumed: "));
+  const Topology mesh = golden("rccl_mesh.xml");
+  EXPECT_THAT(explain(mesh, nic(0)), HasSubstr("eth0, not on PCI, place unknown"));
+}
+
+TEST(FindDevice, KnowsNumbersNamesAndAddresses) {
+  const Topology dump = golden("nccl_dump.xml");
+  for (const char* name : {"gpu2", "GPU2", "0000:82:00.0"})
+    EXPECT_EQ(*find_device(dump, name), gpu(2));
+  for (const char* name : {"nic1", "mlx5_1", "0000:06:00.1"})
+    EXPECT_EQ(*find_device(dump, name), nic(1));
+  EXPECT_EQ(find_device(dump, "0000:00:00.0").code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(find_device(golden("bare.v2.xml"), "x\x1b[2J").status().message()),
+              HasSubstr("no device \"x?[2J\": this host has neither"));
 }
 
 TEST(AssignNics, SaysThatThereIsNone) {

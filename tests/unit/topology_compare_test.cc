@@ -146,6 +146,16 @@ TEST(CompareMatrix, ReadsWhatTerminalsAndPeopleMakeOfIt) {
               ElementsAre("GPU1 0101:00:00.0: PHB, PIX", "0102:00:00.0 0102:00:00.0: absent, X"));
 }
 
+TEST(CompareMatrix, TakesRowsThatAreShorterThanTheHeading) {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "\tmlx5_" + std::to_string(i);
+  text += "\tGPU0\n";
+  for (int i = 0; i < 4000; ++i) text += "mlx5_" + std::to_string(i) + "\n";
+  const auto found = compare_matrix(golden("bare.v2.xml"), text, "smi.txt");
+  ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+  EXPECT_EQ(found->size(), 4001U) << "none of them is in that machine";
+}
+
 TEST(CompareMatrix, RefusesWhatIsNone) {
   const Topology azure = golden("nccl_template.xml");
   const auto message = [&](const std::string& text) {

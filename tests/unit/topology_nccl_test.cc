@@ -97,6 +97,7 @@ TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
   EXPECT_EQ(to_nic(mesh, 0, 0), PathClass::unknown);
   EXPECT_EQ(to_nic(mesh, 2, 1), PathClass::phb) << "veth1 hangs from one CPU";
   EXPECT_EQ(mesh.interfaces()[1].kind, InterfaceKind::other_virtual);
+  EXPECT_EQ(mesh.interfaces()[0].rate, GBps{1.25});
 }
 
 /// A file with `inner` below its one <cpu>.
@@ -145,6 +146,7 @@ std::vector<Refusal> refusals() {
        file_with("<pci busid=\"01:00.6\" class=\"0x020000\"><nic><net name=\"a\"/><net "
                  "name=\"b\"/>\n<net name=\"c\"/></nic></pci>"),
        4, "more <net>s than the 8 functions"},
+      {"Nameless", file_with("<nic><net port=\"0\"/></nic>"), 3, "neither an address nor a name"},
       {"Malformed", "<system version=\"1\">\n<cpu", 2, "not well-formed XML"},
       {"Entities", "<!DOCTYPE system [<!ENTITY a \"b\">]>\n<system version=\"1\"/>", 1, "entities"},
   };

@@ -69,17 +69,17 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
                                                 kFormats.begin());
       },
       "FORMAT", "tree, matrix (as nvidia-smi topo -m) or json [tree]");
-  app.add_option(
-         "--compare", options.compare,
-         "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this")
-      ->type_name("SMI");
-  app.add_option("--diff", options.diff, "List what another machine of the kind has otherwise")
-      ->type_name("FILE");
-  app.add_option(
-         "--explain", options.explain,
-         "Say where a device is and which NICs serve it, or what is between two (gpu0 mlx5_2)")
-      ->type_name("DEVICE")
-      ->expected(1, 2);
+  CLI::Option* const compare = app.add_option(
+      "--compare", options.compare,
+      "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this");
+  CLI::Option* const diff =
+      app.add_option("--diff", options.diff, "List what another machine of the kind has otherwise");
+  CLI::Option* const explain = app.add_option(
+      "--explain", options.explain,
+      "Say where a device is and which NICs serve it, or what is between two (gpu0 mlx5_2)");
+  compare->type_name("SMI")->excludes(diff)->excludes(explain);
+  diff->type_name("FILE")->excludes(explain);
+  explain->type_name("DEVICE")->expected(1, 2);
 }
 
 void describe_info(CLI::App& app) {

@@ -34,13 +34,12 @@ bool is_down(const Nic& nic) {
 }
 
 std::vector<NicUse> uses_of(const Topology& topology) {
-  std::vector<NicUse> uses(topology.nics().size(), NicUse::usable);
+  std::vector<NicUse> uses(topology.nics().size(), NicUse::no_fabric);
   double fastest = 0;
   for (const std::uint32_t i : topology.fabric_nics()) {
     const Nic& nic = topology.nics()[i];
-    if (is_down(nic)) {
-      uses[i] = NicUse::down;
-    } else {
+    uses[i] = is_down(nic) ? NicUse::down : NicUse::usable;
+    if (uses[i] == NicUse::usable) {
       fastest = std::max(fastest, rate_of(nic).value_or(0));
     }
   }

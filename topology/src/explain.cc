@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a person asks of one device, or of the way between two.
+#include "text.h"
 #include "words.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/path.h"
@@ -42,6 +43,7 @@ std::string place_of(const Topology& topology, NodeRef node) {
 std::string_view word_of(NicUse use) {
   switch (use) {
     case NicUse::usable: break;
+    case NicUse::no_fabric: return "has no verbs, unlike others of this host";
     case NicUse::down: return "is down";
     case NicUse::slow:
       return "is below a quarter of the fastest NIC's rate: for management or storage";
@@ -117,6 +119,7 @@ std::string explain(const Topology& topology, NodeRef a, NodeRef b) {
 }
 
 Result<NodeRef> find_device(const Topology& topology, std::string_view name) {
+  const std::string shown_name = excerpt(name);
   std::string lower(name);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) {
     return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -143,12 +146,12 @@ Result<NodeRef> find_device(const Topology& topology, std::string_view name) {
   }
   constexpr std::size_t kShown = 16;
   const auto shown = static_cast<std::ptrdiff_t>(std::min(known.size(), kShown));
-  return failure(Code::invalid_argument,
-                 known.empty()
-                     ? fmt::format("no device \"{}\": this host has neither GPU nor NIC", name)
-                     : fmt::format("no device \"{}\"; there are {}{}", name,
-                                   fmt::join(known.begin(), known.begin() + shown, ", "),
-                                   known.size() > kShown ? ", …" : ""));
+  return failure(
+      Code::invalid_argument,
+      known.empty() ? fmt::format("no device \"{}\": this host has neither GPU nor NIC", shown_name)
+                    : fmt::format("no device \"{}\"; there are {}{}", shown_name,
+                                  fmt::join(known.begin(), known.begin() + shown, ", "),
+                                  known.size() > kShown ? ", …" : ""));
 }
 
 }  // namespace xylem::topology

@@ -4,6 +4,7 @@
 // a key that it does not know: a misspelt optional field would otherwise vanish without a word.
 #include "enum_names.h"
 #include "json_fields.h"
+#include "source.h"
 #include "text.h"
 #include "xylem/base/check.h"
 #include "xylem/topology/fingerprint.h"
@@ -301,9 +302,7 @@ Result<Topology> read_json(std::string_view text, std::string_view source) {
     return failure(Code::invalid_argument, fmt::format("{}: not well-formed JSON", name));
   }
   XYLEM_TRY(auto machine, machine_from(document, name));
-  auto topology = Topology::create(std::move(machine));
-  if (topology) return topology;
-  return failure(topology.code(), fmt::format("{}: {}", name, topology.status().message()));
+  return create_from(name, std::move(machine));
 }
 
 }  // namespace xylem::topology

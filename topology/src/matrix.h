@@ -18,9 +18,10 @@ inline constexpr std::string_view kNumaAffinity = "NUMA Affinity";
 
 struct Matrix {
   struct Row {
-    std::string name;                ///< "GPU0"; a NIC's own name, or "NIC3" if nobody tells it.
-    std::vector<std::string> cells;  ///< By place in `rows`; empty where nothing is said.
-    std::string cpus, numa;          ///< Affinities of a GPU; "N/A" where unknown.
+    std::string name;  ///< "GPU0"; a NIC's own name, or "NIC3" if nobody tells it.
+    std::vector<std::string>
+        cells;               ///< By place in `rows`; empty or missing where nothing is said.
+    std::string cpus, numa;  ///< Affinities of a GPU; "N/A" where unknown.
   };
   std::vector<Row> rows;
   bool has_nics = false;      ///< NICs are told by name.

@@ -71,7 +71,7 @@ class MatrixReader {
                                  "prints it)",
                                  source_));
     }
-    XYLEM_TRY(finish());
+    name_nics();
     return std::move(matrix_);
   }
 
@@ -117,7 +117,6 @@ class MatrixReader {
       }
       header_.push_back(std::move(heading));
     }
-    for (Matrix::Row& row : matrix_.rows) row.cells.resize(matrix_.rows.size());
     return Status::ok();
   }
 
@@ -133,6 +132,8 @@ class MatrixReader {
       if (heading == kNumaAffinity) row.numa = clean_text(cells[i]);
       const auto column = by_name_.find(heading);
       if (column == by_name_.end()) continue;
+      // As many as the line has: a heading of thousands alone must not take room for their square.
+      row.cells.resize(std::max(row.cells.size(), column->second + 1));
       row.cells[column->second] = clean_text(cells[i]);
       matrix_.shows_nvlink |= cells[i].starts_with("NV") || cells[i] == "XGMI";
     }
@@ -140,14 +141,13 @@ class MatrixReader {
   }
 
   /// Gives NICs the names that the legend tells.
-  Status finish() {
+  void name_nics() {
     for (Matrix::Row& row : matrix_.rows) {
       if (is_numbered(row.name, "GPU")) continue;
       const auto name = legend_.find(row.name);
       if (name != legend_.end()) row.name = name->second;
       matrix_.has_nics |= !is_numbered(row.name, "NIC");
     }
-    return Status::ok();
   }
 
   std::string_view text_;

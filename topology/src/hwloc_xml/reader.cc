@@ -2,9 +2,8 @@
 //
 // hwloc's XML into a topology.
 #include "hwloc_xml/build.h"
+#include "source.h"
 #include "xylem/topology/readers.h"
-
-#include <fmt/format.h>
 
 namespace xylem::topology {
 namespace hwloc_xml {
@@ -41,9 +40,7 @@ Result<Machine> read_machine(std::string_view text, std::string_view source) {
 
 Result<Topology> read_hwloc_xml(std::string_view text, std::string_view source) {
   XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, source));
-  auto topology = Topology::create(std::move(machine));
-  if (topology) return topology;
-  return failure(topology.code(), fmt::format("{}: {}", source, topology.status().message()));
+  return create_from(source, std::move(machine));
 }
 
 }  // namespace xylem::topology

@@ -113,6 +113,9 @@ class Walk {
 
   Status virtual_nics(pugi::xml_node nic) {
     for (const pugi::xml_node net : nic.children("net")) {
+      if (clean_text(net.attribute("name").value()).empty()) {
+        return build_.xml.error(net, "a <net> below no <pci> has neither an address nor a name");
+      }
       Found nowhere{net, {}, {}};
       nowhere.pci.numa = {numa_};
       add(std::move(nowhere), net);
@@ -269,8 +272,9 @@ void merge_virtual_nics(Build& build) {
   build.nics = std::move(merged);
 }
 
-/// An interface for each NIC that is not known by a port.
-void add_interfaces(Machine& machine) {
+/// An interface for each NIC that is not known by a port. After all NICs are listed.
+void add_interfaces(Build& build) {
+  Machine& machine = build.machine;
   std::map<std::string, NetInterface> by_name;
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const Nic& nic = machine.nics[i];
@@ -278,6 +282,7 @@ void add_interfaces(Machine& machine) {
     NetInterface interface;
     interface.name = nic.name;
     interface.kind = nic.is_virtual ? InterfaceKind::other_virtual : InterfaceKind::physical;
+    interface.rate = rate_of(build.nics[i].function.node);
     interface.nic = i;
     by_name.try_emplace(nic.name, std::move(interface));
   }
@@ -328,7 +333,7 @@ Status list_devices(Build& build) {
     found.nic.pci = place(found.function);
     machine.nics.push_back(std::move(found.nic));
   }
-  add_interfaces(machine);
+  add_interfaces(build);
   return Status::ok();
 }
 

@@ -3,6 +3,7 @@
 // The <system> and its <cpu>s.
 #include "nccl_xml/build.h"
 #include "nic_name.h"
+#include "source.h"
 #include "text.h"
 #include "xylem/topology/readers.h"
 
@@ -104,9 +105,7 @@ Result<Machine> read_machine(std::string_view text, std::string_view source) {
 
 Result<Topology> read_nccl_xml(std::string_view text, std::string_view source) {
   XYLEM_TRY(auto machine, nccl_xml::read_machine(text, source));
-  auto topology = Topology::create(std::move(machine));
-  if (topology) return topology;
-  return failure(topology.code(), fmt::format("{}: {}", source, topology.status().message()));
+  return create_from(source, std::move(machine));
 }
 
 }  // namespace xylem::topology

@@ -67,8 +67,8 @@ class XYLEM_API Runtime {
   std::string_view launcher() const noexcept;
 
   /// Leaves the job in good order, once what was sent has gone; `busy` while any operation is
-  /// pending. `timed_out` if a peer that is still there did not take what was sent to it within 5
-  /// s: the runtime has shut down, and the rest is lost.
+  /// pending. `timed_out` if a peer that has not left did not take what was sent to it within
+  /// five seconds: the runtime has shut down, and the rest is lost.
   Status shutdown();
 
  private:

@@ -13,11 +13,12 @@
 
 namespace xylem::topology {
 
-/// Why a fabric NIC serves nobody.
+/// Whether a NIC may serve a GPU, or why not.
 enum class NicUse : std::uint8_t {
   usable,
-  down,  ///< None of its ports is up.
-  slow,  ///< Below a quarter of the rate of the host's fastest: for management or storage.
+  no_fabric,  ///< Not one of Topology::fabric_nics().
+  down,       ///< All its ports are down.
+  slow,       ///< Below a quarter of the rate of the host's fastest: for management or storage.
 };
 
 /// The NICs of one GPU.

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The last step of every reader.
+#pragma once
+
+#include "xylem/topology/topology.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+namespace xylem::topology {
+
+/// Checks what was read; an error names the source.
+inline Result<Topology> create_from(std::string_view source, Machine machine) {
+  auto topology = Topology::create(std::move(machine));
+  if (topology) return topology;
+  return failure(topology.code(), fmt::format("{}: {}", source, topology.status().message()));
+}
+
+}  // namespace xylem::topology
