@@ -53,6 +53,7 @@ inline bool check_reading(const Result<Topology>& read) {
   XYLEM_CHECK(fingerprint(*back) == fingerprint(*read), json);
   XYLEM_CHECK(!to_tree(*read).empty(), json);
   XYLEM_CHECK(!to_matrix(*read).empty(), json);
+  XYLEM_CHECK(to_svg(*read).ends_with("</svg>\n"), json);
   check_paths(*read);
   return true;
 }

@@ -28,7 +28,7 @@ Finished topo(std::vector<std::string> arguments) {
 }
 
 TEST(Topo, ShowsThisMachineWithoutComplaint) {
-  for (const char* format : {"tree", "matrix", "json"}) {
+  for (const char* format : {"tree", "matrix", "json", "svg", "html"}) {
     const Finished done = topo({"--format", format});
     EXPECT_EQ(done.exit_status, 0) << done.err;
     EXPECT_FALSE(done.out.empty()) << format;
@@ -40,6 +40,15 @@ TEST(Topo, ShowsTheMachineOfAFileInEachForm) {
   EXPECT_THAT(topo({kGolden + "ladder.v2.xml"}).out, HasSubstr("GPU3"));
   EXPECT_THAT(topo({kGolden + "nccl_dump.xml"}).out, HasSubstr("nearest mlx5_2 (PIX)"));
   EXPECT_THAT(topo({kGolden + "rccl_mesh.json", "--format", "matrix"}).out, HasSubstr("XGMI"));
+}
+
+TEST(Topo, ShowsAMachineThatIsOnlyDescribed) {
+  const Finished done = topo({"2 packages, 8 gpus, 1 nic/gpu, nvswitch"});
+  EXPECT_THAT(done.out, HasSubstr("1 GPU ring over NVSwitches, 450 GB/s; no schedule exceeds"));
+  const Finished wrong = topo({"8 tpus"});
+  EXPECT_EQ(wrong.exit_status, 2);
+  EXPECT_THAT(wrong.err, StartsWith("xylem topo: description: \"8 tpus\": "));
+  EXPECT_THAT(topo({"8gpus.xml"}).err, HasSubstr("8gpus.xml: cannot read it"));
 }
 
 TEST(Topo, ComparesWithWhatNvidiaSmiPrinted) {

@@ -124,7 +124,7 @@ TEST(TopoCommandLine, ReadsFormatAndFile) {
   EXPECT_EQ(parsed<TopoOptions>({"topo"}).format, TopoOptions::Format::tree);
   const auto topo = parsed<TopoOptions>({"topo", "--format", "json", "machine.xml"});
   EXPECT_EQ(topo.format, TopoOptions::Format::json);
-  EXPECT_EQ(topo.file, "machine.xml");
+  EXPECT_EQ(topo.source, "machine.xml");
   EXPECT_EQ(parsed<TopoOptions>({"topo", "m.xml", "--compare", "smi.txt"}).compare, "smi.txt");
   EXPECT_THAT(refused({"topo", "--compare", "a", "--diff", "b"}), HasSubstr("--diff"));
   EXPECT_THAT(refused({"topo", "--diff", "b", "--explain", "gpu0"}), HasSubstr("--explain"));

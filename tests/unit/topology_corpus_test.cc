@@ -7,6 +7,7 @@
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/compare.h"
+#include "xylem/topology/rings.h"
 #include "xylem/topology/writers.h"
 
 #include <gmock/gmock.h>
@@ -300,6 +301,20 @@ TEST_F(Corpus, EveryMachineReadsBackFromJson) {
     EXPECT_EQ(*back, topology);
     EXPECT_FALSE(to_tree(topology).empty());
     EXPECT_FALSE(to_matrix(topology).empty());
+  };
+  for_each_machine(check);
+  for_each_nccl_machine(check);
+}
+
+TEST_F(Corpus, EveryMachineHasItsBestRing) {
+  const auto check = [](const Topology& topology, const Json&) {
+    const RingPlan plan = plan_rings(topology);
+    EXPECT_TRUE(plan.best_is_exact);
+    EXPECT_EQ(plan.best.gpus.size(), topology.gpus().size());
+    const BandwidthBounds bounds = bandwidth_bounds(topology);
+    if (!plan.bandwidth || !bounds.all_gather) return;
+    EXPECT_LE(plan.bandwidth->value, bounds.all_gather->value * (1 + 1e-6));
+    EXPECT_LE(plan.bandwidth->value, bounds.all_reduce->value * (1 + 1e-6));
   };
   for_each_machine(check);
   for_each_nccl_machine(check);

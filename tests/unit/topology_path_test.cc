@@ -215,5 +215,28 @@ TEST(NearestNics, AreNoneWithoutNics) {
   EXPECT_EQ(nearest_nics(golden("nvswitch.v3.xml"), 0), NearestNics());
 }
 
+// Two boards, each with its own NVSwitches, as hwloc shows a DGX-2.
+TEST(Path, GoesAcrossTheNvswitchesOfAHost) {
+  Machine machine = plain_machine();
+  for (std::uint8_t i = 0; i < 2; ++i) {
+    machine.gpus.emplace_back().pci =
+        function(static_cast<std::uint8_t>(1 + i), {NodeKind::host_bridge, 0}, 15.75);
+    machine.nvswitches.emplace_back().pci =
+        function(static_cast<std::uint8_t>(8 + i), {NodeKind::host_bridge, 0}, 0);
+    machine.links.push_back({gpu(i),
+                             nvswitch(i),
+                             LinkKind::nvlink,
+                             {GBps{150.0 - 50 * i}, Origin::read, 6U - 2 * i, {}}});
+  }
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  const Path across = path(*topology, gpu(0), gpu(1));
+  EXPECT_EQ(across.path_class, PathClass::nvl);
+  EXPECT_EQ(across.nvlinks, 4U);
+  EXPECT_EQ(across.bandwidth, GBps{100});
+  EXPECT_TRUE(across.bandwidth_is_bound && across.locality_assumed);
+  EXPECT_EQ(path(*topology, gpu(1), gpu(0)), across);
+}
+
 }  // namespace
 }  // namespace xylem::topology::test

@@ -19,7 +19,7 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::array<std::string_view, 4> kVerbs{"run", "bench", "topo", "info"};
-constexpr std::array<std::string_view, 3> kFormats{"tree", "matrix", "json"};
+constexpr std::array<std::string_view, 5> kFormats{"tree", "matrix", "json", "svg", "html"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
@@ -50,17 +50,19 @@ void describe_run(CLI::App& app, RunOptions& options) {
 void describe_topo(CLI::App& app, TopoOptions& options) {
   app.description(
       "Show what a machine is made of: NUMA nodes, GPUs, NICs and paths\n\n"
-      "FILE is XML of hwloc (lstopo machine.xml) or NCCL (NCCL_TOPO_DUMP_FILE), or our own JSON;\n"
-      "without one, it is this machine.\n");
+      "FILE is XML of hwloc (lstopo machine.xml) or NCCL (NCCL_TOPO_DUMP_FILE), or our own JSON, "
+      "or\n"
+      "a description in its place; without one, it is this machine.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem topo [OPTIONS] [FILE]"));
   app.footer(
       "Examples:\n"
       "  xylem topo\n"
       "  xylem topo --format matrix machine.xml\n"
+      "  xylem topo --format svg '2 packages, 8 gpus, 1 nic/gpu, nvswitch' > server.svg\n"
       "  nvidia-smi topo -m > smi.txt; xylem topo --compare smi.txt\n"
       "  xylem topo node1.xml --diff node2.xml\n\n"
       "Exit status: 0, also if all agrees; 1 if something differs; 2 if a file cannot be read");
-  app.add_option("file", options.file, "Machine to show instead of this one")->type_name("FILE");
+  app.add_option("file", options.source, "Machine to show instead of this one")->type_name("FILE");
   add_value<TopoOptions::Format, TopoOptions::Format>(
       app, "--format", options.format,
       [](const std::string& text) -> Result<TopoOptions::Format> {
@@ -68,7 +70,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
         return static_cast<TopoOptions::Format>(std::ranges::find(kFormats, format) -
                                                 kFormats.begin());
       },
-      "FORMAT", "tree, matrix (as nvidia-smi topo -m) or json [tree]");
+      "FORMAT", "tree, matrix (as nvidia-smi topo -m), json, svg or html [tree]");
   CLI::Option* const compare = app.add_option(
       "--compare", options.compare,
       "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this");

@@ -23,9 +23,9 @@ struct RunOptions {
 };
 
 struct TopoOptions {
-  enum class Format : std::uint8_t { tree, matrix, json };
+  enum class Format : std::uint8_t { tree, matrix, json, svg, html };
   Format format = Format::tree;
-  std::string file;     ///< Empty: this machine.
+  std::string source;   ///< A file or description; empty: this machine.
   std::string compare;  ///< A matrix of nvidia-smi to compare with; empty: show the machine.
   std::string diff;     ///< Another machine's file to compare with.
   std::vector<std::string> explain;  ///< One device, or two.

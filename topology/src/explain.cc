@@ -111,7 +111,11 @@ std::string explain(const Topology& topology, NodeRef a, NodeRef b) {
   } else {
     text += "  bandwidth: unknown, as no link on the way tells its rate\n";
   }
-  if (way.locality_assumed) text += "  assumed: the source does not tell these places apart\n";
+  if (way.locality_assumed) {
+    text += way.path_class == PathClass::nvl
+                ? "  assumed: the host's NVSwitches are one fabric; the source does not say so\n"
+                : "  assumed: the source does not tell these places apart\n";
+  }
   if (way.path_class == PathClass::nvl) {
     text += fmt::format("  over PCIe alone: {}\n", cell_of(pci_path(topology, a, b)));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology from a file of either form.
+// A topology from a file of any form.
 #include "xylem/topology/readers.h"
 
 #include <fmt/format.h>
@@ -62,11 +62,12 @@ Result<Topology> read_file(const std::string& path) {
   }
   if (text[first] == '<') return read_xml(text, path);
   if (text[first] == '{') return read_json(text, path);
+  if (text[first] >= '0' && text[first] <= '9') return read_synthetic(text, path);
   return failure(
       Code::invalid_argument,
       fmt::format(
           "{}: neither XML of hwloc (lstopo FILE.xml) or NCCL (NCCL_TOPO_DUMP_FILE) nor JSON "
-          "of `xylem topo --format json`",
+          "of `xylem topo --format json` nor a description (\"2 packages, 8 gpus\")",
           path));
 }
 

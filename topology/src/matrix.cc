@@ -89,6 +89,7 @@ Matrix matrix_of(const Topology& topology, bool pci_only) {
       const bool assumed = way.locality_assumed;
       matrix.node_assumed |= assumed && way.path_class == PathClass::node;
       matrix.phb_assumed |= assumed && way.path_class == PathClass::phb;
+      matrix.nvswitch_assumed |= assumed && way.path_class == PathClass::nvl;
       matrix.shows_nvlink |= way.path_class == PathClass::nvl;
       matrix.rows[a].cells.push_back(a == b ? "X" : cell_of(way));
     }
@@ -127,6 +128,10 @@ std::string to_matrix(const Topology& topology) {
   }
   if (matrix.phb_assumed) {
     text += "\nThis source does not tell host bridges apart: PHB may be NODE in truth.\n";
+  }
+  if (matrix.nvswitch_assumed) {
+    text +=
+        "\nThis source does not tell how NVSwitches are joined: all are taken for one fabric.\n";
   }
   return text;
 }

@@ -24,10 +24,11 @@ struct Matrix {
     std::string cpus, numa;  ///< Affinities of a GPU; "N/A" where unknown.
   };
   std::vector<Row> rows;
-  bool has_nics = false;      ///< NICs are told by name.
-  bool shows_nvlink = false;  ///< Some cell is an NVLink's.
-  bool node_assumed = false;  ///< Some NODE may be SYS in truth,
-  bool phb_assumed = false;   ///< and some PHB may be NODE.
+  bool has_nics = false;          ///< NICs are told by name.
+  bool shows_nvlink = false;      ///< Some cell is an NVLink's.
+  bool node_assumed = false;      ///< Some NODE may be SYS in truth,
+  bool phb_assumed = false;       ///< and some PHB may be NODE.
+  bool nvswitch_assumed = false;  ///< NVSwitches are taken for one fabric.
 };
 
 /// GPUs, then fabric NICs. With `pci_only`, as `nvidia-smi topo -mp`.

@@ -124,6 +124,30 @@ Path by_switch(const Link& to, const Link& from) {
   return path;
 }
 
+/// All links from a GPU to NVSwitches.
+Path to_switches(std::span<const Link> links) {
+  Path sum;
+  for (const Link& link : links) {
+    if (link.b.kind == NodeKind::nvswitch) add_parallel(sum, over(link));
+  }
+  return sum;
+}
+
+/// By NVSwitches of which neither GPU reaches those of the other: the NVSwitches of a host are made
+/// to be one fabric (the two boards of a DGX-2), but no source tells of the links between them.
+Path across_switches(const Path& a, const Path& b) {
+  Path path = a;
+  if (b.bandwidth && (!a.bandwidth || *b.bandwidth < *a.bandwidth)) {
+    path.bandwidth = b.bandwidth;
+    path.origin = b.origin;
+  }
+  path.nvlinks.reset();
+  if (a.nvlinks && b.nvlinks) path.nvlinks = std::min(*a.nvlinks, *b.nvlinks);
+  path.bandwidth_is_bound = true;
+  path.locality_assumed = true;
+  return path;
+}
+
 /// GPU to GPU directly and by every NVSwitch that both reach; nothing if there is no such way. Ways
 /// through a third GPU do not count: hardware does not forward.
 std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) {
@@ -140,8 +164,10 @@ std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) 
     while (other != of_b.end() && other->b < link.b) ++other;
     if (other != of_b.end() && other->b == link.b) add_parallel(sum, by_switch(link, *other));
   }
-  if (sum.path_class != PathClass::nvl) return std::nullopt;
-  return sum;
+  if (sum.path_class == PathClass::nvl) return sum;
+  const Path up = to_switches(of_a), down = to_switches(of_b);
+  if (up.path_class != PathClass::nvl || down.path_class != PathClass::nvl) return std::nullopt;
+  return across_switches(up, down);
 }
 
 }  // namespace

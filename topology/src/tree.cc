@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree for people. First a tree of labels is built, then bridges with a single child are folded
-// into it, then it is printed; so the order of things is in one place and the drawing of branches
-// in another.
+// The tree for people. First a tree of labels is built, then it is printed; so the words are in one
+// place and the drawing of branches in another.
+#include "places.h"
 #include "words.h"
+#include "xylem/topology/rings.h"
 #include "xylem/topology/writers.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 namespace xylem::topology {
 namespace {
@@ -49,9 +49,7 @@ std::string numa_names(const Topology& topology, const Locality& numa) {
 class TreeWriter {
  public:
   explicit TreeWriter(const Topology& topology)
-      : topology_(topology), nic_numbers_(nic_numbers(topology)) {
-    index_children();
-  }
+      : topology_(topology), nic_numbers_(nic_numbers(topology)) {}
 
   Branch host() const {
     const Machine& machine = topology_.machine();
@@ -59,121 +57,39 @@ class TreeWriter {
     root.label = machine.host.empty() ? "host" : machine.host;
     append(root.label, machine.product);
     append(root.label, machine.architecture);
-    for (std::uint32_t i = 0; i < machine.packages.size(); ++i) root.children.push_back(package(i));
-    for (std::uint32_t i = 0; i < machine.numa_nodes.size(); ++i) {
-      if (!machine.numa_nodes[i].package) root.children.push_back(numa_node(i));
-    }
-    add_unplaced(root);
+    for (const Place& place : places_of(topology_).children) root.children.push_back(branch(place));
     add_interfaces(root);
     if (machine.gpus.empty() && machine.nics.empty()) {
       root.children.push_back({"no GPU and no NIC found", {}});
     }
+    add_rings(root);
     return root;
   }
 
  private:
-  /// Where a PCIe tree hangs in the drawing: on a NUMA node, on a package, or on the host.
-  struct Place {
-    std::optional<std::uint32_t> numa;
-    std::optional<std::uint32_t> package;
-    auto operator<=>(const Place&) const = default;
-  };
-
-  void index_children() {
-    const auto add = [&](NodeRef node, const PciDevice& pci) {
-      if (pci.parent) {
-        below_[*pci.parent].push_back(node);
-      } else {
-        trees_[place_of(pci.numa)].push_back(node);
-      }
-    };
-    for (std::uint32_t i = 0; i < topology_.host_bridges().size(); ++i) {
-      trees_[place_of(topology_.host_bridges()[i].numa)].push_back({NodeKind::host_bridge, i});
-    }
-    for (std::uint32_t i = 0; i < topology_.bridges().size(); ++i) {
-      add({NodeKind::bridge, i}, topology_.bridges()[i].pci);
-    }
-    for (std::uint32_t i = 0; i < topology_.gpus().size(); ++i)
-      add({NodeKind::gpu, i}, topology_.gpus()[i].pci);
-    for (std::uint32_t i = 0; i < topology_.nics().size(); ++i)
-      add({NodeKind::nic, i}, topology_.nics()[i].pci);
-    for (std::uint32_t i = 0; i < topology_.nvswitches().size(); ++i) {
-      add({NodeKind::nvswitch, i}, topology_.nvswitches()[i].pci);
-    }
-    for (auto& [parent, children] : below_) {
-      std::ranges::sort(children, [&](NodeRef left, NodeRef right) {
-        return std::tuple(topology_.pci(left).address, left) <
-               std::tuple(topology_.pci(right).address, right);
-      });
-    }
-  }
-
-  Place place_of(const Locality& numa) const {
-    if (numa.size() == 1) return {numa.front(), topology_.numa_nodes()[numa.front()].package};
-    const auto package = topology_.numa_nodes()[numa.front()].package;
-    const bool same = std::ranges::all_of(
-        numa, [&](std::uint32_t node) { return topology_.numa_nodes()[node].package == package; });
-    return {std::nullopt, same ? package : std::nullopt};
-  }
-
-  Branch package(std::uint32_t index) const {
-    const Package& package = topology_.packages()[index];
-    Branch branch{fmt::format("package {}", package.os_index), {}};
-    append(branch.label, package.cpu_model);
-    if (package.cores) append(branch.label, counted(*package.cores, "core"));
-    if (!package.cpus.empty()) append(branch.label, counted(package.cpus.count(), "CPU"));
-    for (std::uint32_t i = 0; i < topology_.numa_nodes().size(); ++i) {
-      if (topology_.numa_nodes()[i].package == index) branch.children.push_back(numa_node(i));
-    }
-    add_trees(branch, {std::nullopt, index});
+  Branch branch(const Place& place) const {
+    Branch branch{place.node ? label(*place.node) : "place unknown", {}};
+    for (const Place& child : place.children) branch.children.push_back(this->branch(child));
+    if (place.node && place.node->kind == NodeKind::gpu) add_gpu_details(branch, place.node->index);
+    if (place.node && place.node->kind == NodeKind::nic) add_nic_details(branch, place.node->index);
     return branch;
   }
 
-  Branch numa_node(std::uint32_t index) const {
-    const NumaNode& node = topology_.numa_nodes()[index];
-    Branch branch{fmt::format("NUMA node {}", node.os_index), {}};
-    if (node.cores) append(branch.label, counted(*node.cores, "core"));
-    if (!node.cpus.empty()) append(branch.label, fmt::format("CPUs {}", node.cpus.to_string()));
-    if (node.memory.value != 0) {
-      constexpr double kGibibyte = 1 << 30;
-      append(branch.label,
-             fmt::format("{:.1f} GiB", static_cast<double>(node.memory.value) / kGibibyte));
-    }
-    if (node.implied) append(branch.label, "the whole host");
-    add_trees(branch, {index, node.package});
-    return branch;
+  std::string package_label(const Package& package) const {
+    std::string label = fmt::format("package {}", package.os_index);
+    append(label, package.cpu_model);
+    if (package.cores) append(label, counted(*package.cores, "core"));
+    if (!package.cpus.empty()) append(label, counted(package.cpus.count(), "CPU"));
+    return label;
   }
 
-  /// Devices that hang from no known node or package.
-  void add_unplaced(Branch& root) const {
-    const auto at = trees_.find({std::nullopt, std::nullopt});
-    if (at == trees_.end()) return;
-    Branch branch{"place unknown", {}};
-    add_trees(branch, at->first);
-    root.children.push_back(std::move(branch));
-  }
-
-  void add_trees(Branch& branch, const Place& place) const {
-    const auto at = trees_.find(place);
-    if (at == trees_.end()) return;
-    for (const NodeRef node : at->second) branch.children.push_back(pci_tree(node));
-  }
-
-  /// A node of the PCIe tree with what is below. A bridge with one child is that child. Depth is
-  /// bounded by kMaxBridgeDepth.
-  Branch pci_tree(NodeRef node) const {
-    Branch branch{label(node), {}};
-    const auto below = below_.find(node);
-    if (below != below_.end()) {
-      for (const NodeRef child : below->second) branch.children.push_back(pci_tree(child));
-    }
-    if (node.kind == NodeKind::bridge && branch.children.size() == 1) {
-      Branch only = std::move(branch.children.front());
-      return only;
-    }
-    if (node.kind == NodeKind::gpu) add_gpu_details(branch, node.index);
-    if (node.kind == NodeKind::nic) add_nic_details(branch, node.index);
-    return branch;
+  std::string numa_label(const NumaNode& node) const {
+    std::string label = fmt::format("NUMA node {}", node.os_index);
+    if (node.cores) append(label, counted(*node.cores, "core"));
+    if (!node.cpus.empty()) append(label, fmt::format("CPUs {}", node.cpus.to_string()));
+    append(label, memory_text(node));
+    if (node.implied) append(label, "the whole host");
+    return label;
   }
 
   std::string label(NodeRef node) const {
@@ -183,8 +99,8 @@ class TreeWriter {
       case NodeKind::gpu: return gpu_label(node.index);
       case NodeKind::nic: return nic_label(node.index);
       case NodeKind::nvswitch: return fmt::format("NVSwitch{} {}", node.index, address(node));
-      case NodeKind::numa_node:
-      case NodeKind::package: break;  // Not in the PCIe tree.
+      case NodeKind::numa_node: return numa_label(topology_.numa_nodes()[node.index]);
+      case NodeKind::package: return package_label(topology_.packages()[node.index]);
     }
     return node.to_string();
   }
@@ -312,10 +228,21 @@ class TreeWriter {
     }
   }
 
+  void add_rings(Branch& root) const {
+    const RingPlan plan = plan_rings(topology_);
+    if (plan.fabric == GpuFabric::none) return;
+    Branch rings{ring_text(topology_, plan, bandwidth_bounds(topology_)), {}};
+    for (const Ring& ring : plan.channels) {
+      std::string order;
+      for (const std::uint32_t gpu : ring.gpus) order += fmt::format("GPU{} ", gpu);
+      order.pop_back();
+      rings.children.push_back({std::move(order), {}});
+    }
+    root.children.push_back(std::move(rings));
+  }
+
   const Topology& topology_;
   std::vector<std::optional<std::uint32_t>> nic_numbers_;
-  std::map<Place, std::vector<NodeRef>> trees_;    ///< Roots of PCIe trees, in index order.
-  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children by parent, by address.
 };
 
 }  // namespace

@@ -38,4 +38,41 @@ std::string pcie_text(const Rate& rate) {
   return fmt::format("PCIe {}", format_bandwidth(*rate.bandwidth));
 }
 
+std::string memory_text(const NumaNode& node) {
+  if (node.memory.value == 0) return {};
+  constexpr double kGibibyte = 1 << 30;
+  return fmt::format("{:.1f} GiB", static_cast<double>(node.memory.value) / kGibibyte);
+}
+
+std::string_view fabric_text(const Topology& topology, GpuFabric fabric) {
+  const bool is_xgmi = std::ranges::any_of(
+      topology.links(), [](const Link& link) { return link.kind == LinkKind::xgmi; });
+  switch (fabric) {
+    case GpuFabric::none: return "nothing";
+    case GpuFabric::pcie:
+      if (topology.links().empty()) return "PCIe";
+      return is_xgmi ? "PCIe and XGMI" : "PCIe and NVLink";
+    case GpuFabric::nvswitch: return "NVSwitches";
+    case GpuFabric::partial:
+    case GpuFabric::mesh: break;
+  }
+  return is_xgmi ? "XGMI" : "NVLink";
+}
+
+std::string ring_text(const Topology& topology,
+                      const RingPlan& plan,
+                      const BandwidthBounds& bounds) {
+  const std::size_t count = plan.channels.size();
+  std::string text = fmt::format("{} GPU ring{} over {}", count, count == 1 ? "" : "s",
+                                 fabric_text(topology, plan.fabric));
+  if (!plan.bandwidth) return text + ", whose bandwidth no link tells";
+  text += fmt::format(", {}{}{}", plan.bandwidth_is_bound ? "at most " : "",
+                      format_bandwidth(*plan.bandwidth), count == 1 ? "" : " together");
+  if (!bounds.all_gather || !bounds.all_reduce) return text;
+  const std::string gather = format_bandwidth(*bounds.all_gather);
+  const std::string reduce = format_bandwidth(*bounds.all_reduce);
+  if (gather == reduce) return text + fmt::format("; no schedule exceeds {}", gather);
+  return text + fmt::format("; no all_gather exceeds {}, no all_reduce {}", gather, reduce);
+}
+
 }  // namespace xylem::topology

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "xylem/topology/path.h"
+#include "xylem/topology/rings.h"
 
 #include <optional>
 #include <string>
@@ -23,5 +24,16 @@ std::string in_gigabits(GBps rate);
 
 /// A PCIe link: "PCIe gen 4 x16, 31.51 GB/s", or as much of it as is known; empty if nothing is.
 std::string pcie_text(const Rate& rate);
+
+/// "64.0 GiB"; empty if nobody tells.
+std::string memory_text(const NumaNode& node);
+
+/// What joins GPUs: "NVSwitches", "PCIe".
+std::string_view fabric_text(const Topology& topology, GpuFabric fabric);
+
+/// "6 GPU rings over NVLink, 150 GB/s together; no schedule exceeds 150 GB/s".
+std::string ring_text(const Topology& topology,
+                      const RingPlan& plan,
+                      const BandwidthBounds& bounds);
 
 }  // namespace xylem::topology

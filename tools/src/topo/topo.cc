@@ -4,8 +4,8 @@
 #include "topo/topo.h"
 
 #include "exit_code.h"
+#include "machine.h"
 #include "xylem/topology/compare.h"
-#include "xylem/topology/discover.h"
 #include "xylem/topology/readers.h"
 #include "xylem/topology/writers.h"
 
@@ -19,6 +19,8 @@ std::string text_of(const topology::Topology& machine, TopoOptions::Format forma
     case TopoOptions::Format::tree: return topology::to_tree(machine);
     case TopoOptions::Format::matrix: return topology::to_matrix(machine);
     case TopoOptions::Format::json: return topology::to_json(machine);
+    case TopoOptions::Format::svg: return topology::to_svg(machine);
+    case TopoOptions::Format::html: return topology::to_html(machine);
   }
   return {};
 }
@@ -76,8 +78,7 @@ int explain(const topology::Topology& machine, const std::vector<std::string>& n
 }  // namespace
 
 int topo(const TopoOptions& options) {
-  const auto machine =
-      options.file.empty() ? topology::discover() : topology::read_file(options.file);
+  const auto machine = machine_of(options.source);
   if (!machine) return report(machine.status());
   if (!options.compare.empty()) return compare(*machine, options.compare);
   if (!options.diff.empty()) return diff(*machine, options.diff);

@@ -42,7 +42,8 @@ struct Path {
   bool bandwidth_is_bound = false;
   /// Both ends are near one of several NUMA nodes, the same ones, and we take them for neighbours:
   /// a `node` path could be `sys` in truth. Or the source does not tell host bridges apart: a `phb`
-  /// path could be `node`.
+  /// path could be `node`. Or they reach different NVSwitches, which we take for one fabric
+  /// (`nvl`).
   bool locality_assumed = false;
 
   friend bool operator==(const Path&, const Path&) = default;

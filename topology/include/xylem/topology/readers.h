@@ -27,11 +27,17 @@ Result<Topology> read_nccl_xml(std::string_view text, std::string_view source);
 /// Reads what to_json wrote: the same value comes back.
 Result<Topology> read_json(std::string_view text, std::string_view source);
 
+/// Reads a machine described in a line: numbers of things and where they are, links between GPUs,
+/// PCIe. "2 packages, 4 switches, 2 gpus/switch, 1 nic/gpu 400 Gb/s, nvswitch, pcie gen5 x16";
+/// docs/topology.md has the grammar.
+Result<Topology> read_synthetic(std::string_view text, std::string_view source);
+
 /// The text of a file, cut one byte beyond kMaxSourceBytes, so that readers see that it is too
 /// long.
 Result<std::string> read_text(const std::string& path);
 
-/// Reads a file in any of these forms, told apart by its first character and root element.
+/// Reads a file in any of these forms, told apart by its first character and root element. A
+/// description begins with a digit.
 Result<Topology> read_file(const std::string& path);
 
 }  // namespace xylem::topology

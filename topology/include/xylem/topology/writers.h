@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writers: a topology as a tree for people, as the matrix of `nvidia-smi topo -m`, and as JSON for
-// programs. All are pure functions of the value and end with a newline.
+// Writers: a topology as a tree for people, as the matrix of `nvidia-smi topo -m`, as a picture,
+// and as JSON for programs. All are pure functions of the value and end with a newline.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -22,14 +22,21 @@ struct TreeOptions {
 };
 
 /// Packages, NUMA nodes, switches, GPUs with their nearest NICs, NICs with state and rate,
-/// interfaces. A bridge is shown where the tree branches; root ports and the like, which lead to
-/// one device, are left out.
+/// interfaces, rings over the GPUs. A bridge is shown where the tree branches; root ports and the
+/// like, which lead to one device, are left out.
 std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 
 /// A header row, a row for each GPU and fabric NIC, and a legend ("NIC0: mlx5_0"). Cells are
 /// separated by tabs, padded to align. "NV4" is four NVLinks, "NV" an unknown number of them,
 /// "XGMI" AMD's, "?" an unknown path.
 std::string to_matrix(const Topology& topology);
+
+/// A picture for pages and slides, self-contained: boxes for packages, NUMA nodes and switches,
+/// cards for GPUs and NICs with their links, each GPU's NIC in its rail's colour, and a ring over
+/// the GPUs.
+std::string to_svg(const Topology& topology);
+/// A page with that picture, what each GPU uses and why, and the matrix.
+std::string to_html(const Topology& topology);
 
 /// What a device is, where, and, of a GPU, which NICs serve it and why; of a NIC, which GPUs it
 /// serves, or why none. A few lines.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine.h"
+
+#include "xylem/topology/discover.h"
+#include "xylem/topology/readers.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace xylem::tools {
+namespace {
+
+/// "8 gpus, nvswitch": a number and a word. "8gpus.xml" is a file that is not there.
+bool is_description(const std::string& text) {
+  const auto after = text.find_first_not_of("0123456789");
+  return after != 0 && after != std::string::npos && text[after] == ' ';
+}
+
+}  // namespace
+
+Result<topology::Topology> machine_of(const std::string& source) {
+  if (source.empty()) return topology::discover();
+  std::error_code ignored;
+  if (is_description(source) && !std::filesystem::exists(source, ignored)) {
+    return topology::read_synthetic(source, "description");
+  }
+  return topology::read_file(source);
+}
+
+}  // namespace xylem::tools

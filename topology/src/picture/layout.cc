@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "picture/layout.h"
+
+#include "words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+namespace xylem::topology::picture {
+namespace {
+
+constexpr double kMargin = 24;
+constexpr double kTitle = 64;         ///< Height of the title.
+constexpr double kHeader = 22;        ///< Of a box's title.
+constexpr double kPad = 10;           ///< Between a box and what is in it.
+constexpr double kGap = 10;           ///< Between cards, and between boxes.
+constexpr double kCard = 104;         ///< Width of a card.
+constexpr double kCards = 92;         ///< Height of the row of cards.
+constexpr double kLetter = 6.3;       ///< Width of a letter, more or less.
+constexpr double kSmallLetter = 5.7;  ///< Below a card's name.
+constexpr double kFooter = 76;        ///< Legend and what is said of rings.
+constexpr double kSwitchBar = 30;
+constexpr double kWidest = 1250;     ///< Wider hosts have two rows.
+constexpr std::size_t kStacked = 4;  ///< Most cards one above the other.
+
+/// `text` that fits into `width`.
+std::string fitted(const std::string& text, double width, double letter = kLetter) {
+  const auto letters = static_cast<std::size_t>(width / letter);
+  if (text.size() <= letters) return text;
+  std::size_t end = letters > 1 ? letters - 1 : 0;
+  // Not within a letter of several bytes.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "…";
+}
+
+/// A line of a card below its name.
+std::string small_line(const std::string& text) { return fitted(text, kCard - 12, kSmallLetter); }
+
+/// "A100 SXM4 40GB" of "GA100 [A100 SXM4 40GB]", and without the maker's name.
+std::string short_model(std::string model) {
+  const auto open = model.find('['), close = model.rfind(']');
+  if (open != std::string::npos && close != std::string::npos && close > open + 1) {
+    model = model.substr(open + 1, close - open - 1);
+  }
+  for (const std::string_view maker : {"NVIDIA ", "AMD ", "Tesla "}) {
+    if (model.starts_with(maker)) model.erase(0, maker.size());
+  }
+  return model;
+}
+
+std::string rate_text(const Nic& nic) {
+  for (const Port& port : nic.ports) {
+    if (port.state == PortState::down) return "down";
+    if (port.rate) return in_gigabits(*port.rate);
+  }
+  return {};
+}
+
+std::string pcie_line(const Rate& uplink) {
+  const auto generation = uplink.speed ? pcie_generation(*uplink.speed) : std::nullopt;
+  if (generation && uplink.width) return fmt::format("PCIe {} x{}", *generation, *uplink.width);
+  return uplink.bandwidth ? fmt::format("PCIe {}", format_bandwidth(*uplink.bandwidth)) : "";
+}
+
+class Layout {
+ public:
+  Layout(const Topology& topology, const Story& story)
+      : topology_(topology), story_(story), numbers_(nic_numbers(topology)) {
+    picture_.gpus.resize(topology.gpus().size());
+    picture_.nics.resize(topology.nics().size());
+  }
+
+  Picture run() {
+    const Place host = places_of(topology_);
+    for (const Place& place : host.children) depth_ = std::max(depth_, depth_of(place));
+    picture_.title_bottom = kMargin + kTitle;
+    cards_y_ = picture_.title_bottom + depth_ * (kHeader + kPad / 2) + kPad / 2;
+    double x = kMargin;
+    for (const Place& place : host.children) {
+      if (!is_seen(place)) continue;
+      starts_.push_back(x);
+      x = box(place, x, 0) + kGap;
+    }
+    picture_.lane_top = cards_y_ + kCards + depth_ * kPad;
+    const double end = fold(x);
+    constexpr double kNarrowest = 480;
+    picture_.width = std::max(end - kGap + kMargin, kNarrowest);
+    place_links();
+    return std::move(picture_);
+  }
+
+ private:
+  static bool is_box(const Place& place) {
+    return !place.node || place.node->kind == NodeKind::package ||
+           place.node->kind == NodeKind::numa_node || place.children.size() > 1;
+  }
+
+  /// NVSwitches are not drawn where they sit on PCIe.
+  static bool is_seen(const Place& place) {
+    if (!place.node) return std::ranges::any_of(place.children, is_seen);
+    switch (place.node->kind) {
+      case NodeKind::nvswitch: return false;
+      case NodeKind::bridge:
+      case NodeKind::host_bridge: return std::ranges::any_of(place.children, is_seen);
+      default: return true;
+    }
+  }
+
+  /// Boxes from here down.
+  static int depth_of(const Place& place) {
+    int below = 0;
+    for (const Place& child : place.children) below = std::max(below, depth_of(child));
+    return below + (is_box(place) ? 1 : 0);
+  }
+
+  /// Lays out a box and what is in it from `x` on; where it ends.
+  double box(const Place& place, double x, int level) {
+    const std::size_t index = picture_.boxes.size();
+    picture_.boxes.push_back({{}, kind_of(place), title_of(place), uplink_of(place)});
+    double at = x + kPad;
+    if (place.node && place.node->kind == NodeKind::numa_node) {
+      at = cpus(topology_.numa_nodes()[place.node->index], at) + kGap;
+    }
+    std::vector<NodeRef> devices;
+    std::vector<const Place*> boxes;
+    for (const Place& child : place.children) {
+      if (is_seen(child)) collect(child, devices, boxes);
+    }
+    at = columns(devices, at);
+    for (const Place* child : boxes) at = box(*child, at, level + 1) + kGap;
+    Box& made = picture_.boxes[index];
+    const double title = static_cast<double>(made.title.size()) * kLetter + 2 * kPad;
+    const double right = std::max(at - kGap + kPad, x + std::min(title, 2.6 * kCard));
+    made.title = fitted(made.title, right - x - 2 * kPad + kLetter);
+    const double y = picture_.title_bottom + level * (kHeader + kPad / 2);
+    made.rect = {x, y, right - x, cards_y_ + kCards + (depth_ - level) * kPad - y};
+    return right;
+  }
+
+  /// A host bridge with one device is not worth a box.
+  static void collect(const Place& place,
+                      std::vector<NodeRef>& devices,
+                      std::vector<const Place*>& boxes) {
+    if (is_box(place)) {
+      boxes.push_back(&place);
+    } else if (place.children.size() == 1) {
+      collect(place.children.front(), devices, boxes);
+    } else if (place.node) {
+      devices.push_back(*place.node);
+    }
+  }
+
+  BoxKind kind_of(const Place& place) const {
+    if (!place.node) return BoxKind::unknown;
+    switch (place.node->kind) {
+      case NodeKind::package: return BoxKind::package;
+      case NodeKind::numa_node: return BoxKind::numa_node;
+      case NodeKind::host_bridge: return BoxKind::host_bridge;
+      default: return BoxKind::pcie_switch;
+    }
+  }
+
+  std::string title_of(const Place& place) const {
+    if (!place.node) return "place unknown";
+    const std::uint32_t index = place.node->index;
+    switch (place.node->kind) {
+      case NodeKind::package: {
+        const Package& package = topology_.packages()[index];
+        return fmt::format("package {}{}{}", package.os_index,
+                           package.cpu_model.empty() ? "" : " · ", package.cpu_model);
+      }
+      case NodeKind::numa_node:
+        return fmt::format("NUMA node {}", topology_.numa_nodes()[index].os_index);
+      case NodeKind::host_bridge: {
+        const HostBridge& bridge = topology_.host_bridges()[index];
+        if (bridge.implied) return "host bridges";
+        return fmt::format("host bridge {:04x}:{:02x}", bridge.domain, bridge.first_bus);
+      }
+      case NodeKind::bridge: {
+        const PciDevice& pci = topology_.bridges()[index].pci;
+        return "switch " + pci.address.to_string();
+      }
+      default: return place.node->to_string();
+    }
+  }
+
+  std::optional<GBps> uplink_of(const Place& place) const {
+    if (!place.node || place.node->kind != NodeKind::bridge) return std::nullopt;
+    return topology_.bridges()[place.node->index].pci.uplink.bandwidth;
+  }
+
+  double cpus(const NumaNode& node, double x) {
+    Card card;
+    card.rect = {x, cards_y_, kCard, kCards};
+    if (node.cpus.empty()) {
+      card.lines.emplace_back("memory only");
+    } else {
+      card.lines.push_back(node.cores ? fmt::format("{} cores", *node.cores) : "CPUs");
+      card.lines.push_back(
+          small_line(fmt::format("{}{}", node.cores ? "CPUs " : "", node.cpus.to_string())));
+    }
+    if (auto memory = memory_text(node); !memory.empty()) card.lines.push_back(std::move(memory));
+    picture_.cards.push_back(std::move(card));
+    return x + kCard;
+  }
+
+  /// Each GPU, then the NICs that it uses beside it; then other NICs.
+  double columns(const std::vector<NodeRef>& devices, double x) {
+    std::vector<std::uint32_t> nics;
+    for (const NodeRef node : devices) {
+      if (node.kind == NodeKind::nic) nics.push_back(node.index);
+    }
+    for (const NodeRef node : devices) {
+      if (node.kind != NodeKind::gpu) continue;
+      gpu(node.index, x);
+      x += kCard + kGap;
+      std::vector<std::uint32_t> own;
+      for (const std::uint32_t nic : story_.assignment.gpus[node.index].nics) {
+        const auto at = std::ranges::find(nics, nic);
+        if (at == nics.end()) continue;
+        own.push_back(nic);
+        nics.erase(at);
+      }
+      x = stacks(own, x);
+    }
+    return stacks(nics, x);
+  }
+
+  double stacks(const std::vector<std::uint32_t>& nics, double x) {
+    for (std::size_t first = 0; first < nics.size(); first += kStacked) {
+      const std::size_t count = std::min(kStacked, nics.size() - first);
+      constexpr double kSmallGap = 4;
+      const auto number = static_cast<double>(count);
+      const double height = (kCards - kSmallGap * (number - 1)) / number;
+      for (std::size_t i = 0; i < count; ++i) {
+        nic(nics[first + i],
+            {x, cards_y_ + static_cast<double>(i) * (height + kSmallGap), kCard, height}, count);
+      }
+      x += kCard + kGap;
+    }
+    return x;
+  }
+
+  void gpu(std::uint32_t index, double x) {
+    const Gpu& gpu = topology_.gpus()[index];
+    Card card;
+    card.kind = CardKind::gpu;
+    card.rect = {x, cards_y_, kCard, kCards};
+    card.uplink = gpu.pci.uplink.bandwidth;
+    card.lines.push_back(fmt::format("GPU{}", index));
+    card.lines.push_back(small_line(short_model(gpu.model)));
+    card.lines.push_back(gpu.pci.address.to_string());
+    card.lines.push_back(pcie_line(gpu.pci.uplink));
+    const auto& nics = story_.assignment.gpus[index].nics;
+    if (!nics.empty()) {
+      card.rail = rail_of(nics.front());
+      card.lines.push_back(small_line("→ " + topology_.nics()[nics.front()].name));
+    }
+    std::erase(card.lines, "");
+    picture_.gpus[index] = picture_.cards.size();
+    picture_.cards.push_back(std::move(card));
+  }
+
+  void nic(std::uint32_t index, const Rect& rect, std::size_t stacked) {
+    const Nic& nic = topology_.nics()[index];
+    Card card;
+    card.rail = rail_of(index);
+    card.kind = card.rail || (topology_.gpus().empty() && numbers_[index]) ? CardKind::nic
+                                                                           : CardKind::idle_nic;
+    card.rect = rect;
+    if (stacked == 1) card.uplink = nic.pci.uplink.bandwidth;
+    const std::string rate = rate_text(nic);
+    if (stacked > 2) {
+      card.lines.push_back(small_line(nic.name + (rate.empty() ? "" : " " + rate)));
+    } else {
+      card.lines.push_back(fitted(nic.name, kCard - 12));
+      card.lines.push_back(rate);
+    }
+    if (stacked == 1) {
+      const std::string address = nic.pci.address.to_string();
+      card.lines.push_back(nic.is_virtual ? "not on PCI" : nic.name == address ? "" : address);
+      card.lines.push_back(pcie_line(nic.pci.uplink));
+      if (card.rail) card.lines.push_back(fmt::format("rail {}", *card.rail));
+    }
+    std::erase(card.lines, "");
+    picture_.nics[index] = picture_.cards.size();
+    picture_.cards.push_back(std::move(card));
+  }
+
+  std::optional<std::uint32_t> rail_of(std::uint32_t nic) const {
+    const auto& rails = story_.assignment.rails;
+    const auto at = std::ranges::find(rails, nic);
+    if (at == rails.end()) return std::nullopt;
+    return static_cast<std::uint32_t>(at - rails.begin());
+  }
+
+  bool is_gpu_beyond(double x) const {
+    return std::ranges::any_of(picture_.gpus,
+                               [&](std::size_t card) { return picture_.cards[card].rect.x >= x; });
+  }
+
+  /// Moves what is beyond the middle into a second row if `end`, where the row ends, is too far;
+  /// where the longer of both then ends.
+  double fold(double end) {
+    if (end <= kWidest || picture_.gpus.size() < 2) return end;
+    double split = 0, longest = end;
+    for (const double start : starts_) {
+      const double longer = std::max(start, kMargin + end - start);
+      if (start == kMargin || !is_gpu_beyond(start) || longer >= longest) continue;
+      split = start;
+      longest = longer;
+    }
+    if (split == 0) return end;
+    split_ = split;
+    return longest;
+  }
+
+  bool is_folded() const { return !std::isinf(split_); }
+
+  /// What is in the second row is turned over below the lane.
+  void turn(Rect& rect) const {
+    if (rect.x < split_) return;
+    rect.x -= split_ - kMargin;
+    rect.y = picture_.lane_bottom + picture_.lane_top - rect.bottom();
+    rect.is_turned = true;
+  }
+
+  /// The lane for the links of GPUs, and what is below it.
+  void place_links() {
+    const auto gpus = static_cast<double>(topology_.gpus().size());
+    const bool has_bar = story_.rings.fabric == GpuFabric::nvswitch;
+    double height = gpus > 1 ? std::clamp(14 * gpus, 80.0, 170.0) : 0;
+    if (is_folded()) height = std::max(1.6 * height, 170.0);
+    if (has_bar) height += kSwitchBar;
+    picture_.lane_bottom = picture_.lane_top + height;
+    picture_.height = picture_.lane_bottom + kFooter;
+    if (is_folded()) {
+      for (Box& box : picture_.boxes) turn(box.rect);
+      for (Card& card : picture_.cards) turn(card.rect);
+      picture_.height += picture_.lane_top - picture_.title_bottom;
+    }
+    if (!has_bar) return;
+    double left = picture_.width, right = 0;
+    for (const std::size_t card : picture_.gpus) {
+      left = std::min(left, picture_.cards[card].rect.x);
+      right = std::max(right, picture_.cards[card].rect.right());
+    }
+    const double middle = (picture_.lane_top + picture_.lane_bottom) / 2;
+    const double y = is_folded() ? middle - kSwitchBar / 2 : picture_.lane_bottom - kSwitchBar;
+    picture_.nvswitch = Rect{left, y, right - left, kSwitchBar};
+  }
+
+  const Topology& topology_;
+  const Story& story_;
+  const std::vector<std::optional<std::uint32_t>> numbers_;
+  Picture picture_;
+  int depth_ = 0;  ///< Boxes within boxes.
+  double cards_y_ = 0;
+  std::vector<double> starts_;  ///< Of the outermost boxes.
+  double split_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+Story story_of(const Topology& topology) {
+  return {assign_nics(topology), plan_rings(topology), bandwidth_bounds(topology)};
+}
+
+Picture lay_out(const Topology& topology, const Story& story) {
+  return Layout(topology, story).run();
+}
+
+}  // namespace xylem::topology::picture

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "places.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace xylem::topology {
+namespace {
+
+class Arrangement {
+ public:
+  explicit Arrangement(const Topology& topology) : topology_(topology) { index_children(); }
+
+  Place host() const {
+    Place root;
+    for (std::uint32_t i = 0; i < topology_.packages().size(); ++i) {
+      root.children.push_back(package(i));
+    }
+    for (std::uint32_t i = 0; i < topology_.numa_nodes().size(); ++i) {
+      if (!topology_.numa_nodes()[i].package) root.children.push_back(numa_node(i));
+    }
+    if (trees_.contains({})) {
+      Place& unknown = root.children.emplace_back();
+      add_trees(unknown, {});
+    }
+    return root;
+  }
+
+ private:
+  /// Where a PCIe tree hangs: on a NUMA node, on a package, or on neither.
+  struct Root {
+    std::optional<std::uint32_t> numa;
+    std::optional<std::uint32_t> package;
+    auto operator<=>(const Root&) const = default;
+  };
+
+  void index_children() {
+    for (std::uint32_t i = 0; i < topology_.host_bridges().size(); ++i) {
+      trees_[root_of(topology_.host_bridges()[i].numa)].push_back({NodeKind::host_bridge, i});
+    }
+    add_all(topology_.bridges(), NodeKind::bridge);
+    add_all(topology_.gpus(), NodeKind::gpu);
+    add_all(topology_.nics(), NodeKind::nic);
+    add_all(topology_.nvswitches(), NodeKind::nvswitch);
+    for (auto& [parent, children] : below_) {
+      std::ranges::sort(children, [&](NodeRef left, NodeRef right) {
+        return std::tuple(topology_.pci(left).address, left) <
+               std::tuple(topology_.pci(right).address, right);
+      });
+    }
+  }
+
+  template <typename Device>
+  void add_all(const std::vector<Device>& devices, NodeKind kind) {
+    for (std::uint32_t i = 0; i < devices.size(); ++i) {
+      const PciDevice& pci = devices[i].pci;
+      (pci.parent ? below_[*pci.parent] : trees_[root_of(pci.numa)]).push_back({kind, i});
+    }
+  }
+
+  Root root_of(const Locality& numa) const {
+    const auto& nodes = topology_.numa_nodes();
+    const auto package = nodes[numa.front()].package;
+    if (numa.size() == 1) return {numa.front(), package};
+    const bool same = std::ranges::all_of(
+        numa, [&](std::uint32_t node) { return nodes[node].package == package; });
+    return {std::nullopt, same ? package : std::nullopt};
+  }
+
+  Place package(std::uint32_t index) const {
+    Place place{NodeRef{NodeKind::package, index}, {}};
+    for (std::uint32_t i = 0; i < topology_.numa_nodes().size(); ++i) {
+      if (topology_.numa_nodes()[i].package == index) place.children.push_back(numa_node(i));
+    }
+    add_trees(place, {std::nullopt, index});
+    return place;
+  }
+
+  Place numa_node(std::uint32_t index) const {
+    Place place{NodeRef{NodeKind::numa_node, index}, {}};
+    add_trees(place, {index, topology_.numa_nodes()[index].package});
+    return place;
+  }
+
+  void add_trees(Place& place, const Root& root) const {
+    const auto at = trees_.find(root);
+    if (at == trees_.end()) return;
+    for (const NodeRef node : at->second) place.children.push_back(pci_tree(node));
+  }
+
+  /// Depth is bounded by kMaxBridgeDepth.
+  Place pci_tree(NodeRef node) const {
+    Place place{node, {}};
+    const auto below = below_.find(node);
+    if (below != below_.end()) {
+      for (const NodeRef child : below->second) place.children.push_back(pci_tree(child));
+    }
+    if (node.kind == NodeKind::bridge && place.children.size() == 1) {
+      Place only = std::move(place.children.front());
+      return only;
+    }
+    return place;
+  }
+
+  const Topology& topology_;
+  std::map<Root, std::vector<NodeRef>> trees_;     ///< Roots of PCIe trees, in index order.
+  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children by parent, by address.
+};
+
+}  // namespace
+
+Place places_of(const Topology& topology) { return Arrangement(topology).host(); }
+
+}  // namespace xylem::topology

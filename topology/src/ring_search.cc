@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace xylem::topology {
+namespace {
+
+/// Rates are sums and quotients of doubles.
+constexpr double kRounding = 1e-9;
+/// More hops than this over one edge nobody looks for.
+constexpr double kManySlots = 1 << 20;
+
+/// Counts down what a search may still do.
+class Steps {
+ public:
+  explicit Steps(std::uint64_t most) : left_(most) {}
+  /// False once there are none left.
+  bool take() {
+    if (left_ > 0) --left_;
+    return left_ > 0;
+  }
+  bool are_used_up() const { return left_ == 0; }
+
+ private:
+  std::uint64_t left_;
+};
+
+/// Other GPUs by distance from each, nearest first.
+std::vector<std::vector<std::uint32_t>> neighbours_of(const Graph& graph) {
+  std::vector<std::vector<std::uint32_t>> all(graph.gpus());
+  for (std::uint32_t a = 0; a < graph.gpus(); ++a) {
+    for (std::uint32_t b = 0; b < graph.gpus(); ++b) {
+      if (a != b && !graph.route(a, b).empty()) all[a].push_back(b);
+    }
+    std::ranges::stable_sort(all[a], {}, [&](std::uint32_t b) { return graph.distance(a, b); });
+  }
+  return all;
+}
+
+/// No ring is shorter: without its longest hop it spans all GPUs, so it has at least the length of
+/// the shortest spanning tree, and some hop as long as that tree's longest.
+std::uint64_t least_length(const Graph& graph) {
+  constexpr auto kFar = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> distance(graph.gpus(), kFar);
+  std::vector<bool> is_in(graph.gpus(), false);
+  distance[0] = 0;
+  std::uint64_t length = 0;
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 0; i < graph.gpus(); ++i) {
+    std::uint32_t nearest = kFar;
+    for (std::uint32_t gpu = 0; gpu < graph.gpus(); ++gpu) {
+      if (!is_in[gpu] && (nearest == kFar || distance[gpu] < distance[nearest])) nearest = gpu;
+    }
+    is_in[nearest] = true;
+    if (distance[nearest] == kFar) return 0;
+    length += distance[nearest];
+    longest = std::max(longest, distance[nearest]);
+    for (std::uint32_t gpu = 0; gpu < graph.gpus(); ++gpu) {
+      if (is_in[gpu] || graph.route(nearest, gpu).empty()) continue;
+      distance[gpu] = std::min(distance[gpu], graph.distance(nearest, gpu));
+    }
+  }
+  return length + longest;
+}
+
+/// True if a vertex of the class that comes before `vertex` is free too: it stands for both.
+bool is_repeated(const std::vector<std::uint32_t>& twins,
+                 const std::vector<bool>& is_used,
+                 std::uint32_t vertex) {
+  for (std::uint32_t other = twins[vertex]; other < vertex; ++other) {
+    if (twins[other] == twins[vertex] && !is_used[other]) return true;
+  }
+  return false;
+}
+
+/// Branch and bound over the order of one ring.
+class OneRing {
+ public:
+  OneRing(const Graph& graph, double rate, std::uint64_t steps)
+      : graph_(graph),
+        neighbours_(neighbours_of(graph)),
+        twins_(twins(graph)),
+        slots_(graph, rate),
+        steps_(steps),
+        least_(least_length(graph)),
+        is_used_(graph.gpus(), false) {}
+
+  RingFound run() {
+    order_.push_back(0);
+    is_used_[0] = true;
+    extend(0);
+    return {best_, !steps_.are_used_up() || best_length_ == least_};
+  }
+
+ private:
+  /// False to stop the whole search.
+  bool extend(std::uint64_t length) {
+    if (!steps_.take()) return false;
+    const std::uint32_t at = order_.back();
+    if (order_.size() == graph_.gpus()) return close(at, length);
+    for (const std::uint32_t next : neighbours_[at]) {
+      const std::uint64_t longer = length + graph_.distance(at, next);
+      if (longer >= best_length_) break;  // Those that follow are farther.
+      if (is_used_[next] || is_repeated(twins_, is_used_, next) || !slots_.fits(at, next)) continue;
+      slots_.take(at, next);
+      is_used_[next] = true;
+      order_.push_back(next);
+      const bool go_on = extend(longer);
+      order_.pop_back();
+      is_used_[next] = false;
+      slots_.give_back(at, next);
+      if (!go_on) return false;
+    }
+    return true;
+  }
+
+  bool close(std::uint32_t at, std::uint64_t length) {
+    if (!slots_.fits(at, 0)) return true;
+    length += graph_.distance(at, 0);
+    if (length >= best_length_) return true;
+    best_length_ = length;
+    best_ = order_;
+    return length > least_;
+  }
+
+  const Graph& graph_;
+  const std::vector<std::vector<std::uint32_t>> neighbours_;
+  const std::vector<std::uint32_t> twins_;
+  Slots slots_;
+  Steps steps_;
+  const std::uint64_t least_;
+  std::vector<bool> is_used_;
+  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> best_;
+  std::uint64_t best_length_ = std::numeric_limits<std::uint64_t>::max();
+};
+
+/// Several rings, one after the other, each beginning with no earlier neighbour than the one
+/// before, so that a set of rings is met in one order only.
+class ManyRings {
+ public:
+  ManyRings(const Graph& graph, double rate, std::uint32_t most, std::uint64_t steps)
+      : graph_(graph),
+        neighbours_(neighbours_of(graph)),
+        slots_(graph, rate),
+        steps_(steps),
+        most_(most),
+        is_used_(graph.gpus(), false) {}
+
+  std::vector<std::vector<std::uint32_t>> run() {
+    begin(0);
+    return best_;
+  }
+
+ private:
+  bool begin(std::size_t first) {
+    if (rings_.size() > best_.size()) best_ = rings_;
+    if (best_.size() == most_) return false;
+    if (rings_.size() + slots_.rings_left() <= best_.size()) return true;
+    is_used_.assign(graph_.gpus(), false);
+    is_used_[0] = true;
+    order_.assign(1, 0);
+    first_ = first;
+    return extend();
+  }
+
+  bool extend() {
+    if (!steps_.take()) return false;
+    const std::uint32_t at = order_.back();
+    if (order_.size() == graph_.gpus()) return close(at);
+    const auto& neighbours = neighbours_[at];
+    const bool is_first = order_.size() == 1;
+    for (std::size_t i = is_first ? first_ : 0; i < neighbours.size(); ++i) {
+      const std::uint32_t next = neighbours[i];
+      if (is_used_[next] || !slots_.fits(at, next)) continue;
+      if (is_first) first_ = i;
+      slots_.take(at, next);
+      is_used_[next] = true;
+      order_.push_back(next);
+      const bool go_on = extend();
+      order_.pop_back();
+      is_used_[next] = false;
+      slots_.give_back(at, next);
+      if (!go_on) return false;
+    }
+    return true;
+  }
+
+  bool close(std::uint32_t at) {
+    if (!slots_.fits(at, 0)) return true;
+    slots_.take(at, 0);
+    rings_.push_back(order_);
+    const auto order = order_;
+    const auto is_used = is_used_;
+    const std::size_t first = first_;
+    const bool go_on = begin(first);
+    order_ = order;
+    is_used_ = is_used;
+    first_ = first;
+    rings_.pop_back();
+    slots_.give_back(at, 0);
+    return go_on;
+  }
+
+  const Graph& graph_;
+  const std::vector<std::vector<std::uint32_t>> neighbours_;
+  Slots slots_;
+  Steps steps_;
+  const std::uint32_t most_;
+  std::vector<bool> is_used_;
+  std::vector<std::uint32_t> order_;
+  std::size_t first_ = 0;  ///< Place of the ring's second GPU among the neighbours of the first.
+  std::vector<std::vector<std::uint32_t>> rings_, best_;
+};
+
+/// Grows a tree level by level; each GPU in turn takes its children.
+class OneTree {
+ public:
+  OneTree(const Graph& graph, double rate, std::uint64_t steps)
+      : graph_(graph),
+        neighbours_(neighbours_of(graph)),
+        twins_(twins(graph)),
+        slots_(graph, rate),
+        steps_(steps),
+        is_used_(graph.gpus(), false),
+        found_{} {}
+
+  TreeFound run(std::uint32_t deepest) {
+    deepest_ = deepest;
+    for (std::uint32_t root = 0; root < graph_.gpus(); ++root) {
+      if (twins_[root] != root) continue;
+      found_.root = root;
+      found_.parents.assign(graph_.gpus(), std::nullopt);
+      grown_.assign(1, {root, 0});
+      is_used_.assign(graph_.gpus(), false);
+      is_used_[root] = true;
+      if (grow(0, 0)) {
+        found_.depth = grown_.back().depth;
+        return found_;
+      }
+      if (steps_.are_used_up()) break;
+    }
+    TreeFound none;
+    none.is_exact = !steps_.are_used_up();
+    return none;
+  }
+
+ private:
+  struct Grown {
+    std::uint32_t vertex = 0;
+    std::uint32_t depth = 0;
+  };
+
+  /// True once all are in. `from` is the place in `grown_` of the GPU that takes children, `child`
+  /// the first among its neighbours that it may still take.
+  bool grow(std::size_t from, std::size_t child) {
+    if (grown_.size() == graph_.gpus()) return true;
+    if (from == grown_.size() || !steps_.take()) return false;
+    const Grown at = grown_[from];
+    if (at.depth == deepest_) return false;
+    const auto& neighbours = neighbours_[at.vertex];
+    for (std::size_t i = child; i < neighbours.size(); ++i) {
+      const std::uint32_t next = neighbours[i];
+      if (is_used_[next] || is_repeated(twins_, is_used_, next)) continue;
+      if (!slots_.fits(at.vertex, next) || !slots_.fits(next, at.vertex)) continue;
+      slots_.take(at.vertex, next);
+      slots_.take(next, at.vertex);
+      is_used_[next] = true;
+      grown_.push_back({next, at.depth + 1});
+      found_.parents[next] = at.vertex;
+      if (grow(from, i + 1)) return true;
+      found_.parents[next].reset();
+      grown_.pop_back();
+      is_used_[next] = false;
+      slots_.give_back(next, at.vertex);
+      slots_.give_back(at.vertex, next);
+      if (steps_.are_used_up()) return false;
+    }
+    return grow(from + 1, 0);
+  }
+
+  const Graph& graph_;
+  const std::vector<std::vector<std::uint32_t>> neighbours_;
+  const std::vector<std::uint32_t> twins_;
+  Slots slots_;
+  Steps steps_;
+  std::uint32_t deepest_ = 0;
+  std::vector<bool> is_used_;
+  std::vector<Grown> grown_;  ///< In the order in which they came in.
+  TreeFound found_;
+};
+
+}  // namespace
+
+Slots::Slots(const Graph& graph, double rate) : graph_(graph) {
+  left_.reserve(graph.edges().size());
+  for (const Graph::Edge& edge : graph.edges()) {
+    const double slots = std::floor(edge.capacity / rate * (1 + kRounding));
+    left_.push_back(static_cast<std::uint32_t>(std::min(slots, kManySlots)));
+  }
+}
+
+bool Slots::fits(std::uint32_t a, std::uint32_t b) const {
+  const auto route = graph_.route(a, b);
+  return !route.empty() &&
+         std::ranges::all_of(route, [&](std::uint32_t edge) { return left_[edge] > 0; });
+}
+
+void Slots::take(std::uint32_t a, std::uint32_t b) {
+  for (const std::uint32_t edge : graph_.route(a, b)) --left_[edge];
+}
+
+void Slots::give_back(std::uint32_t a, std::uint32_t b) {
+  for (const std::uint32_t edge : graph_.route(a, b)) ++left_[edge];
+}
+
+std::uint32_t Slots::rings_left() const {
+  auto least = static_cast<std::uint64_t>(kManySlots);
+  for (std::uint32_t gpu = 0; gpu < graph_.gpus(); ++gpu) {
+    std::uint64_t out = 0, in = 0;
+    for (const std::uint32_t edge : graph_.out(gpu)) {
+      out += left_[edge];
+      in += left_[edge ^ 1];
+    }
+    least = std::min({least, out, in});
+  }
+  return static_cast<std::uint32_t>(least);
+}
+
+RingFound find_ring(const Graph& graph, double rate, std::uint64_t steps) {
+  return OneRing(graph, rate, steps).run();
+}
+
+std::vector<std::vector<std::uint32_t>> find_rings(const Graph& graph,
+                                                   double rate,
+                                                   std::uint32_t most,
+                                                   std::uint64_t steps) {
+  return ManyRings(graph, rate, most, steps).run();
+}
+
+TreeFound find_tree(const Graph& graph, double rate, std::uint64_t steps) {
+  const std::uint32_t deepest = graph.gpus() - 1;
+  TreeFound best = OneTree(graph, rate, steps).run(deepest);
+  if (best.parents.empty()) return best;
+  for (std::uint32_t depth = 1; depth < best.depth; ++depth) {
+    TreeFound flatter = OneTree(graph, rate, steps / graph.gpus()).run(depth);
+    best.is_exact = best.is_exact && flatter.is_exact;
+    if (flatter.parents.empty()) continue;
+    flatter.is_exact = best.is_exact;
+    return flatter;
+  }
+  return best;
+}
+
+std::vector<std::uint32_t> twins(const Graph& graph) {
+  std::vector<std::uint32_t> first(graph.gpus());
+  std::iota(first.begin(), first.end(), 0U);
+  for (std::uint32_t vertex = 1; vertex < graph.gpus(); ++vertex) {
+    for (std::uint32_t other = 0; other < vertex; ++other) {
+      if (first[other] != other || !graph.are_twins(other, vertex)) continue;
+      first[vertex] = other;
+      break;
+    }
+  }
+  return first;
+}
+
+}  // namespace xylem::topology

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a one-line description says, before a machine is made of it.
+//
+//   2 packages, 4 switches, 2 gpus/switch, 1 nic/gpu 400 Gb/s, nvswitch, pcie gen5 x16
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/topology/link.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace xylem::topology::synthetic {
+
+/// What a number of things is counted for each of.
+enum class Per : std::uint8_t { host, package, numa, pcie_switch, gpu };
+
+struct Count {
+  std::uint32_t each = 0;
+  Per per = Per::host;
+};
+
+/// How GPUs are linked beside PCIe.
+enum class Fabric : std::uint8_t {
+  none,
+  nvswitch,
+  mesh,   ///< Every pair.
+  ring,   ///< Each with the next, the last with the first.
+  pairs,  ///< 0 with 1, 2 with 3, …
+  cube,   ///< The hybrid cube mesh of eight V100.
+};
+
+struct Description {
+  std::uint32_t packages = 1;
+  Count numa{1, Per::package};
+  Count cores{8, Per::package};
+  Count switches, gpus, nics;
+  double pcie_speed = 32;  ///< Of a lane, in GT/s.
+  std::uint32_t pcie_width = 16;
+  GBps nic_rate{50};
+  Fabric fabric = Fabric::none;
+  LinkKind link_kind = LinkKind::nvlink;
+  /// Of one pair or, to NVSwitches, of one GPU.
+  std::uint32_t links = 0;
+};
+
+/// Reads `text`; an error names `source`, the clause and the rule.
+Result<Description> parse(std::string_view text, std::string_view source);
+
+}  // namespace xylem::topology::synthetic
