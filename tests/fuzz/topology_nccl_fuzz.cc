@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XML of NCCL from arbitrary text.
+// XML of NCCL from arbitrary text; what was read is written and read again.
 #include "topology_property.h"
 
 #include <cstddef>
@@ -9,7 +9,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  static_cast<void>(
-      xylem::topology::test::check_reading(xylem::topology::read_nccl_xml(text, "input")));
+  const auto read = xylem::topology::read_nccl_xml(text, "input");
+  if (!xylem::topology::test::check_reading(read)) return 0;
+  const std::string written = xylem::topology::to_nccl_xml(*read);
+  const auto back = xylem::topology::read_nccl_xml(written, "written");
+  XYLEM_CHECK(back.is_ok(), back.status().message(), written);
+  XYLEM_CHECK(back->gpus() == read->gpus(), written);
+  XYLEM_CHECK(back->links() == read->links(), written);
+  XYLEM_CHECK(back->bridges() == read->bridges(), written);
   return 0;
 }

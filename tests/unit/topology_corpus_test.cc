@@ -306,6 +306,36 @@ TEST_F(Corpus, EveryMachineReadsBackFromJson) {
   for_each_nccl_machine(check);
 }
 
+TEST_F(Corpus, NcclMachinesReadBackFromNcclXml) {
+  for_each_nccl_machine([](const Topology& topology, const Json&) {
+    const std::string text = to_nccl_xml(topology);
+    const auto back = read_nccl_xml(text, "nccl");
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(*back, topology) << text;
+  });
+}
+
+TEST_F(Corpus, PathsOfOtherMachinesReadBackFromNcclXml) {
+  for_each_machine([](const Topology& topology, const Json&) {
+    const auto back = read_nccl_xml(to_nccl_xml(topology), "nccl");
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    ASSERT_EQ(back->gpus().size(), topology.gpus().size());
+    ASSERT_EQ(back->nics().size(), topology.fabric_nics().size());
+    for (std::uint32_t gpu = 0; gpu < topology.gpus().size(); ++gpu) {
+      EXPECT_EQ(back->gpus()[gpu].pci.address, topology.gpus()[gpu].pci.address);
+      if (topology.gpus()[gpu].pci.numa.size() != 1) continue;
+      for (std::uint32_t nic = 0; nic < back->nics().size(); ++nic) {
+        const std::uint32_t original = topology.fabric_nics()[nic];
+        auto there = pci_path(topology, {NodeKind::gpu, gpu}, {NodeKind::nic, original}).path_class;
+        // NCCL does not tell host bridges apart.
+        if (there == PathClass::node) there = PathClass::phb;
+        EXPECT_EQ(pci_path(*back, {NodeKind::gpu, gpu}, {NodeKind::nic, nic}).path_class, there)
+            << gpu << ' ' << topology.nics()[original].name;
+      }
+    }
+  });
+}
+
 TEST_F(Corpus, EveryMachineHasItsBestRing) {
   const auto check = [](const Topology& topology, const Json&) {
     const RingPlan plan = plan_rings(topology);

@@ -3,6 +3,7 @@
 // The reader of NCCL's and RCCL's XML: what it finds in the golden machines, and how it refuses
 // damaged and hostile files.
 #include "unit/topology_fixture.h"
+#include "xylem/topology/writers.h"
 
 #include <gmock/gmock.h>
 
@@ -98,6 +99,55 @@ TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
   EXPECT_EQ(to_nic(mesh, 2, 1), PathClass::phb) << "veth1 hangs from one CPU";
   EXPECT_EQ(mesh.interfaces()[1].kind, InterfaceKind::other_virtual);
   EXPECT_EQ(mesh.interfaces()[0].rate, GBps{1.25});
+}
+
+// One GPU tells fewer links than the other, which nobody knows the rate of.
+TEST(NcclReader, TakesTheMostThatEitherEndTells) {
+  const auto gpu_of = [](const char* at, const char* sm, const char* peer, const char* count) {
+    return std::string("<pci busid=\"") + at + "\" class=\"0x030200\"><gpu sm=\"" + sm +
+           "\"><nvlink target=\"" + peer + "\" count=\"" + count + "\"/></gpu></pci>";
+  };
+  const auto topology = read_nccl_xml(
+      "<system version=\"1\"><cpu numaid=\"0\">" + gpu_of("01:00.0", "90", "02:00.0", "2") +
+          gpu_of("02:00.0", "new", "01:00.0", "4") + "</cpu></system>",
+      "test");
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  EXPECT_EQ(topology->links()[0].rate.width, 4U);
+  EXPECT_EQ(topology->links()[0].rate.bandwidth, GBps{100});
+}
+
+TEST(NcclWriter, GivesBackWhatWasRead) {
+  for (const char* file : {"nccl_dump.xml", "nccl_template.xml", "rccl_mesh.xml"}) {
+    const Topology topology = golden(file);
+    const std::string text = to_nccl_xml(topology);
+    const auto back = read_nccl_xml(text, file);
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(*back, topology) << text;
+  }
+}
+
+TEST(NcclWriter, SettlesAfterOneWriting) {
+  for (const char* file : {"ladder.v2.xml", "flat_vm.v2.xml", "no_numa.v1.xml", "nvswitch.v3.xml",
+                           "apu_partitions.v2.xml", "bare.v2.xml"}) {
+    const auto once = read_nccl_xml(to_nccl_xml(golden(file)), file);
+    ASSERT_TRUE(once.is_ok()) << once.status().to_string();
+    const auto twice = read_nccl_xml(to_nccl_xml(*once), file);
+    ASSERT_TRUE(twice.is_ok()) << twice.status().to_string();
+    EXPECT_EQ(*twice, *once) << file;
+  }
+}
+
+// Ports and single bridges are left out, and the narrowest link of a way stays.
+TEST(NcclWriter, KeepsWhereWaysPart) {
+  const Topology ladder = golden("ladder.v2.xml");
+  const auto back = read_nccl_xml(to_nccl_xml(ladder), "ladder");
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+  const std::uint32_t mlx5_0 = ladder.fabric_nics().front();
+  EXPECT_EQ(path(*back, gpu(0), nic(0)).path_class, PathClass::pix);
+  EXPECT_EQ(path(*back, gpu(1), nic(0)).path_class, PathClass::pxb);
+  EXPECT_EQ(path(*back, gpu(1), nic(0)).bandwidth->value, pcie_rate(16, 16).bandwidth->value)
+      << "a port of half the width above GPU1";
+  EXPECT_EQ(path(ladder, gpu(1), nic(mlx5_0)).path_class, PathClass::pxb);
 }
 
 /// A file with `inner` below its one <cpu>.

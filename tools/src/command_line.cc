@@ -19,7 +19,7 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::array<std::string_view, 4> kVerbs{"run", "bench", "topo", "info"};
-constexpr std::array<std::string_view, 5> kFormats{"tree", "matrix", "json", "svg", "html"};
+constexpr std::array<std::string_view, 6> kFormats{"tree", "matrix", "json", "svg", "html", "nccl"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
@@ -70,7 +70,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
         return static_cast<TopoOptions::Format>(std::ranges::find(kFormats, format) -
                                                 kFormats.begin());
       },
-      "FORMAT", "tree, matrix (as nvidia-smi topo -m), json, svg or html [tree]");
+      "FORMAT", "tree, matrix (as nvidia-smi topo -m), json, svg, html or nccl [tree]");
   CLI::Option* const compare = app.add_option(
       "--compare", options.compare,
       "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this");

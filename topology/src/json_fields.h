@@ -81,6 +81,7 @@ template <typename Archive>
 void fields(Archive& archive, Gpu& gpu) {
   archive("model", gpu.model);
   archive("uuid", gpu.uuid);
+  archive("architecture", gpu.architecture);
   archive("os_names", gpu.os_names);
   archive("partitions", gpu.partitions);
   archive("pci", gpu.pci);

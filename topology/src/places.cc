@@ -11,7 +11,9 @@ namespace {
 
 class Arrangement {
  public:
-  explicit Arrangement(const Topology& topology) : topology_(topology) { index_children(); }
+  Arrangement(const Topology& topology, Folding folding) : topology_(topology), folding_(folding) {
+    index_children();
+  }
 
   Place host() const {
     Place root;
@@ -97,7 +99,8 @@ class Arrangement {
     if (below != below_.end()) {
       for (const NodeRef child : below->second) place.children.push_back(pci_tree(child));
     }
-    if (node.kind == NodeKind::bridge && place.children.size() == 1) {
+    const bool is_single = node.kind == NodeKind::bridge && place.children.size() == 1;
+    if (is_single && folding_ == Folding::single_bridges) {
       Place only = std::move(place.children.front());
       return only;
     }
@@ -105,12 +108,15 @@ class Arrangement {
   }
 
   const Topology& topology_;
+  const Folding folding_;
   std::map<Root, std::vector<NodeRef>> trees_;     ///< Roots of PCIe trees, in index order.
   std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children by parent, by address.
 };
 
 }  // namespace
 
-Place places_of(const Topology& topology) { return Arrangement(topology).host(); }
+Place places_of(const Topology& topology, Folding folding) {
+  return Arrangement(topology, folding).host();
+}
 
 }  // namespace xylem::topology

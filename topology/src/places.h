@@ -6,6 +6,7 @@
 
 #include "xylem/topology/topology.h"
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,13 @@ struct Place {
   std::vector<Place> children;
 };
 
-/// The host. A bridge that leads to one thing alone is left out: that stands in its place.
-Place places_of(const Topology& topology);
+enum class Folding : std::uint8_t {
+  nothing,
+  single_bridges,  ///< A bridge that leads to one thing alone is left out: that stands in its
+                   ///< place.
+};
+
+/// The host.
+Place places_of(const Topology& topology, Folding folding = Folding::single_bridges);
 
 }  // namespace xylem::topology

@@ -26,6 +26,14 @@
 
 namespace xylem::topology::nccl_xml {
 
+/// Of Gpu::architecture: what NCCL tells as sm="90", and RCCL as gcn="gfx942" or "942".
+inline constexpr std::string_view kCudaPrefix = "sm_";
+inline constexpr std::string_view kGcnPrefix = "gfx";
+/// What the driver says of an NVSwitch that a virtual machine or container hides:
+/// "fffffff:ff:ff.0".
+inline constexpr PciAddress kHiddenSwitch{0xfffffff, 0xff, 31, 7};
+inline constexpr std::uint32_t kNvSwitchClass = 0x068000;
+
 /// A function on its way to its list. Devices are listed by address, so a parent's index is not
 /// known before all have been found.
 struct Found {

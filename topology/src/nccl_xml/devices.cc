@@ -22,15 +22,24 @@ constexpr std::size_t kMostFunctions = 8;
 /// Beyond what Topology::create would take.
 constexpr std::size_t kMostFound = kMaxBridges + kMaxGpus + kMaxNics;
 
-/// Counts what verbs or libfabric name; sockets have no port.
-bool has_port(pugi::xml_node net) {
-  return parse_number<std::uint32_t>(net.attribute("port").value()).value_or(0) != 0;
+/// Of what verbs or libfabric name; sockets have no port.
+std::optional<std::uint32_t> port_of(pugi::xml_node net) {
+  const auto port = parse_number<std::uint32_t>(net.attribute("port").value());
+  return port.value_or(0) == 0 ? std::nullopt : port;
+}
+
+/// "sm_90" or "gfx942"; empty in a template.
+std::string architecture_of(pugi::xml_node gpu) {
+  std::string gcn = clean_text(gpu.attribute("gcn").value());
+  if (!gcn.empty()) return gcn.starts_with(kGcnPrefix) ? gcn : std::string(kGcnPrefix) + gcn;
+  const std::string sm = clean_text(gpu.attribute("sm").value());
+  return sm.empty() ? sm : std::string(kCudaPrefix) + sm;
 }
 
 std::optional<GBps> rate_of(pugi::xml_node net) {
   constexpr double kMegabitsPerGigabyte = 8000;
-  const auto megabits = parse_real(net.attribute("speed").value());
-  if (!megabits || *megabits <= 0) return std::nullopt;
+  const auto megabits = parse_number<std::uint32_t>(net.attribute("speed").value());
+  if (megabits.value_or(0) == 0) return std::nullopt;
   return GBps{*megabits / kMegabitsPerGigabyte};
 }
 
@@ -128,9 +137,10 @@ class Walk {
     Nic nic;
     nic.name = clean_text(net.attribute("name").value());
     nic.fabric = true;  // NCCL lists what it uses.
-    if (has_port(net)) {
+    if (const auto number = port_of(net)) {
       Port port;
       port.device = nic.name;
+      port.number = *number;
       port.rate = rate_of(net);
       nic.ports.push_back(std::move(port));
     }
@@ -326,6 +336,7 @@ Status list_devices(Build& build) {
   }
   for (Found& found : build.gpus) {
     Gpu gpu;
+    gpu.architecture = architecture_of(found.node.child("gpu"));
     gpu.pci = place(found);
     machine.gpus.push_back(std::move(gpu));
   }

@@ -17,11 +17,8 @@ namespace {
 
 /// More than any GPU has ports.
 constexpr std::uint32_t kMostLinks = 1024;
-constexpr std::uint32_t kNvSwitchClass = 0x068000;
-/// What the driver says of a switch that a virtual machine or container hides: "fffffff:ff:ff.0".
-constexpr PciAddress kHiddenSwitch{0xfffffff, 0xff, 31, 7};
 
-/// GB/s of one link in one direction, by compute capability times 10. NVIDIA's architecture
+/// GB/s of one NVLink in one direction, by compute capability times 10. NVIDIA's architecture
 /// whitepapers: P100 20, V100 to H100 25, A10x (GeForce, RTX) 14.0625, Blackwell 50.
 std::optional<double> nvlink_rate(std::uint32_t sm) {
   if (sm == 60) return 20;
@@ -31,10 +28,9 @@ std::optional<double> nvlink_rate(std::uint32_t sm) {
   return std::nullopt;
 }
 
-/// The same by GCN architecture. AMD's CDNA whitepapers and data sheets: MI50, MI60, MI100 46,
-/// MI250 50, MI300 64. RCCL writes "gfx942", and before that 942, and 910 for gfx90a.
+/// The same of XGMI by GCN architecture. AMD's CDNA whitepapers and data sheets: MI50, MI60, MI100
+/// 46, MI250 50, MI300 64. RCCL writes "gfx942", and before that 942, and 910 for gfx90a.
 std::optional<double> xgmi_rate(std::string_view gcn) {
-  if (gcn.starts_with("gfx")) gcn.remove_prefix(3);
   constexpr std::array<std::pair<std::string_view, double>, 7> kRates{{
       {"906", 46},
       {"908", 46},
@@ -48,6 +44,29 @@ std::optional<double> xgmi_rate(std::string_view gcn) {
   return known == kRates.end() ? std::nullopt : std::optional(known->second);
 }
 
+/// By what the reader of devices made of "sm" or "gcn".
+std::optional<double> rate_of(LinkKind kind, std::string_view architecture) {
+  const std::string_view prefix = kind == LinkKind::nvlink ? kCudaPrefix : kGcnPrefix;
+  if (!architecture.starts_with(prefix)) return std::nullopt;
+  architecture.remove_prefix(prefix.size());
+  if (kind == LinkKind::xgmi) return xgmi_rate(architecture);
+  return nvlink_rate(parse_number<std::uint32_t>(architecture).value_or(0));
+}
+
+/// `count` links, as fast as the GPUs at their ends make known.
+Rate rate_of(const Machine& machine, NodeRef a, NodeRef b, LinkKind kind, std::uint32_t count) {
+  Rate rate;
+  rate.width = count;
+  for (const NodeRef end : {a, b}) {
+    if (end.kind != NodeKind::gpu) continue;
+    const auto one = rate_of(kind, machine.gpus[end.index].architecture);
+    if (!one) continue;
+    rate.bandwidth = std::max(rate.bandwidth.value_or(GBps{}), GBps{*one * count});
+    rate.origin = Origin::derived;
+  }
+  return rate;
+}
+
 /// One <nvlink> or <xgmi>.
 struct End {
   std::uint32_t gpu = 0;
@@ -55,7 +74,6 @@ struct End {
   PciAddress target;
   bool is_switch = false;
   std::uint32_t count = 0;
-  std::optional<double> rate;  ///< Of one link.
 };
 
 Result<PciAddress> read_target(const XmlText& xml, pugi::xml_node link) {
@@ -83,11 +101,6 @@ Result<End> read_end(const XmlText& xml, pugi::xml_node link, std::uint32_t gpu)
   if (target_class.starts_with("0x")) target_class.remove_prefix(2);
   end.is_switch = is_nvlink && (end.target == kHiddenSwitch ||
                                 parse_number<std::uint32_t>(target_class, 16) == kNvSwitchClass);
-  const pugi::xml_node owner = link.parent();
-  end.rate =
-      is_nvlink
-          ? nvlink_rate(parse_number<std::uint32_t>(owner.attribute("sm").value()).value_or(0))
-          : xgmi_rate(owner.attribute("gcn").value());
   return end;
 }
 
@@ -144,8 +157,8 @@ Status build_links(Build& build) {
   XYLEM_TRY(const auto ends, read_ends(build));
   Machine& machine = build.machine;
   add_nvswitches(machine, ends);
-  // Both GPUs of a pair tell of their links, which are the same.
-  std::map<std::tuple<NodeRef, NodeRef, LinkKind>, Rate> links;
+  // Both GPUs of a pair tell of their links, which are the same: the most that one tells holds.
+  std::map<std::tuple<NodeRef, NodeRef, LinkKind>, std::uint32_t> counts;
   for (const End& end : ends) {
     const auto target = target_of(machine, end);
     NodeRef a{NodeKind::gpu, end.gpu};
@@ -153,17 +166,12 @@ Status build_links(Build& build) {
     if (!target || *target == a || end.count == 0) continue;
     NodeRef b = *target;
     if (b < a) std::swap(a, b);
-    Rate& rate = links[{a, b, end.kind}];
-    if (rate.width.value_or(0) >= end.count) continue;
-    rate.width = end.count;
-    if (end.rate) {
-      rate.bandwidth = GBps{*end.rate * end.count};
-      rate.origin = Origin::derived;
-    }
+    std::uint32_t& count = counts[{a, b, end.kind}];
+    count = std::max(count, end.count);
   }
-  for (const auto& [key, rate] : links) {
+  for (const auto& [key, count] : counts) {
     const auto& [a, b, kind] = key;
-    machine.links.push_back({a, b, kind, rate});
+    machine.links.push_back({a, b, kind, rate_of(machine, a, b, kind, count)});
   }
   return Status::ok();
 }

@@ -99,6 +99,8 @@ struct Gpu {
   PciDevice pci;
   std::string model;  ///< The driver's name for it, else that of the PCI ID database.
   std::string uuid;   ///< Empty when no driver told.
+  /// What its code is compiled for: "sm_90", "gfx942". Empty when no driver told.
+  std::string architecture;
   std::vector<std::string> os_names;  ///< "card1", "nvml0": for people; never used to match.
   std::vector<Partition> partitions;  ///< Empty for an undivided GPU, else two or more.
 

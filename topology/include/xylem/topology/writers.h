@@ -31,6 +31,10 @@ std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 /// "XGMI" AMD's, "?" an unknown path.
 std::string to_matrix(const Topology& topology);
 
+/// XML of NCCL, for NCCL_TOPO_FILE; read_nccl_xml() gives back what came from there. Of other
+/// machines it holds what the form can (docs/topology.md).
+std::string to_nccl_xml(const Topology& topology);
+
 /// A picture for pages and slides, self-contained: boxes for packages, NUMA nodes and switches,
 /// cards for GPUs and NICs with their links, each GPU's NIC in its rail's colour, and a ring over
 /// the GPUs.
