@@ -49,6 +49,15 @@ std::vector<std::uint64_t> scaled(std::span<const std::uint64_t> counts, double 
 
 }  // namespace
 
+CostModel assumed_costs() {
+  CostModel model;
+  model.local = {1.0, 5.0};
+  model.remote = {15.0, 1.2};
+  model.reduce_GBps = 8.0;
+  model.copy_GBps = 8.0;
+  return model;
+}
+
 double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model) {
   const auto world = verifier::join(ranks);
   if (!world) return std::numeric_limits<double>::infinity();

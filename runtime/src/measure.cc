@@ -149,11 +149,7 @@ Status measure_links(Group& world, CostModel& model, Deadline deadline) {
 }  // namespace
 
 CostModel default_model(const Config& config, std::vector<std::uint32_t> hosts) {
-  CostModel model;
-  model.local = {1.0, 5.0};
-  model.remote = {15.0, 1.2};
-  model.reduce_GBps = 8.0;
-  model.copy_GBps = 8.0;
+  CostModel model = collectives::assumed_costs();
   model.slice_bytes = config.slice.value;
   model.host = std::move(hosts);
   return model;

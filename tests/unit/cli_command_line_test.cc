@@ -120,6 +120,21 @@ TEST(BenchCommandLine, NamesTheFlagTheValueAndTheRemedy) {
   EXPECT_THAT(refused({"bench", "all_reduce", "reduce"}), HasSubstr("more than it takes: reduce"));
 }
 
+TEST(PlanCommandLine, ReadsWhatToPlanFor) {
+  const auto plan = parsed<PlanOptions>({"plan", "broadcast", "8 gpus", "-n", "16", "--hosts", "2",
+                                         "--bytes", "64M", "--root", "3", "--algorithm", "ring"});
+  EXPECT_EQ(plan.collective, collectives::Collective::broadcast);
+  EXPECT_EQ(plan.source, "8 gpus");
+  EXPECT_EQ(plan.ranks, 16U);
+  EXPECT_EQ(plan.hosts, 2U);
+  EXPECT_EQ(plan.bytes, Bytes{std::uint64_t{64} << 20});
+  EXPECT_EQ(plan.root, 3U);
+  EXPECT_EQ(plan.algorithm, "ring");
+  EXPECT_THAT(refused({"plan"}), HasSubstr("operation is required"));
+  EXPECT_THAT(refused({"plan", "al_reduce"}), HasSubstr("unknown collective 'al_reduce'"));
+  EXPECT_THAT(refused({"plan", "reduce", "--hosts", "0"}), HasSubstr("--hosts"));
+}
+
 TEST(TopoCommandLine, ReadsFormatAndFile) {
   EXPECT_EQ(parsed<TopoOptions>({"topo"}).format, TopoOptions::Format::tree);
   const auto topo = parsed<TopoOptions>({"topo", "--format", "json", "machine.xml"});
@@ -133,7 +148,7 @@ TEST(TopoCommandLine, ReadsFormatAndFile) {
 
 TEST(CommandLine, SuggestsTheVerbThatWasMeant) {
   EXPECT_THAT(refused({"benh"}), HasSubstr("did you mean bench?"));
-  EXPECT_THAT(refused({}), HasSubstr("run, bench, topo or info"));
+  EXPECT_THAT(refused({}), HasSubstr("run, bench, topo, plan or info"));
 }
 
 TEST(CommandLine, AnswersHelpAndVersionOnStandardOutput) {

@@ -18,7 +18,7 @@
 namespace xylem::tools {
 namespace {
 
-constexpr std::array<std::string_view, 4> kVerbs{"run", "bench", "topo", "info"};
+constexpr std::array<std::string_view, 5> kVerbs{"run", "bench", "topo", "plan", "info"};
 constexpr std::array<std::string_view, 6> kFormats{"tree", "matrix", "json", "svg", "html", "nccl"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
@@ -84,6 +84,45 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
   explain->type_name("DEVICE")->expected(1, 2);
 }
 
+void describe_plan(CLI::App& app, PlanOptions& options) {
+  app.description(
+      "Show what Xylem would do for a call, and why\n\n"
+      "Chooses an algorithm for a machine, or for several alike, by predicted time; proves the "
+      "plan\n"
+      "of all ranks for every interleaving; prints the steps of one. FILE is what topo takes;\n"
+      "without one, it is this machine. Sizes are those of bench.\n");
+  app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE]"));
+  app.footer(
+      "Examples:\n"
+      "  xylem plan all_reduce --ranks 4 --bytes 64M\n"
+      "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n\n"
+      "Exit status: 0; 1 if the plan is wrong; 2 if it cannot be made");
+  add_value<collectives::Collective, collectives::Collective>(
+      app, "operation", options.collective,
+      [](const std::string& text) { return collectives::parse_collective(text); }, "OPERATION",
+      "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter or "
+      "barrier")
+      ->required();
+  app.add_option("file", options.source, "Machine to plan for instead of this one")
+      ->type_name("FILE");
+  add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
+                                          whole_number(1, kMostRanks), "N",
+                                          "Ranks in all [one for each GPU]");
+  add_value<std::uint32_t, std::uint32_t>(app, "--hosts", options.hosts,
+                                          whole_number(1, kMostRanks), "N",
+                                          "Hosts, all like this machine [1]");
+  add_value<Bytes, Bytes>(
+      app, "-b,--bytes", options.bytes, [](const std::string& text) { return parse_bytes(text); },
+      "SIZE", "Data of the call, as bench counts it [1M]");
+  add_value<std::uint32_t, std::uint32_t>(app, "--root", options.root,
+                                          whole_number(0, kMostRanks - 1), "RANK", "Root [0]");
+  app.add_option("--algorithm", options.algorithm, "Plan with this one, whatever is faster")
+      ->type_name("NAME");
+  add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
+                                          whole_number(0, kMostRanks - 1), "RANK",
+                                          "Whose steps to print [0]");
+}
+
 void describe_info(CLI::App& app) {
   app.description(
       "Show what Xylem would do here, and why\n\n"
@@ -138,7 +177,7 @@ Answer usage_error(std::string_view verb, std::string_view message) {
 
 /// A first word that is neither flag nor verb, or none at all; CLI11 would only call it unexpected.
 std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) return usage_error("", "say what to do: run, bench, topo or info");
+  if (arguments.empty()) return usage_error("", "say what to do: run, bench, topo, plan or info");
   if (arguments.front().starts_with('-')) return std::nullopt;
   const auto verb = one_of(arguments.front(), kVerbs);
   if (verb) return std::nullopt;
@@ -171,6 +210,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   RunOptions run;
   BenchOptions bench;
   TopoOptions topo;
+  PlanOptions plan;
   CLI::App app("Topology-aware collective communication: start, measure and inspect.\n", "xylem");
   app.set_version_flag("--version", "xylem " XYLEM_VERSION, "Print the version and exit");
   app.formatter(std::make_shared<HelpFormatter>("xylem VERB [OPTIONS]"));
@@ -178,11 +218,13 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App& run_verb = *app.add_subcommand("run");
   CLI::App& bench_verb = *app.add_subcommand("bench");
   CLI::App& topo_verb = *app.add_subcommand("topo");
+  CLI::App& plan_verb = *app.add_subcommand("plan");
   CLI::App& info_verb = *app.add_subcommand("info");
   app.footer("xylem VERB --help tells more of a verb.");
   describe_run(run_verb, run);
   describe_bench(bench_verb, bench);
   describe_topo(topo_verb, topo);
+  describe_plan(plan_verb, plan);
   describe_info(info_verb);
 
   const Split split = split_command(arguments);
@@ -212,6 +254,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
     return status ? Command(std::move(bench)) : usage_error("bench", status.message());
   }
   if (topo_verb) return topo;
+  if (plan_verb) return plan;
   return InfoOptions{};
 }
 

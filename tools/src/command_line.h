@@ -5,6 +5,8 @@
 #pragma once
 
 #include "bench/options.h"
+#include "xylem/base/quantity.h"
+#include "xylem/collectives/schedule.h"
 
 #include <chrono>
 #include <cstdint>
@@ -31,6 +33,17 @@ struct TopoOptions {
   std::vector<std::string> explain;  ///< One device, or two.
 };
 
+struct PlanOptions {
+  collectives::Collective collective = collectives::Collective::all_reduce;
+  std::string source;       ///< A file or description; empty: this machine.
+  std::uint32_t ranks = 0;  ///< 0: one for each GPU, or one for each host without.
+  std::uint32_t hosts = 1;  ///< All like the machine.
+  Bytes bytes{std::uint64_t{1} << 20};
+  std::uint32_t root = 0;
+  std::string algorithm;   ///< Empty: choose.
+  std::uint32_t rank = 0;  ///< Whose steps to print.
+};
+
 struct InfoOptions {};
 
 /// Nothing to run: what to print instead, and the status to exit with.
@@ -39,7 +52,8 @@ struct Answer {
   int exit_status = 0;  ///< 0: `text` is for standard output, else for standard error.
 };
 
-using Command = std::variant<Answer, RunOptions, BenchOptions, TopoOptions, InfoOptions>;
+using Command =
+    std::variant<Answer, RunOptions, BenchOptions, TopoOptions, PlanOptions, InfoOptions>;
 
 /// `arguments` without the program's name.
 Command parse_command_line(const std::vector<std::string>& arguments);

@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 #include "command_line.h"
 #include "info/info.h"
+#include "plan/plan.h"
 #include "run/run.h"
 #include "topo/topo.h"
 
@@ -40,6 +41,7 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
         else if constexpr (std::is_same_v<Options, BenchOptions>) {
           return bench(options, own_command(arguments));
         } else if constexpr (std::is_same_v<Options, TopoOptions>) return topo(options);
+        else if constexpr (std::is_same_v<Options, PlanOptions>) return plan(options);
         else return info();
       },
       command);

@@ -78,8 +78,12 @@ class Walk {
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {
       const std::size_t place = build_.switches.size();
+      const std::size_t devices = build_.gpus.size() + build_.nics.size();
       build_.switches.push_back({node, std::move(pci), above});
-      return below(node, place, depth + 1);
+      XYLEM_TRY(below(node, place, depth + 1));
+      // One that leads to none of them is not kept, and then those below are gone, too.
+      if (build_.gpus.size() + build_.nics.size() == devices) build_.switches.pop_back();
+      return Status::ok();
     }
     return leaf(node, std::move(pci), above);
   }

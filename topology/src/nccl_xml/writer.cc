@@ -131,7 +131,7 @@ class Writer {
     const Rate uplink = narrower(bridge.pci.uplink, way.rate);
     const std::size_t ways = ways_below(place);
     const bool is_far = parent && way.bridges > 0;
-    if (ways == 0 && !bridge.is_switch) return;
+    if (ways == 0) return;
     if (ways == 1 && !bridge.is_switch && !is_far) {
       return each_below(place, {way.bridges + 1, uplink}, parent);
     }

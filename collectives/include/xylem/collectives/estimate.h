@@ -32,6 +32,10 @@ struct CostModel {
   std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all on one.
 };
 
+/// What holds until something is measured: a shared-memory and a TCP transport of today's hosts,
+/// all ranks on one.
+CostModel assumed_costs();
+
 /// Predicted microseconds until the last rank is done. `ranks[i]` is rank i's schedule; verified,
 /// or the answer is meaningless. Same input, same answer, on every rank.
 double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `xylem plan` end to end: the choice, its proof, the steps, and how it refuses.
+#include "process/command.h"
+#include "xylem/collectives/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using test::Finished;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr std::chrono::seconds kLimit{60};
+
+Finished plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {XYLEM_TEST_BIN "/xylem", "plan"});
+  return test::run_command(arguments, {}, kLimit);
+}
+
+TEST(Plan, ChoosesProvesAndPrintsEveryCollective) {
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+    for (const char* name : {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
+                             "all_to_all", "gather", "scatter", "barrier"}) {
+      const Finished done = plan({name, "-n", std::to_string(ranks)});
+      EXPECT_EQ(done.exit_status, 0) << name << done.err;
+      EXPECT_THAT(done.out, HasSubstr("verified                 " + std::to_string(ranks)));
+      const auto printed = collectives::parse_schedule(done.out.substr(done.out.find("schedule ")));
+      ASSERT_TRUE(printed.is_ok()) << printed.status().to_string();
+      EXPECT_EQ(printed->shape.ranks, ranks);
+    }
+  }
+}
+
+TEST(Plan, TakesRanksAndBandwidthFromTheMachine) {
+  const Finished done =
+      plan({"all_reduce", "2 packages, 8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts", "4"});
+  EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 32 ranks on 4 hosts\n"));
+  EXPECT_THAT(done.out, HasSubstr("450 GB/s (latency assumed, bandwidth of the GPU rings)"));
+  EXPECT_THAT(done.out, HasSubstr("400 GB/s (latency assumed, bandwidth of all rails of a host)"));
+}
+
+TEST(Plan, SaysWhatDecidedAndWhatCameNext) {
+  const Finished forced =
+      plan({"all_reduce", "-n", "64", "--bytes", "8", "--algorithm", "ring", "--rank", "5"});
+  EXPECT_THAT(forced.out, HasSubstr("because                  forced by name, where "));
+  EXPECT_THAT(forced.out, HasSubstr("next                     "));
+  EXPECT_THAT(forced.out, HasSubstr("\nschedule all_reduce ring rank 5 of 64"));
+}
+
+TEST(Plan, RefusesWhatCannotBe) {
+  const auto message = [](std::vector<std::string> arguments) {
+    const Finished done = plan(std::move(arguments));
+    EXPECT_EQ(done.exit_status, 2) << done.out;
+    return done.err;
+  };
+  EXPECT_EQ(message({"all_reduce", "-n", "4", "--root", "4"}),
+            "xylem plan: --root 4: ranks are 0 to 3\n");
+  EXPECT_THAT(message({"all_reduce", "-n", "2", "--hosts", "3"}), HasSubstr("at least one"));
+  EXPECT_THAT(message({"all_reduce", "--algorithm", "star"}), HasSubstr("use one of"));
+  EXPECT_THAT(message({"all_reduce", "none.xml"}), HasSubstr("none.xml: cannot read it"));
+}
+
+}  // namespace
+}  // namespace xylem
