@@ -114,7 +114,7 @@ Result<std::vector<End>> read_ends(const Build& build) {
       if (ends.size() == kMaxLinks) {
         return build.xml.error(link, fmt::format("more than {} links", kMaxLinks));
       }
-      ends.push_back(end);
+      if (end.count > 0) ends.push_back(end);
     }
   }
   return ends;
@@ -163,7 +163,7 @@ Status build_links(Build& build) {
     const auto target = target_of(machine, end);
     NodeRef a{NodeKind::gpu, end.gpu};
     // A GPU linked to itself is how firmware reports links that lead nowhere.
-    if (!target || *target == a || end.count == 0) continue;
+    if (!target || *target == a) continue;
     NodeRef b = *target;
     if (b < a) std::swap(a, b);
     std::uint32_t& count = counts[{a, b, end.kind}];

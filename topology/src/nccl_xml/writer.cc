@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
 #include <set>
 #include <sstream>
 
@@ -24,7 +25,8 @@ std::optional<Rate> as_lanes(GBps bandwidth) {
   for (const std::uint32_t width : {16U, 8U, 4U, 2U, 1U}) {
     for (const double speed : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
       const Rate rate = pcie_rate(speed, width);
-      if (std::abs(rate.bandwidth->value - bandwidth.value) < kNear * bandwidth.value) return rate;
+      const double value = rate.bandwidth.value_or(GBps{}).value;
+      if (std::abs(value - bandwidth.value) < kNear * bandwidth.value) return rate;
     }
   }
   return std::nullopt;
@@ -40,8 +42,8 @@ std::string bitmap(const CpuSet& cpus) {
     }
   }
   std::string text;
-  for (auto word = words.rbegin(); word != words.rend(); ++word) {
-    text += fmt::format("{}{:08x}", text.empty() ? "" : ",", *word);
+  for (const std::uint32_t word : words | std::views::reverse) {
+    text += fmt::format("{}{:08x}", text.empty() ? "" : ",", word);
   }
   return text;
 }
@@ -98,7 +100,7 @@ class Writer {
   void below(const Place& place, const Way& way, pugi::xml_node parent = {}) {
     if (!place.node) return each_below(place, way, parent);
     switch (place.node->kind) {
-      case NodeKind::bridge: return bridge(place, way, parent);
+      case NodeKind::bridge: return bridge(place, place.node->index, way, parent);
       case NodeKind::gpu: return gpu(place.node->index, way.rate, parent);
       case NodeKind::nic: return nic(place.node->index, way.rate, parent);
       default: return each_below(place, way, parent);
@@ -126,8 +128,8 @@ class Writer {
 
   /// A switch is written where ways part, where the source told that there is one, and for the
   /// second of several bridges that follow each other below a switch: they are another one.
-  void bridge(const Place& place, const Way& way, pugi::xml_node parent) {
-    const Bridge& bridge = topology_.bridges()[place.node->index];
+  void bridge(const Place& place, std::uint32_t index, const Way& way, pugi::xml_node parent) {
+    const Bridge& bridge = topology_.bridges()[index];
     const Rate uplink = narrower(bridge.pci.uplink, way.rate);
     const std::size_t ways = ways_below(place);
     const bool is_far = parent && way.bridges > 0;
