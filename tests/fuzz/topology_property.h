@@ -52,7 +52,11 @@ inline bool check_reading(const Result<Topology>& read) {
   XYLEM_CHECK(*back == *read, json);
   XYLEM_CHECK(fingerprint(*back) == fingerprint(*read), json);
   XYLEM_CHECK(!to_tree(*read).empty(), json);
-  XYLEM_CHECK(!to_matrix(*read).empty(), json);
+  // It has a cell for each pair.
+  constexpr std::size_t kManyDevices = 300;
+  if (read->gpus().size() + read->nics().size() < kManyDevices) {
+    XYLEM_CHECK(!to_matrix(*read).empty(), json);
+  }
   XYLEM_CHECK(to_svg(*read).ends_with("</svg>\n"), json);
   check_paths(*read);
   return true;

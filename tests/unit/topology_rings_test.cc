@@ -297,6 +297,17 @@ TEST(Rings, OfFewGpusAreEmptyOrGo) {
   EXPECT_FALSE(bandwidth_bounds(described("1 gpu")).all_gather);
 }
 
+TEST(Rings, OfMoreThanAnyHostHasAreNotSought) {
+  const Topology many = described("129 gpus, 8 switches, nvswitch");
+  EXPECT_EQ(plan_rings(many).best.gpus.size(), 129U);
+  EXPECT_FALSE(plan_rings(many).best_is_exact);
+  EXPECT_FALSE(bandwidth_bounds(many).all_gather);
+  const TreePlan tree = plan_tree(many);
+  EXPECT_EQ(tree.depth, 128U);
+  EXPECT_FALSE(tree.is_exact);
+  EXPECT_TRUE(plan_rings(described("128 gpus, 8 switches, nvswitch")).best_is_exact);
+}
+
 // Where no link tells its bandwidth there is an order still, and no number.
 TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
   const Topology vm = golden("flat_vm.v2.xml");

@@ -188,8 +188,16 @@ RingPlan plan_rings(const Topology& topology) { return plan_rings(topology, all_
 
 RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpus) {
   check_gpus(topology, gpus);
-  const auto [graph, fabric] = choose_graph(topology, gpus);
   RingPlan plan;
+  if (gpus.size() > kMostSearchedGpus) {
+    plan.fabric = GpuFabric::pcie;
+    plan.best.gpus.assign(gpus.begin(), gpus.end());
+    plan.best_is_exact = false;
+    plan.channels = {plan.best};
+    plan.bandwidth_is_bound = true;
+    return plan;
+  }
+  const auto [graph, fabric] = choose_graph(topology, gpus);
   plan.fabric = fabric;
   if (fabric == GpuFabric::none) {
     plan.best.gpus.assign(gpus.begin(), gpus.end());
@@ -215,10 +223,16 @@ TreePlan plan_tree(const Topology& topology) { return plan_tree(topology, all_gp
 
 TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus) {
   check_gpus(topology, gpus);
-  const auto [graph, fabric] = choose_graph(topology, gpus);
   TreePlan plan;
   plan.parents.assign(gpus.size(), std::nullopt);
   if (!gpus.empty()) plan.root = gpus.front();
+  if (gpus.size() > kMostSearchedGpus) {
+    for (std::size_t i = 1; i < gpus.size(); ++i) plan.parents[i] = gpus[i - 1];
+    plan.depth = static_cast<std::uint32_t>(gpus.size() - 1);
+    plan.is_exact = false;
+    return plan;
+  }
+  const auto [graph, fabric] = choose_graph(topology, gpus);
   if (fabric == GpuFabric::none) return plan;
   const double cut = graph.narrowest_cut();
   auto rates = rates_of(graph, graph.gpus());
@@ -245,7 +259,7 @@ BandwidthBounds bandwidth_bounds(const Topology& topology) {
 
 BandwidthBounds bandwidth_bounds(const Topology& topology, std::span<const std::uint32_t> gpus) {
   check_gpus(topology, gpus);
-  if (gpus.size() < 2) return {};
+  if (gpus.size() < 2 || gpus.size() > kMostSearchedGpus) return {};
   const auto [graph, fabric] = choose_graph(topology, gpus);
   return {in_gbps(graph.all_gather_bound()), in_gbps(graph.all_reduce_bound())};
 }

@@ -62,6 +62,9 @@ std::string_view fabric_text(const Topology& topology, GpuFabric fabric) {
 std::string ring_text(const Topology& topology,
                       const RingPlan& plan,
                       const BandwidthBounds& bounds) {
+  if (plan.best.gpus.size() > kMostSearchedGpus) {
+    return fmt::format("no ring is sought over more than {} GPUs; in order", kMostSearchedGpus);
+  }
   const std::size_t count = plan.channels.size();
   std::string text = fmt::format("{} GPU ring{} over {}", count, count == 1 ? "" : "s",
                                  fabric_text(topology, plan.fabric));

@@ -18,6 +18,10 @@
 
 namespace xylem::topology {
 
+/// More than any host has. Beyond, GPUs are left in order, no bandwidth is told, and nothing is
+/// called exact.
+inline constexpr std::size_t kMostSearchedGpus = 128;
+
 /// What joins the GPUs.
 enum class GpuFabric : std::uint8_t {
   none,      ///< Fewer than two GPUs.
