@@ -110,6 +110,20 @@ TEST(Picture, IsTwoRowsWhereOneIsTooWide) {
   EXPECT_FALSE(narrow.cards[narrow.gpus[1]].rect.is_turned);
 }
 
+TEST(Picture, ShowsNvswitchesOfTwoGpus) {
+  EXPECT_TRUE(picture_of(*read_synthetic("2 gpus, nvswitch", "test")).nvswitch.has_value());
+}
+
+TEST(Picture, HasRoomForItsLines) {
+  Machine machine = read_synthetic("3 gpus, nvlink pairs", "test")->machine();
+  machine.host = std::string(300, 'h');
+  const auto picture = picture_of(*Topology::create(machine));
+  constexpr double kLetter = 6;
+  EXPECT_GT(picture.width, static_cast<double>(picture.ring_line.size()) * kLetter);
+  EXPECT_GT(picture.width, static_cast<double>(picture.title.size()) * kLetter);
+  EXPECT_LT(picture.title.size(), 100U);
+}
+
 TEST(Picture, IsWellFormed) {
   for (const Topology& topology : machines()) {
     pugi::xml_document svg;

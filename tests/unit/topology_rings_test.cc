@@ -8,8 +8,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 #include <tuple>
 
@@ -306,6 +308,131 @@ TEST(Rings, OfMoreThanAnyHostHasAreNotSought) {
   EXPECT_EQ(tree.depth, 128U);
   EXPECT_FALSE(tree.is_exact);
   EXPECT_TRUE(plan_rings(described("128 gpus, 8 switches, nvswitch")).best_is_exact);
+}
+
+/// A host whose links have rates of every kind, by a seed: uplinks above one or two levels of
+/// switches, NVLink between some.
+Topology drawn(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::uint32_t most) { return static_cast<std::uint32_t>(random() % most); };
+  Machine machine = plain_machine();
+  const std::uint32_t switches = 1 + pick(3), gpus = 2 + pick(4);
+  std::uint8_t bus = 1;
+  for (std::uint32_t i = 0; i < switches; ++i) {
+    const NodeRef above = i > 0 && pick(2) == 0 ? NodeRef{NodeKind::bridge, i - 1}
+                                                : NodeRef{NodeKind::host_bridge, 0};
+    machine.bridges.emplace_back().pci = function(bus++, above, 1 + pick(40));
+  }
+  for (std::uint32_t i = 0; i < gpus; ++i) {
+    machine.gpus.emplace_back().pci =
+        function(bus++, {NodeKind::bridge, pick(switches)}, 1 + pick(40));
+  }
+  for (std::uint32_t a = 0; a < gpus; ++a) {
+    for (std::uint32_t b = a + 1; b < gpus; ++b) {
+      if (pick(3) > 0) continue;
+      machine.links.push_back(
+          {gpu(a), gpu(b), LinkKind::nvlink, {GBps{41.0 + pick(60)}, Origin::read, {}, {}}});
+    }
+  }
+  auto topology = Topology::create(machine);
+  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
+  return *topology;
+}
+
+TEST(Rings, OfMachinesByChanceAreTheBestToo) {
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    const Topology topology = drawn(seed);
+    const RingPlan plan = plan_rings(topology);
+    ASSERT_TRUE(plan.best_is_exact && plan.bandwidth) << seed;
+    const double best = best_of_all_rings(topology);
+    ASSERT_NEAR(plan.best.bandwidth->value, best, 1e-6) << seed;
+    ASSERT_NEAR(plan.channels.front().bandwidth->value, rate_of(topology, plan.channels), 1e-6)
+        << seed;
+    const BandwidthBounds bounds = bandwidth_bounds(topology);
+    ASSERT_LE(plan.bandwidth->value, bounds.all_gather->value * (1 + 1e-6)) << seed;
+    ASSERT_LE(plan.bandwidth->value, bounds.all_reduce->value * (1 + 1e-6)) << seed;
+  }
+}
+
+TEST(Trees, OfMachinesByChanceAreTheBestToo) {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    const Topology topology = drawn(seed);
+    if (topology.gpus().size() > 5) continue;
+    const TreePlan plan = plan_tree(topology);
+    const BestTree best = best_of_all_trees(topology);
+    ASSERT_TRUE(plan.is_exact && plan.bandwidth) << seed;
+    ASSERT_NEAR(plan.bandwidth->value, best.rate, 1e-6) << seed;
+    ASSERT_EQ(plan.depth, best.depth) << seed;
+  }
+}
+
+// Every rate is another one, so there are many to try.
+TEST(Rings, AreSoughtAtAFewOfManyRates) {
+  Machine machine = described("40 gpus, 4 switches").machine();
+  for (std::uint32_t a = 0; a < 40; ++a) {
+    for (std::uint32_t b = a + 1; b < 40; ++b) {
+      const double rate = 100 + a * 1.25 + b * 0.0625;
+      machine.links.push_back(
+          {gpu(a), gpu(b), LinkKind::nvlink, {GBps{rate}, Origin::read, {}, {}}});
+    }
+  }
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok());
+  const RingPlan plan = plan_rings(*topology);
+  EXPECT_TRUE(visits_all_once(plan.best, 40));
+  EXPECT_GT(plan.best.bandwidth->value, 100);
+}
+
+TEST(Rings, LeaveNvlinkWherePcieCarriesMore) {
+  const RingPlan plan = plan_rings(described("8 gpus, nvlink ring, pcie gen5 x16"));
+  EXPECT_EQ(plan.fabric, GpuFabric::pcie);
+  EXPECT_GE(plan.bandwidth->value, plan_rings(described("8 gpus")).bandwidth->value);
+}
+
+// NVLink between pairs, and nobody tells what PCIe carries between them.
+TEST(Rings, AreNotManyOverWhatNobodyTells) {
+  Machine machine = described("4 gpus, nvlink pairs x4").machine();
+  for (Gpu& each : machine.gpus) each.pci.uplink = {};
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok());
+  const RingPlan plan = plan_rings(*topology);
+  EXPECT_THAT(plan.channels, SizeIs(1));
+  EXPECT_EQ(plan.bandwidth, GBps{100});
+  EXPECT_TRUE(plan.bandwidth_is_bound);
+}
+
+TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
+  EXPECT_TRUE(plan_rings(described("2 packages, 2 gpus")).bandwidth_is_bound)
+      << "though no way parts between the packages";
+  EXPECT_FALSE(plan_rings(described("2 gpus")).bandwidth_is_bound);
+  Machine boards = described("2 packages, 4 gpus, nvswitch x6").machine();
+  boards.nvswitches.push_back(boards.nvswitches.front());
+  ++boards.nvswitches.back().pci.address.bus;
+  boards.links[2].b = boards.links[3].b = nvswitch(1);
+  const auto topology = Topology::create(boards);
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  EXPECT_EQ(plan_rings(*topology).fabric, GpuFabric::nvswitch);
+  EXPECT_TRUE(plan_rings(*topology).bandwidth_is_bound) << "between the two boards";
+}
+
+// GPUs that differ only in which of their two links to the package is NVLink.
+TEST(Trees, TellApartWhatOnlyRoutesTellApart) {
+  Machine machine = plain_machine();
+  const std::array<std::pair<double, double>, 3> rates{{{16, 32}, {32, 16}, {16, 16}}};
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    machine.gpus.emplace_back().pci =
+        function(static_cast<std::uint8_t>(1 + i), {NodeKind::host_bridge, 0}, rates[i].second);
+    machine.links.push_back({gpu(i),
+                             {NodeKind::package, 0},
+                             LinkKind::nvlink,
+                             {GBps{rates[i].first}, Origin::read, {}, {}}});
+  }
+  const auto topology = Topology::create(machine);
+  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
+  const TreePlan plan = plan_tree(*topology);
+  const std::vector<std::uint32_t> swapped{1, 0, 2};
+  EXPECT_EQ(plan.depth, plan_tree(*topology, swapped).depth);
+  EXPECT_EQ(plan.root, 1U) << "its NVLink carries both children";
 }
 
 // Where no link tells its bandwidth there is an order still, and no number.

@@ -5,8 +5,6 @@
 #include "graph.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <set>
 
 namespace xylem::topology {
@@ -94,6 +92,7 @@ std::optional<double> Graph::all_gather_bound() const {
       for (std::uint32_t gpu = 0; gpu < gpus_; ++gpu) {
         senders += network.is_on_source_side(gpu) ? 1 : 0;
       }
+      if (senders == 0) return std::nullopt;
       share = (flow - share * (gpus_ - senders)) / senders;
       for (const std::uint32_t supply : supplies) network.set_capacity(supply, share);
     }

@@ -8,8 +8,8 @@
 namespace xylem::topology {
 namespace {
 
-/// What is left of a capacity below this share of a GB/s is rounding.
-constexpr double kNothing = 1e-9;
+/// Of the largest capacity, what rounding may leave.
+constexpr double kNothing = 1e-13;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -24,7 +24,12 @@ std::uint32_t FlowNetwork::add(std::uint32_t from, std::uint32_t to, double capa
 }
 
 double FlowNetwork::max_flow(std::uint32_t source, std::uint32_t sink) {
-  for (Arc& arc : arcs_) arc.left = arc.capacity;
+  double largest = 0;
+  for (Arc& arc : arcs_) {
+    arc.left = arc.capacity;
+    if (!std::isinf(arc.capacity)) largest = std::max(largest, arc.capacity);
+  }
+  nothing_ = largest * kNothing;
   double flow = 0;
   while (find_levels(source, sink)) {
     next_.assign(out_.size(), 0);
@@ -43,7 +48,7 @@ bool FlowNetwork::find_levels(std::uint32_t source, std::uint32_t sink) {
   for (std::size_t i = 0; i < open.size(); ++i) {
     for (const std::uint32_t arc : out_[open[i]]) {
       const std::uint32_t to = arcs_[arc].to;
-      if (level_[to] >= 0 || arcs_[arc].left <= kNothing) continue;
+      if (level_[to] >= 0 || arcs_[arc].left <= nothing_) continue;
       level_[to] = level_[open[i]] + 1;
       open.push_back(to);
     }
@@ -57,7 +62,7 @@ double FlowNetwork::push(std::uint32_t at, std::uint32_t sink, double most) {
   for (; next_[at] < out_[at].size(); ++next_[at]) {
     const std::uint32_t arc = out_[at][next_[at]];
     const std::uint32_t to = arcs_[arc].to;
-    if (level_[to] != level_[at] + 1 || arcs_[arc].left <= kNothing) continue;
+    if (level_[to] != level_[at] + 1 || arcs_[arc].left <= nothing_) continue;
     const double pushed = push(to, sink, std::min(most, arcs_[arc].left));
     if (pushed <= 0) continue;
     if (!std::isinf(arcs_[arc].left)) arcs_[arc].left -= pushed;

@@ -34,6 +34,7 @@ class FlowNetwork {
   bool find_levels(std::uint32_t source, std::uint32_t sink);
   double push(std::uint32_t at, std::uint32_t sink, double most);
 
+  double nothing_ = 0;     ///< What is left of a capacity below this is rounding.
   std::vector<Arc> arcs_;  ///< Arc 2k+1 is the way back of arc 2k.
   std::vector<std::vector<std::uint32_t>> out_;
   std::vector<std::int32_t> level_;

@@ -8,14 +8,11 @@
 #include <optional>
 #include <queue>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace xylem::topology {
 namespace {
-
-double capacity_of(const Rate& rate) {
-  return rate.bandwidth ? rate.bandwidth->value : Graph::kUnlimited;
-}
 
 std::uint32_t distance_of(const Path& path) {
   switch (path.path_class) {
@@ -37,26 +34,36 @@ std::uint32_t distance_of(const Path& path) {
 class Graph::Builder {
  public:
   Builder(const Topology& topology, std::span<const std::uint32_t> gpus) : topology_(topology) {
-    for (const std::uint32_t gpu : gpus) vertex_of({Place::device, {NodeKind::gpu, gpu}});
+    for (const std::uint32_t gpu : gpus) vertex_of({VertexKind::device, {NodeKind::gpu, gpu}});
     gpus_ = gpus;
   }
 
   /// NVLink and XGMI. The NVSwitches of a host are one: they are made to be, and no source tells of
   /// the links between them.
   void add_fast_links() {
-    std::map<std::uint32_t, double> to_switches;  // By GPU.
+    struct Reach {
+      std::vector<NodeRef> switches;
+      Way way{0, true, false};
+    };
+    std::map<std::uint32_t, Reach> reaches;  // By GPU.
     for (const Link& link : topology_.links()) {
       if (!has(link.a)) continue;
+      const Way way = way_over(link.rate, true);
       if (link.b.kind == NodeKind::nvswitch) {
-        to_switches.try_emplace(link.a.index, 0).first->second += capacity_of(link.rate);
+        Reach& reach = reaches[link.a.index];
+        reach.switches.push_back(link.b);
+        reach.way.capacity += way.capacity;
+        reach.way.has_unknown = reach.way.has_unknown || way.has_unknown;
       } else if (link.b.kind == NodeKind::package || has(link.b)) {
-        join(vertex_of({Place::device, link.a}), vertex_of({Place::device, link.b}),
-             {capacity_of(link.rate), true});
+        join(vertex_of({VertexKind::device, link.a}), vertex_of({VertexKind::device, link.b}), way);
       }
     }
-    for (const auto& [gpu, capacity] : to_switches) {
-      join(vertex_of({Place::device, {NodeKind::gpu, gpu}}), vertex_of({Place::nvswitches, {}}),
-           {capacity, true});
+    for (auto& [gpu, reach] : reaches) {
+      // Between those of one GPU and those of another there are links that nobody tells.
+      const bool is_same = reach.switches == reaches.begin()->second.switches;
+      reach.way.has_unknown = reach.way.has_unknown || !is_same;
+      join(vertex_of({VertexKind::device, {NodeKind::gpu, gpu}}),
+           vertex_of({VertexKind::nvswitches, {}}), reach.way);
     }
   }
 
@@ -64,17 +71,17 @@ class Graph::Builder {
   void add_pcie() {
     for (const std::uint32_t gpu : gpus_) {
       NodeRef node{NodeKind::gpu, gpu};
-      std::uint32_t below = vertex_of({Place::device, node});
+      std::uint32_t below = vertex_of({VertexKind::device, node});
       const PciDevice* pci = &topology_.gpus()[gpu].pci;
       while (pci != nullptr) {
-        const Way uplink{capacity_of(pci->uplink)};
+        const Way uplink = way_over(pci->uplink, false);
         if (!pci->parent) {
           join(below, place_of(pci->numa), uplink);
           break;
         }
         node = *pci->parent;
-        const bool is_known = vertices_.contains({Place::device, node});
-        const std::uint32_t above = vertex_of({Place::device, node});
+        const bool is_known = vertices_.contains({VertexKind::device, node});
+        const std::uint32_t above = vertex_of({VertexKind::device, node});
         join(below, above, uplink);
         if (is_known) break;
         below = above;
@@ -102,20 +109,27 @@ class Graph::Builder {
       const std::uint32_t a = number[ends.first], b = number[ends.second];
       for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
         graph.out_[from].push_back(static_cast<std::uint32_t>(graph.edges_.size()));
-        graph.edges_.push_back({from, to, way.capacity, way.is_fast});
+        graph.edges_.push_back({from, to, way.capacity, way.is_fast, way.has_unknown});
       }
     }
   }
 
  private:
-  enum class Place : std::uint8_t { device, nvswitches, host };
-  using Vertex = std::pair<Place, NodeRef>;
+  enum class VertexKind : std::uint8_t { device, nvswitches, host };
+  using Vertex = std::pair<VertexKind, NodeRef>;
+  /// By itself one that nobody tells the bandwidth of.
   struct Way {
     double capacity = kUnlimited;
     bool is_fast = false;
+    bool has_unknown = true;
   };
 
-  bool has(NodeRef node) const { return vertices_.contains({Place::device, node}); }
+  static Way way_over(const Rate& rate, bool is_fast) {
+    if (!rate.bandwidth) return {kUnlimited, is_fast, true};
+    return {rate.bandwidth->value, is_fast, false};
+  }
+
+  bool has(NodeRef node) const { return vertices_.contains({VertexKind::device, node}); }
 
   std::uint32_t vertex_of(const Vertex& vertex) {
     const auto [entry, is_new] = vertices_.try_emplace(vertex, count_);
@@ -129,16 +143,16 @@ class Graph::Builder {
   /// Where a PCIe tree leaves for the rest of the host: its NUMA node or, if several could be it,
   /// the host.
   std::uint32_t place_of(const Locality& numa) {
-    const std::uint32_t host = vertex_of({Place::host, {}});
+    const std::uint32_t host = vertex_of({VertexKind::host, {}});
     if (numa.size() != 1) return host;
     const NodeRef node{NodeKind::numa_node, numa.front()};
-    const bool is_known = vertices_.contains({Place::device, node});
-    const std::uint32_t vertex = vertex_of({Place::device, node});
+    const bool is_known = vertices_.contains({VertexKind::device, node});
+    const std::uint32_t vertex = vertex_of({VertexKind::device, node});
     if (is_known) return vertex;
     std::uint32_t above = host;
     if (const auto package = topology_.numa_nodes()[numa.front()].package) {
       const NodeRef owner{NodeKind::package, *package};
-      above = vertex_of({Place::device, owner});
+      above = vertex_of({VertexKind::device, owner});
       if (joined_packages_.insert(*package).second) join(above, host, {});
     }
     join(vertex, above, {});
@@ -152,7 +166,8 @@ class Graph::Builder {
     ++degree_[b];
   }
 
-  /// Takes out one vertex that is no GPU and where no way parts. False if there is none.
+  /// Takes out vertices that are no GPU and where no way parts, no two of them neighbours. False if
+  /// there is none.
   bool contract() {
     bool did = false;
     std::vector<std::vector<decltype(links_)::iterator>> at(count_);
@@ -164,12 +179,13 @@ class Graph::Builder {
     for (auto vertex = static_cast<std::uint32_t>(gpus_.size()); vertex < count_; ++vertex) {
       if (touched[vertex] || at[vertex].empty() || at[vertex].size() > 2) continue;
       std::vector<std::uint32_t> ends;
-      Way way{kUnlimited, true};
+      Way way{kUnlimited, true, false};
       for (const auto& link : at[vertex]) {
         const auto [a, b] = link->first;
         ends.push_back(a == vertex ? b : a);
         way.capacity = std::min(way.capacity, link->second.capacity);
         way.is_fast = way.is_fast && link->second.is_fast;
+        way.has_unknown = way.has_unknown || link->second.has_unknown;
       }
       if (std::ranges::any_of(ends, [&](std::uint32_t end) { return touched[end]; })) continue;
       for (const auto& link : at[vertex]) {
@@ -197,8 +213,8 @@ class Graph::Builder {
 Graph::Graph(const Topology& topology, std::span<const std::uint32_t> gpus, GraphLinks links)
     : gpus_(static_cast<std::uint32_t>(gpus.size())) {
   Builder builder(topology, gpus);
-  builder.add_fast_links();
-  if (links == GraphLinks::all) builder.add_pcie();
+  if (links != GraphLinks::pcie) builder.add_fast_links();
+  if (links != GraphLinks::fast) builder.add_pcie();
   builder.finish(*this);
 
   routes_.resize(std::size_t{gpus_} * gpus_);
@@ -251,9 +267,10 @@ void Graph::find_routes(std::uint32_t from) {
 
 bool Graph::are_twins(std::uint32_t a, std::uint32_t b) const {
   const auto neighbours = [&](std::uint32_t self, std::uint32_t other) {
-    std::vector<std::pair<std::uint32_t, double>> all;
-    for (const std::uint32_t edge : out_[self]) {
-      if (edges_[edge].to != other) all.emplace_back(edges_[edge].to, edges_[edge].capacity);
+    std::vector<std::tuple<std::uint32_t, double, bool>> all;
+    for (const std::uint32_t index : out_[self]) {
+      const Edge& edge = edges_[index];
+      if (edge.to != other) all.emplace_back(edge.to, edge.capacity, edge.is_fast);
     }
     std::ranges::sort(all);
     return all;

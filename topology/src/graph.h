@@ -19,7 +19,8 @@ namespace xylem::topology {
 /// Which links to take in.
 enum class GraphLinks : std::uint8_t {
   fast,  ///< NVLink and XGMI alone.
-  all,   ///< Those and PCIe.
+  pcie,  ///< PCIe alone.
+  all,   ///< Both.
 };
 
 class Graph {
@@ -32,6 +33,7 @@ class Graph {
     std::uint32_t to = 0;
     double capacity = kUnlimited;  ///< GB/s.
     bool is_fast = false;          ///< NVLink or XGMI.
+    bool has_unknown = false;      ///< Some link that it stands for has no known bandwidth.
   };
 
   /// The graph that joins `gpus` (indices, each once). They are its vertices 0, 1, … in this order.

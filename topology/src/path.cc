@@ -115,59 +115,56 @@ Path over(const Link& link) {
   return path;
 }
 
-/// Two hops by one NVSwitch: as wide as the narrower.
-Path by_switch(const Link& to, const Link& from) {
-  Path path = over(to);
-  cross(path, from.rate);
-  path.nvlinks.reset();
-  if (to.rate.width && from.rate.width) path.nvlinks = std::min(*to.rate.width, *from.rate.width);
-  return path;
-}
+/// The NVSwitches that a GPU reaches, and all its links to them as one way.
+struct Reach {
+  std::vector<NodeRef> switches;
+  Path way;
+};
 
-/// All links from a GPU to NVSwitches.
-Path to_switches(std::span<const Link> links) {
-  Path sum;
+Reach reach_of(std::span<const Link> links) {
+  Reach reach;
   for (const Link& link : links) {
-    if (link.b.kind == NodeKind::nvswitch) add_parallel(sum, over(link));
+    if (link.b.kind != NodeKind::nvswitch) continue;
+    reach.switches.push_back(link.b);
+    add_parallel(reach.way, over(link));
   }
-  return sum;
+  return reach;
 }
 
-/// By NVSwitches of which neither GPU reaches those of the other: the NVSwitches of a host are made
-/// to be one fabric (the two boards of a DGX-2), but no source tells of the links between them.
-Path across_switches(const Path& a, const Path& b) {
-  Path path = a;
-  if (b.bandwidth && (!a.bandwidth || *b.bandwidth < *a.bandwidth)) {
-    path.bandwidth = b.bandwidth;
-    path.origin = b.origin;
+/// As wide as the narrower end: the NVSwitches of a host are made to be one fabric. Where the GPUs
+/// do not reach the same ones (the two boards of a DGX-2), no source tells of the links between
+/// them.
+Path by_switches(const Reach& a, const Reach& b) {
+  Path path = a.way;
+  if (b.way.bandwidth && (!path.bandwidth || *b.way.bandwidth < *path.bandwidth)) {
+    path.bandwidth = b.way.bandwidth;
+    path.origin = b.way.origin;
   }
   path.nvlinks.reset();
-  if (a.nvlinks && b.nvlinks) path.nvlinks = std::min(*a.nvlinks, *b.nvlinks);
-  path.bandwidth_is_bound = true;
-  path.locality_assumed = true;
+  if (a.way.nvlinks && b.way.nvlinks) path.nvlinks = std::min(*a.way.nvlinks, *b.way.nvlinks);
+  path.locality_assumed = a.switches != b.switches;
+  path.bandwidth_is_bound =
+      a.way.bandwidth_is_bound || b.way.bandwidth_is_bound || path.locality_assumed;
   return path;
 }
 
-/// GPU to GPU directly and by every NVSwitch that both reach; nothing if there is no such way. Ways
-/// through a third GPU do not count: hardware does not forward.
+/// GPU to GPU directly and by NVSwitches; nothing if there is no such way. Ways through a third GPU
+/// do not count: hardware does not forward.
 std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) {
   if (b < a) std::swap(a, b);
   Path sum;
   const auto of_a = links_from(topology, a);
-  const auto of_b = links_from(topology, b);
   for (const Link& link : of_a) {
     if (link.b == b) add_parallel(sum, over(link));
   }
-  auto other = of_b.begin();
-  for (const Link& link : of_a) {
-    if (link.b.kind != NodeKind::nvswitch) continue;
-    while (other != of_b.end() && other->b < link.b) ++other;
-    if (other != of_b.end() && other->b == link.b) add_parallel(sum, by_switch(link, *other));
+  const Reach from = reach_of(of_a), to = reach_of(links_from(topology, b));
+  if (!from.switches.empty() && !to.switches.empty()) {
+    const Path switched = by_switches(from, to);
+    add_parallel(sum, switched);
+    sum.locality_assumed = switched.locality_assumed;
   }
-  if (sum.path_class == PathClass::nvl) return sum;
-  const Path up = to_switches(of_a), down = to_switches(of_b);
-  if (up.path_class != PathClass::nvl || down.path_class != PathClass::nvl) return std::nullopt;
-  return across_switches(up, down);
+  if (sum.path_class != PathClass::nvl) return std::nullopt;
+  return sum;
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ std::vector<std::vector<std::uint32_t>> neighbours_of(const Graph& graph) {
 
 /// No ring is shorter: without its longest hop it spans all GPUs, so it has at least the length of
 /// the shortest spanning tree, and some hop as long as that tree's longest.
-std::uint64_t least_length(const Graph& graph) {
+std::uint64_t least_length_of(const Graph& graph) {
   constexpr auto kFar = std::numeric_limits<std::uint32_t>::max();
   std::vector<std::uint32_t> distance(graph.gpus(), kFar);
   std::vector<bool> is_in(graph.gpus(), false);
@@ -67,12 +67,24 @@ std::uint64_t least_length(const Graph& graph) {
   return length + longest;
 }
 
-/// True if a vertex of the class that comes before `vertex` is free too: it stands for both.
-bool is_repeated(const std::vector<std::uint32_t>& twins,
-                 const std::vector<bool>& is_used,
-                 std::uint32_t vertex) {
-  for (std::uint32_t other = twins[vertex]; other < vertex; ++other) {
-    if (twins[other] == twins[vertex] && !is_used[other]) return true;
+std::vector<std::uint32_t> twins_of(const Graph& graph) {
+  std::vector<std::uint32_t> first(graph.gpus());
+  std::iota(first.begin(), first.end(), 0U);
+  for (std::uint32_t vertex = 1; vertex < graph.gpus(); ++vertex) {
+    for (std::uint32_t other = 0; other < vertex; ++other) {
+      if (first[other] != other || !graph.are_twins(other, vertex)) continue;
+      first[vertex] = other;
+      break;
+    }
+  }
+  return first;
+}
+
+/// True if a twin that comes before `vertex` is free too: it stands for both.
+bool is_repeated(const SearchSpace& space, const std::vector<bool>& is_used, std::uint32_t vertex) {
+  const std::uint32_t first = space.first_twin(vertex);
+  for (std::uint32_t other = first; other < vertex; ++other) {
+    if (space.first_twin(other) == first && !is_used[other]) return true;
   }
   return false;
 }
@@ -80,20 +92,18 @@ bool is_repeated(const std::vector<std::uint32_t>& twins,
 /// Branch and bound over the order of one ring.
 class OneRing {
  public:
-  OneRing(const Graph& graph, double rate, std::uint64_t steps)
-      : graph_(graph),
-        neighbours_(neighbours_of(graph)),
-        twins_(twins(graph)),
-        slots_(graph, rate),
+  OneRing(const SearchSpace& space, double rate, std::uint64_t steps)
+      : space_(space),
+        graph_(space.graph()),
+        slots_(graph_, rate),
         steps_(steps),
-        least_(least_length(graph)),
-        is_used_(graph.gpus(), false) {}
+        is_used_(graph_.gpus(), false) {}
 
   RingFound run() {
     order_.push_back(0);
     is_used_[0] = true;
     extend(0);
-    return {best_, !steps_.are_used_up() || best_length_ == least_};
+    return {best_, !steps_.are_used_up() || best_length_ == space_.least_length()};
   }
 
  private:
@@ -102,10 +112,10 @@ class OneRing {
     if (!steps_.take()) return false;
     const std::uint32_t at = order_.back();
     if (order_.size() == graph_.gpus()) return close(at, length);
-    for (const std::uint32_t next : neighbours_[at]) {
+    for (const std::uint32_t next : space_.neighbours(at)) {
       const std::uint64_t longer = length + graph_.distance(at, next);
       if (longer >= best_length_) break;  // Those that follow are farther.
-      if (is_used_[next] || is_repeated(twins_, is_used_, next) || !slots_.fits(at, next)) continue;
+      if (is_used_[next] || is_repeated(space_, is_used_, next) || !slots_.fits(at, next)) continue;
       slots_.take(at, next);
       is_used_[next] = true;
       order_.push_back(next);
@@ -124,15 +134,13 @@ class OneRing {
     if (length >= best_length_) return true;
     best_length_ = length;
     best_ = order_;
-    return length > least_;
+    return length > space_.least_length();
   }
 
+  const SearchSpace& space_;
   const Graph& graph_;
-  const std::vector<std::vector<std::uint32_t>> neighbours_;
-  const std::vector<std::uint32_t> twins_;
   Slots slots_;
   Steps steps_;
-  const std::uint64_t least_;
   std::vector<bool> is_used_;
   std::vector<std::uint32_t> order_;
   std::vector<std::uint32_t> best_;
@@ -143,13 +151,13 @@ class OneRing {
 /// before, so that a set of rings is met in one order only.
 class ManyRings {
  public:
-  ManyRings(const Graph& graph, double rate, std::uint32_t most, std::uint64_t steps)
-      : graph_(graph),
-        neighbours_(neighbours_of(graph)),
-        slots_(graph, rate),
+  ManyRings(const SearchSpace& space, double rate, std::uint32_t most, std::uint64_t steps)
+      : space_(space),
+        graph_(space.graph()),
+        slots_(graph_, rate),
         steps_(steps),
         most_(most),
-        is_used_(graph.gpus(), false) {}
+        is_used_(graph_.gpus(), false) {}
 
   std::vector<std::vector<std::uint32_t>> run() {
     begin(0);
@@ -172,7 +180,7 @@ class ManyRings {
     if (!steps_.take()) return false;
     const std::uint32_t at = order_.back();
     if (order_.size() == graph_.gpus()) return close(at);
-    const auto& neighbours = neighbours_[at];
+    const auto& neighbours = space_.neighbours(at);
     const bool is_first = order_.size() == 1;
     for (std::size_t i = is_first ? first_ : 0; i < neighbours.size(); ++i) {
       const std::uint32_t next = neighbours[i];
@@ -206,8 +214,8 @@ class ManyRings {
     return go_on;
   }
 
+  const SearchSpace& space_;
   const Graph& graph_;
-  const std::vector<std::vector<std::uint32_t>> neighbours_;
   Slots slots_;
   Steps steps_;
   const std::uint32_t most_;
@@ -220,19 +228,17 @@ class ManyRings {
 /// Grows a tree level by level; each GPU in turn takes its children.
 class OneTree {
  public:
-  OneTree(const Graph& graph, double rate, std::uint64_t steps)
-      : graph_(graph),
-        neighbours_(neighbours_of(graph)),
-        twins_(twins(graph)),
-        slots_(graph, rate),
+  OneTree(const SearchSpace& space, double rate, std::uint64_t steps)
+      : space_(space),
+        graph_(space.graph()),
+        slots_(graph_, rate),
         steps_(steps),
-        is_used_(graph.gpus(), false),
-        found_{} {}
+        is_used_(graph_.gpus(), false) {}
 
   TreeFound run(std::uint32_t deepest) {
     deepest_ = deepest;
     for (std::uint32_t root = 0; root < graph_.gpus(); ++root) {
-      if (twins_[root] != root) continue;
+      if (space_.first_twin(root) != root) continue;
       found_.root = root;
       found_.parents.assign(graph_.gpus(), std::nullopt);
       grown_.assign(1, {root, 0});
@@ -262,10 +268,10 @@ class OneTree {
     if (from == grown_.size() || !steps_.take()) return false;
     const Grown at = grown_[from];
     if (at.depth == deepest_) return false;
-    const auto& neighbours = neighbours_[at.vertex];
+    const auto& neighbours = space_.neighbours(at.vertex);
     for (std::size_t i = child; i < neighbours.size(); ++i) {
       const std::uint32_t next = neighbours[i];
-      if (is_used_[next] || is_repeated(twins_, is_used_, next)) continue;
+      if (is_used_[next] || is_repeated(space_, is_used_, next)) continue;
       if (!slots_.fits(at.vertex, next) || !slots_.fits(next, at.vertex)) continue;
       slots_.take(at.vertex, next);
       slots_.take(next, at.vertex);
@@ -283,9 +289,8 @@ class OneTree {
     return grow(from + 1, 0);
   }
 
+  const SearchSpace& space_;
   const Graph& graph_;
-  const std::vector<std::vector<std::uint32_t>> neighbours_;
-  const std::vector<std::uint32_t> twins_;
   Slots slots_;
   Steps steps_;
   std::uint32_t deepest_ = 0;
@@ -331,42 +336,28 @@ std::uint32_t Slots::rings_left() const {
   return static_cast<std::uint32_t>(least);
 }
 
-RingFound find_ring(const Graph& graph, double rate, std::uint64_t steps) {
-  return OneRing(graph, rate, steps).run();
+SearchSpace::SearchSpace(const Graph& graph)
+    : graph_(graph),
+      neighbours_(neighbours_of(graph)),
+      twins_(twins_of(graph)),
+      least_length_(least_length_of(graph)) {}
+
+RingFound find_ring(const SearchSpace& space, double rate, std::uint64_t steps) {
+  return OneRing(space, rate, steps).run();
 }
 
-std::vector<std::vector<std::uint32_t>> find_rings(const Graph& graph,
+std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    double rate,
                                                    std::uint32_t most,
                                                    std::uint64_t steps) {
-  return ManyRings(graph, rate, most, steps).run();
+  return ManyRings(space, rate, most, steps).run();
 }
 
-TreeFound find_tree(const Graph& graph, double rate, std::uint64_t steps) {
-  const std::uint32_t deepest = graph.gpus() - 1;
-  TreeFound best = OneTree(graph, rate, steps).run(deepest);
-  if (best.parents.empty()) return best;
-  for (std::uint32_t depth = 1; depth < best.depth; ++depth) {
-    TreeFound flatter = OneTree(graph, rate, steps / graph.gpus()).run(depth);
-    best.is_exact = best.is_exact && flatter.is_exact;
-    if (flatter.parents.empty()) continue;
-    flatter.is_exact = best.is_exact;
-    return flatter;
-  }
-  return best;
-}
-
-std::vector<std::uint32_t> twins(const Graph& graph) {
-  std::vector<std::uint32_t> first(graph.gpus());
-  std::iota(first.begin(), first.end(), 0U);
-  for (std::uint32_t vertex = 1; vertex < graph.gpus(); ++vertex) {
-    for (std::uint32_t other = 0; other < vertex; ++other) {
-      if (first[other] != other || !graph.are_twins(other, vertex)) continue;
-      first[vertex] = other;
-      break;
-    }
-  }
-  return first;
+TreeFound find_tree(const SearchSpace& space,
+                    double rate,
+                    std::uint32_t deepest,
+                    std::uint64_t steps) {
+  return OneTree(space, rate, steps).run(deepest);
 }
 
 }  // namespace xylem::topology

@@ -11,18 +11,20 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace xylem::topology {
 namespace {
 
-/// As many channels as a plan may have; NCCL's limit, too.
-constexpr std::uint32_t kMostChannels = 32;
-/// Steps of a search that ends by itself on real hosts; together well below a second.
-constexpr std::uint64_t kRingSteps = 400'000;
+/// As many channels as a schedule may have.
+constexpr std::uint32_t kMostChannels = 16;
+/// Steps of one search. It ends by itself on real hosts, in far fewer.
+constexpr std::uint64_t kRingSteps = 200'000;
 constexpr std::uint64_t kChannelSteps = 400'000;
 constexpr std::uint64_t kTreeSteps = 200'000;
-/// Attempts at different rates that come to no end.
-constexpr int kMostFailures = 3;
+/// Attempts at sets of rings of different rates.
+constexpr int kMostAttempts = 12;
 /// Bandwidths closer than this are one.
 constexpr double kRounding = 1e-9;
 
@@ -71,42 +73,52 @@ Load load_of(const Graph& graph, const std::vector<std::vector<std::uint32_t>>& 
   for (std::size_t edge = 0; edge < hops.size(); ++edge) {
     if (hops[edge] == 0) continue;
     const double capacity = graph.edges()[edge].capacity;
-    if (capacity == Graph::kUnlimited) {
-      load.is_bound = true;
-    } else {
+    load.is_bound = load.is_bound || graph.edges()[edge].has_unknown;
+    if (capacity != Graph::kUnlimited) {
       load.rate = std::min(load.rate.value_or(Graph::kUnlimited), capacity / hops[edge]);
     }
   }
   return load;
 }
 
-/// The best ring by itself.
-RingFound best_ring(const Graph& graph) {
-  const double cut = graph.narrowest_cut();
-  bool is_exact = true;
-  for (const double rate : rates_of(graph, graph.gpus())) {
-    if (rate > cut * (1 + kRounding)) continue;  // Every ring crosses every cut.
-    RingFound found = find_ring(graph, rate, kRingSteps);
-    is_exact = is_exact && found.is_exact;
-    if (found.order.empty()) continue;
-    found.is_exact = is_exact;
-    return found;
+/// Calls `find(rate)` for rates of which higher ones are the harder, until it has the answer to the
+/// highest that there is one for. Whether that is certain is in its `is_exact`.
+template <typename Find>
+auto at_highest(const Graph& graph, Find find) {
+  std::vector<double> rates = rates_of(graph, graph.gpus());
+  const double cut = graph.narrowest_cut();  // Every ring, and every tree, crosses every cut.
+  std::erase_if(rates, [&](double rate) { return rate > cut * (1 + kRounding); });
+  std::size_t low = 0, high = rates.size();  // Rates from `high` on are not too high.
+  bool is_exact = true;                      // That the rate before `high` is.
+  auto best = find(0.0);
+  double best_rate = 0;
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    auto found = find(rates[middle]);
+    if (found.is_none()) {
+      low = middle + 1;
+      is_exact = found.is_exact;
+    } else {
+      high = middle;
+      best = std::move(found);
+      best_rate = rates[middle];
+    }
   }
-  // No link tells its bandwidth, so nearness decides.
-  RingFound found = find_ring(graph, kRounding, kRingSteps);
-  found.is_exact = found.is_exact && is_exact;
-  return found;
+  best.is_exact = best.is_exact && is_exact;
+  return std::pair(std::move(best), best_rate);
 }
 
 /// Rings that together carry more than one of `alone` does; else none.
-std::vector<std::vector<std::uint32_t>> more_rings(const Graph& graph, double alone) {
+std::vector<std::vector<std::uint32_t>> more_rings(const SearchSpace& space, double alone) {
+  const Graph& graph = space.graph();
   struct Attempt {
     double rate;
     std::uint32_t rings;
     double total() const { return rate * rings; }
   };
   const double cut = graph.narrowest_cut();
-  if (alone >= cut * (1 - kRounding)) return {};
+  // Over links that limit nothing there would be no end of rings.
+  if (alone >= cut * (1 - kRounding) || cut == Graph::kUnlimited) return {};
   std::vector<Attempt> attempts;
   constexpr std::uint32_t kParts = 4;
   for (const double rate : rates_of(graph, kParts)) {
@@ -116,16 +128,14 @@ std::vector<std::vector<std::uint32_t>> more_rings(const Graph& graph, double al
   }
   // The most first and, of as much, the fewest rings.
   std::ranges::sort(attempts, [](const Attempt& a, const Attempt& b) {
-    if (std::abs(a.total() - b.total()) > kRounding * a.total()) return a.total() > b.total();
-    return a.rings < b.rings;
+    return std::tuple(-a.total(), a.rings) < std::tuple(-b.total(), b.rings);
   });
   std::vector<std::vector<std::uint32_t>> best;
   double most = alone;
-  int failures = 0;
+  int tried = 0;
   for (const Attempt& attempt : attempts) {
-    if (attempt.total() < most * (1 - kRounding) || failures == kMostFailures) break;
-    auto rings = find_rings(graph, attempt.rate, attempt.rings, kChannelSteps);
-    if (rings.size() < attempt.rings) ++failures;
+    if (attempt.total() < most * (1 - kRounding) || tried++ == kMostAttempts) break;
+    auto rings = find_rings(space, attempt.rate, attempt.rings, kChannelSteps);
     const double total = attempt.rate * static_cast<double>(rings.size());
     const bool is_more = total > most * (1 + kRounding);
     const bool is_fewer = total > most * (1 - kRounding) && rings.size() < best.size();
@@ -148,14 +158,19 @@ bool is_mesh(const Graph& graph) {
 struct Chosen {
   Graph graph;
   GpuFabric fabric;
+  bool is_exact = true;  ///< Not so if the search for a ring over fast links alone gave up.
 };
 
 Chosen choose_graph(const Topology& topology, std::span<const std::uint32_t> gpus) {
   Graph fast(topology, gpus, GraphLinks::fast);
   if (gpus.size() < 2) return {std::move(fast), GpuFabric::none};
-  const bool makes_a_ring =
-      fast.is_connected() && !find_ring(fast, kRounding, kRingSteps).order.empty();
-  if (!makes_a_ring) return {Graph(topology, gpus, GraphLinks::all), GpuFabric::pcie};
+  RingFound ring;
+  if (fast.is_connected()) ring = find_ring(SearchSpace(fast), 0, kRingSteps);
+  const double pcie = Graph(topology, gpus, GraphLinks::pcie).narrowest_cut();
+  const bool is_slower = pcie != Graph::kUnlimited && pcie > fast.narrowest_cut();
+  if (ring.is_none() || is_slower) {
+    return {Graph(topology, gpus, GraphLinks::all), GpuFabric::pcie, ring.is_exact};
+  }
   const bool is_star =
       fast.vertices() == fast.gpus() + 1 && fast.edges().size() == 2 * std::size_t{fast.gpus()};
   const GpuFabric fabric = is_star         ? GpuFabric::nvswitch
@@ -197,18 +212,20 @@ RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpu
     plan.bandwidth_is_bound = true;
     return plan;
   }
-  const auto [graph, fabric] = choose_graph(topology, gpus);
+  const auto [graph, fabric, fabric_is_exact] = choose_graph(topology, gpus);
   plan.fabric = fabric;
   if (fabric == GpuFabric::none) {
     plan.best.gpus.assign(gpus.begin(), gpus.end());
     return plan;
   }
-  const RingFound found = best_ring(graph);
+  const SearchSpace space(graph);
+  const RingFound found =
+      at_highest(graph, [&](double rate) { return find_ring(space, rate, kRingSteps); }).first;
   const Load alone = load_of(graph, {found.order});
   plan.best = {named(gpus, found.order), in_gbps(alone.rate)};
-  plan.best_is_exact = found.is_exact;
+  plan.best_is_exact = found.is_exact && fabric_is_exact;
   std::vector<std::vector<std::uint32_t>> rings;
-  if (alone.rate) rings = more_rings(graph, *alone.rate);
+  if (alone.rate) rings = more_rings(space, *alone.rate);
   if (rings.empty()) rings.push_back(found.order);
   const Load together = load_of(graph, rings);
   for (const auto& order : rings) {
@@ -232,23 +249,23 @@ TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus
     plan.is_exact = false;
     return plan;
   }
-  const auto [graph, fabric] = choose_graph(topology, gpus);
+  const auto [graph, fabric, fabric_is_exact] = choose_graph(topology, gpus);
   if (fabric == GpuFabric::none) return plan;
-  const double cut = graph.narrowest_cut();
-  auto rates = rates_of(graph, graph.gpus());
-  rates.push_back(kRounding);
-  for (const double rate : rates) {
-    if (rate > cut * (1 + kRounding)) continue;
-    TreeFound found = find_tree(graph, rate, kTreeSteps);
-    plan.is_exact = plan.is_exact && found.is_exact;
-    if (found.parents.empty()) continue;
-    plan.root = gpus[found.root];
-    plan.depth = found.depth;
-    if (rate > kRounding) plan.bandwidth = GBps{rate};
-    for (std::size_t i = 0; i < gpus.size(); ++i) {
-      if (found.parents[i]) plan.parents[i] = gpus[*found.parents[i]];
-    }
-    break;
+  const SearchSpace space(graph);
+  const std::uint32_t deepest = graph.gpus() - 1;
+  auto [found, rate] =
+      at_highest(graph, [&](double at) { return find_tree(space, at, deepest, kTreeSteps); });
+  plan.is_exact = found.is_exact && fabric_is_exact;
+  for (std::uint32_t depth = 1; depth < found.depth; ++depth) {
+    TreeFound flatter = find_tree(space, rate, depth, kTreeSteps);
+    plan.is_exact = plan.is_exact && flatter.is_exact;
+    if (!flatter.is_none()) found = std::move(flatter);
+  }
+  plan.root = gpus[found.root];
+  plan.depth = found.depth;
+  if (rate > 0) plan.bandwidth = GBps{rate};
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (found.parents[i]) plan.parents[i] = gpus[*found.parents[i]];
   }
   return plan;
 }
@@ -260,7 +277,7 @@ BandwidthBounds bandwidth_bounds(const Topology& topology) {
 BandwidthBounds bandwidth_bounds(const Topology& topology, std::span<const std::uint32_t> gpus) {
   check_gpus(topology, gpus);
   if (gpus.size() < 2 || gpus.size() > kMostSearchedGpus) return {};
-  const auto [graph, fabric] = choose_graph(topology, gpus);
+  const Graph graph = choose_graph(topology, gpus).graph;
   return {in_gbps(graph.all_gather_bound()), in_gbps(graph.all_reduce_bound())};
 }
 

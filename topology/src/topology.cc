@@ -100,6 +100,11 @@ class Checker {
         (rate.width && *rate.width == 0)) {
       return wrong(what, "a rate that is known is finite and above zero; leave it out if unknown");
     }
+    if (rate.bandwidth && (*rate.bandwidth < kLeastBandwidth || *rate.bandwidth > kMostBandwidth)) {
+      return wrong(what,
+                   fmt::format("a bandwidth of {} GB/s is not between {} and {}",
+                               rate.bandwidth->value, kLeastBandwidth.value, kMostBandwidth.value));
+    }
     if (rate.bandwidth.has_value() == (rate.origin == Origin::unknown)) {
       return wrong(what, "a bandwidth has an origin, and only a bandwidth has");
     }

@@ -71,11 +71,13 @@ std::string ring_text(const Topology& topology,
   if (!plan.bandwidth) return text + ", whose bandwidth no link tells";
   text += fmt::format(", {}{}{}", plan.bandwidth_is_bound ? "at most " : "",
                       format_bandwidth(*plan.bandwidth), count == 1 ? "" : " together");
+  if (!plan.best_is_exact) text += ", the best found";
   if (!bounds.all_gather || !bounds.all_reduce) return text;
   const std::string gather = format_bandwidth(*bounds.all_gather);
   const std::string reduce = format_bandwidth(*bounds.all_reduce);
-  if (gather == reduce) return text + fmt::format("; no schedule exceeds {}", gather);
-  return text + fmt::format("; no all_gather exceeds {}, no all_reduce {}", gather, reduce);
+  const std::string_view over = plan.fabric == GpuFabric::pcie ? "" : " over them";
+  if (gather == reduce) return text + fmt::format("; no schedule{} exceeds {}", over, gather);
+  return text + fmt::format("; no all_gather{} exceeds {}, no all_reduce {}", over, gather, reduce);
 }
 
 }  // namespace xylem::topology

@@ -66,6 +66,24 @@ std::string pcie_line(const Rate& uplink) {
   return uplink.bandwidth ? fmt::format("PCIe {}", format_bandwidth(*uplink.bandwidth)) : "";
 }
 
+std::string subtitle_of(const Topology& topology) {
+  const Machine& machine = topology.machine();
+  std::string subtitle;
+  const auto add = [&](const std::string& part) {
+    if (!part.empty()) subtitle += (subtitle.empty() ? "" : " · ") + part;
+  };
+  const auto counted = [](std::size_t count, std::string_view one) {
+    return count == 0 ? std::string() : fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+  };
+  if (!machine.host.empty()) add(machine.product);
+  add(machine.architecture);
+  add(counted(topology.packages().size(), "package"));
+  add(counted(topology.numa_nodes().size(), "NUMA node"));
+  add(counted(topology.gpus().size(), "GPU"));
+  add(counted(topology.nics().size(), "NIC"));
+  return subtitle;
+}
+
 class Layout {
  public:
   Layout(const Topology& topology, const Story& story)
@@ -87,8 +105,7 @@ class Layout {
     }
     picture_.lane_top = cards_y_ + kCards + depth_ * kPad;
     const double end = fold(x);
-    constexpr double kNarrowest = 480;
-    picture_.width = std::max(end - kGap + kMargin, kNarrowest);
+    picture_.width = std::max(end - kGap, text_width()) + kMargin;
     place_links();
     return std::move(picture_);
   }
@@ -298,6 +315,26 @@ class Layout {
     return static_cast<std::uint32_t>(at - rails.begin());
   }
 
+  /// Where the longest of the lines ends that stand above and below.
+  double text_width() {
+    const Machine& machine = topology_.machine();
+    picture_.title = machine.host.empty() ? machine.product : machine.host;
+    if (picture_.title.empty()) picture_.title = "host";
+    constexpr double kWidestText = 900, kTitleLetter = 11.5, kLineLetter = 6.4, kLegend = 560;
+    picture_.title = fitted(picture_.title, kWidestText, kTitleLetter);
+    picture_.subtitle = fitted(subtitle_of(topology_), kWidestText, kLineLetter);
+    if (story_.rings.fabric != GpuFabric::none) {
+      picture_.ring_line = ring_text(topology_, story_.rings, story_.bounds);
+      if (story_.rings.channels.size() > 1) picture_.ring_line += " (one is drawn)";
+    }
+    constexpr double kSample = 30;
+    return kMargin +
+           std::max({static_cast<double>(picture_.title.size()) * kTitleLetter,
+                     static_cast<double>(picture_.subtitle.size()) * kLineLetter,
+                     kSample + static_cast<double>(picture_.ring_line.size()) * kLineLetter,
+                     topology_.gpus().empty() ? 0.0 : kLegend});
+  }
+
   bool is_gpu_beyond(double x) const {
     return std::ranges::any_of(picture_.gpus,
                                [&](std::size_t card) { return picture_.cards[card].rect.x >= x; });
@@ -332,7 +369,8 @@ class Layout {
   /// The lane for the links of GPUs, and what is below it.
   void place_links() {
     const auto gpus = static_cast<double>(topology_.gpus().size());
-    const bool has_bar = story_.rings.fabric == GpuFabric::nvswitch;
+    const bool has_bar = std::ranges::any_of(
+        topology_.links(), [](const Link& link) { return link.b.kind == NodeKind::nvswitch; });
     double height = gpus > 1 ? std::clamp(14 * gpus, 80.0, 170.0) : 0;
     if (is_folded()) height = std::max(1.6 * height, 170.0);
     if (has_bar) height += kSwitchBar;

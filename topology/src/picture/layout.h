@@ -48,6 +48,8 @@ struct Card {
 
 struct Picture {
   double width = 0, height = 0;
+  std::string title, subtitle;
+  std::string ring_line;  ///< What is said of rings; empty where there is none.
   double title_bottom = 0;
   std::vector<Box> boxes;  ///< Outer before inner.
   std::vector<Card> cards;

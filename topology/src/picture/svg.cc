@@ -116,25 +116,9 @@ class Pen {
   }
 
   void title() {
-    const Machine& machine = topology_.machine();
-    std::string name = machine.host.empty() ? machine.product : machine.host;
-    if (name.empty()) name = "host";
     constexpr double kLeft = 24;
-    text(kLeft, kLeft + 18, name, R"(font-size="20" font-weight="600")");
-    std::string subtitle;
-    const auto add = [&](const std::string& part) {
-      if (!part.empty()) subtitle += (subtitle.empty() ? "" : " · ") + part;
-    };
-    const auto counted = [](std::size_t count, std::string_view one) {
-      return count == 0 ? std::string() : fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
-    };
-    if (!machine.host.empty()) add(machine.product);
-    add(machine.architecture);
-    add(counted(topology_.packages().size(), "package"));
-    add(counted(topology_.numa_nodes().size(), "NUMA node"));
-    add(counted(topology_.gpus().size(), "GPU"));
-    add(counted(topology_.nics().size(), "NIC"));
-    text(kLeft, kLeft + 40, subtitle, R"(font-size="12" fill="#5d6b7a")");
+    text(kLeft, kLeft + 18, picture_.title, R"(font-size="20" font-weight="600")");
+    text(kLeft, kLeft + 40, picture_.subtitle, R"(font-size="12" fill="#5d6b7a")");
   }
 
   void draw_box(const Box& box) {
@@ -276,11 +260,9 @@ class Pen {
   void footer() {
     double y = picture_.height - 46;
     constexpr double kLeft = 24;
-    if (story_.rings.fabric != GpuFabric::none) {
+    if (!picture_.ring_line.empty()) {
       line(kLeft, y - 4, kLeft + 22, y - 4, kRing, 2);
-      std::string words = ring_text(topology_, story_.rings, bounds());
-      if (story_.rings.channels.size() > 1) words += " (one is drawn)";
-      text(kLeft + 30, y, words, R"(font-size="12")");
+      text(kLeft + 30, y, picture_.ring_line, R"(font-size="12")");
     }
     y += 24;
     double x = kLeft;
@@ -293,9 +275,14 @@ class Pen {
     if (!story_.assignment.rails.empty()) key(paint_of(CardKind::nic), "NIC of a rail (by colour)");
     if (has_idle_nics()) key(paint_of(CardKind::idle_nic), "other NIC");
     if (has_plugs()) key({"#8b97a5", "#8b97a5"}, "PCIe link, as wide as its bandwidth");
-    if (!topology_.links().empty()) key({kFast, kFast}, "NVLink or XGMI");
+    if (has_fast_links()) key({kFast, kFast}, "NVLink or XGMI");
   }
 
+  /// Those to packages are not drawn.
+  bool has_fast_links() const {
+    return std::ranges::any_of(topology_.links(),
+                               [](const Link& link) { return link.b.kind != NodeKind::package; });
+  }
   bool has_idle_nics() const {
     return std::ranges::any_of(picture_.cards,
                                [](const Card& card) { return card.kind == CardKind::idle_nic; });
@@ -304,8 +291,6 @@ class Pen {
     return std::ranges::any_of(picture_.cards,
                                [](const Card& card) { return card.uplink.has_value(); });
   }
-
-  const BandwidthBounds& bounds() const { return story_.bounds; }
 
   const Topology& topology_;
   const Story& story_;

@@ -73,7 +73,10 @@ class Maker {
     XYLEM_TRY(within(description_.packages, kMaxPackages, "packages"));
     numa_ = total(description_.numa);
     XYLEM_TRY(within(numa_, kMaxNumaNodes, "NUMA nodes"));
-    if (numa_ < description_.packages) return wrong("there are fewer NUMA nodes than packages");
+    if (numa_ % description_.packages != 0) {
+      return wrong(fmt::format("{} NUMA nodes do not divide among {} packages", numa_,
+                               description_.packages));
+    }
     XYLEM_TRY(within(total(description_.cores), kMaxCpu + 1, "cores"));
     switches_ = total(description_.switches);
     const bool by_switch =
@@ -87,7 +90,21 @@ class Maker {
     XYLEM_TRY(within(nics_, kMaxNics, "NICs"));
     // NICs that belong to a GPU share a switch with it.
     if (switches_ == 0 && nics_ > 0 && description_.nics.per == Per::gpu) switches_ = gpus_;
-    return within(switches_, kMaxBridges, "switches");
+    XYLEM_TRY(within(switches_, kMaxBridges, "switches"));
+    return check_places();
+  }
+
+  /// What is counted for each package or NUMA node must find as many places in each.
+  Status check_places() const {
+    const std::uint64_t places = switches_ > 0 ? switches_ : numa_;
+    const auto divides = [&](Per per) {
+      if (per == Per::package) return places % description_.packages == 0;
+      return per != Per::numa || places % numa_ == 0;
+    };
+    const bool fits = divides(description_.gpus.per) && divides(description_.nics.per);
+    if (fits) return Status::ok();
+    return wrong(
+        fmt::format("{} switches do not divide among what GPUs or NICs are counted for", places));
   }
 
   void add_processors() {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,7 +95,8 @@ class Parser {
     if (text.size() > kMaxDescription) {
       return wrong(text, fmt::format("it has more than {} bytes", kMaxDescription));
     }
-    for (const std::string_view clause : split(text, ",\r\n")) {
+    for (std::string_view clause : split(text, ",\r\n")) {
+      while (clause.ends_with(' ') || clause.ends_with('\t')) clause.remove_suffix(1);
       std::string lower(clause);
       std::ranges::transform(lower, lower.begin(), [](char c) {
         return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -116,10 +118,25 @@ class Parser {
 
   Status take(std::string_view clause, const Words& words) {
     read_any_ = true;
-    if (words[0] == "pcie") return pcie(clause, words);
-    if (words[0] == "nvswitch") return nvswitch(clause, words);
-    if (words[0] == "nvlink" || words[0] == "xgmi") return links(clause, words);
+    if (words[0] == "pcie") return once(Told::pcie, clause, [&] { return pcie(clause, words); });
+    if (words[0] == "nvswitch") {
+      return once(Told::fabric, clause, [&] { return nvswitch(clause, words); });
+    }
+    if (words[0] == "nvlink" || words[0] == "xgmi") {
+      return once(Told::fabric, clause, [&] { return links(clause, words); });
+    }
     return things(clause, words);
+  }
+
+  /// What a clause may tell beside numbers of things; those follow in the order of Noun.
+  enum class Told : std::uint8_t { pcie, fabric, things };
+
+  template <typename Take>
+  Status once(Told told, std::string_view clause, Take take) {
+    if (!told_.insert(static_cast<unsigned>(told)).second) {
+      return wrong(clause, "this was told before");
+    }
+    return take();
   }
 
   /// "2 gpus/switch", "1 nic/gpu 400 Gb/s".
@@ -133,6 +150,8 @@ class Parser {
     const auto noun = noun_of(words[1].substr(0, slash));
     if (!noun) return wrong(clause, kRule);
     if (*number > kMostThings) return wrong(clause, fmt::format("more than {}", kMostThings));
+    const unsigned told = static_cast<unsigned>(Told::things) + static_cast<unsigned>(*noun);
+    if (!told_.insert(told).second) return wrong(clause, "this was told before");
     Count count{*number, default_place(*noun)};
     if (slash != std::string_view::npos) {
       const auto per = lookup(kPlaces, words[1].substr(slash + 1));
@@ -239,6 +258,7 @@ class Parser {
   std::string source_;
   Description description_;
   bool read_any_ = false;
+  std::set<unsigned> told_;
 };
 
 }  // namespace

@@ -5,7 +5,8 @@
 //
 // Bandwidths are bus bandwidths of one direction in GB/s, as nccl-tests define them: a ring in
 // which every GPU passes on b GB/s has the bus bandwidth b, for all_gather as for all_reduce. Where
-// NVLink or XGMI alone make a ring, PCIe is left to NICs and hosts, and counts in nothing here.
+// NVLink or XGMI alone make a ring, and carry more than PCIe would, PCIe is left to NICs and hosts,
+// and counts in nothing here.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -25,7 +26,7 @@ inline constexpr std::size_t kMostSearchedGpus = 128;
 /// What joins the GPUs.
 enum class GpuFabric : std::uint8_t {
   none,      ///< Fewer than two GPUs.
-  pcie,      ///< PCIe alone, or NVLink between some that makes no ring.
+  pcie,      ///< PCIe, perhaps beside NVLink that makes no ring or a slower one.
   partial,   ///< NVLink or XGMI between some pairs, enough for a ring.
   mesh,      ///< Between every pair, each as wide.
   nvswitch,  ///< By NVSwitches that all reach.
@@ -44,6 +45,7 @@ struct Ring {
 struct RingPlan {
   GpuFabric fabric = GpuFabric::none;
   /// The one with the most bandwidth when it runs alone and, among such, over the nearest paths.
+  /// Two GPUs with an NVLink between them use it, as the hardware does.
   Ring best;
   /// False if the search gave up before it had seen that no ring is better than `best`.
   bool best_is_exact = true;
@@ -68,7 +70,9 @@ struct TreePlan {
   friend bool operator==(const TreePlan&, const TreePlan&) = default;
 };
 
-/// What no schedule can exceed, whatever its order; absent where links do not tell.
+/// What no schedule over the links that are planned with can exceed, whatever its order; absent
+/// where links do not tell. Switches that reduce by themselves (NVLink SHARP) are not reckoned
+/// with.
 struct BandwidthBounds {
   /// min over sets S of vertices that leave a GPU out of (N - 1) capacity(S) / GPUs in S:
   /// ForestColl (Zhao et al. 2024), section 3, which also shows that some schedule reaches it.

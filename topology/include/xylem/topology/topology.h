@@ -26,6 +26,9 @@ inline constexpr std::size_t kMaxInterfaces = 16384;
 inline constexpr std::size_t kMaxLinks = 65536;
 /// PCI numbers its buses with a byte, so a deeper tree cannot be.
 inline constexpr std::size_t kMaxBridgeDepth = 255;
+/// No link is slower, or faster.
+inline constexpr GBps kLeastBandwidth{1e-6};
+inline constexpr GBps kMostBandwidth{1e6};
 
 /// The facts, still open to change. A device's index is its place in its list.
 struct Machine {
