@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology's JSON from arbitrary text.
+// A topology's JSON from arbitrary text; what was read survives hwloc's XML, too.
 #include "topology_property.h"
 
 #include <cstddef>
@@ -9,7 +9,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  static_cast<void>(
-      xylem::topology::test::check_reading(xylem::topology::read_json(text, "input")));
+  const auto read = xylem::topology::read_json(text, "input");
+  if (!xylem::topology::test::check_reading(read)) return 0;
+  const std::string written = xylem::topology::to_hwloc_xml(*read);
+  const auto back = xylem::topology::read_hwloc_xml(written, "written");
+  XYLEM_CHECK(back.is_ok(), back.status().message(), written);
+  XYLEM_CHECK(*back == *read, written);
   return 0;
 }

@@ -306,6 +306,16 @@ TEST_F(Corpus, EveryMachineReadsBackFromJson) {
   for_each_nccl_machine(check);
 }
 
+TEST_F(Corpus, EveryMachineReadsBackFromHwlocXml) {
+  const auto check = [](const Topology& topology, const Json&) {
+    const auto back = read_hwloc_xml(to_hwloc_xml(topology), "written");
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(*back, topology);
+  };
+  for_each_machine(check);
+  for_each_nccl_machine(check);
+}
+
 TEST_F(Corpus, NcclMachinesReadBackFromNcclXml) {
   for_each_nccl_machine([](const Topology& topology, const Json&) {
     const std::string text = to_nccl_xml(topology);

@@ -56,6 +56,46 @@ INSTANTIATE_TEST_SUITE_P(Golden,
                                          Machines{"bare.v2.xml", "bare"}),
                          [](const auto& tested) { return tested.param.stem; });
 
+TEST_P(Written, HwlocXmlReadsBackTheSame) {
+  const Topology topology = golden(GetParam().file);
+  const std::string text = to_hwloc_xml(topology);
+  const auto back = read_hwloc_xml(text, "written");
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string() << text;
+  EXPECT_EQ(*back, topology) << text;
+  EXPECT_EQ(to_hwloc_xml(*back), text);
+}
+
+// What hwloc's objects can hold is told by them alone.
+TEST(HwlocXml, TellsBesideObjectsOnlyWhatTheyHaveNoRoomFor) {
+  Machine machine = plain_machine();
+  machine.gpus.emplace_back().pci = function(4, {NodeKind::host_bridge, 0}, 15.75);
+  machine.gpus.back().pci.id.vendor = kVendorNvidia;
+  machine.gpus.back().pci.pci_class = 0x0302;
+  machine.packages.front().cores.reset();
+  machine.numa_nodes.front().cores.reset();
+  const auto plain = Topology::create(machine);
+  ASSERT_TRUE(plain.is_ok()) << plain.status().to_string();
+  EXPECT_THAT(to_hwloc_xml(*plain), Not(HasSubstr("Xylem:")));
+  machine.gpus.back().pci.uplink = pcie_rate(16, 8);
+  const std::string with_lanes = to_hwloc_xml(*Topology::create(machine));
+  EXPECT_THAT(with_lanes, HasSubstr("Xylem:gpus"));
+  EXPECT_THAT(with_lanes, Not(HasSubstr("Xylem:packages")));
+}
+
+TEST(HwlocXml, RefusesPartsThatAreNone) {
+  const auto message = [](const std::string& name, const std::string& value) {
+    const auto read = read_hwloc_xml(
+        "<topology version=\"2.0\"><object type=\"Machine\">\n<info name=\"Xylem:" + name +
+            "\" value=\"" + value + "\"/></object></topology>",
+        "part.xml");
+    return std::string(read.status().message());
+  };
+  EXPECT_THAT(message("gpus", "[{"), HasSubstr("part.xml:2: gpus: not well-formed JSON"));
+  EXPECT_THAT(message("tpus", "[]"), HasSubstr("tpus: no such field"));
+  EXPECT_THAT(message("gpus", "[1]"), HasSubstr("/gpus/0: must be an object"));
+  EXPECT_EQ(message("gpus", "[]"), "");
+}
+
 TEST(Tree, InAsciiHasNoOtherCharacters) {
   const std::string tree = to_tree(golden("ladder.v2.xml"), {.ascii = true});
   EXPECT_THAT(tree, HasSubstr("`- NUMA node 1"));

@@ -19,7 +19,8 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::array<std::string_view, 5> kVerbs{"run", "bench", "topo", "plan", "info"};
-constexpr std::array<std::string_view, 6> kFormats{"tree", "matrix", "json", "svg", "html", "nccl"};
+constexpr std::array<std::string_view, 7> kFormats{"tree", "matrix", "json", "svg",
+                                                   "html", "xml",    "nccl"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
@@ -70,7 +71,8 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
         return static_cast<TopoOptions::Format>(std::ranges::find(kFormats, format) -
                                                 kFormats.begin());
       },
-      "FORMAT", "tree, matrix (as nvidia-smi topo -m), json, svg, html or nccl [tree]");
+      "FORMAT",
+      "tree, matrix (as nvidia-smi topo -m), json, svg, html, xml (of hwloc) or nccl [tree]");
   CLI::Option* const compare = app.add_option(
       "--compare", options.compare,
       "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this");

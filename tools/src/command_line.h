@@ -25,7 +25,7 @@ struct RunOptions {
 };
 
 struct TopoOptions {
-  enum class Format : std::uint8_t { tree, matrix, json, svg, html, nccl };
+  enum class Format : std::uint8_t { tree, matrix, json, svg, html, xml, nccl };
   Format format = Format::tree;
   std::string source;   ///< A file or description; empty: this machine.
   std::string compare;  ///< A matrix of nvidia-smi to compare with; empty: show the machine.

@@ -4,6 +4,7 @@
 // a key that it does not know: a misspelt optional field would otherwise vanish without a word.
 #include "enum_names.h"
 #include "json_fields.h"
+#include "json_parts.h"
 #include "source.h"
 #include "text.h"
 #include "xylem/base/check.h"
@@ -235,6 +236,29 @@ void read_value(const Json& json, const std::string& place, Trouble& trouble, T&
   }
 }
 
+/// Reads the field of one name.
+class PartArchive {
+ public:
+  PartArchive(std::string_view key, const Json& part, Trouble& trouble)
+      : key_(key), part_(part), trouble_(trouble) {}
+
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    if (key != key_) return;
+    was_found_ = true;
+    value = T();
+    read_value(part_, "/" + std::string(key), trouble_, value);
+  }
+
+  bool was_found() const { return was_found_; }
+
+ private:
+  std::string_view key_;
+  const Json& part_;
+  Trouble& trouble_;
+  bool was_found_ = false;
+};
+
 /// Counts brackets and values before the parser builds anything from them.
 bool is_too_large(std::string_view text) {
   std::size_t depth = 0;
@@ -279,6 +303,29 @@ Result<Machine> machine_from(Json& document, const std::string& source) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> json_parts(const Machine& machine) {
+  std::map<std::string, std::string> parts;
+  const Json all = written(machine);
+  for (const auto& [key, value] : all.items()) {
+    parts[key] = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return parts;
+}
+
+Status replace_part(Machine& machine, std::string_view key, std::string_view text) {
+  const auto wrong = [&](std::string_view rule) {
+    return failure(Code::invalid_argument, fmt::format("{}: {}", excerpt(key), rule));
+  };
+  if (is_too_large(text)) return wrong("larger or nested deeper than a topology may be");
+  const Json part = Json::parse(text, nullptr, false);
+  if (part.is_discarded()) return wrong("not well-formed JSON");
+  Trouble trouble;
+  PartArchive archive(key, part, trouble);
+  fields(archive, machine);
+  if (!trouble.none()) return trouble.status();
+  return archive.was_found() ? Status::ok() : wrong("no such field");
+}
 
 std::string to_json(const Topology& topology) {
   Json document = Json::object();

@@ -21,6 +21,7 @@ std::string text_of(const topology::Topology& machine, TopoOptions::Format forma
     case TopoOptions::Format::json: return topology::to_json(machine);
     case TopoOptions::Format::svg: return topology::to_svg(machine);
     case TopoOptions::Format::html: return topology::to_html(machine);
+    case TopoOptions::Format::xml: return topology::to_hwloc_xml(machine);
     case TopoOptions::Format::nccl: return topology::to_nccl_xml(machine);
   }
   return {};

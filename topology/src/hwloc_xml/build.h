@@ -8,10 +8,15 @@
 #include "xylem/topology/topology.h"
 
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 namespace xylem::topology::hwloc_xml {
+
+/// Infos of the root whose names begin so hold lists of the machine as JSON: what hwloc's form has
+/// no room for.
+inline constexpr std::string_view kOwnPrefix = "Xylem:";
 
 /// What the passes share.
 struct Build {

@@ -2,6 +2,7 @@
 //
 // hwloc's XML into a topology.
 #include "hwloc_xml/build.h"
+#include "json_parts.h"
 #include "source.h"
 #include "xylem/topology/readers.h"
 
@@ -22,6 +23,19 @@ std::string product(const Document& document) {
   return name.empty() ? machine_info(document, "PlatformModel") : name;
 }
 
+/// What to_hwloc_xml() told beside hwloc's own objects.
+Status read_own_parts(Build& build) {
+  const pugi::xml_node machine = build.document.objects().front().node;
+  for (const pugi::xml_node info : machine.children("info")) {
+    std::string_view name = info.attribute("name").value();
+    if (!name.starts_with(kOwnPrefix)) continue;
+    name.remove_prefix(kOwnPrefix.size());
+    const Status status = replace_part(build.machine, name, info.attribute("value").value());
+    if (!status) return build.document.error(info, std::string(status.message()));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<Machine> read_machine(std::string_view text, std::string_view source) {
@@ -33,6 +47,7 @@ Result<Machine> read_machine(std::string_view text, std::string_view source) {
   XYLEM_TRY(build_processors(build));
   XYLEM_TRY(build_devices(build));
   XYLEM_TRY(build_links(build));
+  XYLEM_TRY(read_own_parts(build));
   return std::move(build.machine);
 }
 

@@ -4,6 +4,7 @@
 // their places in order, as evenly as can be.
 #include "source.h"
 #include "synthetic/description.h"
+#include "xylem/base/check.h"
 #include "xylem/topology/readers.h"
 
 #include <fmt/format.h>
@@ -29,8 +30,9 @@ constexpr std::array<std::array<std::uint8_t, 8>, 8> kCube{{{0, 2, 2, 1, 1, 0, 0
                                                             {0, 0, 2, 0, 2, 1, 0, 1},
                                                             {0, 0, 0, 2, 1, 2, 1, 0}}};
 
-/// Where the `item`-th of `items` goes when they are spread over `places`.
+/// Where the `item`-th of `items` goes when they are spread over `places`. Requires item < items.
 std::uint32_t spread(std::uint32_t item, std::uint32_t items, std::uint32_t places) {
+  XYLEM_CHECK(item < items, item, items);
   return static_cast<std::uint32_t>(std::uint64_t{item} * places / items);
 }
 

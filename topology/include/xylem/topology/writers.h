@@ -31,6 +31,10 @@ std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 /// "XGMI" AMD's, "?" an unknown path.
 std::string to_matrix(const Topology& topology);
 
+/// XML of hwloc, schema 2, which lstopo reads where the source tells of CPUs; read_hwloc_xml()
+/// gives the same value back.
+std::string to_hwloc_xml(const Topology& topology);
+
 /// XML of NCCL, for NCCL_TOPO_FILE; read_nccl_xml() gives back what came from there. Of other
 /// machines it holds what the form can (docs/topology.md).
 std::string to_nccl_xml(const Topology& topology);
