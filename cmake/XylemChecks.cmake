@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Targets that look at the sources: format, format_check, tidy, tidy_tests. They cover what git tracks or would
+# Targets that look at the sources: format, format_check, tidy. They cover what git tracks or would
 # track, so that a new file needs no registration.
 
 find_program(XYLEM_CLANG_FORMAT NAMES clang-format-14 DOC "clang-format 14")
@@ -22,16 +22,11 @@ xylem_check_target(format "${XYLEM_CLANG_FORMAT}" "clang-format 14"
 xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
 # Headers are seen through the sources that include them; generated files are not ours.
-# The analyzer is bounded, and tests have a target of their own that CI leaves out, so that a run of all
-# stages stays within what CI allows.
-function(xylem_tidy_target name sources)
-  xylem_check_target(${name} "${XYLEM_RUN_CLANG_TIDY}" "clang-tidy 19"
-    "${XYLEM_RUN_CLANG_TIDY}" -quiet -p "${PROJECT_BINARY_DIR}"
-    -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=20000
-    "^${PROJECT_SOURCE_DIR}/${sources}.*\\.cc$")
-  if(TARGET xylem_commit)
-    add_dependencies(${name} xylem_commit)  # Its header is made by a build only.
-  endif()
-endfunction()
-xylem_tidy_target(tidy "(?!build/|tests/)")
-xylem_tidy_target(tidy_tests "tests/")
+# The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
+xylem_check_target(tidy "${XYLEM_RUN_CLANG_TIDY}" "clang-tidy 19"
+  "${XYLEM_RUN_CLANG_TIDY}" -quiet -p "${PROJECT_BINARY_DIR}"
+  -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=20000
+  "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
+if(TARGET xylem_commit)
+  add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
+endif()
