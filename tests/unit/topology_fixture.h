@@ -36,6 +36,13 @@ inline Topology golden(const std::string& name) {
   return *topology;
 }
 
+/// A machine of one line, which must be right.
+inline Topology described(const std::string& text) {
+  auto topology = read_synthetic(text, "test");
+  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
+  return *topology;
+}
+
 inline NodeRef gpu(std::uint32_t index) { return {NodeKind::gpu, index}; }
 inline NodeRef nic(std::uint32_t index) { return {NodeKind::nic, index}; }
 inline NodeRef nvswitch(std::uint32_t index) { return {NodeKind::nvswitch, index}; }

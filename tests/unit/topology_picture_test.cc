@@ -27,9 +27,7 @@ std::vector<Topology> machines() {
         "2 packages, 4 numa/package, 4 switches, 2 gpus/switch, 1 nic/switch, nvlink cube",
         "2 packages, 8 switches, 1 gpu/switch, 5 nics/switch", "4 packages, 6 gpus, xgmi mesh",
         "1 package"}) {
-    auto described = read_synthetic(text, "test");
-    EXPECT_TRUE(described.is_ok()) << text;
-    all.push_back(*described);
+    all.push_back(described(text));
   }
   return all;
 }
@@ -102,20 +100,20 @@ TEST(Picture, ShowsEveryGpuAndNic) {
 }
 
 TEST(Picture, IsTwoRowsWhereOneIsTooWide) {
-  const auto wide = picture_of(*read_synthetic("2 packages, 8 gpus, 1 nic/gpu, nvswitch", "test"));
+  const auto wide = picture_of(described("2 packages, 8 gpus, 1 nic/gpu, nvswitch"));
   EXPECT_FALSE(wide.cards[wide.gpus[3]].rect.is_turned);
   EXPECT_TRUE(wide.cards[wide.gpus[4]].rect.is_turned);
   EXPECT_EQ(wide.cards[wide.gpus[4]].rect.x, wide.cards[wide.gpus[0]].rect.x);
-  const auto narrow = picture_of(*read_synthetic("2 packages, 2 gpus", "test"));
+  const auto narrow = picture_of(described("2 packages, 2 gpus"));
   EXPECT_FALSE(narrow.cards[narrow.gpus[1]].rect.is_turned);
 }
 
 TEST(Picture, ShowsNvswitchesOfTwoGpus) {
-  EXPECT_TRUE(picture_of(*read_synthetic("2 gpus, nvswitch", "test")).nvswitch.has_value());
+  EXPECT_TRUE(picture_of(described("2 gpus, nvswitch")).nvswitch.has_value());
 }
 
 TEST(Picture, HasRoomForItsLines) {
-  Machine machine = read_synthetic("3 gpus, nvlink pairs", "test")->machine();
+  Machine machine = described("3 gpus, nvlink pairs").machine();
   machine.host = std::string(300, 'h');
   const auto picture = picture_of(*Topology::create(machine));
   constexpr double kLetter = 6;
@@ -155,9 +153,7 @@ class Documents : public testing::TestWithParam<Shown> {};
 
 // When pictures change on purpose, copy the file that the failure names, and look at it.
 TEST_P(Documents, ShowWhatIsDrawn) {
-  const auto topology = read_synthetic(GetParam().description, "test");
-  ASSERT_TRUE(topology.is_ok());
-  const std::string drawn = to_svg(*topology);
+  const std::string drawn = to_svg(described(GetParam().description));
   const std::string name = std::string(GetParam().picture) + ".svg";
   const std::string copy = testing::TempDir() + "/" + name;
   if (drawn == file_text(XYLEM_TEST_DATA "/../docs/pictures/" + name)) return;

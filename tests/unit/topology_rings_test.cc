@@ -22,12 +22,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Topology described(const std::string& text) {
-  auto topology = read_synthetic(text, "test");
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return *topology;
-}
-
 std::vector<std::uint32_t> all_gpus(const Topology& topology) {
   std::vector<std::uint32_t> gpus(topology.gpus().size());
   std::iota(gpus.begin(), gpus.end(), 0U);
@@ -302,6 +296,7 @@ TEST(Rings, OfFewGpusAreEmptyOrGo) {
 TEST(Rings, OfMoreThanAnyHostHasAreNotSought) {
   const Topology many = described("129 gpus, 8 switches, nvswitch");
   EXPECT_EQ(plan_rings(many).best.gpus.size(), 129U);
+  EXPECT_EQ(plan_rings(many).fabric, GpuFabric::unknown);
   EXPECT_FALSE(plan_rings(many).best_is_exact);
   EXPECT_FALSE(bandwidth_bounds(many).all_gather);
   const TreePlan tree = plan_tree(many);

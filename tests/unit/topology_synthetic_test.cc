@@ -14,12 +14,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-Topology described(const std::string& text) {
-  auto topology = read_synthetic(text, "test");
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return *topology;
-}
-
 TEST(Synthetic, DescribesAServer) {
   const Topology hgx = described("2 packages, 8 gpus/host, 1 nic/gpu 400 Gb/s, nvswitch");
   EXPECT_THAT(hgx.packages(), SizeIs(2));
@@ -64,9 +58,7 @@ TEST(Synthetic, LinksGpusInEveryShape) {
 }
 
 TEST(Synthetic, IsReadFromAFileToo) {
-  const std::string path = testing::TempDir() + "/described.txt";
-  std::ofstream(path) << "2 packages,\n4 gpus, pcie gen4 x8\n";
-  const auto topology = read_file(path);
+  const auto topology = read_file(golden_path("described.txt"));
   ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
   EXPECT_THAT(topology->gpus(), SizeIs(4));
   EXPECT_EQ(topology->gpus()[0].pci.uplink, pcie_rate(16, 8));

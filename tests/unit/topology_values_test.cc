@@ -68,6 +68,15 @@ TEST(CpuSet, TextThatIsNoListIsRefusedByName) {
   }
 }
 
+TEST(CpuSet, WritesBitmapsThatItReads) {
+  for (const char* text : {"", "0", "31", "32", "0-15,96-127", "65535"}) {
+    const auto set = CpuSet::parse(text);
+    ASSERT_TRUE(set.is_ok()) << text;
+    EXPECT_EQ(CpuSet::parse_bitmap(set->to_bitmap()), *set) << set->to_bitmap();
+  }
+  EXPECT_EQ(CpuSet::parse("0-15,32")->to_bitmap(), "00000001,0000ffff");
+}
+
 TEST(Bitmap, WordsAreMostSignificantFirstAndEmptyOnesAreZero) {
   const auto set = CpuSet::parse_bitmap("0xffffffff,,,0x0000ffff");
   ASSERT_TRUE(set.has_value());

@@ -89,10 +89,9 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
 void describe_plan(CLI::App& app, PlanOptions& options) {
   app.description(
       "Show what Xylem would do for a call, and why\n\n"
-      "Chooses an algorithm for a machine, or for several alike, by predicted time; proves the "
-      "plan\n"
-      "of all ranks for every interleaving; prints the steps of one. FILE is what topo takes;\n"
-      "without one, it is this machine. Sizes are those of bench.\n");
+      "Chooses an algorithm for a machine, or for several alike, by predicted time; proves the\n"
+      "plan of all ranks, up to a million steps, for every interleaving; prints the steps of one.\n"
+      "FILE is what topo takes; without one, it is this machine. Sizes are those of bench.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE]"));
   app.footer(
       "Examples:\n"

@@ -10,8 +10,6 @@
 namespace xylem::topology {
 namespace {
 
-constexpr double kRounding = 1e-9;
-
 /// The edges of `graph`, with room for a source and a sink.
 FlowNetwork network_of(const Graph& graph) {
   FlowNetwork network(graph.vertices() + 2);

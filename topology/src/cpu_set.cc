@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 namespace xylem::topology {
 namespace {
@@ -121,6 +122,22 @@ std::string CpuSet::to_string() const {
     if (!text.empty()) text += ',';
     text += std::to_string(range.first);
     if (range.last != range.first) text += '-' + std::to_string(range.last);
+  }
+  return text;
+}
+
+std::string CpuSet::to_bitmap() const {
+  if (empty()) return "0";
+  constexpr std::uint32_t kBits = 32;
+  std::vector<std::uint32_t> words(ranges_.back().last / kBits + 1, 0);
+  for (const Range& range : ranges_) {
+    for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
+      words[cpu / kBits] |= 1U << cpu % kBits;
+    }
+  }
+  std::string text;
+  for (const std::uint32_t word : words | std::views::reverse) {
+    text += fmt::format("{}{:08x}", text.empty() ? "" : ",", word);
   }
   return text;
 }

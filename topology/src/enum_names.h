@@ -44,7 +44,8 @@ constexpr auto names_of(PathClass /*of*/) noexcept {
       {"loc", "nvl", "pix", "pxb", "phb", "node", "sys", "unknown"});
 }
 constexpr auto names_of(GpuFabric /*of*/) noexcept {
-  return std::to_array<std::string_view>({"none", "pcie", "partial", "mesh", "nvswitch"});
+  return std::to_array<std::string_view>(
+      {"none", "pcie", "partial", "mesh", "nvswitch", "unknown"});
 }
 
 /// The name of `value`; "unknown" for a number that is no enumerator.

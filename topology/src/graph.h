@@ -16,6 +16,9 @@
 
 namespace xylem::topology {
 
+/// Bandwidths that differ by less than this share are one: they are sums and quotients.
+inline constexpr double kRounding = 1e-9;
+
 /// Which links to take in.
 enum class GraphLinks : std::uint8_t {
   fast,  ///< NVLink and XGMI alone.

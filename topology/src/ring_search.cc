@@ -9,8 +9,6 @@
 namespace xylem::topology {
 namespace {
 
-/// Rates are sums and quotients of doubles.
-constexpr double kRounding = 1e-9;
 /// More hops than this over one edge nobody looks for.
 constexpr double kManySlots = 1 << 20;
 

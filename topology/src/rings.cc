@@ -25,8 +25,6 @@ constexpr std::uint64_t kChannelSteps = 400'000;
 constexpr std::uint64_t kTreeSteps = 200'000;
 /// Attempts at sets of rings of different rates.
 constexpr int kMostAttempts = 12;
-/// Bandwidths closer than this are one.
-constexpr double kRounding = 1e-9;
 
 std::vector<std::uint32_t> all_gpus(const Topology& topology) {
   std::vector<std::uint32_t> gpus(topology.gpus().size());
@@ -205,7 +203,7 @@ RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpu
   check_gpus(topology, gpus);
   RingPlan plan;
   if (gpus.size() > kMostSearchedGpus) {
-    plan.fabric = GpuFabric::pcie;
+    plan.fabric = GpuFabric::unknown;
     plan.best.gpus.assign(gpus.begin(), gpus.end());
     plan.best_is_exact = false;
     plan.channels = {plan.best};

@@ -233,10 +233,7 @@ class TreeWriter {
     if (plan.fabric == GpuFabric::none) return;
     Branch rings{ring_text(topology_, plan, bandwidth_bounds(topology_)), {}};
     for (const Ring& ring : plan.channels) {
-      std::string order;
-      for (const std::uint32_t gpu : ring.gpus) order += fmt::format("GPU{} ", gpu);
-      order.pop_back();
-      rings.children.push_back({std::move(order), {}});
+      rings.children.push_back({fmt::format("GPU{}", fmt::join(ring.gpus, " GPU")), {}});
     }
     root.children.push_back(std::move(rings));
   }

@@ -48,7 +48,8 @@ std::string_view fabric_text(const Topology& topology, GpuFabric fabric) {
   const bool is_xgmi = std::ranges::any_of(
       topology.links(), [](const Link& link) { return link.kind == LinkKind::xgmi; });
   switch (fabric) {
-    case GpuFabric::none: return "nothing";
+    case GpuFabric::none:
+    case GpuFabric::unknown: return "nothing";
     case GpuFabric::pcie:
       if (topology.links().empty()) return "PCIe";
       return is_xgmi ? "PCIe and XGMI" : "PCIe and NVLink";
@@ -62,7 +63,7 @@ std::string_view fabric_text(const Topology& topology, GpuFabric fabric) {
 std::string ring_text(const Topology& topology,
                       const RingPlan& plan,
                       const BandwidthBounds& bounds) {
-  if (plan.best.gpus.size() > kMostSearchedGpus) {
+  if (plan.fabric == GpuFabric::unknown) {
     return fmt::format("no ring is sought over more than {} GPUs; in order", kMostSearchedGpus);
   }
   const std::size_t count = plan.channels.size();

@@ -28,7 +28,7 @@ std::string pcie_text(const Rate& rate);
 /// "64.0 GiB"; empty if nobody tells.
 std::string memory_text(const NumaNode& node);
 
-/// What joins GPUs: "NVSwitches", "PCIe".
+/// What joins GPUs: "NVSwitches", "PCIe"; "nothing" where nothing was found.
 std::string_view fabric_text(const Topology& topology, GpuFabric fabric);
 
 /// "6 GPU rings over NVLink, 150 GB/s together; no schedule exceeds 150 GB/s".

@@ -25,7 +25,7 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// Beyond these a proof of all ranks takes minutes and gigabytes.
+/// A proof has the schedules of all ranks in memory at once.
 constexpr std::uint64_t kMostProvenSteps = 1'000'000;
 
 /// What the model's constants are and where each comes from.

@@ -19,23 +19,6 @@ namespace xylem::topology {
 namespace hwloc_xml {
 namespace {
 
-/// "0x00000001,0x0000ffff": words of 32 bits, the most significant first.
-std::string bitmap(const CpuSet& set) {
-  if (set.empty()) return "0x0";
-  constexpr std::uint32_t kBits = 32;
-  std::vector<std::uint32_t> words(set.ranges().back().last / kBits + 1, 0);
-  for (const CpuSet::Range& range : set.ranges()) {
-    for (std::uint32_t bit = range.first; bit <= range.last; ++bit) {
-      words[bit / kBits] |= 1U << bit % kBits;
-    }
-  }
-  std::string text;
-  for (auto word = words.size(); word-- > 0;) {
-    text += fmt::format("{}0x{:08x}", text.empty() ? "" : ",", words[word]);
-  }
-  return text;
-}
-
 void add_all(CpuSet& set, const CpuSet& more) {
   for (const CpuSet::Range& range : more.ranges()) set.add(range.first, range.last);
 }
@@ -75,10 +58,10 @@ class Writer {
 
   static void add_sets(pugi::xml_node node, const CpuSet& cpus, const CpuSet& nodes) {
     for (const char* name : {"cpuset", "complete_cpuset"}) {
-      node.append_attribute(name) = bitmap(cpus).c_str();
+      node.append_attribute(name) = cpus.to_bitmap().c_str();
     }
     for (const char* name : {"nodeset", "complete_nodeset"}) {
-      node.append_attribute(name) = bitmap(nodes).c_str();
+      node.append_attribute(name) = nodes.to_bitmap().c_str();
     }
   }
 
@@ -98,8 +81,8 @@ class Writer {
     pugi::xml_node node = object(root, "Machine");
     node.append_attribute("os_index") = 0;
     add_sets(node, cpus, nodes);
-    node.append_attribute("allowed_cpuset") = bitmap(cpus).c_str();
-    node.append_attribute("allowed_nodeset") = bitmap(nodes).c_str();
+    node.append_attribute("allowed_cpuset") = cpus.to_bitmap().c_str();
+    node.append_attribute("allowed_nodeset") = nodes.to_bitmap().c_str();
     info(node, "HostName", machine.host);
     info(node, "DMIProductName", machine.product);
     info(node, "Architecture", machine.architecture);

@@ -33,6 +33,8 @@ inline constexpr std::string_view kGcnPrefix = "gfx";
 /// "fffffff:ff:ff.0".
 inline constexpr PciAddress kHiddenSwitch{0xfffffff, 0xff, 31, 7};
 inline constexpr std::uint32_t kNvSwitchClass = 0x068000;
+/// The unit of a <net>'s speed.
+inline constexpr double kMegabitsPerGigabyte = 8000;
 
 /// A function on its way to its list. Devices are listed by address, so a parent's index is not
 /// known before all have been found.

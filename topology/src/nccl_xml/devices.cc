@@ -37,7 +37,6 @@ std::string architecture_of(pugi::xml_node gpu) {
 }
 
 std::optional<GBps> rate_of(pugi::xml_node net) {
-  constexpr double kMegabitsPerGigabyte = 8000;
   const auto megabits = parse_number<std::uint32_t>(net.attribute("speed").value()).value_or(0);
   if (megabits == 0) return std::nullopt;
   return GBps{megabits / kMegabitsPerGigabyte};

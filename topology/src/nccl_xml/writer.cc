@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ranges>
 #include <set>
 #include <sstream>
 
@@ -30,22 +29,6 @@ std::optional<Rate> as_lanes(GBps bandwidth) {
     }
   }
   return std::nullopt;
-}
-
-/// "00000000,0000ffff": words of 32 bits, the most significant first.
-std::string bitmap(const CpuSet& cpus) {
-  constexpr std::uint32_t kBits = 32;
-  std::vector<std::uint32_t> words(cpus.ranges().back().last / kBits + 1, 0);
-  for (const CpuSet::Range& range : cpus.ranges()) {
-    for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
-      words[cpu / kBits] |= 1U << cpu % kBits;
-    }
-  }
-  std::string text;
-  for (const std::uint32_t word : words | std::views::reverse) {
-    text += fmt::format("{}{:08x}", text.empty() ? "" : ",", word);
-  }
-  return text;
 }
 
 /// "16.0 GT/s PCIe", as Linux puts it.
@@ -77,7 +60,7 @@ class Writer {
     pugi::xml_node cpu = system.append_child("cpu");
     const std::string number = node.implied ? "-1" : std::to_string(node.os_index);
     cpu.append_attribute("numaid") = number.c_str();
-    if (!node.cpus.empty()) cpu.append_attribute("affinity") = bitmap(node.cpus).c_str();
+    if (!node.cpus.empty()) cpu.append_attribute("affinity") = node.cpus.to_bitmap().c_str();
     if (!topology_.machine().architecture.empty()) {
       cpu.append_attribute("arch") = topology_.machine().architecture.c_str();
     }
@@ -231,7 +214,6 @@ class Writer {
     } else if (const NetInterface* interface = interface_of(index)) {
       rate = interface->rate;
     }
-    constexpr double kMegabitsPerGigabyte = 8000;
     if (rate) net.append_attribute("speed") = std::round(rate->value * kMegabitsPerGigabyte);
     net.append_attribute("port") = nic.ports.empty() ? 0 : nic.ports.front().number;
   }

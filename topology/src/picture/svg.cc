@@ -168,7 +168,8 @@ class Pen {
       for (const std::uint32_t nic : story_.assignment.gpus[gpu].nics) {
         const Card& other = picture_.cards[picture_.nics[nic]];
         const double gap = other.rect.x - card.rect.right();
-        if (gap <= 0 || gap > 12 || !other.rail) continue;
+        const bool is_beside = other.rect.is_turned == card.rect.is_turned && gap > 0 && gap <= 12;
+        if (!is_beside || !other.rail) continue;
         const double y = other.rect.y + other.rect.height / 2;
         line(card.rect.right(), y, other.rect.x, y, colour_of(*other.rail), 4);
       }

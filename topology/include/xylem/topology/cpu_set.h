@@ -43,6 +43,8 @@ class CpuSet {
   bool intersects(const CpuSet& other) const noexcept;
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
   std::string to_string() const;
+  /// "00000001,0000ffff", as parse_bitmap() reads it; "0" of the empty set.
+  std::string to_bitmap() const;
 
   friend bool operator==(const CpuSet&, const CpuSet&) = default;
 

@@ -30,6 +30,7 @@ enum class GpuFabric : std::uint8_t {
   partial,   ///< NVLink or XGMI between some pairs, enough for a ring.
   mesh,      ///< Between every pair, each as wide.
   nvswitch,  ///< By NVSwitches that all reach.
+  unknown,   ///< Not looked at: more than kMostSearchedGpus.
 };
 std::string_view name(GpuFabric fabric) noexcept;
 
