@@ -52,12 +52,13 @@ function(xylem_test_properties name)
     ENVIRONMENT "${XYLEM_TEST_ENVIRONMENT}")
 endfunction()
 
-# xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL])
+# xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES])
 #
 # A GoogleTest executable NAME with GoogleTest's main and gmock. Includes are relative to the repository
-# ("runtime/src/engine.h") and to tests/. Tests that need the machine for themselves are SERIAL.
+# ("runtime/src/engine.h") and to tests/. Tests that need the machine for themselves are SERIAL; those that
+# spend their time in their own code, with references and brute force, say that they are COMPUTES.
 function(xylem_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "xylem_test(${name}): unexpected ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -69,6 +70,9 @@ function(xylem_test name)
   xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS} GTest::gmock GTest::gtest_main)
   # What is tested is optimised; a test itself is compiled more often than it runs.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(XYLEM_SANITIZE AND NOT arg_COMPUTES)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(${name} PRIVATE
     XYLEM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" XYLEM_TEST_BIN="${PROJECT_BINARY_DIR}/bin")
@@ -111,6 +115,7 @@ function(xylem_fuzz name)
   set(corpus "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
   if(XYLEM_FUZZ)
     xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     # What libFuzzer finds goes into the build tree, not into the corpus of the repository.
     set(found "${CMAKE_CURRENT_BINARY_DIR}/corpus/${name}")
