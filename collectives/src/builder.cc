@@ -41,11 +41,21 @@ Builder::Builder(std::string_view algorithm,
   for (const Buffer buffer : {Buffer::input, Buffer::output}) {
     hazards_[static_cast<int>(buffer)].resize(chunk_count(schedule_, rank, buffer));
   }
-  aliases_.assign(hazards_[static_cast<int>(Buffer::input)].size(), kNone);
-  for (std::uint32_t chunk = 0; chunk < hazards_[static_cast<int>(Buffer::output)].size();
-       ++chunk) {
-    if (const auto input = aliased_input(shape, rank, chunk)) aliases_[*input] = chunk;
+  output_of_.assign(hazards_[static_cast<int>(Buffer::input)].size(), kNone);
+  input_of_.assign(hazards_[static_cast<int>(Buffer::output)].size(), kNone);
+  for (std::uint32_t chunk = 0; chunk < input_of_.size(); ++chunk) {
+    const auto input = aliased_input(shape, rank, chunk);
+    if (!input) continue;
+    output_of_[*input] = chunk;
+    input_of_[chunk] = *input;
   }
+}
+
+void Builder::reserve(std::size_t steps, std::size_t operands) {
+  schedule_.steps.reserve(steps);
+  schedule_.operands.reserve(operands);
+  schedule_.predecessors.reserve(operands);
+  readers_.reserve(operands);
 }
 
 Chunks Builder::add_scratch(std::uint32_t first_block, std::uint32_t count) {
@@ -56,15 +66,16 @@ Chunks Builder::add_scratch(std::uint32_t first_block, std::uint32_t count) {
 }
 
 StepId Builder::send(std::uint32_t peer, Chunks source, std::uint8_t channel) {
-  return append({.kind = StepKind::send, .channel = channel, .peer = peer}, {&source, 1}, nullptr);
+  return append_to(peer, channel, StepKind::send, {&source, 1}, nullptr);
 }
 
 StepId Builder::recv(std::uint32_t peer, Chunks target, std::uint8_t channel) {
-  return append({.kind = StepKind::recv, .channel = channel, .peer = peer}, {}, &target);
+  return append_to(peer, channel, StepKind::recv, {}, &target);
 }
 
 StepId Builder::copy(Chunks target, Chunks source) {
-  return append({.kind = StepKind::copy}, {&source, 1}, &target);
+  append(StepKind::copy, {&source, 1}, &target);
+  return newest();
 }
 
 StepId Builder::reduce(Chunks target, std::initializer_list<Chunks> sources, bool finish) {
@@ -72,21 +83,23 @@ StepId Builder::reduce(Chunks target, std::initializer_list<Chunks> sources, boo
 }
 
 StepId Builder::reduce(Chunks target, std::span<const Chunks> sources, bool finish) {
-  return append({.kind = StepKind::reduce, .finish = finish}, sources, &target);
+  append(StepKind::reduce, sources, &target).finish = finish;
+  return newest();
 }
 
 StepId Builder::put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel) {
   target.rank = peer;
-  return append({.kind = StepKind::put, .channel = channel, .peer = peer}, {&source, 1}, &target);
+  return append_to(peer, channel, StepKind::put, {&source, 1}, &target);
 }
 
 StepId Builder::signal(std::uint32_t peer, std::uint8_t channel) {
-  return append({.kind = StepKind::signal, .channel = channel, .peer = peer}, {}, nullptr);
+  return append_to(peer, channel, StepKind::signal, {}, nullptr);
 }
 
 StepId Builder::wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel) {
-  return append({.kind = StepKind::wait, .channel = channel, .peer = peer, .value = value}, {},
-                nullptr);
+  const StepId id = append_to(peer, channel, StepKind::wait, {}, nullptr);
+  schedule_.steps[id].value = value;
+  return id;
 }
 
 void Builder::after(StepId step, StepId before) {
@@ -96,40 +109,58 @@ void Builder::after(StepId step, StepId before) {
 
 Schedule Builder::take() && { return std::move(schedule_); }
 
-StepId Builder::append(Step step, std::span<const Chunks> sources, const Chunks* target) {
-  const auto id = static_cast<StepId>(schedule_.steps.size());
+StepId Builder::newest() const noexcept { return static_cast<StepId>(schedule_.steps.size() - 1); }
+
+StepId Builder::append_to(std::uint32_t peer,
+                          std::uint8_t channel,
+                          StepKind kind,
+                          std::span<const Chunks> sources,
+                          const Chunks* target) {
+  Step& step = append(kind, sources, target);
+  step.peer = peer;
+  step.channel = channel;
+  return newest();
+}
+
+// Fields are written where they stay: a step put together elsewhere and copied costs a stall of the
+// processor, which shows where a plan has a hundred thousand of them.
+Step& Builder::append(StepKind kind, std::span<const Chunks> sources, const Chunks* target) {
   const Chunks* model = target != nullptr ? target : sources.empty() ? nullptr : &sources[0];
-  step.chunk_count = model != nullptr ? model->count : 0;
+  const std::uint32_t count = model != nullptr ? model->count : 0;
+  Step& step = schedule_.steps.emplace_back();
+  step.kind = kind;
+  step.chunk_count = count;
   step.first_predecessor = static_cast<std::uint32_t>(schedule_.predecessors.size());
   if (target != nullptr) {
     step.target = static_cast<std::uint32_t>(schedule_.operands.size());
-    schedule_.operands.push_back(operand(*target, step.chunk_count));
+    add_operand(*target, count);
   }
   if (!sources.empty()) {
     step.first_source = static_cast<std::uint32_t>(schedule_.operands.size());
     step.source_count = static_cast<std::uint16_t>(sources.size());
-    for (const Chunks& source : sources) {
-      schedule_.operands.push_back(operand(source, step.chunk_count));
-    }
+    for (const Chunks& source : sources) add_operand(source, count);
   }
-  schedule_.steps.push_back(step);
-  for (const Chunks& source : sources) read(id, source, step.chunk_count);
+  const StepId id = newest();
+  for (const Chunks& source : sources) read(id, source, count);
   if (target != nullptr) {
-    write(id, *target, step.chunk_count, step.kind == StepKind::copy ? &sources[0] : nullptr);
+    write(id, *target, count, kind == StepKind::copy ? &sources[0] : nullptr);
   }
-  return id;
+  return step;
 }
 
 bool Builder::is_own(const Chunks& chunks) const noexcept {
   return chunks.rank == kNone || chunks.rank == schedule_.rank;
 }
 
-Operand Builder::operand(const Chunks& chunks, std::uint32_t count) const {
+void Builder::add_operand(const Chunks& chunks, std::uint32_t count) {
   XYLEM_CHECK(chunks.count == count, chunks.count, count);
-  if (!is_own(chunks)) return {chunks.rank, chunks.first, chunks.buffer};
+  Operand& operand = schedule_.operands.emplace_back();
+  operand.chunk = chunks.first;
+  operand.buffer = chunks.buffer;
+  operand.rank = is_own(chunks) ? schedule_.rank : chunks.rank;
+  if (!is_own(chunks)) return;
   const std::size_t size = hazards_[static_cast<int>(chunks.buffer)].size();
   XYLEM_CHECK(chunks.first + count <= size, name(chunks.buffer), chunks.first, count, size);
-  return {schedule_.rank, chunks.first, chunks.buffer};
 }
 
 Builder::Hazards& Builder::hazards(Buffer buffer, std::uint32_t chunk) {
@@ -138,13 +169,13 @@ Builder::Hazards& Builder::hazards(Buffer buffer, std::uint32_t chunk) {
 
 Builder::Hazards* Builder::aliased_input_hazards(const Chunks& chunks, std::uint32_t index) {
   if (chunks.buffer != Buffer::output) return nullptr;
-  const auto chunk = aliased_input(schedule_.shape, schedule_.rank, chunks.first + index);
-  return chunk ? &hazards(Buffer::input, *chunk) : nullptr;
+  const std::uint32_t chunk = input_of_[chunks.first + index];
+  return chunk != kNone ? &hazards(Buffer::input, chunk) : nullptr;
 }
 
 Builder::Hazards* Builder::aliased_output_hazards(const Chunks& chunks, std::uint32_t index) {
   if (chunks.buffer != Buffer::input) return nullptr;
-  const std::uint32_t chunk = aliases_[chunks.first + index];
+  const std::uint32_t chunk = output_of_[chunks.first + index];
   return chunk != kNone ? &hazards(Buffer::output, chunk) : nullptr;
 }
 
@@ -160,6 +191,12 @@ void Builder::depend_on(StepId before) {
   ++step.predecessor_count;
 }
 
+void Builder::depend_on_readers(const Hazards& chunk) {
+  for (std::uint32_t at = chunk.last_reader; at != kNone; at = readers_[at].earlier) {
+    depend_on(readers_[at].step);
+  }
+}
+
 void Builder::read(StepId step, const Chunks& chunks, std::uint32_t count) {
   if (!is_own(chunks)) return;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -167,7 +204,9 @@ void Builder::read(StepId step, const Chunks& chunks, std::uint32_t count) {
     depend_on(chunk.writer);
     if (const Hazards* overlay = aliased_output_hazards(chunks, i))
       depend_on(overlay->in_place_writer);
-    if (chunk.readers.empty() || chunk.readers.back() != step) chunk.readers.push_back(step);
+    if (chunk.last_reader != kNone && readers_[chunk.last_reader].step == step) continue;
+    readers_.push_back({step, chunk.last_reader});
+    chunk.last_reader = static_cast<std::uint32_t>(readers_.size() - 1);
   }
 }
 
@@ -179,10 +218,10 @@ void Builder::write(StepId step,
   for (std::uint32_t i = 0; i < count; ++i) {
     Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
     // Readers follow the writer before them, so with readers the writer needs no edge of its own.
-    for (const StepId reader : chunk.readers) depend_on(reader);
-    if (chunk.readers.empty()) depend_on(chunk.writer);
+    depend_on_readers(chunk);
+    if (chunk.last_reader == kNone) depend_on(chunk.writer);
     chunk.writer = step;
-    chunk.readers.clear();
+    chunk.last_reader = kNone;
     Hazards* overlaid = aliased_input_hazards(chunks, i);
     const bool void_in_place = overlaid != nullptr && copied_from != nullptr &&
                                copied_from->buffer == Buffer::input && is_own(*copied_from) &&
@@ -190,8 +229,8 @@ void Builder::write(StepId step,
     if (void_in_place) continue;
     chunk.in_place_writer = step;
     if (overlaid == nullptr) continue;
-    for (const StepId reader : overlaid->readers) depend_on(reader);
-    overlaid->readers.clear();
+    depend_on_readers(*overlaid);
+    overlaid->last_reader = kNone;
   }
 }
 

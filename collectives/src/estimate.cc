@@ -58,8 +58,13 @@ CostModel assumed_costs() {
   return model;
 }
 
-double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model) {
-  const auto world = verifier::join(ranks);
+namespace {
+
+double estimate(std::span<const Schedule> ranks,
+                const Symmetry* symmetry,
+                const Counts& counts,
+                const CostModel& model) {
+  const auto world = verifier::join(ranks, symmetry);
   if (!world) return std::numeric_limits<double>::infinity();
   const Dependencies dependencies(*world);
   // The time of a call of this fraction of the counts.
@@ -76,6 +81,19 @@ double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const 
   const double full = run(fraction);
   const double half = run(fraction / 2);
   return full + (full - half) * (1 - fraction) / (fraction / 2);
+}
+
+}  // namespace
+
+double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model) {
+  return estimate(ranks, nullptr, counts, model);
+}
+
+double estimate_us(std::span<const Schedule> representatives,
+                   const Symmetry& symmetry,
+                   const Counts& counts,
+                   const CostModel& model) {
+  return estimate(representatives, &symmetry, counts, model);
 }
 
 }  // namespace xylem::collectives

@@ -188,7 +188,7 @@ void Simulation::depart(Global step, double bytes) {
 }
 
 void Simulation::arrive(Global step, double bytes) {
-  const std::uint32_t to = world_.step(step).peer;
+  const std::uint32_t to = world_.index_of(world_.step(step).peer);
   double& port = is_local(step) ? local_in_[to] : remote_in_[model_.host[to]];
   port = std::max(port, now_) + bytes / (link(step).bandwidth_GBps * kBytesPerUsPerGBps);
   post(port + link(step).alpha_us, step);

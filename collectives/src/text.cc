@@ -37,11 +37,20 @@ std::string step_text(const Schedule& schedule, const Step& step) {
   return text;
 }
 
+namespace {
+
+// Where plans take no notice of hosts it is 1, and not said.
+std::string per_host(const Shape& shape) {
+  return shape.per_host == 1 ? "" : fmt::format(" per_host {}", shape.per_host);
+}
+
+}  // namespace
+
 std::string print(const Schedule& schedule) {
-  std::string text =
-      fmt::format("schedule {} {} rank {} of {} root {} blocks {} channels {}\n",
-                  name(schedule.shape.collective), schedule.algorithm, schedule.rank,
-                  schedule.shape.ranks, schedule.shape.root, schedule.blocks, schedule.channels);
+  std::string text = fmt::format("schedule {} {} rank {} of {}{} root {} blocks {} channels {}\n",
+                                 name(schedule.shape.collective), schedule.algorithm, schedule.rank,
+                                 schedule.shape.ranks, per_host(schedule.shape),
+                                 schedule.shape.root, schedule.blocks, schedule.channels);
   if (!schedule.scratch.empty())
     text += fmt::format("scratch {}\n", fmt::join(schedule.scratch, " "));
   for (StepId id = 0; id < schedule.steps.size(); ++id) {
@@ -162,6 +171,7 @@ class Parser {
     if (schedule_.algorithm.empty()) return reject(line, "expected the algorithm's name");
     XYLEM_TRY(parse_keyed(line, "rank", schedule_.rank));
     XYLEM_TRY(parse_keyed(line, "of", schedule_.shape.ranks));
+    if (line.accept("per_host")) XYLEM_TRY(parse_number(line, schedule_.shape.per_host));
     XYLEM_TRY(parse_keyed(line, "root", schedule_.shape.root));
     XYLEM_TRY(parse_keyed(line, "blocks", schedule_.blocks));
     return parse_keyed(line, "channels", schedule_.channels);

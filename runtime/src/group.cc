@@ -233,7 +233,7 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? size() : 1;
   }
-  XYLEM_TRY(auto program, compile(choice.planner->plan(shape, rank()), options));
+  XYLEM_TRY(auto program, compile(choice.planner->plan(choice.shape, rank()), options));
   XYLEM_TRY(connect(*program));
   return program;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every planner's schedules for 5 ranks (root 1) as text, in tests/golden/schedules: a change of a
-// plan shows as a change of text. To accept one, copy the file that the failure names over the
-// golden one.
+// Every planner's schedules for 5 ranks (root 1), or for 3 hosts of 2 ranks, as text, in
+// tests/golden/schedules: a change of a plan shows as a change of text. To accept one, copy the
+// file that the failure names over the golden one.
 #include "model/plans.h"
 #include "xylem/collectives/text.h"
 
@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 namespace xylem::collectives {
 namespace {
@@ -25,7 +26,8 @@ std::string file_name(const Planner& planner) {
 }
 
 std::string printed(const Planner& planner) {
-  const Shape shape{planner.collective, 5, has_root(planner.collective) ? 1U : 0U};
+  Shape shape{planner.collective, 5, has_root(planner.collective) ? 1U : 0U};
+  if (planner.takes_hosts) std::tie(shape.ranks, shape.per_host) = std::pair(6, 2);
   std::string text;
   for (const Schedule& schedule : model::plan_all(planner, shape)) {
     text += (text.empty() ? "" : "\n") + print(schedule);

@@ -33,11 +33,13 @@ std::vector<Planner> subjects() {
   return all;
 }
 
-Shape draw_shape(Collective collective, std::mt19937_64& random) {
+Shape draw_shape(const Planner& planner, std::mt19937_64& random) {
   constexpr std::uint32_t kRanks[] = {2, 3, 4, 5, 6, 8};
   const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
   const auto root = static_cast<std::uint32_t>(random() % ranks);
-  return {collective, ranks, has_root(collective) ? root : 0};
+  const auto per_host = model::ranks_per_host(planner, ranks);
+  return {planner.collective, ranks, has_root(planner.collective) ? root : 0,
+          per_host[random() % per_host.size()]};
 }
 
 std::string printed(const std::vector<Schedule>& ranks) {
@@ -67,7 +69,7 @@ TEST_P(Mutants, AreRejectedOrRight) {
   int made = 0, equivalent = 0, failures_seen = 0;
   for (std::size_t turn = 0; made < kMutantsPerClass && turn < 100000; ++turn) {
     const Planner& planner = all[turn % all.size()];
-    const Shape shape = draw_shape(planner.collective, random);
+    const Shape shape = draw_shape(planner, random);
     const auto mutant = model::mutate(model::plan_all(planner, shape), GetParam(), random);
     if (!mutant) continue;
     ++made;
@@ -105,12 +107,15 @@ class Execution : public testing::TestWithParam<Planner> {};
 
 TEST_P(Execution, GivesRightResultsInEveryOrder) {
   std::mt19937_64 random(3);
-  for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U, 11U}) {
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 6U, 8U, 11U}) {
     for (const std::uint32_t root : model::roots(GetParam().collective, ranks)) {
-      const auto plan = model::plan_all(GetParam(), {GetParam().collective, ranks, root});
-      ASSERT_TRUE(verify(plan)) << verify(plan).to_string() << '\n' << printed(plan);
-      const auto problem = first_failure(plan, random(), kRuns);
-      ASSERT_FALSE(problem) << *problem << '\n' << printed(plan);
+      for (const std::uint32_t per_host : model::ranks_per_host(GetParam(), ranks)) {
+        const auto plan =
+            model::plan_all(GetParam(), {GetParam().collective, ranks, root, per_host});
+        ASSERT_TRUE(verify(plan)) << verify(plan).to_string() << '\n' << printed(plan);
+        const auto problem = first_failure(plan, random(), kRuns);
+        ASSERT_FALSE(problem) << *problem << '\n' << printed(plan);
+      }
     }
   }
 }

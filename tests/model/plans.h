@@ -28,9 +28,19 @@ inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks)
   return result;
 }
 
+/// Every number of ranks per host that there can be, where the planner takes notice of it.
+inline std::vector<std::uint32_t> ranks_per_host(const Planner& planner, std::uint32_t ranks) {
+  std::vector<std::uint32_t> result = {1};
+  for (std::uint32_t per_host = 2; per_host <= ranks && planner.takes_hosts; ++per_host) {
+    if (ranks % per_host == 0) result.push_back(per_host);
+  }
+  return result;
+}
+
 inline std::string title(const Planner& planner, const Shape& shape) {
   return std::string(name(planner.collective)) + " " + std::string(planner.name) + ", " +
-         std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root);
+         std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root) + ", " +
+         std::to_string(shape.per_host) + " per host";
 }
 
 }  // namespace xylem::collectives::model

@@ -54,6 +54,32 @@ TEST(Plan, SaysWhatDecidedAndWhatCameNext) {
   EXPECT_THAT(forced.out, HasSubstr("\nschedule all_reduce ring rank 5 of 64"));
 }
 
+TEST(Plan, ProvesThousandsOfRanksBySymmetry) {
+  const Finished ring = plan({"all_reduce", "8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts",
+                              "256", "--algorithm", "hierarchical_ring", "--bytes", "1G"});
+  EXPECT_EQ(ring.exit_status, 0) << ring.err;
+  EXPECT_THAT(ring.out, HasSubstr("verified                 2048 ranks, 2682880 steps; every "
+                                  "rank's compared with rank 0's by symmetry, which is proven"));
+  EXPECT_THAT(ring.out, HasSubstr("peak memory"));
+  const Finished tree = plan({"all_reduce", "8 gpus", "--hosts", "128", "--algorithm",
+                              "hierarchical_tree", "--rank", "1023"});
+  EXPECT_THAT(tree.out, HasSubstr("verified                 1024 ranks, "));
+  EXPECT_THAT(tree.out,
+              HasSubstr("\nschedule all_reduce hierarchical_tree rank 1023 of 1024 per_host 8"));
+}
+
+TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {
+  const Finished done =
+      plan({"all_reduce", "4 gpus, 1 nic/gpu 400 Gb/s", "2 gpus, 1 nic/gpu 200 Gb/s", "--network",
+            "oversubscription 2, latency 3 us", "--rank", "5"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 6 ranks on 2 hosts\n"));
+  EXPECT_THAT(done.out, HasSubstr("3 us + 25 GB/s (latency as given, bandwidth of all rails"));
+  EXPECT_THAT(done.out, HasSubstr("  rail 1                   25 GB/s: rdma1\n"));
+  EXPECT_THAT(done.out, HasSubstr("  rank 5                   host 1: GPU1, rdma1, NUMA node 0"));
+  EXPECT_THAT(done.out, testing::Not(HasSubstr("rail 2")));
+}
+
 TEST(Plan, RefusesWhatCannotBe) {
   const auto message = [](std::vector<std::string> arguments) {
     const Finished done = plan(std::move(arguments));
@@ -64,6 +90,11 @@ TEST(Plan, RefusesWhatCannotBe) {
             "xylem plan: --root 4: ranks are 0 to 3\n");
   EXPECT_THAT(message({"all_reduce", "-n", "2", "--hosts", "3"}), HasSubstr("at least one"));
   EXPECT_THAT(message({"all_reduce", "--algorithm", "star"}), HasSubstr("use one of"));
+  EXPECT_THAT(message({"all_reduce", "2 gpus", "4 gpus", "--hosts", "3"}),
+              HasSubstr("the 2 machines are taken again and again"));
+  EXPECT_THAT(message({"all_reduce", "128 gpus", "--hosts", "1024"}),
+              HasSubstr("131072 ranks: at most 65535"));
+  EXPECT_THAT(message({"all_reduce", "--network", "fast"}), HasSubstr("say oversubscription"));
   EXPECT_THAT(message({"all_reduce", "none.xml"}), HasSubstr("none.xml: cannot read it"));
 }
 

@@ -124,7 +124,7 @@ TEST(PlanCommandLine, ReadsWhatToPlanFor) {
   const auto plan = parsed<PlanOptions>({"plan", "broadcast", "8 gpus", "-n", "16", "--hosts", "2",
                                          "--bytes", "64M", "--root", "3", "--algorithm", "ring"});
   EXPECT_EQ(plan.collective, collectives::Collective::broadcast);
-  EXPECT_EQ(plan.source, "8 gpus");
+  EXPECT_THAT(plan.sources, testing::ElementsAre("8 gpus"));
   EXPECT_EQ(plan.ranks, 16U);
   EXPECT_EQ(plan.hosts, 2U);
   EXPECT_EQ(plan.bytes, Bytes{std::uint64_t{64} << 20});

@@ -89,14 +89,16 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
 void describe_plan(CLI::App& app, PlanOptions& options) {
   app.description(
       "Show what Xylem would do for a call, and why\n\n"
-      "Chooses an algorithm for a machine, or for several alike, by predicted time; proves the\n"
-      "plan of all ranks, up to a million steps, for every interleaving; prints the steps of one.\n"
-      "FILE is what topo takes; without one, it is this machine. Sizes are those of bench.\n");
-  app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE]"));
+      "Chooses an algorithm for one machine or several by predicted time; proves the plan of all\n"
+      "ranks for every interleaving; prints where a rank is at home and what it does.\n"
+      "FILE is what topo takes, one for each host; without any, it is this machine. Sizes are\n"
+      "those of bench.\n");
+  app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE...]"));
   app.footer(
       "Examples:\n"
       "  xylem plan all_reduce --ranks 4 --bytes 64M\n"
-      "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n\n"
+      "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
+      "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n\n"
       "Exit status: 0; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
@@ -104,23 +106,26 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter or "
       "barrier")
       ->required();
-  app.add_option("file", options.source, "Machine to plan for instead of this one")
+  app.add_option("file", options.sources, "Machines to plan for instead of this one")
       ->type_name("FILE");
   add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
-                                          whole_number(1, kMostRanks), "N",
+                                          whole_number(1, kMostPlannedRanks), "N",
                                           "Ranks in all [one for each GPU]");
   add_value<std::uint32_t, std::uint32_t>(app, "--hosts", options.hosts,
-                                          whole_number(1, kMostRanks), "N",
-                                          "Hosts, all like this machine [1]");
+                                          whole_number(1, kMostPlannedRanks), "N",
+                                          "Hosts: the machines again and again [each once]");
+  app.add_option("--network", options.network,
+                 "What is between the hosts: oversubscription N, latency N us, rail N Gb/s")
+      ->type_name("TEXT");
   add_value<Bytes, Bytes>(
       app, "-b,--bytes", options.bytes, [](const std::string& text) { return parse_bytes(text); },
       "SIZE", "Data of the call, as bench counts it [1M]");
-  add_value<std::uint32_t, std::uint32_t>(app, "--root", options.root,
-                                          whole_number(0, kMostRanks - 1), "RANK", "Root [0]");
+  add_value<std::uint32_t, std::uint32_t>(
+      app, "--root", options.root, whole_number(0, kMostPlannedRanks - 1), "RANK", "Root [0]");
   app.add_option("--algorithm", options.algorithm, "Plan with this one, whatever is faster")
       ->type_name("NAME");
   add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
-                                          whole_number(0, kMostRanks - 1), "RANK",
+                                          whole_number(0, kMostPlannedRanks - 1), "RANK",
                                           "Whose steps to print [0]");
 }
 

@@ -35,9 +35,11 @@ struct TopoOptions {
 
 struct PlanOptions {
   collectives::Collective collective = collectives::Collective::all_reduce;
-  std::string source;       ///< A file or description; empty: this machine.
+  /// Files or descriptions, one for each host; none: this machine.
+  std::vector<std::string> sources;
   std::uint32_t ranks = 0;  ///< 0: one for each GPU, or one for each host without.
-  std::uint32_t hosts = 1;  ///< All like the machine.
+  std::uint32_t hosts = 0;  ///< The sources again and again; 0: each once.
+  std::string network;      ///< As topology::read_network takes it.
   Bytes bytes{std::uint64_t{1} << 20};
   std::uint32_t root = 0;
   std::string algorithm;   ///< Empty: choose.

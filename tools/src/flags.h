@@ -65,6 +65,8 @@ Result<std::string> one_of(const std::string& text, std::span<const std::string_
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most);
 
 inline constexpr std::uint32_t kMostRanks = 4096;
+/// The same of those that are only planned for; verify() takes no more.
+inline constexpr std::uint32_t kMostPlannedRanks = 65535;
 inline constexpr std::uint32_t kMostCalls = 1'000'000'000;
 
 /// The flags of `bench`.

@@ -185,7 +185,7 @@ NicAssignment assign_nics(const Topology& topology) {
   const auto shares = share_out(assignment.gpus, matching);
   for (std::uint32_t gpu = 0; gpu < shares.size(); ++gpu) assignment.gpus[gpu].nics = shares[gpu];
   assignment.loads = matching.loads();
-  assignment.rails = rails_of(assignment.gpus);
+  assignment.rails = assignment.gpus.empty() ? usable : rails_of(assignment.gpus);
   for (std::uint32_t gpu = 0; gpu < shares.size(); ++gpu) {
     assignment.gpus[gpu].reason = reason_of(topology, assignment, gpu);
   }

@@ -4,6 +4,7 @@
 #include "xylem/topology/discover.h"
 
 #include "hwloc_xml/build.h"
+#include "nvidia.h"
 
 #include <fmt/format.h>
 #include <hwloc.h>
@@ -77,11 +78,18 @@ Result<std::string> exported(const HwlocTopology& topology) {
 
 }  // namespace
 
+void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
+  auto facts = nvidia::ask_nvml(options.nvml);
+  if (!facts) facts = nvidia::ask_cuda(options.cuda);
+  if (facts) nvidia::add_facts(machine, *facts);
+}
+
 Result<Topology> discover(const DiscoverOptions& options) {
   XYLEM_TRY(const auto found, look());
   XYLEM_TRY(const std::string text, exported(found));
   XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, "hwloc"));
   add_sysfs_facts(machine, options.sysfs_root);
+  add_nvidia_facts(machine, options);
   for (const std::string& path : options.pci_ids) {
     if (add_pci_names(machine, path)) break;
   }

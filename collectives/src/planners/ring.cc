@@ -4,6 +4,7 @@
 // moment. Bandwidth-optimal for all_reduce, all_gather and reduce_scatter (Patarasuk, Yuan:
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); a pipelined chain
 // for broadcast and reduce.
+#include "planners/around.h"
 #include "planners/registry.h"
 #include "xylem/base/check.h"
 #include "xylem/collectives/builder.h"
@@ -13,65 +14,43 @@ namespace {
 
 constexpr std::string_view kName = "ring";
 
-// What a rank sees of the ring.
-struct Place {
-  std::uint32_t ranks, rank;
-  std::uint32_t next() const { return (rank + 1) % ranks; }
-  std::uint32_t previous() const { return (rank + ranks - 1) % ranks; }
-  /// The rank, or block, `distance` before this one. Precondition: distance ≤ ranks.
-  std::uint32_t back(std::uint32_t distance) const { return (rank + ranks - distance) % ranks; }
-};
-
-// Passes each block once around: in round t the block that came in round t − 1 goes on. Rank r
-// begins with `first`.
-void pass_around(Builder& plan, Place ring, std::uint32_t begin, Chunks first) {
-  for (std::uint32_t round = 0; round + 1 < ring.ranks; ++round) {
-    const std::uint32_t outgoing = (begin + ring.ranks - round) % ring.ranks;
-    const std::uint32_t incoming = (outgoing + ring.ranks - 1) % ring.ranks;
-    plan.send(ring.next(), round == 0 ? first : output(outgoing));
-    plan.recv(ring.previous(), output(incoming));
-  }
+Ring ring_of(const Shape& shape, std::uint32_t rank) {
+  XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
+  return {shape.ranks, rank, (rank + 1) % shape.ranks, (rank + shape.ranks - 1) % shape.ranks};
 }
 
 Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
-  XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
-  const Place ring{shape.ranks, rank};
+  const Ring ring = ring_of(shape, rank);
   Builder plan(kName, shape, rank, shape.ranks);
+  plan.reserve(std::size_t{5} * shape.ranks, std::size_t{7} * shape.ranks);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
   // Block b starts at rank b and is complete when it has come to rank b − 1.
-  for (std::uint32_t round = 0; round + 1 < shape.ranks; ++round) {
-    const std::uint32_t outgoing = ring.back(round);
-    const std::uint32_t incoming = ring.back(round + 1);
-    plan.send(ring.next(), round == 0 ? input(outgoing) : output(outgoing));
-    const Chunks partial = plan.add_scratch(incoming);
-    plan.recv(ring.previous(), partial);
-    plan.reduce(output(incoming), {partial, input(incoming)}, round + 2 == shape.ranks);
-  }
-  pass_around(plan, ring, ring.next(), output(ring.next()));
+  reduce_around(plan, ring, {}, Buffer::input, rank, true);
+  pass_around(plan, ring, {}, ring.next, output(ring.next));
   return std::move(plan).take();
 }
 
 Schedule all_gather(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
-  pass_around(plan, {shape.ranks, rank}, rank, input(0));
+  pass_around(plan, ring_of(shape, rank), {}, rank, input(0));
   plan.copy(output(rank), input(0));
   return std::move(plan).take();
 }
 
 Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
-  const Place ring{shape.ranks, rank};
+  const Ring ring = ring_of(shape, rank);
   Builder plan(kName, shape, rank);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
   // Block b starts at rank b + 1 and ends at its owner. Sums are formed where they arrive, in whole
   // chunks and not in rings: all slices of a round are sent before the first of the next, so a sum
   // waits for its turn, and if it held up its sender meanwhile, the ring would lock.
-  Chunks outgoing = input(ring.previous());
+  Chunks outgoing = input(ring.previous);
   for (std::uint32_t round = 0; round + 1 < shape.ranks; ++round) {
     const bool last = round + 2 == shape.ranks;
     const std::uint32_t block = ring.back((round + 2) % shape.ranks);
-    plan.send(ring.next(), outgoing);
+    plan.send(ring.next, outgoing);
     const Chunks partial = plan.add_scratch(block);
-    plan.recv(ring.previous(), partial);
+    plan.recv(ring.previous, partial);
     outgoing = last ? output(0) : partial;
     plan.reduce(outgoing, {partial, input(block)}, last);
   }
@@ -79,40 +58,45 @@ Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
 }
 
 Schedule broadcast(const Shape& shape, std::uint32_t rank) {
-  const Place ring{shape.ranks, rank};
+  const Ring ring = ring_of(shape, rank);
   Builder plan(kName, shape, rank, 1);
   const bool is_root = rank == shape.root;
-  if (!is_root) plan.recv(ring.previous(), output(0));
-  if (ring.next() != shape.root) plan.send(ring.next(), is_root ? input(0) : output(0));
+  if (!is_root) plan.recv(ring.previous, output(0));
+  if (ring.next != shape.root) plan.send(ring.next, is_root ? input(0) : output(0));
   if (is_root) plan.copy(output(0), input(0));
   return std::move(plan).take();
 }
 
 Schedule reduce(const Shape& shape, std::uint32_t rank) {
-  const Place ring{shape.ranks, rank};
+  const Ring ring = ring_of(shape, rank);
   Builder plan(kName, shape, rank, 1);
   const bool is_root = rank == shape.root;
   Chunks sum = input(0);
-  if (ring.previous() != shape.root) {  // Someone is further from the root.
+  if (ring.previous != shape.root) {  // Someone is further from the root.
     const Chunks partial = plan.add_scratch(0);
-    plan.recv(ring.previous(), partial);
+    plan.recv(ring.previous, partial);
     sum = is_root ? output(0) : plan.add_scratch(0);
     plan.reduce(sum, {partial, input(0)}, is_root);
   }
-  if (!is_root) plan.send(ring.next(), sum);
+  if (!is_root) plan.send(ring.next, sum);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
   return std::move(plan).take();
+}
+
+// Turning the ring maps the plan onto itself.
+Symmetry turns(const Shape& shape) {
+  return Symmetry({{.radix = shape.ranks, .rank_stride = 1, .block_stride = 1}});
 }
 
 constexpr Planner kPlanners[] = {
     {kName, Collective::all_reduce,
      "Reduce-scatter then all-gather around a ring: fewest bytes per link, 2(n-1) rounds.",
-     all_reduce},
+     all_reduce, turns},
     {kName, Collective::all_gather,
-     "Every block goes once around: fewest bytes per link, n-1 rounds.", all_gather},
+     "Every block goes once around: fewest bytes per link, n-1 rounds.", all_gather, turns},
     {kName, Collective::reduce_scatter,
-     "Every block collects its sum once around: fewest bytes per link, n-1 rounds.",
-     reduce_scatter},
+     "Every block collects its sum once around: fewest bytes per link, n-1 rounds.", reduce_scatter,
+     turns},
     {kName, Collective::broadcast,
      "A pipelined chain from the root: full bandwidth for long messages, n-1 hops.", broadcast},
     {kName, Collective::reduce,

@@ -22,7 +22,7 @@ bool has_target(StepKind kind) { return moves_data(kind) && kind != StepKind::se
 class FormChecker {
  public:
   FormChecker(std::span<const Schedule> ranks, std::uint32_t rank)
-      : ranks_(ranks), schedule_(ranks[rank]), seen_(0) {}
+      : ranks_(ranks), schedule_(ranks[rank]), count_(schedule_.shape.ranks), seen_(0) {}
 
   Status check() {
     XYLEM_TRY(check_header());
@@ -72,8 +72,7 @@ class FormChecker {
       return reject("channel {} of {}", step.channel, schedule_.channels);
     }
     if (has_peer(step.kind)) {
-      if (step.peer >= ranks_.size())
-        return reject("peer {} of {} ranks", step.peer, ranks_.size());
+      if (step.peer >= count_) return reject("peer {} of {} ranks", step.peer, count_);
       if (step.peer == schedule_.rank) return reject("its peer is itself");
     } else if (step.peer != kNone || step.channel != 0) {
       return reject("names a peer or a channel, but talks to no one");
@@ -157,8 +156,11 @@ class FormChecker {
 
   Status check_bounds(const Operand& operand) const {
     if (operand.buffer > Buffer::scratch) return reject("unknown buffer");
-    if (operand.rank >= ranks_.size())
-      return reject("operand of rank {} of {}", operand.rank, ranks_.size());
+    if (operand.rank >= count_) return reject("operand of rank {} of {}", operand.rank, count_);
+    if (operand.rank >= ranks_.size()) {
+      return reject("operand of rank {}: plans over others' memory are not proven by symmetry",
+                    operand.rank);
+    }
     const std::uint32_t chunks = chunk_count(ranks_[operand.rank], operand.rank, operand.buffer);
     if (operand.chunk >= chunks || step_->chunk_count > chunks - operand.chunk) {
       return reject("{}[{}] and the {} chunks from there: rank {} has {}", name(operand.buffer),
@@ -196,6 +198,7 @@ class FormChecker {
 
   std::span<const Schedule> ranks_;
   const Schedule& schedule_;
+  std::uint32_t count_;  // Of all ranks.
   StepId id_ = 0;
   const Step* step_ = nullptr;
   std::vector<std::uint32_t> seen_;
@@ -214,6 +217,10 @@ Status check_shape(const Schedule& lead, std::size_t count) {
   if (shape.root >= shape.ranks || (shape.root != 0 && !has_root(shape.collective))) {
     return wrong(
         fmt::format("root {} of {} ranks in {}", shape.root, shape.ranks, name(shape.collective)));
+  }
+  if (shape.per_host == 0 || shape.ranks % shape.per_host != 0) {
+    return wrong(fmt::format("{} ranks per host, which do not divide {} ranks", shape.per_host,
+                             shape.ranks));
   }
   if (lead.channels == 0 || lead.channels > kMaxChannels) {
     return wrong(fmt::format("{} channels: 1 to {} are possible", lead.channels, kMaxChannels));
@@ -239,12 +246,13 @@ Status check_shape(const Schedule& lead, std::size_t count) {
 
 }  // namespace
 
-Status check_form(std::span<const Schedule> ranks) {
-  if (ranks.empty() || ranks.size() > kMaxRanks) {
-    return failure(Code::bad_schedule, fmt::format("form: {} schedules: 1 to {} are possible",
-                                                   ranks.size(), kMaxRanks));
+Status check_form(std::span<const Schedule> ranks, const Symmetry* symmetry) {
+  const std::size_t count = symmetry == nullptr ? ranks.size() : symmetry->ranks();
+  if (count == 0 || count > kMaxRanks) {
+    return failure(Code::bad_schedule,
+                   fmt::format("form: {} schedules: 1 to {} are possible", count, kMaxRanks));
   }
-  XYLEM_TRY(check_shape(ranks[0], ranks.size()));
+  XYLEM_TRY(check_shape(ranks[0], count));
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
     XYLEM_TRY(FormChecker(ranks, rank).check());
   }

@@ -21,7 +21,10 @@ struct OnLane {
 
 class Joiner {
  public:
-  explicit Joiner(std::span<const Schedule> ranks) { world_.ranks = ranks; }
+  Joiner(std::span<const Schedule> ranks, const Symmetry* symmetry) {
+    world_.ranks = ranks;
+    world_.symmetry = symmetry;
+  }
 
   Result<World> join() && {
     number_steps();
@@ -47,16 +50,25 @@ class Joiner {
         const auto id = static_cast<Global>(world_.owner.size());
         world_.owner.push_back(schedule.rank);
         if (auto* entries = entries_of(step.kind)) {
-          const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
-          const std::uint64_t source = outgoing ? schedule.rank : step.peer;
-          const std::uint64_t target = outgoing ? step.peer : schedule.rank;
-          entries->push_back({(source << 32) | (target << 16) | step.channel, id});
+          entries->push_back({lane_of(schedule.rank, step), id});
         }
       }
       world_.first.push_back(static_cast<Global>(world_.owner.size()));
     }
     world_.partner.assign(world_.owner.size(), kNone);
     world_.signalled_by.assign(world_.owner.size(), kNone);
+  }
+
+  // Alike at both ends: the representatives there, how far the target is moved against the source,
+  // and the channel.
+  std::uint64_t lane_of(std::uint32_t rank, const Step& step) const {
+    const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
+    const std::uint64_t peer = world_.index_of(step.peer);
+    std::uint32_t shift = world_.shift_of(step.peer);
+    if (!outgoing && shift != 0) shift = world_.symmetry->inverse(shift);
+    const std::uint64_t source = outgoing ? rank : peer;
+    const std::uint64_t target = outgoing ? peer : rank;
+    return (source << 48) | (target << 32) | (std::uint64_t{shift} << 16) | step.channel;
   }
 
   std::vector<OnLane>* entries_of(StepKind kind) {
@@ -101,12 +113,26 @@ class Joiner {
     if (from.chunk_count != to.chunk_count) return false;
     Operand source = world_.schedule(send).operands[from.first_source];
     Operand target = world_.schedule(recv).operands[to.target];
+    const std::uint32_t shift = world_.shift_of(from.peer);
+    if (shift != 0) {
+      // Runs of blocks are in order at both ends, so it is enough that they begin alike.
+      return block_of(world_.schedule(send), source) ==
+             first_image(block_of(world_.schedule(recv), target), to.chunk_count, shift);
+    }
     for (std::uint32_t i = 0; i < from.chunk_count; ++i, ++source.chunk, ++target.chunk) {
       if (block_of(world_.schedule(send), source) != block_of(world_.schedule(recv), target)) {
         return false;
       }
     }
     return true;
+  }
+
+  std::uint32_t first_image(std::uint32_t block, std::uint32_t count, std::uint32_t shift) const {
+    std::uint32_t first = kNone;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      first = std::min(first, world_.symmetry->image_of_block(world_.shape(), block + i, shift));
+    }
+    return first;
   }
 
   // Waits of one counter, against the signals that it gets.
@@ -172,12 +198,12 @@ class Joiner {
 
 }  // namespace
 
-Result<World> join(std::span<const Schedule> ranks) {
+Result<World> join(std::span<const Schedule> ranks, const Symmetry* symmetry) {
   std::size_t steps = 0;
   for (const Schedule& schedule : ranks) steps += schedule.steps.size();
   if (steps >= kNone)
     return failure(Code::bad_schedule, fmt::format("form: {} steps in all", steps));
-  return Joiner(ranks).join();
+  return Joiner(ranks, symmetry).join();
 }
 
 }  // namespace xylem::collectives::verifier

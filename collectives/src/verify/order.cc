@@ -15,7 +15,9 @@ namespace xylem::collectives::verifier {
 namespace {
 
 // Answers whether one step completes before another starts. Most pairs are direct predecessors; for
-// the others the ancestors of the later one are explored backwards, as far as asked.
+// the others the ancestors of the later one are explored backwards, as far as asked. Under a
+// symmetry a way over messages may end at another image of the rank where it began, so only
+// dependencies at the rank itself count.
 class Precedence {
  public:
   Precedence(const World& world, std::span<const Global> order)
@@ -25,11 +27,20 @@ class Precedence {
 
   bool holds(Global earlier, Global later) {
     bool direct = false;
-    world_.for_each_before(later, [&](Global before) { direct |= before == earlier; });
+    for_each_before(later, [&](Global before) { direct |= before == earlier; });
     return direct || is_ancestor(earlier, later);
   }
 
  private:
+  template <typename Visit>
+  void for_each_before(Global id, Visit&& visit) const {
+    if (world_.symmetry == nullptr) {
+      world_.for_each_before(id, visit);
+    } else {
+      world_.for_each_predecessor(id, visit);
+    }
+  }
+
   bool is_ancestor(Global earlier, Global later) {
     if (later != later_) {
       later_ = later;
@@ -46,7 +57,7 @@ class Precedence {
   }
 
   void push_all_before(Global id) {
-    world_.for_each_before(id, [&](Global before) {
+    for_each_before(id, [&](Global before) {
       if (seen_by_[before] == later_) return;
       seen_by_[before] = later_;
       frontier_.emplace(position_[before], before);

@@ -13,59 +13,91 @@
 
 namespace xylem::collectives::verifier {
 
-Expressions::Expressions(std::uint32_t ranks) : words_((ranks + 63) / 64), scratch_(words_) {
+Expressions::Expressions(Symmetry group)
+    : group_(std::move(group)), words_((group_.ranks() + 63) / 64) {
   add(false, 0);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const Value value = add(false, 1);
-    set_of(value)[rank / 64] |= Word{1} << (rank % 64);
+  for (std::uint32_t rank = 0; rank < group_.representatives(); ++rank) {
+    set_of(add(false, 1))[rank / 64] |= Word{1} << (rank % 64);
   }
 }
 
-Value Expressions::add(bool finished, std::uint32_t count) {
+std::uint32_t Expressions::add(bool finished, std::uint32_t count) {
   counts_.push_back(count);
   finished_.push_back(finished);
   sets_.resize(sets_.size() + words_, 0);
-  return static_cast<Value>(counts_.size() - 1);
+  return static_cast<std::uint32_t>(counts_.size() - 1);
 }
 
 std::size_t Expressions::Hash::operator()(const Key& key) const noexcept {
   std::uint64_t hash = key.finish ? 1 : 0;
-  for (const Value source : key.sources) hash = combine(hash, source);
+  for (const Value source : key.sources) {
+    hash = combine(combine(hash, source.expression), source.shift);
+  }
   return hash;
 }
 
-Value Expressions::reduce(std::span<const Value> sources, bool finish) {
-  if (sources.size() == 1 && !finish) return sources[0];
-  Key key{{sources.begin(), sources.end()}, finish};
-  if (const auto at = known_.find(key); at != known_.end()) return at->second;
-  std::uint32_t count = 0;
-  for (const Value source : sources) count += counts_[source];
-  const Value value = add(finish, count);
-  for (const Value source : sources) {
-    for (std::size_t i = 0; i < words_; ++i) set_of(value)[i] |= set_of(source)[i];
-  }
-  known_.emplace(std::move(key), value);
-  return value;
+Value Expressions::input_of(std::uint32_t rank) const {
+  return {1 + group_.representative(rank), group_.shift(rank)};
 }
 
-std::uint32_t Expressions::common_contributor(std::span<const Value> values) {
-  std::ranges::fill(scratch_, 0);
-  for (const Value value : values) {
-    for (std::size_t i = 0; i < words_; ++i) {
-      const Word both = scratch_[i] & set_of(value)[i];
-      if (both != 0)
-        return static_cast<std::uint32_t>(i * 64) +
-               static_cast<std::uint32_t>(std::countr_zero(both));
-      scratch_[i] |= set_of(value)[i];
+Value Expressions::moved(Value value, std::uint32_t shift) const {
+  return {value.expression, group_.image(value.shift, shift)};
+}
+
+std::optional<Value> Expressions::reduce(std::span<const Value> sources, bool finish) {
+  if (sources.size() == 1 && !finish) return sources[0];
+  const std::uint32_t shift = sources[0].shift;
+  const std::uint32_t back = group_.inverse(shift);
+  key_.sources.clear();
+  key_.finish = finish;
+  for (const Value source : sources) key_.sources.push_back(moved(source, back));
+  if (const auto at = known_.find(key_); at != known_.end()) return Value{at->second, shift};
+  std::uint32_t count = 0;
+  for (const Value source : sources) count += contributors(source);
+  const std::uint32_t expression = add(finish, count);
+  std::ranges::copy(set_of(key_.sources[0].expression), set_of(expression).begin());
+  for (const Value source : std::span(key_.sources).subspan(1)) {
+    if (add_contributors(expression, source)) continue;
+    common_ = group_.image(common_, shift);
+    return std::nullopt;
+  }
+  known_.emplace(key_, expression);
+  return Value{expression, shift};
+}
+
+// False if one is there already, which is then common_.
+bool Expressions::add_contributors(std::uint32_t expression, Value source) {
+  const auto from = set_of(source.expression);
+  const auto to = set_of(expression);
+  for (std::size_t i = 0; i < words_; ++i) {
+    for (Word rest = from[i]; rest != 0; rest &= rest - 1) {
+      const auto rank =
+          static_cast<std::uint32_t>(i * 64) + static_cast<std::uint32_t>(std::countr_zero(rest));
+      const std::uint32_t image = group_.image(rank, source.shift);
+      const Word bit = Word{1} << (image % 64);
+      if ((to[image / 64] & bit) != 0) {
+        common_ = image;
+        return false;
+      }
+      to[image / 64] |= bit;
     }
   }
-  return kNone;
+  return true;
 }
 
+namespace {
+
+// Without a symmetry of the plan, expressions are still alike up to turning the ranks around.
+Symmetry group_of(const World& world) {
+  if (world.symmetry != nullptr) return *world.symmetry;
+  const auto ranks = static_cast<std::uint32_t>(world.ranks.size());
+  return Symmetry(std::vector{Symmetry::Digit{.radix = ranks}});
+}
+
+}  // namespace
+
 Execution::Execution(const World& world, const Locations& locations)
-    : world_(world),
-      locations_(&locations),
-      expressions_(static_cast<std::uint32_t>(world.ranks.size())) {
+    : world_(world), locations_(&locations), expressions_(group_of(world)) {
   first_seen_.reserve(world.owner.size() + 1);
   first_seen_.push_back(0);
   for (Global id = 0; id < world.owner.size(); ++id) {
@@ -118,6 +150,23 @@ Value Execution::load(const Operand& operand, std::uint32_t index) const {
   return memory_[locations_->of(operand, index)];
 }
 
+// A message from an image of a representative brings what the representative sends, moved likewise.
+Value Execution::received(Global id, std::uint32_t index) const {
+  const Step& step = world_.step(id);
+  const Global send = world_.partner[id];
+  const std::uint32_t shift = world_.shift_of(step.peer);
+  if (shift == 0) return seen_[first_seen_[send] + index];
+  if (step.chunk_count > 1) {
+    Operand target = world_.schedule(id).operands[step.target];
+    target.chunk += index;
+    const std::uint32_t block = world_.symmetry->image_of_block(
+        world_.shape(), block_of(world_.schedule(id), target), world_.symmetry->inverse(shift));
+    const Operand& source = world_.schedule(send).operands[world_.step(send).first_source];
+    index = block - block_of(world_.schedule(send), source);
+  }
+  return expressions_.moved(seen_[first_seen_[send] + index], shift);
+}
+
 Status Execution::execute(Global id) {
   const Schedule& schedule = world_.schedule(id);
   const Step& step = world_.step(id);
@@ -130,7 +179,7 @@ Status Execution::execute(Global id) {
                                     locations_->describe(locations_->of(source, i))));
     }
     if (step.kind == StepKind::reduce) XYLEM_TRY(reduce(id, i, value));
-    if (step.kind == StepKind::recv) value = seen_[first_seen_[world_.partner[id]] + i];
+    if (step.kind == StepKind::recv) value = received(id, i);
     seen_[first_seen_[id] + i] = value;
     if (step.target != kNone) memory_[locations_->of(schedule.operands[step.target], i)] = value;
   }
@@ -145,13 +194,16 @@ Status Execution::reduce(Global id, std::uint32_t index, Value& result) {
   for (const Value source : sources_) {
     if (expressions_.is_finished(source)) return reject(id, "reduces what is already finished");
   }
-  const std::uint32_t twice = expressions_.common_contributor(sources_);
-  if (twice != kNone) return reject(id, fmt::format("counts the input of rank {} twice", twice));
-  result = expressions_.reduce(sources_, step.finish);
-  const bool complete = expressions_.contributors(result) == world_.ranks.size();
+  const auto sum = expressions_.reduce(sources_, step.finish);
+  if (!sum) {
+    return reject(
+        id, fmt::format("counts the input of rank {} twice", expressions_.common_contributor()));
+  }
+  result = *sum;
+  const bool complete = expressions_.contributors(result) == world_.shape().ranks;
   if (step.finish && !complete) {
     return reject(id, fmt::format("finishes with {} of {} contributions",
-                                  expressions_.contributors(result), world_.ranks.size()));
+                                  expressions_.contributors(result), world_.shape().ranks));
   }
   if (!step.finish && complete)
     return reject(id, "completes the contributions, but does not finish");
@@ -166,7 +218,26 @@ Status Execution::check_outputs() const {
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
       const Value first = all_alike ? load({0, chunk, Buffer::output}, 0) : kUnwritten;
       XYLEM_TRY(check_output(rank, chunk, first));
+      if (all_alike && world_.symmetry != nullptr && rank == 0) XYLEM_TRY(check_alike(chunk));
     }
+  }
+  return {};
+}
+
+// That images of rank 0 hold the same in the image of this chunk as rank 0 does. It is enough to
+// look at the elements that move one digit by one.
+Status Execution::check_alike(std::uint32_t chunk) const {
+  const Symmetry& group = *world_.symmetry;
+  for (const Symmetry::Digit& digit : group.digits()) {
+    if (digit.radix == 1) continue;
+    const std::uint32_t shift = digit.rank_stride;
+    const std::uint32_t image = group.image_of_block(world_.shape(), chunk, shift);
+    const Value there = expressions_.moved(load({0, chunk, Buffer::output}, 0), shift);
+    if (load({0, image, Buffer::output}, 0) == there) continue;
+    return failure(Code::bad_schedule,
+                   fmt::format("contributions: output[{}] of rank {} is summed in another order "
+                               "than at rank 0, so the bits may differ",
+                               image, group.image(0, shift)));
   }
   return {};
 }

@@ -7,51 +7,64 @@
 #include "verify/memory.h"
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 namespace xylem::collectives::verifier {
 
-/// 0: never written. r + 1: the input of rank r. Beyond: reductions.
-using Value = std::uint32_t;
-inline constexpr Value kUnwritten = 0;
+/// An expression, moved by an element of a group of renamings: all inputs in it are those of the
+/// renamed ranks. Equal values are the same expression, and the other way around.
+struct Value {
+  std::uint32_t expression = 0;  ///< 0: never written.
+  std::uint32_t shift = 0;
 
-/// All expressions of one proof. Blocks need not be told apart: form has shown that no step mixes
-/// them.
+  friend bool operator==(const Value&, const Value&) = default;
+};
+inline constexpr Value kUnwritten;
+
+/// All expressions of one proof, each once for all that renaming makes of it. Blocks need not be
+/// told apart: form has shown that no step mixes them.
 class Expressions {
  public:
-  explicit Expressions(std::uint32_t ranks);
+  explicit Expressions(Symmetry group);
 
-  Value input_of(std::uint32_t rank) const { return rank + 1; }
-  /// The reduction of `sources` from left to right. Precondition: they are disjoint.
-  Value reduce(std::span<const Value> sources, bool finish);
-  bool is_finished(Value value) const { return finished_[value]; }
+  Value input_of(std::uint32_t rank) const;
+  /// The reduction of `sources` from left to right; none if an input is in two of them, which is
+  /// then common_contributor().
+  std::optional<Value> reduce(std::span<const Value> sources, bool finish);
+  std::uint32_t common_contributor() const { return common_; }
+  Value moved(Value value, std::uint32_t shift) const;
+  bool is_finished(Value value) const { return finished_[value.expression]; }
   /// Number of ranks whose input is in it; each is once.
-  std::uint32_t contributors(Value value) const { return counts_[value]; }
-  /// A rank that contributes to two of the values; kNone if there is none.
-  std::uint32_t common_contributor(std::span<const Value> values);
+  std::uint32_t contributors(Value value) const { return counts_[value.expression]; }
 
  private:
   using Word = std::uint64_t;
-  std::span<Word> set_of(Value value) { return std::span(sets_).subspan(value * words_, words_); }
-  Value add(bool finished, std::uint32_t count);
-
-  std::size_t words_;       // Per set of contributors.
-  std::vector<Word> sets_;  // By value.
-  std::vector<std::uint32_t> counts_;
-  std::vector<bool> finished_;
-  std::vector<Word> scratch_;
   struct Key {
-    std::vector<Value> sources;
+    std::vector<Value> sources;  // The first is not moved.
     bool finish;
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct Hash {
     std::size_t operator()(const Key& key) const noexcept;
   };
-  std::unordered_map<Key, Value, Hash> known_;
+
+  std::span<Word> set_of(std::uint32_t expression) {
+    return std::span(sets_).subspan(expression * words_, words_);
+  }
+  std::uint32_t add(bool finished, std::uint32_t count);
+  bool add_contributors(std::uint32_t expression, Value source);
+
+  Symmetry group_;
+  std::size_t words_;       // Per set of contributors.
+  std::vector<Word> sets_;  // By expression.
+  std::vector<std::uint32_t> counts_;
+  std::vector<bool> finished_;
+  std::uint32_t common_ = 0;
+  Key key_;  // Of the reduction at hand.
+  std::unordered_map<Key, std::uint32_t, Hash> known_;
 };
 
 /// Runs all ranks' schedules on expressions.
@@ -72,6 +85,8 @@ class Execution {
   Status execute(Global id);
   Status reduce(Global id, std::uint32_t index, Value& result);
   Value load(const Operand& operand, std::uint32_t index) const;
+  Value received(Global id, std::uint32_t index) const;
+  Status check_alike(std::uint32_t chunk) const;
   Status check_output(std::uint32_t rank, std::uint32_t chunk, Value first_rank_value) const;
   Status reject(Global id, std::string_view rule) const;
 

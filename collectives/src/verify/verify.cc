@@ -17,14 +17,32 @@ std::string World::describe(Global id) const {
                      step_text(schedule(id), step(id)));
 }
 
+namespace {
+
+Status verify_joined(std::span<const Schedule> ranks, const Symmetry* symmetry) {
+  XYLEM_TRY(const World world, join(ranks, symmetry));
+  XYLEM_TRY(check_progress(world));
+  if (world.shape().collective == Collective::barrier) return check_barrier(world);
+  return check_memory(world);
+}
+
+}  // namespace
 }  // namespace verifier
 
 Status verify(std::span<const Schedule> ranks) {
   XYLEM_TRY(verifier::check_form(ranks));
-  XYLEM_TRY(const verifier::World world, verifier::join(ranks));
-  XYLEM_TRY(verifier::check_progress(world));
-  if (ranks[0].shape.collective == Collective::barrier) return verifier::check_barrier(world);
-  return verifier::check_memory(world);
+  return verifier::verify_joined(ranks, nullptr);
+}
+
+Status verify(const Symmetry& symmetry, const PlanOf& plan, const RunParts& run) {
+  std::vector<Schedule> representatives;
+  representatives.reserve(symmetry.representatives());
+  for (std::uint32_t rank = 0; rank < symmetry.representatives(); ++rank) {
+    representatives.push_back(plan(rank));
+  }
+  XYLEM_TRY(verifier::check_form(representatives, &symmetry));
+  XYLEM_TRY(verifier::check_images(representatives, symmetry, plan, run));
+  return verifier::verify_joined(representatives, &symmetry);
 }
 
 }  // namespace xylem::collectives

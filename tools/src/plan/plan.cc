@@ -5,65 +5,32 @@
 
 #include "bench/geometry.h"
 #include "exit_code.h"
-#include "machine.h"
+#include "plan/job.h"
+#include "xylem/base/clock.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/collectives/text.h"
 #include "xylem/collectives/verify.h"
-#include "xylem/topology/assignment.h"
-#include "xylem/topology/rings.h"
 
 #include <fmt/format.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <thread>
 
 namespace xylem::tools {
 namespace {
 
 using collectives::Choice;
-using collectives::CostModel;
 using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// A proof has the schedules of all ranks in memory at once.
-constexpr std::uint64_t kMostProvenSteps = 1'000'000;
-
-/// What the model's constants are and where each comes from.
-struct Costs {
-  CostModel model;
-  std::string local = "assumed";
-  std::string remote = "assumed";
-};
-
-/// All rails together, as far as their NICs tell.
-double rail_rate(const topology::Topology& machine) {
-  double sum = 0;
-  for (const std::uint32_t nic : topology::assign_nics(machine).rails) {
-    double fastest = 0;
-    for (const topology::Port& port : machine.nics()[nic].ports) {
-      fastest = std::max(fastest, port.rate.value_or(GBps{}).value);
-    }
-    sum += fastest;
-  }
-  return sum;
-}
-
-Costs costs_of(const topology::Topology& machine, std::uint32_t ranks, std::uint32_t hosts) {
-  Costs costs;
-  costs.model = collectives::assumed_costs();
-  if (const auto rings = topology::plan_rings(machine); rings.bandwidth) {
-    costs.model.local.bandwidth_GBps = rings.bandwidth->value;
-    costs.local = "latency assumed, bandwidth of the GPU rings";
-  }
-  if (const double rate = rail_rate(machine); rate > 0) {
-    costs.model.remote.bandwidth_GBps = rate;
-    costs.remote = "latency assumed, bandwidth of all rails of a host";
-  }
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    costs.model.host.push_back(static_cast<std::uint32_t>(std::uint64_t{rank} * hosts / ranks));
-  }
-  return costs;
-}
+/// Beyond this a proof does not have the schedules of all ranks in memory at once.
+constexpr std::uint64_t kMostStepsAtOnce = 1'000'000;
 
 int refuse(const Status& status) {
   fmt::print(stderr, "xylem plan: {}\n", status.message());
@@ -75,17 +42,23 @@ Operation operation_of(collectives::Collective collective) {
   return *parse_operation(name(collective));
 }
 
-void print_costs(const Costs& costs, std::uint32_t hosts) {
+void print_job(const PlannedJob& job) {
   const auto line = [](const char* where, const collectives::LinkCost& cost,
                        const std::string& origin) {
     fmt::print("  {:<24} {:.4g} us + {} ({})\n", where, cost.alpha_us,
                format_bandwidth(GBps{cost.bandwidth_GBps}), origin);
   };
-  line("between ranks of a host", costs.model.local, costs.local);
-  if (hosts > 1) line("between hosts", costs.model.remote, costs.remote);
+  line("between ranks of a host", job.model.local, job.local_origin);
+  if (job.hosts() > 1) {
+    line("between hosts", job.model.remote, job.remote_origin);
+    const auto rails = rails_of(job);
+    for (std::size_t i = 0; i < rails.size(); ++i) {
+      fmt::print("  {:<24} {}\n", fmt::format("rail {}", i), rails[i]);
+    }
+  }
   fmt::print("  {:<24} reductions {}, copies {} (assumed, by CPUs)\n", "at a rank",
-             format_bandwidth(GBps{costs.model.reduce_GBps}),
-             format_bandwidth(GBps{costs.model.copy_GBps}));
+             format_bandwidth(GBps{job.model.reduce_GBps}),
+             format_bandwidth(GBps{job.model.copy_GBps}));
 }
 
 std::string counted(std::uint64_t count, std::string_view thing) {
@@ -101,46 +74,95 @@ void print_choice(const Choice& choice) {
              choice.runner_up_us);
 }
 
-/// Proves the plan of all ranks, if they are few enough; false if it is wrong.
-bool print_proof(const Choice& choice, const Shape& shape, const Schedule& shown) {
-  const std::uint64_t steps = std::uint64_t{shown.steps.size()} * shape.ranks;
-  if (steps > kMostProvenSteps) {
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// What the plans of all ranks have in common, made and proven.
+struct Proof {
+  Status outcome;
+  std::string how;  ///< "8 ranks, 112 steps, all at once".
+};
+
+Proof prove_all(const Choice& choice) {
+  std::vector<Schedule> ranks;
+  ranks.reserve(choice.shape.ranks);
+  std::uint64_t steps = 0;
+  for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
+    ranks.push_back(choice.planner->plan(choice.shape, rank));
+    steps += ranks.back().steps.size();
+  }
+  return {collectives::verify(ranks),
+          fmt::format("{}, {}, all at once", counted(choice.shape.ranks, "rank"),
+                      counted(steps, "step"))};
+}
+
+/// On all cores, as many parts at once.
+void run_on_all_cores(std::uint32_t parts, const std::function<void(std::uint32_t)>& part) {
+  std::atomic<std::uint32_t> next = 0;
+  const auto work = [&] {
+    for (std::uint32_t i = next++; i < parts; i = next++) part(i);
+  };
+  std::vector<std::jthread> helpers(std::max(1U, std::thread::hardware_concurrency()) - 1);
+  for (std::jthread& helper : helpers) helper = std::jthread(work);
+  work();
+}
+
+Proof prove_by_symmetry(const Choice& choice, std::uint64_t steps) {
+  const auto plan = [&](std::uint32_t rank) { return choice.planner->plan(choice.shape, rank); };
+  const auto symmetry = choice.planner->symmetry(choice.shape);
+  return {collectives::verify(symmetry, plan, run_on_all_cores),
+          fmt::format("{}, {}; every rank's compared with {}, which is proven",
+                      counted(choice.shape.ranks, "rank"), counted(steps, "step"),
+                      symmetry.representatives() == 1
+                          ? "rank 0's by symmetry"
+                          : fmt::format("those of the first {}", symmetry.representatives()))};
+}
+
+/// Proves the plan of all ranks, if there is a way; false if it is wrong.
+bool print_proof(const Choice& choice, const Schedule& shown) {
+  const std::uint64_t steps = std::uint64_t{shown.steps.size()} * choice.shape.ranks;
+  const bool all_at_once = steps <= kMostStepsAtOnce;
+  if (!all_at_once && choice.planner->symmetry == nullptr) {
     fmt::print(
         "  {:<24} no: about {} steps of all ranks are more than the {} that are proven at "
-        "once\n",
-        "verified", steps, kMostProvenSteps);
+        "once, and no symmetry of {} is known\n",
+        "verified", steps, kMostStepsAtOnce, choice.planner->name);
     return true;
   }
-  std::vector<Schedule> ranks;
-  ranks.reserve(shape.ranks);
-  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
-    ranks.push_back(choice.planner->plan(shape, rank));
-  }
-  const Status status = collectives::verify(ranks);
-  std::uint64_t count = 0;
-  for (const Schedule& schedule : ranks) count += schedule.steps.size();
-  if (status) {
-    fmt::print("  {:<24} {}, {}\n", "verified", counted(shape.ranks, "rank"),
-               counted(count, "step"));
+  const auto start = Clock::now();
+  const Proof proof = all_at_once ? prove_all(choice) : prove_by_symmetry(choice, steps);
+  if (proof.outcome) {
+    fmt::print("  {:<24} {}; {:.3g} s\n", "verified", proof.how, seconds_since(start));
   } else {
-    fmt::print("  {:<24} WRONG: {}\n", "verified", status.message());
+    fmt::print("  {:<24} WRONG: {}\n", "verified", proof.outcome.message());
   }
-  return status.is_ok();
+  return proof.outcome.is_ok();
+}
+
+/// What a rank pays for its own plan, and this command for all of it.
+void print_effort(const Choice& choice, std::uint32_t rank) {
+  constexpr std::size_t kRuns = 11;
+  std::array<double, kRuns> times;
+  for (double& time : times) {
+    const auto start = Clock::now();
+    (void)choice.planner->plan(choice.shape, rank);
+    time = seconds_since(start);
+  }
+  std::ranges::sort(times);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print("  {:<24} rank {}'s own part in {:.3g} ms (median of {}); peak memory {}\n", "effort",
+             rank, times[kRuns / 2] * 1e3, kRuns,
+             format_bytes(Bytes{static_cast<std::uint64_t>(usage.ru_maxrss) * 1024}));
 }
 
 }  // namespace
 
 int plan(const PlanOptions& options) {
-  const auto machine = machine_of(options.source);
-  if (!machine) return refuse(machine.status());
-  const auto gpus = static_cast<std::uint32_t>(machine->gpus().size());
-  const std::uint32_t ranks =
-      options.ranks > 0 ? options.ranks : std::max(1U, gpus) * options.hosts;
-  if (ranks < options.hosts) {
-    return refuse(failure(
-        Code::invalid_argument,
-        fmt::format("{} ranks on {} hosts: each host has at least one", ranks, options.hosts)));
-  }
+  const auto job = job_of(options);
+  if (!job) return refuse(job.status());
+  const std::uint32_t ranks = job->ranks();
   for (const auto& [flag, rank] :
        {std::pair("--root", options.root), std::pair("--rank", options.rank)}) {
     if (rank < ranks) continue;
@@ -148,22 +170,23 @@ int plan(const PlanOptions& options) {
                           fmt::format("{} {}: ranks are 0 to {}", flag, rank, ranks - 1)));
   }
   const Shape shape{options.collective, ranks, has_root(options.collective) ? options.root : 0};
-  const Costs costs = costs_of(*machine, ranks, options.hosts);
   const Geometry sizes = geometry({operation_of(options.collective), options.bytes, kElementBytes,
                                    options.rank, ranks, options.root});
-  collectives::Chooser chooser(costs.model);
+  collectives::Chooser chooser(job->model);
   const auto choice =
       chooser.choose(shape, std::uint64_t{sizes.count} * kElementBytes, options.algorithm);
   if (!choice) return refuse(choice.status());
-  const Schedule shown = choice->planner->plan(shape, options.rank);
+  const Schedule shown = choice->planner->plan(choice->shape, options.rank);
 
   const std::string size =
       sizes.size.value == 0 ? "" : fmt::format(" of {}", format_bytes(sizes.size));
   fmt::print("{}{}, {} on {}\n", name(options.collective), size, counted(ranks, "rank"),
-             counted(options.hosts, "host"));
-  print_costs(costs, options.hosts);
+             counted(job->hosts(), "host"));
+  print_job(*job);
   print_choice(*choice);
-  const bool is_right = print_proof(*choice, shape, shown);
+  const bool is_right = print_proof(*choice, shown);
+  print_effort(*choice, options.rank);
+  fmt::print("  {:<24} {}\n", fmt::format("rank {}", options.rank), place_of(*job, options.rank));
   fmt::print("\n{}", collectives::print(shown));
   return is_right ? kExitRight : kExitWrongResult;
 }

@@ -16,23 +16,16 @@
 // ports and the ports of switches are not in them.
 #pragma once
 
+#include "gpu_links.h"
 #include "xml_text.h"
 #include "xylem/topology/topology.h"
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace xylem::topology::nccl_xml {
 
-/// Of Gpu::architecture: what NCCL tells as sm="90", and RCCL as gcn="gfx942" or "942".
-inline constexpr std::string_view kCudaPrefix = "sm_";
-inline constexpr std::string_view kGcnPrefix = "gfx";
-/// What the driver says of an NVSwitch that a virtual machine or container hides:
-/// "fffffff:ff:ff.0".
-inline constexpr PciAddress kHiddenSwitch{0xfffffff, 0xff, 31, 7};
-inline constexpr std::uint32_t kNvSwitchClass = 0x068000;
 /// The unit of a <net>'s speed.
 inline constexpr double kMegabitsPerGigabyte = 8000;
 

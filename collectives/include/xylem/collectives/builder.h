@@ -42,6 +42,9 @@ class Builder {
           std::uint32_t blocks = 0,
           std::uint32_t channels = 1);
 
+  /// Makes room at once for so many steps, and as many operands. Worth it where they are thousands.
+  void reserve(std::size_t steps, std::size_t operands);
+
   /// New scratch chunks that hold blocks first_block, first_block + 1, …; returns them.
   Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1);
 
@@ -64,22 +67,36 @@ class Builder {
   struct Hazards {
     StepId writer = kNone;           ///< Last writer.
     StepId in_place_writer = kNone;  ///< The same, but for copies that an in-place call makes void.
-    std::vector<StepId> readers;     ///< Since the last write.
+    std::uint32_t last_reader = kNone;  ///< Since the last write: the newest, in readers_.
+  };
+  /// Readers of one chunk are a list, newest first.
+  struct Reader {
+    StepId step = kNone;
+    std::uint32_t earlier = kNone;  ///< In readers_.
   };
 
-  StepId append(Step step, std::span<const Chunks> sources, const Chunks* target);
-  Operand operand(const Chunks& chunks, std::uint32_t count) const;
+  Step& append(StepKind kind, std::span<const Chunks> sources, const Chunks* target);
+  StepId append_to(std::uint32_t peer,
+                   std::uint8_t channel,
+                   StepKind kind,
+                   std::span<const Chunks> sources,
+                   const Chunks* target);
+  StepId newest() const noexcept;
+  void add_operand(const Chunks& chunks, std::uint32_t count);
   bool is_own(const Chunks& chunks) const noexcept;
   Hazards* aliased_input_hazards(const Chunks& output, std::uint32_t index);
   Hazards* aliased_output_hazards(const Chunks& input, std::uint32_t index);
   void depend_on(StepId before);
+  void depend_on_readers(const Hazards& chunk);
   void read(StepId step, const Chunks& chunks, std::uint32_t count);
   void write(StepId step, const Chunks& chunks, std::uint32_t count, const Chunks* copied_from);
   Hazards& hazards(Buffer buffer, std::uint32_t chunk);
 
   Schedule schedule_;
-  std::vector<Hazards> hazards_[3];     // By buffer, then chunk.
-  std::vector<std::uint32_t> aliases_;  // Output chunk of each input chunk in place; kNone: none.
+  std::vector<Hazards> hazards_[3];  // By buffer, then chunk.
+  std::vector<Reader> readers_;
+  // In place: the output chunk of each input chunk, and back; kNone: none.
+  std::vector<std::uint32_t> output_of_, input_of_;
 };
 
 }  // namespace xylem::collectives

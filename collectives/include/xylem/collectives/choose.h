@@ -18,6 +18,7 @@ namespace xylem::collectives {
 
 struct Choice {
   const Planner* planner = nullptr;
+  Shape shape;  ///< What to plan: the call's, and where its ranks stand.
   double predicted_us = 0;
   const Planner* runner_up = nullptr;  ///< Null where there is no other.
   double runner_up_us = 0;
@@ -32,9 +33,10 @@ class Chooser {
  public:
   explicit Chooser(CostModel model) : model_(std::move(model)) {}
 
-  /// `bytes`: Counts::count · element size (uneven calls: the mean). `forced`: a planner's name, or
-  /// empty. Fails with invalid_argument, naming those that exist, if `forced` is not a planner of
-  /// this collective.
+  /// Shape::per_host is found by the model's hosts, whatever the caller says. `bytes`:
+  /// Counts::count · element size (uneven calls: the mean). `forced`: a planner's name, or empty.
+  /// Fails with invalid_argument, naming those that exist, if `forced` is not a planner of this
+  /// collective.
   Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
 
   const CostModel& model() const noexcept { return model_; }

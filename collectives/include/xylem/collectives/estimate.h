@@ -8,6 +8,7 @@
 
 #include "xylem/collectives/layout.h"
 #include "xylem/collectives/schedule.h"
+#include "xylem/collectives/symmetry.h"
 
 #include <cstdint>
 #include <span>
@@ -39,5 +40,14 @@ CostModel assumed_costs();
 /// Predicted microseconds until the last rank is done. `ranks[i]` is rank i's schedule; verified,
 /// or the answer is meaningless. Same input, same answer, on every rank.
 double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model);
+/// The same from the representatives alone, where images run in step with them: the symmetry takes
+/// hosts to hosts, and all blocks are of about the same size.
+double estimate_us(std::span<const Schedule> representatives,
+                   const Symmetry& symmetry,
+                   const Counts& counts,
+                   const CostModel& model);
+
+/// Shape::per_host for `ranks` ranks on these hosts (CostModel::host).
+std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
 }  // namespace xylem::collectives

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "xylem/collectives/schedule.h"
+#include "xylem/collectives/symmetry.h"
 
 #include <cstdint>
 #include <span>
@@ -18,7 +19,11 @@ struct Planner {
   std::string_view name;  ///< As users say it: "ring", "recursive_doubling".
   Collective collective;
   std::string_view summary;  ///< One sentence, for `xylem info`.
+  /// Pure, so it may be called from several threads at once.
   Schedule (*plan)(const Shape& shape, std::uint32_t rank);
+  /// The symmetry of its plans; null where there is none worth stating. verify() checks it.
+  Symmetry (*symmetry)(const Shape& shape) = nullptr;
+  bool takes_hosts = false;  ///< Plans by Shape::per_host.
 };
 
 /// Every registered planner, in a fixed order.

@@ -44,6 +44,9 @@ struct Shape {
   Collective collective = Collective::all_reduce;
   std::uint32_t ranks = 1;
   std::uint32_t root = 0;
+  /// Ranks of each host, where hosts have equally many and each host's are consecutive; 1 where it
+  /// is not so. Divides `ranks`.
+  std::uint32_t per_host = 1;
 
   friend bool operator==(const Shape&, const Shape&) = default;
 };

@@ -31,9 +31,10 @@ struct GpuNics {
 };
 
 struct NicAssignment {
-  std::vector<GpuNics> gpus;         ///< By GPU.
-  std::vector<NicUse> uses;          ///< By NIC.
-  std::vector<std::uint32_t> rails;  ///< NICs in the order of the GPUs that they serve first.
+  std::vector<GpuNics> gpus;  ///< By GPU.
+  std::vector<NicUse> uses;   ///< By NIC.
+  /// NICs in the order of the GPUs that they serve first; without GPUs all usable ones.
+  std::vector<std::uint32_t> rails;
   std::vector<std::uint32_t> loads;  ///< By NIC: how many GPUs prefer it.
 
   friend bool operator==(const NicAssignment&, const NicAssignment&) = default;

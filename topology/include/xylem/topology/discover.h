@@ -20,6 +20,10 @@ struct DiscoverOptions {
   /// Where distributions keep the PCI ID database; the first that can be read names vendors and
   /// models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
+  /// Libraries of NVIDIA's driver, as dlopen() takes them; empty: not asked. The CUDA driver is
+  /// asked only where there is no NVML.
+  std::string nvml = "libnvidia-ml.so.1";
+  std::string cuda = "libcuda.so.1";
 };
 
 /// What this host is. The whole of it: also CPUs that this process may not use.
@@ -38,6 +42,11 @@ Result<Topology> discover(const DiscoverOptions& options = {});
 /// A PCIe link's bandwidth follows from its present width and the highest speed that both of its
 /// ends support: GPUs slow their link down when idle, but a narrow slot stays narrow.
 void add_sysfs_facts(Machine& machine, const std::string& root);
+
+/// Adds what NVIDIA's driver knows, if there is one: model, UUID, compute capability and MIG
+/// instances of its GPUs, found by PCI address, their NVLinks and the NVSwitches that these lead
+/// to. GPUs whose PCI functions a container hides are added, and their place is unknown.
+void add_nvidia_facts(Machine& machine, const DiscoverOptions& options);
 
 /// Names vendors and models that have no name yet by the PCI ID database at `path`. False if it
 /// cannot be read.

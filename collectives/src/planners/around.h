@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes around a ring: sums that collect contributions, and pieces that all shall have. The
+// rings of all ranks, of a host's ranks, and of the ranks with the same place on every host are
+// made of it.
+#pragma once
+
+#include "xylem/collectives/builder.h"
+
+#include <cstdint>
+
+namespace xylem::collectives {
+
+/// A ring of ranks, as the one at `place` sees it.
+struct Ring {
+  std::uint32_t size = 1;
+  std::uint32_t place = 0;
+  std::uint32_t next = 0;  ///< The rank at the next place.
+  std::uint32_t previous = 0;
+
+  /// The place, or piece, `distance` before this one. Precondition: distance ≤ size.
+  std::uint32_t back(std::uint32_t distance) const { return before(place, distance); }
+  std::uint32_t before(std::uint32_t from, std::uint32_t distance) const {
+    return (from + size - distance) % size;
+  }
+};
+
+/// The data of a ring, cut into as many pieces as it has places: `blocks` blocks each, from
+/// `first`.
+struct Pieces {
+  std::uint32_t first = 0;
+  std::uint32_t blocks = 1;
+
+  Chunks in(Buffer buffer, std::uint32_t piece) const {
+    return {buffer, first + piece * blocks, blocks};
+  }
+};
+
+/// Every piece collects its sum once around. A rank begins by sending piece `begin` of its data,
+/// which lies in `own`, and ends with the sum of the piece after that, in the output. `finish`:
+/// whether these sums are complete.
+inline void reduce_around(
+    Builder& plan, const Ring& ring, Pieces pieces, Buffer own, std::uint32_t begin, bool finish) {
+  for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
+    const std::uint32_t outgoing = ring.before(begin, round);
+    const std::uint32_t incoming = ring.before(outgoing, 1);
+    plan.send(ring.next, pieces.in(round == 0 ? own : Buffer::output, outgoing));
+    const Chunks partial = plan.add_scratch(pieces.in(own, incoming).first, pieces.blocks);
+    plan.recv(ring.previous, partial);
+    plan.reduce(pieces.in(Buffer::output, incoming), {partial, pieces.in(own, incoming)},
+                finish && round + 2 == ring.size);
+  }
+}
+
+/// Passes each piece once around: what came in one round goes on in the next. A rank begins with
+/// piece `begin`, which is `first`.
+inline void pass_around(
+    Builder& plan, const Ring& ring, Pieces pieces, std::uint32_t begin, Chunks first) {
+  for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
+    const std::uint32_t outgoing = ring.before(begin, round);
+    plan.send(ring.next, round == 0 ? first : pieces.in(Buffer::output, outgoing));
+    plan.recv(ring.previous, pieces.in(Buffer::output, ring.before(outgoing, 1)));
+  }
+}
+
+}  // namespace xylem::collectives

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hierarchical: the ranks with the same place on their hosts are a rail. A host's ranks first sum
+// up one part of the data each; every rail then combines its part between the hosts, all rails at
+// once and each over its own NIC; and the ranks of a host pass the results around. So the network
+// carries each part once, whatever the number of ranks per host (Cho et al.: "BlueConnect:
+// Decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019).
+#include "planners/around.h"
+#include "planners/registry.h"
+#include "planners/trees.h"
+#include "xylem/base/check.h"
+#include "xylem/collectives/builder.h"
+
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kRing = "hierarchical_ring";
+constexpr std::string_view kTree = "hierarchical_tree";
+
+// Where a rank stands: its host, and its place there, which is its rail.
+struct Grid {
+  std::uint32_t hosts, places, host, place;
+
+  Grid(const Shape& shape, std::uint32_t rank)
+      : hosts(shape.ranks / shape.per_host),
+        places(shape.per_host),
+        host(rank / places),
+        place(rank % places) {
+    XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
+  }
+
+  std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
+    return of_host * places + at_place;
+  }
+  /// Where a rank's own contribution to its rail lies: the sum of its host, if there is one.
+  Buffer rail_buffer() const { return places > 1 ? Buffer::output : Buffer::input; }
+  Ring of_host() const {
+    return {places, place, rank_at(host, (place + 1) % places),
+            rank_at(host, (place + places - 1) % places)};
+  }
+  Ring of_rail() const {
+    return {hosts, host, rank_at((host + 1) % hosts, place),
+            rank_at((host + hosts - 1) % hosts, place)};
+  }
+};
+
+// Part p, of `hosts` blocks, belongs to rail p; block h of it to host h.
+Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
+  const Grid grid(shape, rank);
+  const Ring host = grid.of_host();
+  const Ring rail = grid.of_rail();
+  const Pieces parts{0, grid.hosts};
+  const Pieces blocks{parts.in(Buffer::output, grid.place).first, 1};
+  Builder plan(kRing, shape, rank, shape.ranks);
+  const std::size_t rounds = grid.hosts + grid.places;
+  plan.reserve(5 * rounds, 7 * rounds);
+  if (shape.ranks == 1) plan.copy(output(0), input(0));
+  reduce_around(plan, host, parts, Buffer::input, host.back(1), grid.hosts == 1);
+  reduce_around(plan, rail, blocks, grid.rail_buffer(), grid.host, true);
+  const std::uint32_t complete = (grid.host + 1) % grid.hosts;
+  pass_around(plan, rail, blocks, complete, blocks.in(Buffer::output, complete));
+  pass_around(plan, host, parts, grid.place, parts.in(Buffer::output, grid.place));
+  return std::move(plan).take();
+}
+
+// Every rank of a host sends each of the others that one's part of its own data, and sums up what
+// it gets, in the order of the ranks.
+void reduce_directly(Builder& plan, const Grid& grid, Pieces parts) {
+  for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
+    const std::uint32_t other = (grid.place + distance) % grid.places;
+    plan.send(grid.rank_at(grid.host, other), parts.in(Buffer::input, other));
+  }
+  std::vector<Chunks> sources(grid.places, parts.in(Buffer::input, grid.place));
+  for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
+    const std::uint32_t other = (grid.place + grid.places - distance) % grid.places;
+    sources[other] = plan.add_scratch(sources[other].first, parts.blocks);
+    plan.recv(grid.rank_at(grid.host, other), sources[other]);
+  }
+  if (grid.places > 1) {
+    plan.reduce(parts.in(Buffer::output, grid.place), sources, grid.hosts == 1);
+  }
+}
+
+// Every rank of a host sends its part to each of the others.
+void gather_directly(Builder& plan, const Grid& grid, Pieces parts) {
+  for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
+    const std::uint32_t to = (grid.place + distance) % grid.places;
+    plan.send(grid.rank_at(grid.host, to), parts.in(Buffer::output, grid.place));
+  }
+  for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
+    const std::uint32_t from = (grid.place + grid.places - distance) % grid.places;
+    plan.recv(grid.rank_at(grid.host, from), parts.in(Buffer::output, from));
+  }
+}
+
+// Part p, of a block per tree, belongs to rail p.
+Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
+  const Grid grid(shape, rank);
+  const Pieces parts{0, kTrees};
+  Builder plan(kTree, shape, rank, kTrees * grid.places, kTrees);
+  if (shape.ranks == 1) plan.copy(output(0, kTrees), input(0, kTrees));
+  reduce_directly(plan, grid, parts);
+  for (std::uint32_t tree = 0; tree < kTrees && grid.hosts > 1; ++tree) {
+    const auto channel = static_cast<std::uint8_t>(tree);
+    const std::uint32_t block = grid.place * kTrees + tree;
+    Node node = tree_node(tree, grid.hosts, grid.host);
+    for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
+      if (*at != kNone) *at = grid.rank_at(*at, grid.place);
+    }
+    const Chunks own{grid.rail_buffer(), block, 1};
+    const Chunks sum = collect(plan, node, tree, own, output(block), node.parent == kNone);
+    if (node.parent != kNone) {
+      plan.send(node.parent, sum, channel);
+      plan.recv(node.parent, output(block), channel);
+    }
+    distribute(plan, node, tree, output(block));
+  }
+  gather_directly(plan, grid, parts);
+  return std::move(plan).take();
+}
+
+// Moving on by one host, or by one place on every host, maps the plan onto itself.
+Symmetry ring_symmetry(const Shape& shape) {
+  const std::uint32_t hosts = shape.ranks / shape.per_host;
+  return Symmetry({{.radix = shape.per_host, .rank_stride = 1, .block_stride = hosts},
+                   {.radix = hosts, .rank_stride = shape.per_host, .block_stride = 1}});
+}
+
+constexpr Planner kPlanners[] = {
+    {.name = kRing,
+     .collective = Collective::all_reduce,
+     .summary =
+         "Rings inside the hosts, then one ring per rail between them: fewest bytes per link.",
+     .plan = all_reduce_ring,
+     .symmetry = ring_symmetry,
+     .takes_hosts = true},
+    {.name = kTree,
+     .collective = Collective::all_reduce,
+     .summary =
+         "Directly inside the hosts, then two trees per rail between them: fewest latencies.",
+     .plan = all_reduce_tree,
+     .takes_hosts = true},
+};
+
+}  // namespace
+
+std::span<const Planner> hierarchical_planners() noexcept { return kPlanners; }
+
+}  // namespace xylem::collectives

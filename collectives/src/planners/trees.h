@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two trees of a double binary tree, and what goes up and down in them (Sanders, Speck, Träff:
+// "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
+#pragma once
+
+#include "xylem/collectives/builder.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace xylem::collectives {
+
+inline constexpr std::uint32_t kTrees = 2;
+
+/// Neighbours in one tree; kNone where there is none.
+struct Node {
+  std::uint32_t parent = kNone;
+  std::uint32_t left = kNone;  ///< Child on the side of the lower positions.
+  std::uint32_t right = kNone;
+};
+
+/// Root of the subtree over [low, high): an odd position near the middle, or the only one. `low` is
+/// always even.
+inline std::uint32_t subtree_root(std::uint32_t low, std::uint32_t high) {
+  const std::uint32_t size = high - low;
+  return size == 1 ? low : low + ((size / 2) | 1);
+}
+
+/// Place of `position` in a binary tree over positions 0 … size − 1 in search order, where even
+/// positions are leaves.
+inline Node search_tree(std::uint32_t size, std::uint32_t position) {
+  Node node;
+  std::uint32_t low = 0, high = size;
+  std::uint32_t root = subtree_root(low, high);
+  while (root != position) {
+    node.parent = root;
+    (position < root ? high : low) = position < root ? root : root + 1;
+    root = subtree_root(low, high);
+  }
+  if (low < root) node.left = subtree_root(low, root);
+  if (root + 1 < high) node.right = subtree_root(root + 1, high);
+  return node;
+}
+
+/// The second tree is the first shifted by one, so that its leaves are the odd positions.
+inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t position) {
+  Node node = search_tree(size, (position + size - tree) % size);
+  for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
+    if (*at != kNone) *at = (*at + tree) % size;
+  }
+  return node;
+}
+
+/// Sums what the children hold and `own`, left to right, into `sum`, which is unused at a leaf.
+/// Returns where the sum is. Node holds ranks; the tree has its number as channel.
+inline Chunks collect(
+    Builder& plan, const Node& node, std::uint32_t tree, Chunks own, Chunks sum, bool finish) {
+  const auto channel = static_cast<std::uint8_t>(tree);
+  std::vector<Chunks> sources;
+  const auto receive = [&](std::uint32_t child) {
+    if (child == kNone) return;
+    sources.push_back(plan.add_scratch(own.first));
+    plan.recv(child, sources.back(), channel);
+  };
+  receive(node.left);
+  sources.push_back(own);
+  receive(node.right);
+  if (sources.size() == 1) return own;
+  plan.reduce(sum, sources, finish);
+  return sum;
+}
+
+/// Passes `whole` to the children.
+inline void distribute(Builder& plan, const Node& node, std::uint32_t tree, Chunks whole) {
+  for (const std::uint32_t child : {node.left, node.right}) {
+    if (child != kNone) plan.send(child, whole, static_cast<std::uint8_t>(tree));
+  }
+}
+
+}  // namespace xylem::collectives

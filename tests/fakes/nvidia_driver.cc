@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of NVML and the CUDA driver that discovery calls, for machines without NVIDIA's
+// driver. The GPUs are those of the file that FAKE_NVIDIA_DRIVER names, a line each:
+//
+//   gpu BUS_ID UUID MAJOR MINOR NAME…
+//   link BUS_ID TYPE                    of the GPU above; TYPE: 0 to a GPU, 2 to a switch
+//   down                                a link that is not up
+//   mig UUID NAME…                      an instance of the GPU above
+//
+// Without that file the libraries do not start, as where no kernel module is loaded.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kFailure = 999;
+
+struct FakeLink {
+  bool is_up = true;
+  std::string bus_id;
+  int type = 0;
+};
+
+struct Device {
+  std::string bus_id, uuid, name;
+  int major = 0, minor = 0;
+  std::vector<FakeLink> links;
+  std::vector<Device> instances;
+};
+
+std::vector<Device> devices;
+int opened = 0;
+
+std::string rest_of(std::istream& line) {
+  std::string text;
+  std::getline(line >> std::ws, text);
+  return text;
+}
+
+int start() {
+  const char* path = std::getenv("FAKE_NVIDIA_DRIVER");
+  std::ifstream file(path == nullptr ? "" : path);
+  if (!file) return kFailure;
+  devices.clear();
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream line(text);
+    std::string word;
+    line >> word;
+    if (word == "gpu") {
+      Device& device = devices.emplace_back();
+      line >> device.bus_id >> device.uuid >> device.major >> device.minor;
+      device.name = rest_of(line);
+    } else if (word == "link") {
+      FakeLink& link = devices.back().links.emplace_back();
+      line >> link.bus_id >> link.type;
+    } else if (word == "down") {
+      devices.back().links.push_back({false, "", 0});
+    } else if (word == "mig") {
+      Device& instance = devices.back().instances.emplace_back();
+      line >> instance.uuid;
+      instance.name = rest_of(line);
+    }
+  }
+  ++opened;
+  return kSuccess;
+}
+
+int copy(const std::string& text, char* target, std::size_t size) {
+  if (text.size() >= size) return kFailure;
+  std::memcpy(target, text.c_str(), text.size() + 1);
+  return kSuccess;
+}
+
+struct PciInfo {
+  std::array<char, 16> bus_id_legacy;
+  unsigned domain, bus, device;
+  unsigned device_id, subsystem_id;
+  std::array<char, 32> bus_id;
+};
+
+}  // namespace
+
+// The names are NVIDIA's.
+// NOLINTBEGIN(readability-identifier-naming)
+#define FAKE extern "C" __attribute__((visibility("default"))) int
+
+FAKE nvmlInit_v2() { return start(); }
+FAKE nvmlShutdown() {
+  --opened;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(devices.size());
+  return opened > 0 ? kSuccess : kFailure;
+}
+FAKE nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
+  // As of a GPU that has fallen off the bus.
+  if (devices[index].name == "lost") return kFailure;
+  *device = &devices[index];
+  return kSuccess;
+}
+FAKE nvmlDeviceGetPciInfo_v3(const Device* device, PciInfo* pci) {
+  return copy(device->bus_id, pci->bus_id.data(), pci->bus_id.size());
+}
+FAKE nvmlDeviceGetName(const Device* device, char* name, unsigned size) {
+  return copy(device->name, name, size);
+}
+FAKE nvmlDeviceGetUUID(const Device* device, char* uuid, unsigned size) {
+  return copy(device->uuid, uuid, size);
+}
+FAKE nvmlDeviceGetCudaComputeCapability(const Device* device, int* major, int* minor) {
+  *major = device->major;
+  *minor = device->minor;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetNvLinkState(const Device* device, unsigned link, unsigned* state) {
+  if (link >= device->links.size()) return kFailure;
+  *state = device->links[link].is_up ? 1 : 0;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetNvLinkRemotePciInfo_v2(const Device* device, unsigned link, PciInfo* pci) {
+  return copy(device->links[link].bus_id, pci->bus_id.data(), pci->bus_id.size());
+}
+FAKE nvmlDeviceGetNvLinkRemoteDeviceType(const Device* device, unsigned link, int* type) {
+  *type = device->links[link].type;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetMigMode(const Device* device, unsigned* current, unsigned* pending) {
+  *current = *pending = device->instances.empty() ? 0 : 1;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetMaxMigDeviceCount(const Device*, unsigned* count) {
+  *count = 7;
+  return kSuccess;
+}
+FAKE nvmlDeviceGetMigDeviceHandleByIndex(Device* device, unsigned index, Device** instance) {
+  if (index >= device->instances.size()) return kFailure;
+  *instance = &device->instances[index];
+  return kSuccess;
+}
+
+FAKE cuInit(unsigned) { return start(); }
+FAKE cuDeviceGetCount(int* count) {
+  *count = static_cast<int>(devices.size());
+  return kSuccess;
+}
+FAKE cuDeviceGet(int* device, int index) {
+  *device = index;
+  return kSuccess;
+}
+FAKE cuDeviceGetPCIBusId(char* text, int size, int device) {
+  return copy(devices[static_cast<std::size_t>(device)].bus_id, text,
+              static_cast<std::size_t>(size));
+}
+FAKE cuDeviceGetName(char* text, int size, int device) {
+  return copy(devices[static_cast<std::size_t>(device)].name, text, static_cast<std::size_t>(size));
+}
+FAKE cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<unsigned char>(16 * device + i);
+  return kSuccess;
+}
+FAKE cuDeviceGetAttribute(int* value, int attribute, int device) {
+  const Device& of = devices[static_cast<std::size_t>(device)];
+  *value = attribute == 75 ? of.major : of.minor;
+  return attribute == 75 || attribute == 76 ? kSuccess : kFailure;
+}
+// NOLINTEND(readability-identifier-naming)

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/job.h"
+
+#include "flags.h"
+#include "machine.h"
+#include "xylem/topology/placement.h"
+#include "xylem/topology/rings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace xylem::tools {
+namespace {
+
+Result<std::vector<topology::Topology>> hosts_of(const PlanOptions& options) {
+  std::vector<topology::Topology> machines;
+  if (options.sources.empty()) {
+    XYLEM_TRY(auto machine, machine_of(""));
+    machines.push_back(std::move(machine));
+  }
+  for (const std::string& source : options.sources) {
+    XYLEM_TRY(auto machine, machine_of(source));
+    machines.push_back(std::move(machine));
+  }
+  const std::size_t count = options.hosts == 0 ? machines.size() : options.hosts;
+  if (count % machines.size() != 0) {
+    return failure(Code::invalid_argument,
+                   fmt::format("--hosts {}: the {} machines are taken again and again, so it is a "
+                               "multiple of that",
+                               options.hosts, machines.size()));
+  }
+  std::vector<topology::Topology> hosts;
+  hosts.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) hosts.push_back(machines[i % machines.size()]);
+  return hosts;
+}
+
+/// One rank for each GPU or, in a number that was given, evenly.
+Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>& hosts,
+                                          std::uint32_t ranks) {
+  std::vector<std::uint32_t> result;
+  if (ranks == 0) {
+    for (const topology::Topology& host : hosts) {
+      result.push_back(std::max(1U, static_cast<std::uint32_t>(host.gpus().size())));
+    }
+    return result;
+  }
+  if (ranks < hosts.size()) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("{} ranks on {} hosts: each host has at least one", ranks, hosts.size()));
+  }
+  for (std::uint64_t host = 0; host < hosts.size(); ++host) {
+    result.push_back(static_cast<std::uint32_t>((host + 1) * ranks / hosts.size() -
+                                                host * ranks / hosts.size()));
+  }
+  return result;
+}
+
+/// The least of the hosts' ring bandwidths, if all have one.
+std::optional<GBps> ring_rate(const std::vector<topology::Topology>& hosts) {
+  std::optional<GBps> least;
+  const topology::Machine* last = nullptr;
+  for (const topology::Topology& host : hosts) {
+    if (&host.machine() == last) continue;
+    last = &host.machine();
+    const auto rate = topology::plan_rings(host).bandwidth;
+    if (!rate) return std::nullopt;
+    least = least ? std::min(*least, *rate) : *rate;
+  }
+  return least;
+}
+
+}  // namespace
+
+Result<PlannedJob> job_of(const PlanOptions& options) {
+  XYLEM_TRY(const auto network, topology::read_network(options.network));
+  XYLEM_TRY(auto hosts, hosts_of(options));
+  PlannedJob job;
+  XYLEM_TRY(job.ranks_of_host, spread(hosts, options.ranks));
+  std::uint64_t ranks = 0;
+  for (const std::uint32_t count : job.ranks_of_host) ranks += count;
+  if (ranks > kMostPlannedRanks) {
+    return failure(Code::invalid_argument,
+                   fmt::format("{} ranks: at most {} are planned for", ranks, kMostPlannedRanks));
+  }
+  XYLEM_TRY(job.cluster, topology::make_cluster(std::move(hosts), network));
+  job.model = collectives::assumed_costs();
+  if (const auto rate = ring_rate(job.cluster.hosts)) {
+    job.model.local.bandwidth_GBps = rate->value;
+    job.local_origin = "latency assumed, bandwidth of the GPU rings";
+  }
+  const std::string_view latency = network.latency_us ? "as given" : "assumed";
+  if (network.latency_us) job.model.remote.alpha_us = *network.latency_us;
+  if (const auto rate = job.cluster.host_rate()) {
+    job.model.remote.bandwidth_GBps = rate->value;
+    job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
+  } else if (network.latency_us) {
+    job.remote_origin = "latency as given, bandwidth assumed";
+  }
+  for (std::uint32_t host = 0; host < job.hosts(); ++host) {
+    job.model.host.insert(job.model.host.end(), job.ranks_of_host[host], host);
+  }
+  return job;
+}
+
+std::string place_of(const PlannedJob& job, std::uint32_t rank) {
+  const std::uint32_t host = job.model.host[rank];
+  const auto first = std::ranges::lower_bound(job.model.host, host) - job.model.host.begin();
+  const auto places = topology::place_ranks(job.cluster.hosts[host], job.ranks_of_host[host]);
+  return fmt::format("host {}: {}", host, places[rank - static_cast<std::uint32_t>(first)].text);
+}
+
+std::vector<std::string> rails_of(const PlannedJob& job) {
+  std::vector<std::string> lines;
+  for (const topology::Rail& rail : job.cluster.rails) {
+    // Hosts that call it alike are named together.
+    std::vector<std::string> names;
+    std::vector<std::uint32_t> counts;
+    for (std::uint32_t host = 0; host < job.hosts(); ++host) {
+      const std::string& name = job.cluster.hosts[host].nics()[rail.nics[host]].name;
+      const auto known = std::ranges::find(names, name);
+      const auto at = static_cast<std::size_t>(known - names.begin());
+      if (known == names.end()) {
+        names.push_back(name);
+        counts.push_back(0);
+      }
+      ++counts[at];
+    }
+    std::string text = rail.rate ? format_bandwidth(*rail.rate) : "rate unknown";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      text += fmt::format("{} {}", i == 0 ? ":" : ",", names[i]);
+      if (names.size() > 1) {
+        text += fmt::format(" on {} host{}", counts[i], counts[i] == 1 ? "" : "s");
+      }
+    }
+    lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+}  // namespace xylem::tools

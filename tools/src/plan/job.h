@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The job that a plan is for: its hosts, where its ranks stand, and what messages cost there.
+#pragma once
+
+#include "command_line.h"
+#include "xylem/collectives/estimate.h"
+#include "xylem/topology/cluster.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem::tools {
+
+struct PlannedJob {
+  topology::Cluster cluster;
+  std::vector<std::uint32_t> ranks_of_host;
+  collectives::CostModel model;  ///< With the host of each rank.
+  /// Where the costs of the model come from.
+  std::string local_origin = "assumed";
+  std::string remote_origin = "assumed";
+
+  std::uint32_t hosts() const { return static_cast<std::uint32_t>(cluster.hosts.size()); }
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(model.host.size()); }
+};
+
+/// From the machines and flags that were given; fails with one line about what is wrong.
+Result<PlannedJob> job_of(const PlanOptions& options);
+
+/// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"
+std::string place_of(const PlannedJob& job, std::uint32_t rank);
+
+/// A line for each rail: "50 GB/s: mlx5_0 on all hosts".
+std::vector<std::string> rails_of(const PlannedJob& job);
+
+}  // namespace xylem::tools

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nvidia.h"
+
+#include "gpu_links.h"
+#include "text.h"
+
+#include <fmt/format.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+
+namespace xylem::topology::nvidia {
+namespace {
+
+class Library {
+ public:
+  explicit Library(const std::string& name)
+      : handle_(name.empty() ? nullptr : dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+
+  explicit operator bool() const { return handle_ != nullptr; }
+
+  /// False if the library, an old one, does not have it; calling it is then `refused`.
+  template <typename Function>
+  bool find(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_.get(), name));
+    return function != nullptr;
+  }
+
+ private:
+  struct Close {
+    void operator()(void* handle) const noexcept { dlclose(handle); }
+  };
+  std::unique_ptr<void, Close> handle_;
+};
+
+/// What a function writes that fills `text` and its size.
+template <typename Call>
+std::string text_of(Call&& call) {
+  std::array<char, 128> text{};
+  if (!call(text.data(), static_cast<unsigned>(text.size()))) return {};
+  text.back() = '\0';
+  return clean_text(text.data());
+}
+
+std::string architecture_of(int major, int minor) {
+  return major <= 0 ? std::string() : fmt::format("{}{}", kCudaPrefix, major * 10 + minor);
+}
+
+// ---- NVML: https://docs.nvidia.com/deploy/nvml-api, whose names these are ----
+
+constexpr int kNvmlSuccess = 0;
+constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS
+constexpr unsigned kEnabled = 1;       // NVML_FEATURE_ENABLED, NVML_DEVICE_MIG_ENABLE
+constexpr int kDeviceTypeSwitch = 2;   // NVML_NVLINK_DEVICE_TYPE_SWITCH
+
+using NvmlDevice = struct nvmlDevice_st*;
+
+/// nvmlPciInfo_t of the functions _v2 and _v3.
+struct NvmlPciInfo {
+  std::array<char, 16> bus_id_legacy;
+  unsigned domain, bus, device;
+  unsigned device_id, subsystem_id;
+  std::array<char, 32> bus_id;
+};
+
+class Nvml {
+ public:
+  explicit Nvml(const std::string& name) : library_(name) {
+    if (!library_ || !find_functions() || init_() != kNvmlSuccess) return;
+    is_open_ = true;
+  }
+  ~Nvml() {
+    if (is_open_) shutdown_();
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool is_open() const { return is_open_; }
+
+  std::vector<GpuFacts> gpus() const {
+    std::vector<GpuFacts> result;
+    unsigned count = 0;
+    if (count_(&count) != kNvmlSuccess) return result;
+    for (unsigned i = 0; i < count; ++i) {
+      NvmlDevice device = nullptr;
+      if (at_(i, &device) != kNvmlSuccess) continue;  // Fallen off the bus, or not permitted.
+      if (auto gpu = gpu_of(device)) result.push_back(*std::move(gpu));
+    }
+    return result;
+  }
+
+ private:
+  bool find_functions() {
+    // Those below are of later versions.
+    library_.find("nvmlDeviceGetCudaComputeCapability", capability_);
+    library_.find("nvmlDeviceGetNvLinkState", link_state_);
+    library_.find("nvmlDeviceGetNvLinkRemotePciInfo_v2", link_target_);
+    library_.find("nvmlDeviceGetNvLinkRemoteDeviceType", link_type_);
+    library_.find("nvmlDeviceGetMigMode", mig_mode_);
+    library_.find("nvmlDeviceGetMaxMigDeviceCount", mig_count_);
+    library_.find("nvmlDeviceGetMigDeviceHandleByIndex", mig_at_);
+    return library_.find("nvmlInit_v2", init_) && library_.find("nvmlShutdown", shutdown_) &&
+           library_.find("nvmlDeviceGetCount_v2", count_) &&
+           library_.find("nvmlDeviceGetHandleByIndex_v2", at_) &&
+           library_.find("nvmlDeviceGetPciInfo_v3", pci_) &&
+           library_.find("nvmlDeviceGetName", name_) && library_.find("nvmlDeviceGetUUID", uuid_);
+  }
+
+  std::optional<GpuFacts> gpu_of(NvmlDevice device) const {
+    NvmlPciInfo pci{};
+    if (pci_(device, &pci) != kNvmlSuccess) return std::nullopt;
+    const auto address = address_of(pci);
+    if (!address) return std::nullopt;
+    GpuFacts gpu;
+    gpu.address = *address;
+    gpu.model = name_of(device);
+    gpu.uuid = uuid_of(device);
+    int major = 0, minor = 0;
+    if (capability_ != nullptr && capability_(device, &major, &minor) == kNvmlSuccess) {
+      gpu.architecture = architecture_of(major, minor);
+    }
+    gpu.partitions = partitions_of(device);
+    gpu.links = links_of(device);
+    return gpu;
+  }
+
+  std::string name_of(NvmlDevice device) const {
+    return text_of([&](char* text, unsigned size) { return name_(device, text, size) == 0; });
+  }
+  std::string uuid_of(NvmlDevice device) const {
+    return text_of([&](char* text, unsigned size) { return uuid_(device, text, size) == 0; });
+  }
+
+  /// "00000000:3B:00.0"; nothing for what it does not show ("FFFFFFFF:FF:FF.0").
+  static std::optional<PciAddress> address_of(NvmlPciInfo& pci) {
+    pci.bus_id.back() = '\0';
+    const std::string text(pci.bus_id.data());
+    const auto address = PciAddress::parse(text);
+    if (!address || text.starts_with("FFFF") || text.starts_with("ffff")) return std::nullopt;
+    return *address;
+  }
+
+  std::vector<Partition> partitions_of(NvmlDevice device) const {
+    std::vector<Partition> result;
+    unsigned current = 0, pending = 0, count = 0;
+    if (mig_mode_ == nullptr || mig_count_ == nullptr || mig_at_ == nullptr ||
+        mig_mode_(device, &current, &pending) != kNvmlSuccess || current != kEnabled ||
+        mig_count_(device, &count) != kNvmlSuccess) {
+      return result;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+      NvmlDevice instance = nullptr;
+      if (mig_at_(device, i, &instance) != kNvmlSuccess) continue;  // Numbers have gaps.
+      result.push_back({name_of(instance), uuid_of(instance)});
+    }
+    return result;
+  }
+
+  std::vector<Links> links_of(NvmlDevice device) const {
+    std::map<PciAddress, Links> result;
+    if (link_state_ == nullptr || link_target_ == nullptr) return {};
+    for (unsigned link = 0; link < kMostNvLinks; ++link) {
+      unsigned state = 0;
+      NvmlPciInfo pci{};
+      if (link_state_(device, link, &state) != kNvmlSuccess || state != kEnabled ||
+          link_target_(device, link, &pci) != kNvmlSuccess) {
+        continue;
+      }
+      int type = -1;
+      if (link_type_ != nullptr) link_type_(device, link, &type);
+      const auto address = address_of(pci);
+      Links& links = result[address.value_or(kHiddenSwitch)];
+      links.target = address.value_or(kHiddenSwitch);
+      links.is_switch = links.is_switch || !address || type == kDeviceTypeSwitch;
+      ++links.count;
+    }
+    std::vector<Links> list;
+    list.reserve(result.size());
+    for (const auto& [target, links] : result) list.push_back(links);
+    return list;
+  }
+
+  Library library_;
+  bool is_open_ = false;
+  int (*init_)() = nullptr;
+  int (*shutdown_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*at_)(unsigned, NvmlDevice*) = nullptr;
+  int (*pci_)(NvmlDevice, NvmlPciInfo*) = nullptr;
+  int (*name_)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*capability_)(NvmlDevice, int*, int*) = nullptr;
+  int (*link_state_)(NvmlDevice, unsigned, unsigned*) = nullptr;
+  int (*link_target_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
+  int (*link_type_)(NvmlDevice, unsigned, int*) = nullptr;
+  int (*mig_mode_)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*mig_count_)(NvmlDevice, unsigned*) = nullptr;
+  int (*mig_at_)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+};
+
+// ---- the CUDA driver: https://docs.nvidia.com/cuda/cuda-driver-api ----
+
+constexpr int kCudaSuccess = 0;
+constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kMinor = 76;
+
+struct CudaUuid {
+  std::array<unsigned char, 16> bytes;
+};
+
+std::string to_string(const CudaUuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", uuid.bytes[i]);
+  }
+  return text;
+}
+
+std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
+  const auto at = std::ranges::lower_bound(machine.gpus, address, {},
+                                           [](const Gpu& gpu) { return gpu.pci.address; });
+  return static_cast<std::uint32_t>(at - machine.gpus.begin());
+}
+
+/// The GPU at this address, made if it is not there; nothing if there is no room for it.
+Gpu* gpu_at(Machine& machine, const PciAddress& address) {
+  const std::uint32_t index = index_of(machine, address);
+  const auto at = machine.gpus.begin() + index;
+  if (at != machine.gpus.end() && at->pci.address == address) return &*at;
+  if (machine.gpus.size() >= kMaxGpus || !machine.links.empty()) return nullptr;
+  Gpu gpu;
+  gpu.pci.address = address;
+  gpu.pci.id.vendor = kVendorNvidia;
+  gpu.pci.pci_class = 0x0302;
+  for (std::uint32_t numa = 0; numa < machine.numa_nodes.size(); ++numa) {
+    gpu.pci.numa.push_back(numa);
+  }
+  return &*machine.gpus.insert(at, std::move(gpu));
+}
+
+}  // namespace
+
+std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library) {
+  const Nvml nvml(library);
+  if (!nvml.is_open()) return std::nullopt;
+  return nvml.gpus();
+}
+
+std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
+  const Library library(name);
+  int (*init)(unsigned) = nullptr;
+  int (*count_of)(int*) = nullptr;
+  int (*device_at)(int*, int) = nullptr;
+  int (*bus_id_of)(char*, int, int) = nullptr;
+  int (*name_of)(char*, int, int) = nullptr;
+  int (*uuid_of)(CudaUuid*, int) = nullptr;
+  int (*attribute_of)(int*, int, int) = nullptr;
+  const bool has_all =
+      library && library.find("cuInit", init) && library.find("cuDeviceGetCount", count_of) &&
+      library.find("cuDeviceGet", device_at) && library.find("cuDeviceGetPCIBusId", bus_id_of) &&
+      library.find("cuDeviceGetName", name_of) && library.find("cuDeviceGetUuid_v2", uuid_of) &&
+      library.find("cuDeviceGetAttribute", attribute_of);
+  if (!has_all || init(0) != kCudaSuccess) return std::nullopt;
+  std::vector<GpuFacts> result;
+  int count = 0;
+  if (count_of(&count) != kCudaSuccess) return result;
+  for (int i = 0; i < count; ++i) {
+    int device = 0;
+    if (device_at(&device, i) != kCudaSuccess) continue;
+    const auto address = PciAddress::parse(text_of([&](char* text, unsigned size) {
+      return bus_id_of(text, static_cast<int>(size), device) == kCudaSuccess;
+    }));
+    if (!address) continue;
+    GpuFacts gpu;
+    gpu.address = *address;
+    gpu.model = text_of([&](char* text, unsigned size) {
+      return name_of(text, static_cast<int>(size), device) == kCudaSuccess;
+    });
+    CudaUuid uuid{};
+    if (uuid_of(&uuid, device) == kCudaSuccess) gpu.uuid = to_string(uuid);
+    int major = 0, minor = 0;
+    if (attribute_of(&major, kMajor, device) == kCudaSuccess &&
+        attribute_of(&minor, kMinor, device) == kCudaSuccess) {
+      gpu.architecture = architecture_of(major, minor);
+    }
+    result.push_back(std::move(gpu));
+  }
+  return result;
+}
+
+void add_facts(Machine& machine, std::span<const GpuFacts> facts) {
+  const bool tells_links =
+      std::ranges::any_of(facts, [](const GpuFacts& gpu) { return !gpu.links.empty(); });
+  if (tells_links) {
+    std::erase_if(machine.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
+  }
+  for (const GpuFacts& told : facts) {
+    Gpu* gpu = gpu_at(machine, told.address);
+    if (gpu == nullptr) continue;
+    if (!told.model.empty()) gpu->model = told.model;
+    if (!told.uuid.empty()) gpu->uuid = told.uuid;
+    if (!told.architecture.empty()) gpu->architecture = told.architecture;
+    // One instance alone is the GPU, for all that its place tells.
+    if (told.partitions.size() > 1) gpu->partitions = told.partitions;
+  }
+  if (!tells_links) return;
+  std::vector<LinkEnd> ends;
+  for (const GpuFacts& told : facts) {
+    const std::uint32_t index = index_of(machine, told.address);
+    if (index == machine.gpus.size() || machine.gpus[index].pci.address != told.address) continue;
+    for (const Links& links : told.links) {
+      ends.push_back({index, LinkKind::nvlink, links.target, links.is_switch, links.count});
+    }
+  }
+  add_links(machine, ends);
+  std::ranges::sort(machine.links, {},
+                    [](const Link& link) { return std::tuple(link.a, link.b, link.kind); });
+}
+
+}  // namespace xylem::topology::nvidia
