@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Choosing by prediction. All schedules of a plan are made and run in virtual time, unless they
-// have too many steps in all; then the time is extrapolated from the first ranks alone, so that the
-// cost of choosing is bounded.
+// have too many steps in all; then the time is extrapolated from fewer hosts, and from smaller
+// ones, so that the cost of choosing is bounded.
 #include "xylem/collectives/choose.h"
 
 #include <fmt/format.h>
@@ -30,19 +30,24 @@ struct Actors {
   std::uint32_t count;
 };
 
+// A call, and where its ranks stand.
+struct Question {
+  Shape shape;
+  std::uint64_t bytes;
+  CostModel model;
+};
+
 // Parts are whole lines, so they differ much where they are of a few; then their ranks do, too.
-bool are_even(const Planner& planner, const Shape& shape, std::uint64_t bytes) {
+bool has_even_blocks(const Planner& planner, const Question& asked) {
   constexpr std::uint64_t kManyLines = 8;
-  return !has_free_parts(shape.collective) ||
-         bytes >= kManyLines * kPartAlignment * planner.plan(shape, 0).blocks;
+  return !has_free_parts(asked.shape.collective) ||
+         asked.bytes >= kManyLines * kPartAlignment * planner.plan(asked.shape, 0).blocks;
 }
 
-Actors actors_of(const Planner& planner,
-                 const Shape& shape,
-                 std::uint64_t bytes,
-                 const CostModel& model) {
+Actors actors_of(const Planner& planner, const Question& asked) {
+  const auto& [shape, bytes, model] = asked;
   const bool is_regular = model.host.empty() || shape.per_host > 1 || all_differ(model.host);
-  if (planner.symmetry == nullptr || !is_regular || !are_even(planner, shape, bytes)) {
+  if (planner.symmetry == nullptr || !is_regular || !has_even_blocks(planner, asked)) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
@@ -51,66 +56,86 @@ Actors actors_of(const Planner& planner,
   return {std::nullopt, shape.ranks};
 }
 
-double predict_exactly(const Planner& planner,
-                       const Shape& shape,
-                       std::uint64_t bytes,
-                       const CostModel& model) {
-  const Actors actors = actors_of(planner, shape, bytes, model);
+double predict_exactly(const Planner& planner, const Question& asked) {
+  const Actors actors = actors_of(planner, asked);
   std::vector<Schedule> ranks;
   ranks.reserve(actors.count);
   for (std::uint32_t rank = 0; rank < actors.count; ++rank) {
-    ranks.push_back(planner.plan(shape, rank));
+    ranks.push_back(planner.plan(asked.shape, rank));
   }
-  const Counts counts{.count = bytes};
-  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, model)
-                         : estimate_us(ranks, counts, model);
+  const Counts counts{.count = asked.bytes};
+  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, asked.model)
+                         : estimate_us(ranks, counts, asked.model);
 }
 
-// The same communicator with its first ranks only: whole hosts stay whole.
-Shape first_ranks(const Shape& shape, std::uint32_t ranks) {
-  Shape part = shape;
-  if (shape.per_host == shape.ranks) {
-    part.per_host = ranks;
+// What there may be less of, to learn from less how time grows.
+enum class Along { hosts, per_host };
+
+std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
+
+// The same call on half of the hosts, or of half of each host.
+Question halved(const Question& asked, Along along) {
+  Question half = asked;
+  Shape& shape = half.shape;
+  if (along == Along::hosts) {
+    shape.ranks = (hosts_of(shape) + 1) / 2 * shape.per_host;
   } else {
-    ranks = (ranks + shape.per_host - 1) / shape.per_host * shape.per_host;
+    const std::uint32_t hosts = hosts_of(shape);
+    shape.per_host = (shape.per_host + 1) / 2;
+    shape.ranks = hosts * shape.per_host;
+    for (std::uint32_t rank = 0; rank < half.model.host.size(); ++rank) {
+      half.model.host[rank] = rank / shape.per_host;
+    }
   }
-  part.ranks = ranks;
-  part.root = std::min(shape.root, ranks - 1);
-  return part;
+  half.model.host.resize(std::min<std::size_t>(half.model.host.size(), shape.ranks));
+  shape.root = std::min(shape.root, shape.ranks - 1);
+  return half;
+}
+
+// Of eight hosts four and two are left to learn from, and the network between them.
+bool can_halve(const Question& asked, Along along) {
+  constexpr std::uint32_t kFewestHosts = 8;
+  return along == Along::hosts ? hosts_of(asked.shape) >= 2 * kFewestHosts
+                               : asked.shape.per_host > 1;
 }
 
 // Steps that have to be run, taking those of ranks beside the root as alike.
-std::uint64_t count_steps(const Planner& planner,
-                          const Shape& shape,
-                          std::uint64_t bytes,
-                          const CostModel& model) {
+std::uint64_t count_steps(const Planner& planner, const Question& asked) {
+  const Shape& shape = asked.shape;
   const std::uint64_t others = planner.plan(shape, (shape.root + 1) % shape.ranks).steps.size();
-  const std::uint32_t actors = actors_of(planner, shape, bytes, model).count;
+  const std::uint32_t actors = actors_of(planner, asked).count;
   return planner.plan(shape, shape.root).steps.size() + others * (actors - 1);
 }
 
-// Times of n/8, n/4 and n/2 ranks, say, differ by d and r·d; then the next doubling adds r²·d. That
+// Times of n/8, n/4 and n/2 hosts, say, differ by d and r·d; then the next doubling adds r²·d. That
 // is exact for times that grow with log n (r = 1) or with n (r = 2), and for those that settle (r <
-// 1).
-double predict_us(const Planner& planner,
-                  const Shape& shape,
-                  std::uint64_t bytes,
-                  const CostModel& model) {
-  const auto divided = [&](int halvings) {
-    const std::uint32_t divisor = 1U << halvings;
-    return first_ranks(shape, (shape.ranks + divisor - 1) / divisor);
-  };
+// 1). `predict` tells them.
+template <typename Predict>
+double extrapolate(const Planner& planner, const Question& asked, Along along, Predict&& predict) {
   int halvings = 0;
-  while (count_steps(planner, divided(halvings), bytes, model) > kExactSteps) ++halvings;
-  double time = predict_exactly(planner, divided(halvings), bytes, model);
+  Question part = asked;
+  while (can_halve(part, along) && count_steps(planner, part) > kExactSteps) {
+    part = halved(part, along);
+    ++halvings;
+  }
+  double time = predict(part);
   if (halvings == 0) return time;
-  const double half = predict_exactly(planner, divided(halvings + 1), bytes, model);
-  const double quarter = predict_exactly(planner, divided(halvings + 2), bytes, model);
+  const Question half = halved(part, along);
+  const double half_us = predict(half);
+  const double quarter_us = predict(halved(half, along));
   const double ratio =
-      half > quarter ? std::clamp((time - half) / (half - quarter), 0.0, 4.0) : 0.0;
-  double growth = time - half;
+      half_us > quarter_us ? std::clamp((time - half_us) / (half_us - quarter_us), 0.0, 4.0) : 0.0;
+  double growth = time - half_us;
   for (int i = 0; i < halvings; ++i) time += growth *= ratio;
   return time;
+}
+
+double predict_us(const Planner& planner, const Question& asked) {
+  return extrapolate(planner, asked, Along::hosts, [&](const Question& fewer_hosts) {
+    return extrapolate(planner, fewer_hosts, Along::per_host, [&](const Question& smaller_hosts) {
+      return predict_exactly(planner, smaller_hosts);
+    });
+  });
 }
 
 struct Prediction {
@@ -120,17 +145,15 @@ struct Prediction {
 
 // All planners of the collective that have their own to say, fastest first; among equals the order
 // of registration stays.
-std::vector<Prediction> predict_all(const Shape& shape,
-                                    std::uint64_t bytes,
-                                    const CostModel& model,
-                                    std::string_view forced) {
+std::vector<Prediction> predict_all(const Question& asked, std::string_view forced) {
+  const Shape& shape = asked.shape;
   const bool has_levels = shape.per_host > 1 && shape.per_host < shape.ranks;
   std::vector<Prediction> result;
   for (const Planner& planner : planners()) {
     if (planner.collective != shape.collective) continue;
     // On one level it is what other planners do, too.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
-    result.push_back({&planner, predict_us(planner, shape, bytes, model)});
+    result.push_back({&planner, predict_us(planner, asked)});
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
@@ -138,16 +161,14 @@ std::vector<Prediction> predict_all(const Shape& shape,
   return result;
 }
 
-std::string explain(const Shape& shape,
-                    const Prediction& best,
-                    const Prediction& next,
-                    std::uint64_t bytes,
-                    const CostModel& model) {
-  if (shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
+std::string explain(const Question& asked, const Prediction& best, const Prediction& next) {
+  if (asked.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
+  Question little = asked;
+  little.bytes = std::min(asked.bytes, kPartAlignment);
   const auto latency = [&](const Prediction& p) {
-    return std::min(p.us, predict_us(*p.planner, shape, std::min(bytes, kPartAlignment), model));
+    return std::min(p.us, predict_us(*p.planner, little));
   };
   const double best_latency = latency(best);
   const double next_latency = latency(next);
@@ -191,7 +212,8 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   const auto key = std::tuple(shape.collective, shape.ranks, shape.root, size, std::string(forced));
   if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
 
-  std::vector<Prediction> all = predict_all(shape, bytes_of(size), model_, forced);
+  const Question asked{shape, bytes_of(size), model_};
+  std::vector<Prediction> all = predict_all(asked, forced);
   auto best = all.begin();
   if (!forced.empty()) {
     best =
@@ -225,7 +247,7 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   } else if (next == all.end()) {
     choice.reason = fmt::format("the only algorithm for {}", name(shape.collective));
   } else {
-    choice.reason = explain(shape, *best, *next, bytes_of(size), model_);
+    choice.reason = explain(asked, *best, *next);
   }
   return chosen_.emplace(key, std::move(choice)).first->second;
 }

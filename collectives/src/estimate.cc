@@ -96,4 +96,29 @@ double estimate_us(std::span<const Schedule> representatives,
   return estimate(representatives, &symmetry, counts, model);
 }
 
+std::vector<std::vector<StepTime>> predict_steps(std::span<const Schedule> ranks,
+                                                 const Counts& counts,
+                                                 const CostModel& model) {
+  const auto world = verifier::join(ranks);
+  if (!world) return {};
+  CostModel coarse = model;
+  coarse.slice_bytes = std::max(model.slice_bytes, largest_step_bytes(ranks, counts) / kMostSlices);
+  const Dependencies dependencies(*world);
+  Simulation simulation(*world, dependencies, coarse, counts);
+  simulation.run();
+  std::vector<std::vector<StepTime>> times;
+  times.reserve(ranks.size());
+  for (const Schedule& schedule : ranks) {
+    auto& of_rank = times.emplace_back();
+    of_rank.reserve(schedule.steps.size());
+    for (StepId id = 0; id < schedule.steps.size(); ++id) {
+      const verifier::Global step = world->first[schedule.rank] + id;
+      const bool is_recv = schedule.steps[id].kind == StepKind::recv;
+      const verifier::Global task = is_recv ? world->partner[step] : step;
+      of_rank.push_back({simulation.began_us(task), simulation.ended_us(task)});
+    }
+  }
+  return times;
+}
+
 }  // namespace xylem::collectives

@@ -3,8 +3,8 @@
 // Virtual time. Slices start as soon as what they wait for has completed, and queue for what they
 // need: the core for dispatch, copies and reductions; for messages the port at which they leave,
 // then the port at which they arrive, each at the link's bandwidth (a rank's ports inside a host,
-// its host's ports between hosts). Windows of scratch are taken to be wide enough, so lag edges do
-// not count.
+// its host's ports between hosts, and its own NICs' there). Windows of scratch are taken to be wide
+// enough, so lag edges do not count.
 #include "simulation.h"
 
 #include <algorithm>
@@ -17,6 +17,10 @@ using verifier::Global;
 using verifier::World;
 
 constexpr double kBytesPerUsPerGBps = 1000;
+
+double transfer_us(double bytes, double rate_GBps) {
+  return bytes / (rate_GBps * kBytesPerUsPerGBps);
+}
 
 bool is_recv(const World& world, Global id) { return world.step(id).kind == StepKind::recv; }
 
@@ -84,9 +88,13 @@ Simulation::Simulation(const World& world,
   }
   started_.assign(steps, 0);
   done_.assign(steps, 0);
+  began_.assign(steps, 0);
+  ended_.assign(steps, 0);
   core_.assign(ranks, 0);
   local_out_.assign(ranks, 0);
   local_in_.assign(ranks, 0);
+  own_out_.assign(ranks, 0);
+  own_in_.assign(ranks, 0);
   const auto last_host = std::ranges::max_element(model.host);
   const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
   remote_out_.assign(hosts, 0);
@@ -112,6 +120,7 @@ double Simulation::run() {
 
 void Simulation::complete(Global step) {
   ++done_[step];
+  ended_[step] = now_;
   for (std::uint32_t i = dependencies_.first_successor[step];
        i < dependencies_.first_successor[step + 1]; ++i) {
     try_start(dependencies_.successors[i]);
@@ -157,6 +166,7 @@ double Simulation::slice_bytes(Global step) const {
 void Simulation::start_slice(Global step) {
   const std::uint32_t rank = world_.owner[step];
   const double bytes = slice_bytes(step);
+  if (started_[step] == 0) began_[step] = now_;
   if (bytes == 0 && world_.step(step).chunk_count > 0) return post(now_, step);  // Nothing to do.
   switch (world_.step(step).kind) {
     case StepKind::send:
@@ -181,17 +191,28 @@ double Simulation::occupy_core(std::uint32_t rank, double duration) {
 
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
+  const bool is_capped = !is_local(step) && model_.rank_remote_GBps > 0;
   double& port = is_local(step) ? local_out_[from] : remote_out_[model_.host[from]];
-  const double start = std::max(port, occupy_core(from, model_.step_us));
-  port = start + bytes / (link(step).bandwidth_GBps * kBytesPerUsPerGBps);
+  double start = std::max(port, occupy_core(from, model_.step_us));
+  if (is_capped) start = std::max(start, own_out_[from]);
+  port = start + transfer_us(bytes, link(step).bandwidth_GBps);
+  if (is_capped) own_out_[from] = start + transfer_us(bytes, model_.rank_remote_GBps);
   post(start, step, bytes);
 }
 
 void Simulation::arrive(Global step, double bytes) {
   const std::uint32_t to = world_.index_of(world_.step(step).peer);
+  const bool is_capped = !is_local(step) && model_.rank_remote_GBps > 0;
   double& port = is_local(step) ? local_in_[to] : remote_in_[model_.host[to]];
-  port = std::max(port, now_) + bytes / (link(step).bandwidth_GBps * kBytesPerUsPerGBps);
-  post(port + link(step).alpha_us, step);
+  double start = std::max(port, now_);
+  if (is_capped) start = std::max(start, own_in_[to]);
+  port = start + transfer_us(bytes, link(step).bandwidth_GBps);
+  double end = port;
+  if (is_capped) {
+    own_in_[to] = start + transfer_us(bytes, model_.rank_remote_GBps);
+    end = std::max(end, own_in_[to]);
+  }
+  post(end + link(step).alpha_us, step);
 }
 
 double Simulation::compute_us(Global step, double bytes) const {

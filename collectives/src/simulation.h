@@ -39,6 +39,10 @@ class Simulation {
   /// Microseconds until the last step of the last rank has completed.
   double run();
 
+  /// After run(): when the step began, and when it was done. A receive's are those of its send.
+  double began_us(verifier::Global step) const { return began_[step]; }
+  double ended_us(verifier::Global step) const { return ended_[step]; }
+
  private:
   using Global = verifier::Global;
   struct Event {
@@ -71,7 +75,9 @@ class Simulation {
   std::vector<double> bytes_;  // Per step.
   std::vector<std::uint32_t> slices_, started_,
       done_;                                         // Per step; a message's are those of its send.
+  std::vector<double> began_, ended_;                // Per step, of its first and last slice.
   std::vector<double> core_, local_out_, local_in_;  // When each rank's is free again.
+  std::vector<double> own_out_, own_in_;             // The same of a rank's NICs.
   std::vector<double> remote_out_, remote_in_;       // The same per host.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;

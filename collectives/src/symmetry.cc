@@ -8,6 +8,15 @@
 
 namespace xylem::collectives {
 
+namespace {
+
+// Blocks after which a digit begins again.
+std::uint64_t cycle_of(const Symmetry::Digit& digit) {
+  return std::uint64_t{digit.radix} * digit.block_stride;
+}
+
+}  // namespace
+
 bool has_free_parts(Collective collective) noexcept {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::broadcast;
@@ -15,16 +24,19 @@ bool has_free_parts(Collective collective) noexcept {
 
 Symmetry::Symmetry(std::vector<Digit> digits) : digits_(std::move(digits)) {
   XYLEM_CHECK(!digits_.empty() && digits_[0].rank_stride > 0, digits_.size());
-  representatives_ = ranks_ = digits_[0].rank_stride;
+  std::uint64_t ranks = digits_[0].rank_stride;
   for (const Digit& digit : digits_) {
-    XYLEM_CHECK(digit.radix > 0 && digit.rank_stride == ranks_, digit.radix, digit.rank_stride);
-    ranks_ *= digit.radix;
+    XYLEM_CHECK(digit.radix > 0 && digit.rank_stride == ranks, digit.radix, digit.rank_stride);
+    ranks *= digit.radix;
+    XYLEM_CHECK(ranks < kNone && cycle_of(digit) < kNone, digit.radix, digit.block_stride);
   }
+  representatives_ = digits_[0].rank_stride;
+  ranks_ = static_cast<std::uint32_t>(ranks);
   for (const Digit& one : digits_) {
     for (const Digit& other : digits_) {
       const bool apart = one.block_stride == 0 || &one == &other ||
-                         other.block_stride % (one.block_stride * one.radix) == 0 ||
-                         one.block_stride % (other.block_stride * other.radix) == 0;
+                         other.block_stride % cycle_of(one) == 0 ||
+                         one.block_stride % cycle_of(other) == 0;
       XYLEM_CHECK(apart, one.block_stride, other.block_stride);
     }
   }
@@ -62,7 +74,7 @@ std::uint32_t Symmetry::image_of_block(const Shape& shape,
 
 bool Symmetry::divides(std::uint32_t parts) const noexcept {
   return std::ranges::all_of(digits_, [&](const Digit& digit) {
-    return digit.block_stride == 0 || parts % (digit.block_stride * digit.radix) == 0;
+    return digit.block_stride == 0 || parts % cycle_of(digit) == 0;
   });
 }
 

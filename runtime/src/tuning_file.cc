@@ -24,7 +24,10 @@ using nlohmann::json;
 constexpr int kSchema = 1;
 
 Result<std::string> hardware_key(const CostModel& model) {
-  XYLEM_TRY(const auto machine, topology::discover());
+  // The process is the user's, and may mean to fork before it uses CUDA.
+  topology::DiscoverOptions options;
+  options.cuda.clear();
+  XYLEM_TRY(const auto machine, topology::discover(options));
   return fmt::format("{}/{}", topology::fingerprint(machine).to_string(), model.slice_bytes);
 }
 

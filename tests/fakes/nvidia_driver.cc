@@ -86,6 +86,13 @@ struct PciInfo {
   std::array<char, 32> bus_id;
 };
 
+int copy(const std::string& bus_id, void* info) {
+  auto& pci = *static_cast<PciInfo*>(info);
+  return copy(bus_id, pci.bus_id.data(), pci.bus_id.size());
+}
+
+Device& at(void* handle) { return *static_cast<Device*>(handle); }
+
 }  // namespace
 
 // The names are NVIDIA's.
@@ -101,49 +108,47 @@ FAKE nvmlDeviceGetCount_v2(unsigned* count) {
   *count = static_cast<unsigned>(devices.size());
   return opened > 0 ? kSuccess : kFailure;
 }
-FAKE nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
+FAKE nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   // As of a GPU that has fallen off the bus.
   if (devices[index].name == "lost") return kFailure;
   *device = &devices[index];
   return kSuccess;
 }
-FAKE nvmlDeviceGetPciInfo_v3(const Device* device, PciInfo* pci) {
-  return copy(device->bus_id, pci->bus_id.data(), pci->bus_id.size());
+FAKE nvmlDeviceGetPciInfo_v3(void* device, void* pci) { return copy(at(device).bus_id, pci); }
+FAKE nvmlDeviceGetName(void* device, char* name, unsigned size) {
+  return copy(at(device).name, name, size);
 }
-FAKE nvmlDeviceGetName(const Device* device, char* name, unsigned size) {
-  return copy(device->name, name, size);
+FAKE nvmlDeviceGetUUID(void* device, char* uuid, unsigned size) {
+  return copy(at(device).uuid, uuid, size);
 }
-FAKE nvmlDeviceGetUUID(const Device* device, char* uuid, unsigned size) {
-  return copy(device->uuid, uuid, size);
-}
-FAKE nvmlDeviceGetCudaComputeCapability(const Device* device, int* major, int* minor) {
-  *major = device->major;
-  *minor = device->minor;
+FAKE nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  *major = at(device).major;
+  *minor = at(device).minor;
   return kSuccess;
 }
-FAKE nvmlDeviceGetNvLinkState(const Device* device, unsigned link, unsigned* state) {
-  if (link >= device->links.size()) return kFailure;
-  *state = device->links[link].is_up ? 1 : 0;
+FAKE nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* state) {
+  if (link >= at(device).links.size()) return kFailure;
+  *state = at(device).links[link].is_up ? 1 : 0;
   return kSuccess;
 }
-FAKE nvmlDeviceGetNvLinkRemotePciInfo_v2(const Device* device, unsigned link, PciInfo* pci) {
-  return copy(device->links[link].bus_id, pci->bus_id.data(), pci->bus_id.size());
+FAKE nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned link, void* pci) {
+  return copy(at(device).links[link].bus_id, pci);
 }
-FAKE nvmlDeviceGetNvLinkRemoteDeviceType(const Device* device, unsigned link, int* type) {
-  *type = device->links[link].type;
+FAKE nvmlDeviceGetNvLinkRemoteDeviceType(void* device, unsigned link, int* type) {
+  *type = at(device).links[link].type;
   return kSuccess;
 }
-FAKE nvmlDeviceGetMigMode(const Device* device, unsigned* current, unsigned* pending) {
-  *current = *pending = device->instances.empty() ? 0 : 1;
+FAKE nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
+  *current = *pending = at(device).instances.empty() ? 0 : 1;
   return kSuccess;
 }
-FAKE nvmlDeviceGetMaxMigDeviceCount(const Device*, unsigned* count) {
+FAKE nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) {
   *count = 7;
   return kSuccess;
 }
-FAKE nvmlDeviceGetMigDeviceHandleByIndex(Device* device, unsigned index, Device** instance) {
-  if (index >= device->instances.size()) return kFailure;
-  *instance = &device->instances[index];
+FAKE nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** instance) {
+  if (index >= at(device).instances.size()) return kFailure;
+  *instance = &at(device).instances[index];
   return kSuccess;
 }
 
@@ -163,7 +168,8 @@ FAKE cuDeviceGetPCIBusId(char* text, int size, int device) {
 FAKE cuDeviceGetName(char* text, int size, int device) {
   return copy(devices[static_cast<std::size_t>(device)].name, text, static_cast<std::size_t>(size));
 }
-FAKE cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
+FAKE cuDeviceGetUuid_v2(void* uuid, int device) {
+  auto* bytes = static_cast<unsigned char*>(uuid);
   for (int i = 0; i < 16; ++i) bytes[i] = static_cast<unsigned char>(16 * device + i);
   return kSuccess;
 }

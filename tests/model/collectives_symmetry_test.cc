@@ -157,6 +157,7 @@ TEST_P(BySymmetry, TimesAreThoseOfAllRanks) {
       ASSERT_TRUE(symmetry) << model::title(planner, shape);
       const std::span representatives(plan.begin(), symmetry->representatives());
       for (const std::uint64_t bytes : {std::uint64_t{64} << 10, std::uint64_t{48} << 20}) {
+        model.rank_remote_GBps = bytes % 3 == 0 ? 0.5 : 0;
         const Counts counts{.count = bytes};
         const double expected = estimate_us(plan, counts, model);
         EXPECT_NEAR(estimate_us(representatives, *symmetry, counts, model), expected,
@@ -203,6 +204,24 @@ TEST(VerifySymmetry, RefusesWhatItCannotProve) {
   EXPECT_THAT(refusal(Collective::all_reduce, "double_binary_tree", still),
               StartsWith("symmetry: "));
   EXPECT_THAT(refusal(Collective::all_reduce, "ring", still), StartsWith("symmetry: "));
+}
+
+TEST(VerifySymmetry, LooksAlsoAtWhatNoStepNames) {
+  const Planner* ring = find_planner(Collective::reduce_scatter, "ring");
+  const Shape shape{Collective::reduce_scatter, 4, 0};
+  // Memory of others, even unused, changes how slices wait for each other.
+  auto foreign = model::plan_all(*ring, shape);
+  for (Schedule& schedule : foreign) schedule.operands.push_back({3, 0, Buffer::input});
+  EXPECT_THAT(std::string(verify_by(ring->symmetry(shape), foreign).message()),
+              HasSubstr("rank 0 names the memory of another rank"));
+  for (Schedule& schedule : foreign) schedule.operands.back().rank = schedule.rank;
+  foreign[2].operands.back().rank = 1;
+  EXPECT_THAT(std::string(verify_by(ring->symmetry(shape), foreign).message()),
+              HasSubstr("the schedule of rank 2 is not like that of rank 0"));
+  auto unused = model::plan_all(*ring, shape);
+  for (Schedule& schedule : unused) schedule.scratch.push_back(schedule.rank == 2 ? 123456789 : 0);
+  EXPECT_THAT(std::string(verify_by(ring->symmetry(shape), unused).message()),
+              HasSubstr("rank 0: no step names scratch["));
 }
 
 TEST(Symmetry, MovesDigitsApart) {

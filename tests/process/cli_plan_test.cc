@@ -31,7 +31,8 @@ TEST(Plan, ChoosesProvesAndPrintsEveryCollective) {
       const Finished done = plan({name, "-n", std::to_string(ranks)});
       EXPECT_EQ(done.exit_status, 0) << name << done.err;
       EXPECT_THAT(done.out, HasSubstr("verified                 " + std::to_string(ranks)));
-      const auto printed = collectives::parse_schedule(done.out.substr(done.out.find("schedule ")));
+      const auto printed =
+          collectives::parse_schedule(done.out.substr(done.out.find("\nschedule ") + 1));
       ASSERT_TRUE(printed.is_ok()) << printed.status().to_string();
       EXPECT_EQ(printed->shape.ranks, ranks);
     }
@@ -43,7 +44,8 @@ TEST(Plan, TakesRanksAndBandwidthFromTheMachine) {
       plan({"all_reduce", "2 packages, 8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts", "4"});
   EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 32 ranks on 4 hosts\n"));
   EXPECT_THAT(done.out, HasSubstr("450 GB/s (latency assumed, bandwidth of the GPU rings)"));
-  EXPECT_THAT(done.out, HasSubstr("400 GB/s (latency assumed, bandwidth of all rails of a host)"));
+  EXPECT_THAT(done.out, HasSubstr("400 GB/s (latency assumed, bandwidth of all rails of a host, "
+                                  "50 GB/s of one rank)"));
 }
 
 TEST(Plan, SaysWhatDecidedAndWhatCameNext) {
@@ -68,13 +70,40 @@ TEST(Plan, ProvesThousandsOfRanksBySymmetry) {
               HasSubstr("\nschedule all_reduce hierarchical_tree rank 1023 of 1024 per_host 8"));
 }
 
+TEST(Plan, SaysWhatIsTooMuchToProve) {
+  const Finished done = plan({"all_reduce", "-n", "8192", "--algorithm", "rabenseifner"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("verified                 no: the schedules of all ranks are too "
+                                  "many to hold at once, and no symmetry"));
+  // Whichever rank is shown.
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_THAT(plan({"gather", "-n", "2048", "--rank", rank}).out,
+                HasSubstr("verified                 2048 ranks, "));
+  }
+}
+
+TEST(Plan, DrawsWhoSendsToWhomAndWhen) {
+  const Finished done = plan({"all_reduce", "2 gpus, 1 nic/gpu", "--hosts", "2", "--algorithm",
+                              "hierarchical_ring", "--format", "svg"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, StartsWith("<svg "));
+  EXPECT_THAT(done.out, HasSubstr("all_reduce of 1 MiB, 4 ranks on 2 hosts: hierarchical_ring"));
+  EXPECT_THAT(done.out, HasSubstr("3 · host 1"));
+  EXPECT_THAT(done.out, HasSubstr("<title>rank 0, step 3: send to rank 2"));
+  EXPECT_THAT(done.out, testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(plan({"barrier", "-n", "1", "--format", "svg"}).out, StartsWith("<svg "));
+  EXPECT_THAT(plan({"barrier", "-n", "65", "--format", "svg"}).err, HasSubstr("at most 64 are"));
+}
+
 TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {
   const Finished done =
       plan({"all_reduce", "4 gpus, 1 nic/gpu 400 Gb/s", "2 gpus, 1 nic/gpu 200 Gb/s", "--network",
             "oversubscription 2, latency 3 us", "--rank", "5"});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 6 ranks on 2 hosts\n"));
-  EXPECT_THAT(done.out, HasSubstr("3 us + 25 GB/s (latency as given, bandwidth of all rails"));
+  EXPECT_THAT(done.out,
+              HasSubstr("3 us + 25 GB/s (latency as given, bandwidth of all rails of a host, "
+                        "25 GB/s of one rank)"));
   EXPECT_THAT(done.out, HasSubstr("  rail 1                   25 GB/s: rdma1\n"));
   EXPECT_THAT(done.out, HasSubstr("  rank 5                   host 1: GPU1, rdma1, NUMA node 0"));
   EXPECT_THAT(done.out, testing::Not(HasSubstr("rail 2")));

@@ -71,6 +71,31 @@ TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
   EXPECT_NEAR(time, 16 * 20 + 20, 1);
 }
 
+TEST(Estimate, KeepsARankToItsOwnNics) {
+  CostModel model = simple();
+  model.local = {2, 100};
+  model.remote = {20, 4};
+  model.rank_remote_GBps = 1;
+  model.host = {0, 0, 1, 1};
+  // One megabyte from one rank to one: as fast as its own NIC.
+  const auto two =
+      model::plan_all(*find_planner(Collective::broadcast, "ring"), {Collective::broadcast, 2, 0});
+  model.slice_bytes = 1 << 30;
+  CostModel pair = model;
+  pair.host = {0, 1};
+  EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 1020, 1);
+  pair.rank_remote_GBps = 0;
+  EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 270, 1);
+  // Both rails at once carry twice as much as one: so two levels beat one.
+  const auto hierarchical =
+      model::plan_all(*find_planner(Collective::all_reduce, "hierarchical_ring"),
+                      {Collective::all_reduce, 4, 0, 2});
+  const auto flat = model::plan_all(*find_planner(Collective::all_reduce, "ring"),
+                                    {Collective::all_reduce, 4, 0});
+  EXPECT_LT(1.3 * estimate_us(hierarchical, {.count = 64 * kMiB}, model),
+            estimate_us(flat, {.count = 64 * kMiB}, model));
+}
+
 TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
   CostModel model = simple();
   const double free = estimate(Collective::reduce, "binomial", 2, 10000, model);
@@ -216,6 +241,27 @@ TEST(Choose, ExtrapolatesToManyRanks) {
     const double exact = estimate(Collective::all_reduce, "ring", 192, bytes, model);
     const Choice choice = choose(model, {Collective::all_reduce, 192, 0}, bytes, "ring");
     EXPECT_THAT(choice.predicted_us, DoubleNear(exact, 0.1 * exact)) << bytes;
+  }
+}
+
+TEST(Choose, SeesTheNetworkBetweenHostsOfManyRanks) {
+  // All of them have more steps than are run. What is chosen is not much worse than anything else.
+  for (const auto& [hosts, per_host] : {std::pair(2U, 64U), {2U, 112U}, {8U, 64U}, {3U, 50U}}) {
+    CostModel model = simple();
+    for (std::uint32_t rank = 0; rank < hosts * per_host; ++rank) {
+      model.host.push_back(rank / per_host);
+    }
+    for (const std::uint64_t bytes : {kKiB, kMiB}) {
+      const Shape shape{Collective::all_reduce, hosts * per_host, 0};
+      const Choice choice = choose(model, shape, bytes);
+      EXPECT_EQ(choice.shape.per_host, per_host);
+      EXPECT_GE(choice.predicted_us, 20) << "less than a message between hosts takes";
+      const double exact =
+          estimate_us(model::plan_all(*choice.planner, choice.shape), {.count = bytes}, model);
+      EXPECT_LT(choice.predicted_us, 2 * exact);
+      EXPECT_GT(choice.predicted_us, exact / 2)
+          << choice.planner->name << " on " << hosts << " hosts of " << per_host << ", " << bytes;
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -123,6 +124,41 @@ TEST_F(NvidiaDriver, TellsNvSwitchesAlsoHiddenOnes) {
             (Link{gpu(0), nvswitch(0), LinkKind::nvlink, {GBps{100}, Origin::derived, 4, {}}}));
   EXPECT_EQ(machine.links[3],
             (Link{gpu(1), nvswitch(1), LinkKind::nvlink, {GBps{125}, Origin::derived, 5, {}}}));
+}
+
+TEST_F(NvidiaDriver, KnowsSwitchesByTheirAddressAndLeavesProcessorsOut) {
+  Machine before = two_gpus();
+  before.nvswitches.emplace_back().pci = function(7, {NodeKind::host_bridge, 0}, 1);
+  // As an old driver that does not tell types; and a link of a POWER host to its processor.
+  const Machine machine = tell(before,
+                               "gpu 00000000:02:00.0 GPU-a 7 0 V\nlink 00000000:07:00.0 255\n"
+                               "link FFFFFFFF:FF:FF.0 1\n"
+                               "gpu 00000000:03:00.0 GPU-b 7 0 V\nlink 00000000:07:00.0 255\n");
+  EXPECT_EQ(machine.nvswitches.size(), 1);
+  ASSERT_EQ(machine.links.size(), 2);
+  EXPECT_EQ(machine.links[1].b, nvswitch(0));
+}
+
+TEST_F(NvidiaDriver, KeepsKnownLinksWhereItsOwnLeadNowhere) {
+  Machine before = two_gpus();
+  before.links.push_back({gpu(0), gpu(1), LinkKind::nvlink, {GBps{7}, Origin::read, 1, {}}});
+  const Machine machine =
+      tell(before, "gpu 00000000:02:00.0 GPU-a 7 0 V\nlink 00000000:99:00.0 0\n");
+  EXPECT_EQ(machine.links, before.links);
+  // A GPU that was hidden comes before them: the link still joins the same two.
+  const Machine shifted = tell(before, "gpu 00000000:01:00.0 GPU-c 7 0 V\n");
+  ASSERT_EQ(shifted.gpus.size(), 3);
+  EXPECT_EQ(shifted.links[0].a, gpu(1));
+  EXPECT_EQ(shifted.links[0].b, gpu(2));
+}
+
+TEST_F(NvidiaDriver, IsNotBelievedWhatNoMachineHas) {
+  std::string gpus;
+  for (int i = 0; i < 300; ++i) {
+    if (i % 15 == 0) gpus += fmt::format("gpu 00000000:{:02x}:00.0 GPU-{} 9 0 H\n", i / 15, i);
+    gpus += fmt::format("link 000000{:02x}:{:02x}:01.0 2\n", i / 200, i % 200);
+  }
+  EXPECT_EQ(tell(two_gpus(), gpus), two_gpus());
 }
 
 TEST_F(NvidiaDriver, TellsInstancesOfADividedGpu) {

@@ -22,6 +22,8 @@ constexpr std::array<std::string_view, 5> kVerbs{"run", "bench", "topo", "plan",
 constexpr std::array<std::string_view, 7> kFormats{"tree", "matrix", "json", "svg",
                                                    "html", "xml",    "nccl"};
 
+constexpr std::array<std::string_view, 2> kPlanFormats{"text", "svg"};
+
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
       "Start N ranks of a program on this host\n\n"
@@ -98,7 +100,8 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "Examples:\n"
       "  xylem plan all_reduce --ranks 4 --bytes 64M\n"
       "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
-      "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n\n"
+      "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n"
+      "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n\n"
       "Exit status: 0; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
@@ -127,6 +130,13 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
   add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
                                           whole_number(0, kMostPlannedRanks - 1), "RANK",
                                           "Whose steps to print [0]");
+  add_value<bool, bool>(
+      app, "--format", options.is_picture,
+      [](const std::string& text) -> Result<bool> {
+        XYLEM_TRY(const std::string format, one_of(text, kPlanFormats));
+        return format == "svg";
+      },
+      "FORMAT", "text, or svg: who sends to whom, and when [text]");
 }
 
 void describe_info(CLI::App& app) {

@@ -44,6 +44,7 @@ struct PlanOptions {
   std::uint32_t root = 0;
   std::string algorithm;   ///< Empty: choose.
   std::uint32_t rank = 0;  ///< Whose steps to print.
+  bool is_picture = false;
 };
 
 struct InfoOptions {};

@@ -41,12 +41,16 @@ Status refuse(std::string_view clause, std::string_view rule) {
   return failure(Code::invalid_argument, fmt::format("network \"{}\": {}", excerpt(clause), rule));
 }
 
-Status read_clause(std::string_view clause, NetworkFacts& facts) {
+Status read_clause(std::string_view clause,
+                   NetworkFacts& facts,
+                   std::vector<std::string_view>& seen) {
   const auto words = words_of(clause);
   if (words.empty()) return refuse(clause, "a clause between commas is empty");
   // What is no number fails all the rules below.
   const double number = words.size() > 1 ? parse_real(words[1]).value_or(-1) : -1;
   const std::string_view unit = words.size() == 3 ? words[2] : std::string_view();
+  if (std::ranges::find(seen, words[0]) != seen.end()) return refuse(clause, "it is said twice");
+  seen.push_back(words[0]);
   if (words[0] == "oversubscription") {
     constexpr double kMost = 1000;
     if (words.size() != 2 || !(number >= 1 && number <= kMost)) {
@@ -60,7 +64,7 @@ Status read_clause(std::string_view clause, NetworkFacts& facts) {
     }
     facts.latency_us = number;
   } else if (words[0] == "rail") {
-    if (unit != "Gb/s" || !(number > 0 && GBps{number} <= kMostBandwidth)) {
+    if (unit != "Gb/s" || !(GBps{number} >= kLeastBandwidth && GBps{number} <= kMostBandwidth)) {
       return refuse(clause, "a rail's rate is in gigabits, such as 200 Gb/s");
     }
     facts.rail_rate = GBps{number / kBitsPerByte};
@@ -74,19 +78,27 @@ Status read_clause(std::string_view clause, NetworkFacts& facts) {
 
 Result<NetworkFacts> read_network(std::string_view text) {
   NetworkFacts facts;
+  std::vector<std::string_view> seen;
   if (words_of(text).empty()) return facts;
   while (true) {
     const auto comma = text.find(',');
-    XYLEM_TRY(read_clause(text.substr(0, comma), facts));
+    XYLEM_TRY(read_clause(text.substr(0, comma), facts, seen));
     if (comma == std::string_view::npos) return facts;
     text.remove_prefix(comma + 1);
   }
 }
 
 std::optional<GBps> Cluster::host_rate() const {
+  // Hosts of which no NIC is known have one, as fast as was said.
+  if (rails.empty()) {
+    if (!network.rail_rate) return std::nullopt;
+    return GBps{network.rail_rate->value / network.oversubscription};
+  }
   double sum = 0;
-  for (const Rail& rail : rails) sum += rail.rate.value_or(GBps{}).value;
-  if (sum <= 0) return std::nullopt;
+  for (const Rail& rail : rails) {
+    if (!rail.rate) return std::nullopt;
+    sum += rail.rate->value;
+  }
   return GBps{sum / network.oversubscription};
 }
 

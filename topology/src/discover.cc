@@ -81,7 +81,10 @@ Result<std::string> exported(const HwlocTopology& topology) {
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
   auto facts = nvidia::ask_nvml(options.nvml);
   if (!facts) facts = nvidia::ask_cuda(options.cuda);
-  if (facts) nvidia::add_facts(machine, *facts);
+  if (!facts) return;
+  Machine told = machine;
+  nvidia::add_facts(told, *facts);
+  if (Topology::create(told)) machine = std::move(told);
 }
 
 Result<Topology> discover(const DiscoverOptions& options) {

@@ -82,7 +82,7 @@ void add_nvswitches(Machine& machine, std::span<const LinkEnd> ends) {
   std::ranges::sort(machine.nvswitches, {}, [](const NvSwitch& one) { return one.pci.address; });
 }
 
-/// What `end` leads to; nothing for a GPU that the file does not have.
+/// What `end` leads to; nothing for a GPU that the machine does not have.
 std::optional<NodeRef> target_of(const Machine& machine, const LinkEnd& end) {
   const auto find = [&](const auto& devices, NodeKind kind) -> std::optional<NodeRef> {
     const auto at = std::ranges::lower_bound(devices, end.target, {},

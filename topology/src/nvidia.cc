@@ -12,18 +12,19 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <tuple>
 
 namespace xylem::topology::nvidia {
 namespace {
 
 class Library {
  public:
-  explicit Library(const std::string& name)
-      : handle_(name.empty() ? nullptr : dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  explicit Library(const std::string& name, int flags = 0)
+      : handle_(name.empty() ? nullptr : dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | flags)) {}
 
   explicit operator bool() const { return handle_ != nullptr; }
 
-  /// False if the library, an old one, does not have it; calling it is then `refused`.
+  /// False if the library, an old one, does not have it.
   template <typename Function>
   bool find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(dlsym(handle_.get(), name));
@@ -55,11 +56,14 @@ std::string architecture_of(int major, int minor) {
 constexpr int kNvmlSuccess = 0;
 constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kEnabled = 1;       // NVML_FEATURE_ENABLED, NVML_DEVICE_MIG_ENABLE
-constexpr int kDeviceTypeSwitch = 2;   // NVML_NVLINK_DEVICE_TYPE_SWITCH
+// NVML_NVLINK_DEVICE_TYPE_IBMNPU, _SWITCH, _UNKNOWN
+constexpr int kDeviceTypeNpu = 1;
+constexpr int kDeviceTypeSwitch = 2;
+constexpr int kDeviceTypeUnknown = 255;
 
-using NvmlDevice = struct nvmlDevice_st*;
+using NvmlDevice = void*;  // nvmlDevice_t
 
-/// nvmlPciInfo_t of the functions _v2 and _v3.
+/// nvmlPciInfo_t of the functions _v2 and _v3, passed as void*.
 struct NvmlPciInfo {
   std::array<char, 16> bus_id_legacy;
   unsigned domain, bus, device;
@@ -95,7 +99,7 @@ class Nvml {
 
  private:
   bool find_functions() {
-    // Those below are of later versions.
+    // These came with later versions, and their facts are then not known.
     library_.find("nvmlDeviceGetCudaComputeCapability", capability_);
     library_.find("nvmlDeviceGetNvLinkState", link_state_);
     library_.find("nvmlDeviceGetNvLinkRemotePciInfo_v2", link_target_);
@@ -117,6 +121,10 @@ class Nvml {
     if (!address) return std::nullopt;
     GpuFacts gpu;
     gpu.address = *address;
+    gpu.id = {static_cast<std::uint16_t>(pci.device_id),
+              static_cast<std::uint16_t>(pci.device_id >> 16),
+              static_cast<std::uint16_t>(pci.subsystem_id),
+              static_cast<std::uint16_t>(pci.subsystem_id >> 16)};
     gpu.model = name_of(device);
     gpu.uuid = uuid_of(device);
     int major = 0, minor = 0;
@@ -129,10 +137,12 @@ class Nvml {
   }
 
   std::string name_of(NvmlDevice device) const {
-    return text_of([&](char* text, unsigned size) { return name_(device, text, size) == 0; });
+    return text_of(
+        [&](char* text, unsigned size) { return name_(device, text, size) == kNvmlSuccess; });
   }
   std::string uuid_of(NvmlDevice device) const {
-    return text_of([&](char* text, unsigned size) { return uuid_(device, text, size) == 0; });
+    return text_of(
+        [&](char* text, unsigned size) { return uuid_(device, text, size) == kNvmlSuccess; });
   }
 
   /// "00000000:3B:00.0"; nothing for what it does not show ("FFFFFFFF:FF:FF.0").
@@ -170,8 +180,9 @@ class Nvml {
           link_target_(device, link, &pci) != kNvmlSuccess) {
         continue;
       }
-      int type = -1;
+      int type = kDeviceTypeUnknown;
       if (link_type_ != nullptr) link_type_(device, link, &type);
+      if (type == kDeviceTypeNpu) continue;
       const auto address = address_of(pci);
       Links& links = result[address.value_or(kHiddenSwitch)];
       links.target = address.value_or(kHiddenSwitch);
@@ -190,12 +201,12 @@ class Nvml {
   int (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*at_)(unsigned, NvmlDevice*) = nullptr;
-  int (*pci_)(NvmlDevice, NvmlPciInfo*) = nullptr;
+  int (*pci_)(NvmlDevice, void*) = nullptr;
   int (*name_)(NvmlDevice, char*, unsigned) = nullptr;
   int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
   int (*capability_)(NvmlDevice, int*, int*) = nullptr;
   int (*link_state_)(NvmlDevice, unsigned, unsigned*) = nullptr;
-  int (*link_target_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
+  int (*link_target_)(NvmlDevice, unsigned, void*) = nullptr;
   int (*link_type_)(NvmlDevice, unsigned, int*) = nullptr;
   int (*mig_mode_)(NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*mig_count_)(NvmlDevice, unsigned*) = nullptr;
@@ -208,18 +219,18 @@ constexpr int kCudaSuccess = 0;
 constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kMinor = 76;
 
-struct CudaUuid {
-  std::array<unsigned char, 16> bytes;
-};
+using CudaUuid = std::array<unsigned char, 16>;  // CUuuid, passed as void*
 
 std::string to_string(const CudaUuid& uuid) {
   std::string text = "GPU-";
-  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", uuid.bytes[i]);
+    text += fmt::format("{:02x}", uuid[i]);
   }
   return text;
 }
+
+constexpr std::uint16_t kDisplay3d = 0x0302;
 
 std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   const auto at = std::ranges::lower_bound(machine.gpus, address, {},
@@ -227,20 +238,49 @@ std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   return static_cast<std::uint32_t>(at - machine.gpus.begin());
 }
 
-/// The GPU at this address, made if it is not there; nothing if there is no room for it.
-Gpu* gpu_at(Machine& machine, const PciAddress& address) {
-  const std::uint32_t index = index_of(machine, address);
+/// The GPU that is told of, made if it is not there; nothing if there is no room for it.
+Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
+  const std::uint32_t index = index_of(machine, told.address);
   const auto at = machine.gpus.begin() + index;
-  if (at != machine.gpus.end() && at->pci.address == address) return &*at;
-  if (machine.gpus.size() >= kMaxGpus || !machine.links.empty()) return nullptr;
+  if (at != machine.gpus.end() && at->pci.address == told.address) return &*at;
+  if (machine.gpus.size() >= kMaxGpus) return nullptr;
+  for (Link& link : machine.links) {
+    for (NodeRef* end : {&link.a, &link.b}) {
+      if (end->kind == NodeKind::gpu && end->index >= index) ++end->index;
+    }
+  }
   Gpu gpu;
-  gpu.pci.address = address;
+  gpu.pci.address = told.address;
+  gpu.pci.id = told.id;
   gpu.pci.id.vendor = kVendorNvidia;
-  gpu.pci.pci_class = 0x0302;
+  gpu.pci.pci_class = kDisplay3d;
   for (std::uint32_t numa = 0; numa < machine.numa_nodes.size(); ++numa) {
     gpu.pci.numa.push_back(numa);
   }
   return &*machine.gpus.insert(at, std::move(gpu));
+}
+
+/// The links that lead to a GPU or NVSwitch of the machine, or to a switch that it hides.
+std::vector<LinkEnd> ends_of(const Machine& machine, std::span<const GpuFacts> facts) {
+  const auto is_switch = [&](const Links& links) {
+    return links.is_switch ||
+           std::ranges::find(machine.nvswitches, links.target, [](const NvSwitch& one) {
+             return one.pci.address;
+           }) != machine.nvswitches.end();
+  };
+  const auto has_gpu = [&](const PciAddress& address) {
+    const std::uint32_t index = index_of(machine, address);
+    return index < machine.gpus.size() && machine.gpus[index].pci.address == address;
+  };
+  std::vector<LinkEnd> ends;
+  for (const GpuFacts& told : facts) {
+    for (const Links& links : told.links) {
+      if (!has_gpu(told.address) || !(is_switch(links) || has_gpu(links.target))) continue;
+      ends.push_back({index_of(machine, told.address), LinkKind::nvlink, links.target,
+                      is_switch(links), links.count});
+    }
+  }
+  return ends;
 }
 
 }  // namespace
@@ -252,13 +292,14 @@ std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library) {
 }
 
 std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
-  const Library library(name);
+  // What cuInit() starts stays in the process.
+  const Library library(name, RTLD_NODELETE);
   int (*init)(unsigned) = nullptr;
   int (*count_of)(int*) = nullptr;
   int (*device_at)(int*, int) = nullptr;
   int (*bus_id_of)(char*, int, int) = nullptr;
   int (*name_of)(char*, int, int) = nullptr;
-  int (*uuid_of)(CudaUuid*, int) = nullptr;
+  int (*uuid_of)(void*, int) = nullptr;
   int (*attribute_of)(int*, int, int) = nullptr;
   const bool has_all =
       library && library.find("cuInit", init) && library.find("cuDeviceGetCount", count_of) &&
@@ -281,8 +322,14 @@ std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
     gpu.model = text_of([&](char* text, unsigned size) {
       return name_of(text, static_cast<int>(size), device) == kCudaSuccess;
     });
+    // Of a divided GPU the driver shows one instance, whose name and UUID are not the GPU's.
+    const bool is_instance = gpu.model.find(" MIG ") != std::string::npos;
     CudaUuid uuid{};
-    if (uuid_of(&uuid, device) == kCudaSuccess) gpu.uuid = to_string(uuid);
+    if (is_instance) {
+      gpu.model.clear();
+    } else if (uuid_of(&uuid, device) == kCudaSuccess) {
+      gpu.uuid = to_string(uuid);
+    }
     int major = 0, minor = 0;
     if (attribute_of(&major, kMajor, device) == kCudaSuccess &&
         attribute_of(&minor, kMinor, device) == kCudaSuccess) {
@@ -294,13 +341,8 @@ std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
 }
 
 void add_facts(Machine& machine, std::span<const GpuFacts> facts) {
-  const bool tells_links =
-      std::ranges::any_of(facts, [](const GpuFacts& gpu) { return !gpu.links.empty(); });
-  if (tells_links) {
-    std::erase_if(machine.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
-  }
   for (const GpuFacts& told : facts) {
-    Gpu* gpu = gpu_at(machine, told.address);
+    Gpu* gpu = gpu_of(machine, told);
     if (gpu == nullptr) continue;
     if (!told.model.empty()) gpu->model = told.model;
     if (!told.uuid.empty()) gpu->uuid = told.uuid;
@@ -308,15 +350,9 @@ void add_facts(Machine& machine, std::span<const GpuFacts> facts) {
     // One instance alone is the GPU, for all that its place tells.
     if (told.partitions.size() > 1) gpu->partitions = told.partitions;
   }
-  if (!tells_links) return;
-  std::vector<LinkEnd> ends;
-  for (const GpuFacts& told : facts) {
-    const std::uint32_t index = index_of(machine, told.address);
-    if (index == machine.gpus.size() || machine.gpus[index].pci.address != told.address) continue;
-    for (const Links& links : told.links) {
-      ends.push_back({index, LinkKind::nvlink, links.target, links.is_switch, links.count});
-    }
-  }
+  const std::vector<LinkEnd> ends = ends_of(machine, facts);
+  if (ends.empty()) return;
+  std::erase_if(machine.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
   add_links(machine, ends);
   std::ranges::sort(machine.links, {},
                     [](const Link& link) { return std::tuple(link.a, link.b, link.kind); });

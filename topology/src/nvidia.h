@@ -25,6 +25,7 @@ struct Links {
 
 struct GpuFacts {
   PciAddress address;
+  PciId id;                           ///< Zeros if the driver does not tell.
   std::string model;                  ///< "NVIDIA H100 80GB HBM3"
   std::string uuid;                   ///< "GPU-8f6d…"
   std::string architecture;           ///< "sm_90"

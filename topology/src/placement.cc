@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 namespace xylem::topology {
 namespace {
@@ -88,16 +87,6 @@ CpuSet part_of(const CpuSet& cpus, std::uint32_t part, std::uint32_t parts) {
   return result;
 }
 
-CpuSet cpus_of(const Topology& topology, const Locality& numa) {
-  CpuSet cpus;
-  for (const std::uint32_t node : numa) {
-    for (const CpuSet::Range& range : topology.numa_nodes()[node].cpus.ranges()) {
-      cpus.add(range.first, range.last);
-    }
-  }
-  return cpus;
-}
-
 std::string text_of(const Topology& topology, const RankPlace& place) {
   std::vector<std::string> parts;
   if (place.gpu) parts.push_back(fmt::format("GPU{}", *place.gpu));
@@ -119,7 +108,7 @@ std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks
   const auto gpus = static_cast<std::uint32_t>(topology.gpus().size());
   const Locality nodes = nodes_with_cpus(topology);
   std::vector<RankPlace> places(ranks);
-  std::map<Locality, std::uint32_t> neighbours;  // Ranks that share their nodes.
+  std::vector<std::uint32_t> users(topology.numa_nodes().size(), 0);  // Ranks of each node.
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     RankPlace& place = places[rank];
     if (gpus > 0) {
@@ -133,14 +122,17 @@ std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks
       const std::size_t end = std::max(first + 1, (std::size_t{rank} + 1) * nodes.size() / ranks);
       place.numa.assign(nodes.begin() + static_cast<std::ptrdiff_t>(first),
                         nodes.begin() + static_cast<std::ptrdiff_t>(end));
-      place.nics = rails_near(topology, assignment.rails, place.numa, neighbours[place.numa]);
+      place.nics = rails_near(topology, assignment.rails, place.numa, users[place.numa[0]]);
     }
-    ++neighbours[place.numa];
+    for (const std::uint32_t node : place.numa) ++users[node];
   }
-  std::map<Locality, std::uint32_t> passed;
+  std::vector<std::uint32_t> passed(users.size(), 0);
   for (RankPlace& place : places) {
-    place.cpus =
-        part_of(cpus_of(topology, place.numa), passed[place.numa]++, neighbours[place.numa]);
+    for (const std::uint32_t node : place.numa) {
+      const CpuSet& cpus = topology.numa_nodes()[node].cpus;
+      const CpuSet share = part_of(cpus, passed[node]++, users[node]);
+      for (const CpuSet::Range& range : share.ranges()) place.cpus.add(range.first, range.last);
+    }
     place.text = text_of(topology, place);
   }
   return places;

@@ -25,6 +25,12 @@ struct Ring {
   }
 };
 
+/// `rank_at(place)`: who stands at a place.
+template <typename RankAt>
+Ring make_ring(std::uint32_t size, std::uint32_t place, RankAt&& rank_at) {
+  return {size, place, rank_at((place + 1) % size), rank_at((place + size - 1) % size)};
+}
+
 /// The data of a ring, cut into as many pieces as it has places: `blocks` blocks each, from
 /// `first`.
 struct Pieces {

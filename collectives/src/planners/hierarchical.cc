@@ -28,7 +28,7 @@ struct Grid {
         places(shape.per_host),
         host(rank / places),
         place(rank % places) {
-    XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
+    XYLEM_CHECK(rank < shape.ranks && shape.ranks % places == 0, rank, shape.ranks, places);
   }
 
   std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
@@ -37,12 +37,10 @@ struct Grid {
   /// Where a rank's own contribution to its rail lies: the sum of its host, if there is one.
   Buffer rail_buffer() const { return places > 1 ? Buffer::output : Buffer::input; }
   Ring of_host() const {
-    return {places, place, rank_at(host, (place + 1) % places),
-            rank_at(host, (place + places - 1) % places)};
+    return make_ring(places, place, [&](std::uint32_t at) { return rank_at(host, at); });
   }
   Ring of_rail() const {
-    return {hosts, host, rank_at((host + 1) % hosts, place),
-            rank_at((host + hosts - 1) % hosts, place)};
+    return make_ring(hosts, host, [&](std::uint32_t at) { return rank_at(at, place); });
   }
 };
 
@@ -65,59 +63,62 @@ Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Every rank of a host sends each of the others that one's part of its own data, and sums up what
+// Every rank of a host sends each of the others that one's piece of its own data, and sums up what
 // it gets, in the order of the ranks.
-void reduce_directly(Builder& plan, const Grid& grid, Pieces parts) {
+void reduce_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_t channel) {
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t other = (grid.place + distance) % grid.places;
-    plan.send(grid.rank_at(grid.host, other), parts.in(Buffer::input, other));
+    plan.send(grid.rank_at(grid.host, other), pieces.in(Buffer::input, other), channel);
   }
-  std::vector<Chunks> sources(grid.places, parts.in(Buffer::input, grid.place));
+  std::vector<Chunks> sources(grid.places, pieces.in(Buffer::input, grid.place));
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t other = (grid.place + grid.places - distance) % grid.places;
-    sources[other] = plan.add_scratch(sources[other].first, parts.blocks);
-    plan.recv(grid.rank_at(grid.host, other), sources[other]);
+    sources[other] = plan.add_scratch(sources[other].first, pieces.blocks);
+    plan.recv(grid.rank_at(grid.host, other), sources[other], channel);
   }
   if (grid.places > 1) {
-    plan.reduce(parts.in(Buffer::output, grid.place), sources, grid.hosts == 1);
+    plan.reduce(pieces.in(Buffer::output, grid.place), sources, grid.hosts == 1);
   }
 }
 
-// Every rank of a host sends its part to each of the others.
-void gather_directly(Builder& plan, const Grid& grid, Pieces parts) {
+// Every rank of a host sends its piece to each of the others.
+void gather_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_t channel) {
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t to = (grid.place + distance) % grid.places;
-    plan.send(grid.rank_at(grid.host, to), parts.in(Buffer::output, grid.place));
+    plan.send(grid.rank_at(grid.host, to), pieces.in(Buffer::output, grid.place), channel);
   }
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t from = (grid.place + grid.places - distance) % grid.places;
-    plan.recv(grid.rank_at(grid.host, from), parts.in(Buffer::output, from));
+    plan.recv(grid.rank_at(grid.host, from), pieces.in(Buffer::output, from), channel);
   }
 }
 
-// Part p, of a block per tree, belongs to rail p.
+// Tree c works on a block for each rail and on channel c, inside the hosts as between them: so all
+// steps on a block have the same slices, and the phases overlap.
 Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
-  const Pieces parts{0, kTrees};
   Builder plan(kTree, shape, rank, kTrees * grid.places, kTrees);
-  if (shape.ranks == 1) plan.copy(output(0, kTrees), input(0, kTrees));
-  reduce_directly(plan, grid, parts);
-  for (std::uint32_t tree = 0; tree < kTrees && grid.hosts > 1; ++tree) {
+  for (std::uint32_t tree = 0; tree < kTrees; ++tree) {
+    const Pieces pieces{tree * grid.places, 1};
     const auto channel = static_cast<std::uint8_t>(tree);
-    const std::uint32_t block = grid.place * kTrees + tree;
-    Node node = tree_node(tree, grid.hosts, grid.host);
-    for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
-      if (*at != kNone) *at = grid.rank_at(*at, grid.place);
+    const Chunks whole = pieces.in(Buffer::output, grid.place);
+    if (shape.ranks == 1) plan.copy(whole, pieces.in(Buffer::input, 0));
+    reduce_directly(plan, grid, pieces, channel);
+    if (grid.hosts > 1) {
+      Node node = tree_node(tree, grid.hosts, grid.host);
+      for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
+        if (*at != kNone) *at = grid.rank_at(*at, grid.place);
+      }
+      const Chunks own = pieces.in(grid.rail_buffer(), grid.place);
+      const Chunks sum = collect(plan, node, tree, own, whole, node.parent == kNone);
+      if (node.parent != kNone) {
+        plan.send(node.parent, sum, channel);
+        plan.recv(node.parent, whole, channel);
+      }
+      distribute(plan, node, tree, whole);
     }
-    const Chunks own{grid.rail_buffer(), block, 1};
-    const Chunks sum = collect(plan, node, tree, own, output(block), node.parent == kNone);
-    if (node.parent != kNone) {
-      plan.send(node.parent, sum, channel);
-      plan.recv(node.parent, output(block), channel);
-    }
-    distribute(plan, node, tree, output(block));
+    gather_directly(plan, grid, pieces, channel);
   }
-  gather_directly(plan, grid, parts);
   return std::move(plan).take();
 }
 

@@ -16,7 +16,7 @@ constexpr std::string_view kName = "ring";
 
 Ring ring_of(const Shape& shape, std::uint32_t rank) {
   XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
-  return {shape.ranks, rank, (rank + 1) % shape.ranks, (rank + shape.ranks - 1) % shape.ranks};
+  return make_ring(shape.ranks, rank, [](std::uint32_t place) { return place; });
 }
 
 Schedule all_reduce(const Shape& shape, std::uint32_t rank) {

@@ -10,7 +10,6 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-constexpr std::size_t kMaxRanks = 65535;  // So that all_to_all's n² blocks can be numbered.
 constexpr std::uint32_t kMaxParts = 1
                                     << 20;  // Bounds the memory of checking a stranger's schedule.
 

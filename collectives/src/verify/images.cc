@@ -19,19 +19,32 @@ Status reject(fmt::format_string<Args...> rule, Args&&... args) {
   return failure(Code::bad_schedule, "symmetry: " + fmt::format(rule, std::forward<Args>(args)...));
 }
 
+// All of them, also those that no step names: what a plan does with others' memory decides how its
+// slices wait for each other (see pipeline.h).
+bool names_only_own_memory(const Schedule& schedule) {
+  return std::ranges::all_of(schedule.operands,
+                             [&](const Operand& operand) { return operand.rank == schedule.rank; });
+}
+
 // What representatives have to be like so that images of runs make sense.
-class Representative {
+class RepresentativeChecker {
  public:
-  explicit Representative(const Schedule& schedule)
+  explicit RepresentativeChecker(const Schedule& schedule)
       : schedule_(schedule), run_of_(schedule.scratch.size()) {}
 
   Status check() {
+    if (!names_only_own_memory(schedule_)) {
+      return reject("rank {} names the memory of another rank", schedule_.rank);
+    }
     for (StepId id = 0; id < schedule_.steps.size(); ++id) {
       const Step& step = schedule_.steps[id];
       if (step.target != kNone) XYLEM_TRY(check(id, schedule_.operands[step.target]));
       for (const Operand& source : schedule_.sources(step)) XYLEM_TRY(check(id, source));
     }
-    return {};
+    const auto unused = std::ranges::find(run_of_, Run());
+    if (unused == run_of_.end()) return {};
+    return reject("rank {}: no step names scratch[{}], so nothing tells what holds at its images",
+                  schedule_.rank, unused - run_of_.begin());
   }
 
  private:
@@ -47,7 +60,6 @@ class Representative {
       return reject("rank {}, step {} ({}): {}", schedule_.rank, id, step_text(schedule_, step),
                     rule);
     };
-    if (operand.rank != schedule_.rank) return wrong("names the memory of another rank");
     Operand at = operand;
     const std::uint32_t first = block_of(schedule_, operand);
     for (std::uint32_t i = 0; i < step.chunk_count; ++i, ++at.chunk) {
@@ -84,7 +96,7 @@ class ImageChecker {
         schedule.channels != model.channels || schedule.scratch.size() != model.scratch.size() ||
         schedule.steps.size() != model.steps.size() ||
         schedule.operands.size() != model.operands.size() ||
-        schedule.predecessors != model.predecessors) {
+        schedule.predecessors != model.predecessors || !names_only_own_memory(schedule)) {
       return reject("the schedule of rank {} is not like that of rank {}", rank, model.rank);
     }
     for (StepId id = 0; id < model.steps.size(); ++id) {
@@ -117,7 +129,7 @@ class ImageChecker {
                 const Schedule& schedule,
                 const Operand& found,
                 std::uint32_t count) const {
-    if (found.rank != schedule.rank || found.buffer != operand.buffer) return false;
+    if (found.buffer != operand.buffer) return false;
     if (operand.buffer != Buffer::scratch) {
       if (found.chunk >= chunk_count(schedule, schedule.rank, found.buffer)) return false;
     } else if (found.chunk != operand.chunk) {
@@ -167,7 +179,8 @@ Status check_images(std::span<const Schedule> representatives,
   if (has_free_parts(lead.shape.collective) && !symmetry.divides(lead.blocks)) {
     return reject("{} blocks do not fall into its cycles", lead.blocks);
   }
-  for (const Schedule& schedule : representatives) XYLEM_TRY(Representative(schedule).check());
+  for (const Schedule& schedule : representatives)
+    XYLEM_TRY(RepresentativeChecker(schedule).check());
   // Each part stops at its first rank that is no image; of these the lowest is named.
   constexpr std::uint32_t kMostParts = 64;
   const std::uint32_t parts = std::min(kMostParts, symmetry.ranks());

@@ -35,6 +35,10 @@ Status verify(std::span<const Schedule> ranks) {
 }
 
 Status verify(const Symmetry& symmetry, const PlanOf& plan, const RunParts& run) {
+  if (symmetry.ranks() > verifier::kMaxRanks) {
+    return failure(Code::bad_schedule, fmt::format("form: {} schedules: 1 to {} are possible",
+                                                   symmetry.ranks(), verifier::kMaxRanks));
+  }
   std::vector<Schedule> representatives;
   representatives.reserve(symmetry.representatives());
   for (std::uint32_t rank = 0; rank < symmetry.representatives(); ++rank) {

@@ -18,6 +18,8 @@
 
 namespace xylem::collectives::verifier {
 
+inline constexpr std::size_t kMaxRanks = 65535;  ///< So that all_to_all's n² blocks have numbers.
+
 /// A step of any rank: World::first[rank] + its id there.
 using Global = std::uint32_t;
 

@@ -72,6 +72,31 @@ std::optional<GBps> ring_rate(const std::vector<topology::Topology>& hosts) {
   return least;
 }
 
+/// What the rank with the fewest NICs has; 0 if one does not tell.
+double rank_rate(const topology::Topology& host,
+                 std::uint32_t ranks,
+                 const topology::NetworkFacts& network) {
+  double least = 0;
+  for (const topology::RankPlace& place : topology::place_ranks(host, ranks)) {
+    double sum = 0;
+    for (const std::uint32_t nic : place.nics) {
+      double fastest = 0;
+      for (const topology::Port& port : host.nics()[nic].ports) {
+        fastest = std::max(fastest, port.rate.value_or(GBps{}).value);
+      }
+      if (network.rail_rate) {
+        const double most = network.rail_rate->value;
+        fastest = fastest > 0 ? std::min(fastest, most) : most;
+      }
+      if (fastest <= 0) return 0;
+      sum += fastest;
+    }
+    if (sum <= 0) return 0;
+    least = least > 0 ? std::min(least, sum) : sum;
+  }
+  return least;
+}
+
 }  // namespace
 
 Result<PlannedJob> job_of(const PlanOptions& options) {
@@ -93,11 +118,26 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   }
   const std::string_view latency = network.latency_us ? "as given" : "assumed";
   if (network.latency_us) job.model.remote.alpha_us = *network.latency_us;
-  if (const auto rate = job.cluster.host_rate()) {
-    job.model.remote.bandwidth_GBps = rate->value;
+  if (const auto all = job.cluster.host_rate()) {
+    job.model.remote.bandwidth_GBps = all->value;
     job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
-  } else if (network.latency_us) {
-    job.remote_origin = "latency as given, bandwidth assumed";
+    // Hosts that are alike are told by one.
+    for (std::size_t host = 0; host < job.cluster.hosts.size(); ++host) {
+      if (host > 0 && &job.cluster.hosts[host].machine() == &job.cluster.hosts[host - 1].machine())
+        continue;
+      const double rate = rank_rate(job.cluster.hosts[host], job.ranks_of_host[host], network);
+      double& least = job.model.rank_remote_GBps;
+      least = host == 0 ? rate : std::min(least, rate);
+    }
+    if (job.model.rank_remote_GBps > 0) {
+      job.remote_origin +=
+          fmt::format(", {} of one rank", format_bandwidth(GBps{job.model.rank_remote_GBps}));
+    }
+  } else {
+    job.model.remote.bandwidth_GBps /= network.oversubscription;
+    job.remote_origin =
+        fmt::format("latency {}, bandwidth assumed{}", latency,
+                    network.oversubscription > 1 ? ", less by oversubscription" : "");
   }
   for (std::uint32_t host = 0; host < job.hosts(); ++host) {
     job.model.host.insert(job.model.host.end(), job.ranks_of_host[host], host);

@@ -31,7 +31,7 @@ Result<PlannedJob> job_of(const PlanOptions& options);
 /// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"
 std::string place_of(const PlannedJob& job, std::uint32_t rank);
 
-/// A line for each rail: "50 GB/s: mlx5_0 on all hosts".
+/// A line for each rail: "50 GB/s: mlx5_0", "50 GB/s: mlx5_0 on 3 hosts, mlx5_2 on 1 host".
 std::vector<std::string> rails_of(const PlannedJob& job);
 
 }  // namespace xylem::tools

@@ -6,6 +6,7 @@
 #include "bench/geometry.h"
 #include "exit_code.h"
 #include "plan/job.h"
+#include "plan/picture.h"
 #include "xylem/base/clock.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/collectives/text.h"
@@ -29,8 +30,17 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// Beyond this a proof does not have the schedules of all ranks in memory at once.
-constexpr std::uint64_t kMostStepsAtOnce = 1'000'000;
+/// What a proof has in memory and looks at: chunks of buffers and of steps, of all ranks. A few GiB
+/// and seconds.
+constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
+/// Beyond this, making all schedules one by one takes more than seconds.
+constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;
+
+/// "1.28 ms", "53 us", "2.4 s".
+std::string time_text(double us) {
+  if (us < 1e3) return fmt::format("{:.3g} us", us);
+  return us < 1e6 ? fmt::format("{:.3g} ms", us / 1e3) : fmt::format("{:.3g} s", us / 1e6);
+}
 
 int refuse(const Status& status) {
   fmt::print(stderr, "xylem plan: {}\n", status.message());
@@ -66,32 +76,43 @@ std::string counted(std::uint64_t count, std::string_view thing) {
 }
 
 void print_choice(const Choice& choice) {
-  fmt::print("  {:<24} {}, {:.4g} us predicted\n", "chosen", choice.planner->name,
-             choice.predicted_us);
+  fmt::print("  {:<24} {}, {} predicted\n", "chosen", choice.planner->name,
+             time_text(choice.predicted_us));
   fmt::print("  {:<24} {}\n", "because", choice.reason);
   if (choice.runner_up == nullptr) return;
-  fmt::print("  {:<24} {}, {:.4g} us predicted\n", "next", choice.runner_up->name,
-             choice.runner_up_us);
+  fmt::print("  {:<24} {}, {} predicted\n", "next", choice.runner_up->name,
+             time_text(choice.runner_up_us));
 }
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What the plans of all ranks have in common, made and proven.
+/// The schedules of all ranks, or none if together they are more than a proof holds in memory.
+std::vector<Schedule> plan_all(const Choice& choice) {
+  std::vector<Schedule> ranks;
+  std::uint64_t chunks = 0;
+  for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
+    const Schedule& schedule = ranks.emplace_back(choice.planner->plan(choice.shape, rank));
+    chunks += schedule.scratch.size() + chunk_count(schedule, rank, collectives::Buffer::input) +
+              chunk_count(schedule, rank, collectives::Buffer::output);
+    for (const collectives::Step& step : schedule.steps) {
+      chunks += std::uint64_t{step.chunk_count} + step.source_count;
+    }
+    if (chunks > kMostChunksAtOnce) return {};
+  }
+  return ranks;
+}
+
+/// What became of a proof.
 struct Proof {
   Status outcome;
-  std::string how;  ///< "8 ranks, 112 steps, all at once".
+  std::string how;  ///< "8 ranks, 112 steps, all at once"; empty if there is no way to prove it.
 };
 
-Proof prove_all(const Choice& choice) {
-  std::vector<Schedule> ranks;
-  ranks.reserve(choice.shape.ranks);
+Proof prove_all(const Choice& choice, const std::vector<Schedule>& ranks) {
   std::uint64_t steps = 0;
-  for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
-    ranks.push_back(choice.planner->plan(choice.shape, rank));
-    steps += ranks.back().steps.size();
-  }
+  for (const Schedule& schedule : ranks) steps += schedule.steps.size();
   return {collectives::verify(ranks),
           fmt::format("{}, {}, all at once", counted(choice.shape.ranks, "rank"),
                       counted(steps, "step"))};
@@ -108,8 +129,11 @@ void run_on_all_cores(std::uint32_t parts, const std::function<void(std::uint32_
   work();
 }
 
-Proof prove_by_symmetry(const Choice& choice, std::uint64_t steps) {
+Proof prove_by_symmetry(const Choice& choice) {
+  if (choice.planner->symmetry == nullptr) return {};
   const auto plan = [&](std::uint32_t rank) { return choice.planner->plan(choice.shape, rank); };
+  const std::uint64_t steps = std::uint64_t{plan(0).steps.size()} * choice.shape.ranks;
+  if (steps > kMostStepsBySymmetry) return {};
   const auto symmetry = choice.planner->symmetry(choice.shape);
   return {collectives::verify(symmetry, plan, run_on_all_cores),
           fmt::format("{}, {}; every rank's compared with {}, which is proven",
@@ -120,23 +144,20 @@ Proof prove_by_symmetry(const Choice& choice, std::uint64_t steps) {
 }
 
 /// Proves the plan of all ranks, if there is a way; false if it is wrong.
-bool print_proof(const Choice& choice, const Schedule& shown) {
-  const std::uint64_t steps = std::uint64_t{shown.steps.size()} * choice.shape.ranks;
-  const bool all_at_once = steps <= kMostStepsAtOnce;
-  if (!all_at_once && choice.planner->symmetry == nullptr) {
-    fmt::print(
-        "  {:<24} no: about {} steps of all ranks are more than the {} that are proven at "
-        "once, and no symmetry of {} is known\n",
-        "verified", steps, kMostStepsAtOnce, choice.planner->name);
-    return true;
-  }
+bool print_proof(const Choice& choice) {
   const auto start = Clock::now();
-  const Proof proof = all_at_once ? prove_all(choice) : prove_by_symmetry(choice, steps);
-  if (proof.outcome) {
-    fmt::print("  {:<24} {}; {:.3g} s\n", "verified", proof.how, seconds_since(start));
-  } else {
-    fmt::print("  {:<24} WRONG: {}\n", "verified", proof.outcome.message());
+  const std::vector<Schedule> all = plan_all(choice);
+  const Proof proof = all.empty() ? prove_by_symmetry(choice) : prove_all(choice, all);
+  std::string verdict = fmt::format("{}; {}", proof.how, time_text(seconds_since(start) * 1e6));
+  if (proof.how.empty()) {
+    verdict =
+        fmt::format("no: the schedules of all ranks are too many to hold at once, and {}",
+                    choice.planner->symmetry == nullptr ? "no symmetry of this algorithm is known"
+                                                        : "too many to make one by one in seconds");
+  } else if (!proof.outcome) {
+    verdict = fmt::format("WRONG: {}", proof.outcome.message());
   }
+  fmt::print("  {:<24} {}\n", "verified", verdict);
   return proof.outcome.is_ok();
 }
 
@@ -152,8 +173,8 @@ void print_effort(const Choice& choice, std::uint32_t rank) {
   std::ranges::sort(times);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("  {:<24} rank {}'s own part in {:.3g} ms (median of {}); peak memory {}\n", "effort",
-             rank, times[kRuns / 2] * 1e3, kRuns,
+  fmt::print("  {:<24} planning rank {}'s schedule takes {} (median of {}); peak memory {}\n",
+             "effort", rank, time_text(times[kRuns / 2] * 1e6), kRuns,
              format_bytes(Bytes{static_cast<std::uint64_t>(usage.ru_maxrss) * 1024}));
 }
 
@@ -169,22 +190,35 @@ int plan(const PlanOptions& options) {
     return refuse(failure(Code::invalid_argument,
                           fmt::format("{} {}: ranks are 0 to {}", flag, rank, ranks - 1)));
   }
+  if (options.is_picture && ranks > kMostDrawnRanks) {
+    return refuse(
+        failure(Code::invalid_argument,
+                fmt::format("--format svg: {} ranks are too many to draw; at most {} are, "
+                            "so plan for fewer (--ranks, --hosts)",
+                            ranks, kMostDrawnRanks)));
+  }
   const Shape shape{options.collective, ranks, has_root(options.collective) ? options.root : 0};
   const Geometry sizes = geometry({operation_of(options.collective), options.bytes, kElementBytes,
                                    options.rank, ranks, options.root});
   collectives::Chooser chooser(job->model);
-  const auto choice =
-      chooser.choose(shape, std::uint64_t{sizes.count} * kElementBytes, options.algorithm);
+  const std::uint64_t bytes = std::uint64_t{sizes.count} * kElementBytes;
+  const auto choice = chooser.choose(shape, bytes, options.algorithm);
   if (!choice) return refuse(choice.status());
-  const Schedule shown = choice->planner->plan(choice->shape, options.rank);
-
   const std::string size =
       sizes.size.value == 0 ? "" : fmt::format(" of {}", format_bytes(sizes.size));
-  fmt::print("{}{}, {} on {}\n", name(options.collective), size, counted(ranks, "rank"),
-             counted(job->hosts(), "host"));
+  const std::string call = fmt::format("{}{}, {} on {}", name(options.collective), size,
+                                       counted(ranks, "rank"), counted(job->hosts(), "host"));
+  if (options.is_picture) {
+    const std::string title = fmt::format("{}: {}, {} predicted", call, choice->planner->name,
+                                          time_text(choice->predicted_us));
+    fmt::print("{}", draw_plan(*job, *choice, bytes, title));
+    return kExitRight;
+  }
+  const Schedule shown = choice->planner->plan(choice->shape, options.rank);
+  fmt::print("{}\n", call);
   print_job(*job);
   print_choice(*choice);
-  const bool is_right = print_proof(*choice, shown);
+  const bool is_right = print_proof(*choice);
   print_effort(*choice, options.rank);
   fmt::print("  {:<24} {}\n", fmt::format("rank {}", options.rank), place_of(*job, options.rank));
   fmt::print("\n{}", collectives::print(shown));

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,6 +26,9 @@ struct Choice {
   /// One sentence: what decided ("fewer latencies in a row: 3 us of them against 9 us with ring").
   std::string reason;
 };
+
+/// Shape::per_host for `ranks` ranks on these hosts (CostModel::host).
+std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
 /// Chooses for one communicator; remembers by shape, size class and forced name. A class is the
 /// sizes from one power of two to below the next, and is predicted at its smallest. Not

@@ -24,8 +24,11 @@ struct LinkCost {
 
 /// The constants of one job, agreed by all ranks when a communicator is made.
 struct CostModel {
-  LinkCost local;           ///< Between two ranks of one host.
-  LinkCost remote;          ///< Between hosts; shared by the ranks of a host.
+  LinkCost local;   ///< Between two ranks of one host.
+  LinkCost remote;  ///< Between hosts; shared by the ranks of a host.
+  /// What one rank sends to other hosts, or gets from them, by its own NICs; 0: as much as its
+  /// host.
+  double rank_remote_GBps = 0;
   double reduce_GBps = 10;  ///< Bytes of output of a two-source reduction.
   double copy_GBps = 10;
   double step_us = 0.05;  ///< Dispatch of one step.
@@ -47,7 +50,18 @@ double estimate_us(std::span<const Schedule> representatives,
                    const Counts& counts,
                    const CostModel& model);
 
-/// Shape::per_host for `ranks` ranks on these hosts (CostModel::host).
-std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
+/// When a step begins to wait for nothing but its rank's core and ports, and when it is done; of a
+/// send, when all has arrived.
+struct StepTime {
+  double began_us = 0;
+  double ended_us = 0;
+};
+
+/// Predicted times of all steps of all ranks, by rank and step; a receive has those of its send.
+/// The model's slices are made larger where that keeps steps to 16 of them, so the last step may
+/// end otherwise than estimate_us() says of long messages. Precondition: verified schedules.
+std::vector<std::vector<StepTime>> predict_steps(std::span<const Schedule> ranks,
+                                                 const Counts& counts,
+                                                 const CostModel& model);
 
 }  // namespace xylem::collectives

@@ -43,7 +43,8 @@ struct Cluster {
   /// As many as the host with the fewest has.
   std::vector<Rail> rails;
 
-  /// What a host sends to others, all rails together, while all hosts do; absent if no rail tells.
+  /// What a host sends to others, all rails together, while all hosts do; absent if a rail does not
+  /// tell.
   std::optional<GBps> host_rate() const;
 };
 

@@ -21,7 +21,8 @@ struct DiscoverOptions {
   /// models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
   /// Libraries of NVIDIA's driver, as dlopen() takes them; empty: not asked. The CUDA driver is
-  /// asked only where there is no NVML.
+  /// asked only where there is no NVML, and stays in the process: children that it forks cannot use
+  /// CUDA.
   std::string nvml = "libnvidia-ml.so.1";
   std::string cuda = "libcuda.so.1";
 };
@@ -45,7 +46,8 @@ void add_sysfs_facts(Machine& machine, const std::string& root);
 
 /// Adds what NVIDIA's driver knows, if there is one: model, UUID, compute capability and MIG
 /// instances of its GPUs, found by PCI address, their NVLinks and the NVSwitches that these lead
-/// to. GPUs whose PCI functions a container hides are added, and their place is unknown.
+/// to. GPUs whose PCI functions a container hides are added, and their place is unknown. Facts that
+/// make no machine are left out, all of them.
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options);
 
 /// Names vendors and models that have no name yet by the PCI ID database at `path`. False if it

@@ -15,10 +15,11 @@ namespace xylem::topology {
 struct RankPlace {
   std::optional<std::uint32_t> gpu;  ///< Index; absent on a host without GPUs.
   std::vector<std::uint32_t> nics;   ///< Indices, the first to be preferred. Empty: none serves.
-  /// Nodes with the CPUs and memory to use; several where nobody tells which is near.
+  /// Nodes with the CPUs and memory to use; several where nobody tells which is near its GPU or,
+  /// without GPUs, where there are more nodes than ranks.
   Locality numa;
-  /// Its share of those nodes' CPUs. Shares of ranks on the same nodes are disjoint, unless these
-  /// have fewer CPUs than ranks. Empty where the source lists no CPUs.
+  /// Its share of each of those nodes' CPUs. Shares of ranks are disjoint, but for nodes with fewer
+  /// CPUs than ranks. Empty where the source lists no CPUs.
   CpuSet cpus;
   /// "GPU0, mlx5_0, NUMA node 0, CPUs 0-15,64-79"
   std::string text;
