@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -37,6 +38,12 @@ struct Question {
   CostModel model;
 };
 
+// Whether all hosts have as many ranks, one after the other.
+bool are_alike(const Question& asked) {
+  const auto& host = asked.model.host;
+  return host.empty() || asked.shape.per_host > 1 || all_differ(host);
+}
+
 // Parts are whole lines, so they differ much where they are of a few; then their ranks do, too.
 bool has_even_blocks(const Planner& planner, const Question& asked) {
   constexpr std::uint64_t kManyLines = 8;
@@ -45,9 +52,8 @@ bool has_even_blocks(const Planner& planner, const Question& asked) {
 }
 
 Actors actors_of(const Planner& planner, const Question& asked) {
-  const auto& [shape, bytes, model] = asked;
-  const bool is_regular = model.host.empty() || shape.per_host > 1 || all_differ(model.host);
-  if (planner.symmetry == nullptr || !is_regular || !has_even_blocks(planner, asked)) {
+  const Shape& shape = asked.shape;
+  if (planner.symmetry == nullptr || !are_alike(asked) || !has_even_blocks(planner, asked)) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
@@ -73,11 +79,25 @@ enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
 
-// The same call on half of the hosts, or of half of each host.
+// Every other rank of each host.
+std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
+  std::map<std::uint32_t, std::uint32_t> seen;
+  std::vector<std::uint32_t> kept;
+  for (const std::uint32_t of_rank : host) {
+    if (seen[of_rank]++ % 2 == 0) kept.push_back(of_rank);
+  }
+  return kept;
+}
+
+// The same call on half of the hosts, or of half of each host. Hosts that are not alike count as
+// one for each rank, and are halved themselves as long as they have several.
 Question halved(const Question& asked, Along along) {
   Question half = asked;
   Shape& shape = half.shape;
-  if (along == Along::hosts) {
+  if (along == Along::hosts && !are_alike(asked)) {
+    half.model.host = thinned(half.model.host);
+    shape.ranks = static_cast<std::uint32_t>(half.model.host.size());
+  } else if (along == Along::hosts) {
     shape.ranks = (hosts_of(shape) + 1) / 2 * shape.per_host;
   } else {
     const std::uint32_t hosts = hosts_of(shape);

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -93,6 +95,19 @@ TEST(Plan, DrawsWhoSendsToWhomAndWhen) {
   EXPECT_THAT(done.out, testing::EndsWith("</svg>\n"));
   EXPECT_THAT(plan({"barrier", "-n", "1", "--format", "svg"}).out, StartsWith("<svg "));
   EXPECT_THAT(plan({"barrier", "-n", "65", "--format", "svg"}).err, HasSubstr("at most 64 are"));
+}
+
+TEST(Plan, IsDrawnInTheDocumentationAsItIs) {
+  const std::string path = XYLEM_TEST_DATA "/../docs/pictures/plan.svg";
+  std::ostringstream recorded;
+  recorded << std::ifstream(path).rdbuf();
+  const Finished done =
+      plan({"all_reduce", "4 gpus, 1 nic/gpu 200 Gb/s, nvswitch", "--hosts", "2", "--bytes", "4M",
+            "--algorithm", "hierarchical_tree", "--format", "svg"});
+  if (done.out == recorded.str()) return;
+  const std::string now = testing::TempDir() + "/plan.svg";
+  std::ofstream(now) << done.out;
+  ADD_FAILURE() << path << " is another picture; it is now in " << now;
 }
 
 TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {

@@ -244,24 +244,37 @@ TEST(Choose, ExtrapolatesToManyRanks) {
   }
 }
 
+void expect_sensible_choice(const CostModel& model, std::uint64_t bytes, const std::string& what) {
+  const auto ranks = static_cast<std::uint32_t>(model.host.size());
+  const Choice choice = choose(model, {Collective::all_reduce, ranks, 0}, bytes);
+  EXPECT_GE(choice.predicted_us, 20) << "less than a message between hosts takes";
+  const double exact =
+      estimate_us(model::plan_all(*choice.planner, choice.shape), {.count = bytes}, model);
+  EXPECT_LT(choice.predicted_us, 2 * exact) << choice.planner->name << ", " << what;
+  EXPECT_GT(choice.predicted_us, exact / 2) << choice.planner->name << ", " << what;
+}
+
+// All of them have more steps than are run.
 TEST(Choose, SeesTheNetworkBetweenHostsOfManyRanks) {
-  // All of them have more steps than are run. What is chosen is not much worse than anything else.
   for (const auto& [hosts, per_host] : {std::pair(2U, 64U), {2U, 112U}, {8U, 64U}, {3U, 50U}}) {
     CostModel model = simple();
     for (std::uint32_t rank = 0; rank < hosts * per_host; ++rank) {
       model.host.push_back(rank / per_host);
     }
-    for (const std::uint64_t bytes : {kKiB, kMiB}) {
-      const Shape shape{Collective::all_reduce, hosts * per_host, 0};
-      const Choice choice = choose(model, shape, bytes);
-      EXPECT_EQ(choice.shape.per_host, per_host);
-      EXPECT_GE(choice.predicted_us, 20) << "less than a message between hosts takes";
-      const double exact =
-          estimate_us(model::plan_all(*choice.planner, choice.shape), {.count = bytes}, model);
-      EXPECT_LT(choice.predicted_us, 2 * exact);
-      EXPECT_GT(choice.predicted_us, exact / 2)
-          << choice.planner->name << " on " << hosts << " hosts of " << per_host << ", " << bytes;
-    }
+    const std::string what = std::to_string(hosts) + " hosts of " + std::to_string(per_host);
+    for (const std::uint64_t bytes : {kKiB, kMiB}) expect_sensible_choice(model, bytes, what);
+  }
+}
+
+TEST(Choose, SeesTheNetworkBetweenHostsThatAreNotAlike) {
+  CostModel uneven = simple(), dealt = simple();
+  for (std::uint32_t rank = 0; rank < 181; ++rank) {
+    uneven.host.push_back(rank < 90 ? 0 : 1);
+    dealt.host.push_back(rank % 2);
+  }
+  for (const std::uint64_t bytes : {kKiB, kMiB}) {
+    expect_sensible_choice(uneven, bytes, "90 and 91 ranks");
+    expect_sensible_choice(dealt, bytes, "in turn");
   }
 }
 

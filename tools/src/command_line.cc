@@ -92,7 +92,8 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
   app.description(
       "Show what Xylem would do for a call, and why\n\n"
       "Chooses an algorithm for one machine or several by predicted time; proves the plan of all\n"
-      "ranks for every interleaving; prints where a rank is at home and what it does.\n"
+      "ranks for every interleaving, or says that they are too many; prints where a rank is at\n"
+      "home and what it does.\n"
       "FILE is what topo takes, one for each host; without any, it is this machine. Sizes are\n"
       "those of bench.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE...]"));
@@ -102,7 +103,7 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
       "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n"
       "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n\n"
-      "Exit status: 0; 1 if the plan is wrong; 2 if it cannot be made");
+      "Exit status: 0, also if there is no proof; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
       [](const std::string& text) { return collectives::parse_collective(text); }, "OPERATION",
@@ -137,6 +138,7 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
         return format == "svg";
       },
       "FORMAT", "text, or svg: who sends to whom, and when [text]");
+  app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
 }
 
 void describe_info(CLI::App& app) {

@@ -45,6 +45,7 @@ struct PlanOptions {
   std::string algorithm;   ///< Empty: choose.
   std::uint32_t rank = 0;  ///< Whose steps to print.
   bool is_picture = false;
+  bool no_steps = false;
 };
 
 struct InfoOptions {};

@@ -16,12 +16,12 @@ constexpr std::string_view kName = "double_binary_tree";
 Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank, kTrees, kTrees);
   if (shape.ranks == 1) plan.copy(output(0, kTrees), input(0, kTrees));
-  for (std::uint32_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
+  for (std::uint8_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
     const Node node = tree_node(tree, shape.ranks, rank);
     const Chunks sum = collect(plan, node, tree, input(tree), output(tree), node.parent == kNone);
     if (node.parent != kNone) {
-      plan.send(node.parent, sum, static_cast<std::uint8_t>(tree));
-      plan.recv(node.parent, output(tree), static_cast<std::uint8_t>(tree));
+      plan.send(node.parent, sum, tree);
+      plan.recv(node.parent, output(tree), tree);
     }
     distribute(plan, node, tree, output(tree));
   }
@@ -55,12 +55,12 @@ Schedule broadcast(const Shape& shape, std::uint32_t rank) {
   const Rooted trees{shape};
   Builder plan(kName, shape, rank, kTrees, kTrees);
   const bool is_root = rank == shape.root;
-  for (std::uint32_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
+  for (std::uint8_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
     if (is_root) {
-      plan.send(trees.top(tree), input(tree), static_cast<std::uint8_t>(tree));
+      plan.send(trees.top(tree), input(tree), tree);
     } else {
       const Node node = trees.node(tree, rank);
-      plan.recv(node.parent, output(tree), static_cast<std::uint8_t>(tree));
+      plan.recv(node.parent, output(tree), tree);
       distribute(plan, node, tree, output(tree));
     }
   }
@@ -72,7 +72,7 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   const Rooted trees{shape};
   Builder plan(kName, shape, rank, kTrees, kTrees);
   const bool is_root = rank == shape.root;
-  for (std::uint32_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
+  for (std::uint8_t tree = 0; tree < kTrees && shape.ranks > 1; ++tree) {
     if (is_root) {
       collect(plan, {.left = trees.top(tree)}, tree, input(tree), output(tree), true);
       continue;
@@ -80,8 +80,7 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
     const Node node = trees.node(tree, rank);
     const bool leaf = node.left == kNone && node.right == kNone;
     const Chunks sum = leaf ? input(tree) : plan.add_scratch(tree);
-    plan.send(node.parent, collect(plan, node, tree, input(tree), sum, false),
-              static_cast<std::uint8_t>(tree));
+    plan.send(node.parent, collect(plan, node, tree, input(tree), sum, false), tree);
   }
   if (shape.ranks == 1) plan.copy(output(0, kTrees), input(0, kTrees));
   return std::move(plan).take();

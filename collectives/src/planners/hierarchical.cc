@@ -98,12 +98,11 @@ void gather_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_
 Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   Builder plan(kTree, shape, rank, kTrees * grid.places, kTrees);
-  for (std::uint32_t tree = 0; tree < kTrees; ++tree) {
+  for (std::uint8_t tree = 0; tree < kTrees; ++tree) {
     const Pieces pieces{tree * grid.places, 1};
-    const auto channel = static_cast<std::uint8_t>(tree);
     const Chunks whole = pieces.in(Buffer::output, grid.place);
     if (shape.ranks == 1) plan.copy(whole, pieces.in(Buffer::input, 0));
-    reduce_directly(plan, grid, pieces, channel);
+    reduce_directly(plan, grid, pieces, tree);
     if (grid.hosts > 1) {
       Node node = tree_node(tree, grid.hosts, grid.host);
       for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
@@ -112,12 +111,12 @@ Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
       const Chunks own = pieces.in(grid.rail_buffer(), grid.place);
       const Chunks sum = collect(plan, node, tree, own, whole, node.parent == kNone);
       if (node.parent != kNone) {
-        plan.send(node.parent, sum, channel);
-        plan.recv(node.parent, whole, channel);
+        plan.send(node.parent, sum, tree);
+        plan.recv(node.parent, whole, tree);
       }
       distribute(plan, node, tree, whole);
     }
-    gather_directly(plan, grid, pieces, channel);
+    gather_directly(plan, grid, pieces, tree);
   }
   return std::move(plan).take();
 }

@@ -11,7 +11,7 @@
 
 namespace xylem::collectives {
 
-inline constexpr std::uint32_t kTrees = 2;
+inline constexpr std::uint8_t kTrees = 2;
 
 /// Neighbours in one tree; kNone where there is none.
 struct Node {
@@ -55,13 +55,12 @@ inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t posi
 /// Sums what the children hold and `own`, left to right, into `sum`, which is unused at a leaf.
 /// Returns where the sum is. Node holds ranks; the tree has its number as channel.
 inline Chunks collect(
-    Builder& plan, const Node& node, std::uint32_t tree, Chunks own, Chunks sum, bool finish) {
-  const auto channel = static_cast<std::uint8_t>(tree);
+    Builder& plan, const Node& node, std::uint8_t tree, Chunks own, Chunks sum, bool finish) {
   std::vector<Chunks> sources;
   const auto receive = [&](std::uint32_t child) {
     if (child == kNone) return;
     sources.push_back(plan.add_scratch(own.first));
-    plan.recv(child, sources.back(), channel);
+    plan.recv(child, sources.back(), tree);
   };
   receive(node.left);
   sources.push_back(own);
@@ -72,9 +71,9 @@ inline Chunks collect(
 }
 
 /// Passes `whole` to the children.
-inline void distribute(Builder& plan, const Node& node, std::uint32_t tree, Chunks whole) {
+inline void distribute(Builder& plan, const Node& node, std::uint8_t tree, Chunks whole) {
   for (const std::uint32_t child : {node.left, node.right}) {
-    if (child != kNone) plan.send(child, whole, static_cast<std::uint8_t>(tree));
+    if (child != kNone) plan.send(child, whole, tree);
   }
 }
 

@@ -221,7 +221,7 @@ int plan(const PlanOptions& options) {
   const bool is_right = print_proof(*choice);
   print_effort(*choice, options.rank);
   fmt::print("  {:<24} {}\n", fmt::format("rank {}", options.rank), place_of(*job, options.rank));
-  fmt::print("\n{}", collectives::print(shown));
+  if (!options.no_steps) fmt::print("\n{}", collectives::print(shown));
   return is_right ? kExitRight : kExitWrongResult;
 }
 
