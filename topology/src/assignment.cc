@@ -13,19 +13,20 @@
 #include <utility>
 
 namespace xylem::topology {
+
+std::optional<GBps> rate_of(const Nic& nic) {
+  std::optional<GBps> best;
+  for (const Port& port : nic.ports) {
+    if (port.rate) best = std::max(best.value_or(GBps{}), *port.rate);
+  }
+  return best;
+}
+
 namespace {
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 /// A NIC below this share of the fastest is for other things.
 constexpr double kSlow = 0.25;
-
-std::optional<double> rate_of(const Nic& nic) {
-  std::optional<double> best;
-  for (const Port& port : nic.ports) {
-    if (port.rate) best = std::max(best.value_or(0), port.rate->value);
-  }
-  return best;
-}
 
 bool is_down(const Nic& nic) {
   return !nic.ports.empty() && std::ranges::all_of(nic.ports, [](const Port& port) {
@@ -40,12 +41,12 @@ std::vector<NicUse> uses_of(const Topology& topology) {
     const Nic& nic = topology.nics()[i];
     uses[i] = is_down(nic) ? NicUse::down : NicUse::usable;
     if (uses[i] == NicUse::usable) {
-      fastest = std::max(fastest, rate_of(nic).value_or(0));
+      fastest = std::max(fastest, rate_of(nic).value_or(GBps{}).value);
     }
   }
   for (const std::uint32_t i : topology.fabric_nics()) {
     const auto rate = rate_of(topology.nics()[i]);
-    if (uses[i] == NicUse::usable && rate && *rate < kSlow * fastest) uses[i] = NicUse::slow;
+    if (uses[i] == NicUse::usable && rate && rate->value < kSlow * fastest) uses[i] = NicUse::slow;
   }
   return uses;
 }

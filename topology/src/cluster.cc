@@ -13,14 +13,6 @@ namespace {
 
 constexpr double kBitsPerByte = 8;
 
-std::optional<GBps> rate_of(const Nic& nic) {
-  std::optional<GBps> best;
-  for (const Port& port : nic.ports) {
-    if (port.rate) best = std::max(best.value_or(GBps{}), *port.rate);
-  }
-  return best;
-}
-
 std::optional<GBps> lesser(std::optional<GBps> a, std::optional<GBps> b) {
   return a && b ? std::optional(std::min(*a, *b)) : a ? a : b;
 }
@@ -64,10 +56,11 @@ Status read_clause(std::string_view clause,
     }
     facts.latency_us = number;
   } else if (words[0] == "rail") {
-    if (unit != "Gb/s" || !(GBps{number} >= kLeastBandwidth && GBps{number} <= kMostBandwidth)) {
+    const GBps rate{number / kBitsPerByte};
+    if (unit != "Gb/s" || !(rate >= kLeastBandwidth && rate <= kMostBandwidth)) {
       return refuse(clause, "a rail's rate is in gigabits, such as 200 Gb/s");
     }
-    facts.rail_rate = GBps{number / kBitsPerByte};
+    facts.rail_rate = rate;
   } else {
     return refuse(clause, "say oversubscription, latency or rail, such as \"oversubscription 2\"");
   }

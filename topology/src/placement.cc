@@ -95,8 +95,9 @@ std::string text_of(const Topology& topology, const RankPlace& place) {
   for (const std::uint32_t node : place.numa) {
     nodes.push_back(topology.numa_nodes()[node].os_index);
   }
-  parts.push_back(
-      fmt::format("NUMA node{} {}", nodes.size() == 1 ? "" : "s", fmt::join(nodes, " or ")));
+  // Near a GPU of unknown place it is one of them; without GPUs a rank has them all.
+  parts.push_back(fmt::format("NUMA node{} {}", nodes.size() == 1 ? "" : "s",
+                              fmt::join(nodes, place.gpu ? " or " : " and ")));
   if (!place.cpus.empty()) parts.push_back(fmt::format("CPUs {}", place.cpus.to_string()));
   return fmt::format("{}", fmt::join(parts, ", "));
 }

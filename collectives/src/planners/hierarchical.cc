@@ -2,9 +2,9 @@
 //
 // Hierarchical: the ranks with the same place on their hosts are a rail. A host's ranks first sum
 // up one part of the data each; every rail then combines its part between the hosts, all rails at
-// once and each over its own NIC; and the ranks of a host pass the results around. So the network
-// carries each part once, whatever the number of ranks per host (Cho et al.: "BlueConnect:
-// Decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019).
+// once and each over its own NIC; and the ranks of a host pass the results around. So a host sends
+// about twice the data, whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing
+// all-reduce for deep learning on heterogeneous network hierarchy", 2019).
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "planners/trees.h"
@@ -24,13 +24,15 @@ struct Grid {
   std::uint32_t hosts, places, host, place;
 
   Grid(const Shape& shape, std::uint32_t rank)
-      : hosts(shape.ranks / shape.per_host),
-        places(shape.per_host),
-        host(rank / places),
-        place(rank % places) {
-    XYLEM_CHECK(rank < shape.ranks && shape.ranks % places == 0, rank, shape.ranks, places);
+      : hosts(hosts_of(shape)), places(shape.per_host), host(rank / places), place(rank % places) {
+    XYLEM_CHECK(rank < shape.ranks, rank, shape.ranks);
   }
 
+  static std::uint32_t hosts_of(const Shape& shape) {
+    const bool divides = shape.per_host > 0 && shape.ranks % shape.per_host == 0;
+    XYLEM_CHECK(divides, shape.ranks, shape.per_host);
+    return shape.ranks / shape.per_host;
+  }
   std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
     return of_host * places + at_place;
   }
@@ -123,7 +125,7 @@ Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
 
 // Moving on by one host, or by one place on every host, maps the plan onto itself.
 Symmetry ring_symmetry(const Shape& shape) {
-  const std::uint32_t hosts = shape.ranks / shape.per_host;
+  const std::uint32_t hosts = Grid::hosts_of(shape);
   return Symmetry({{.radix = shape.per_host, .rank_stride = 1, .block_stride = hosts},
                    {.radix = hosts, .rank_stride = shape.per_host, .block_stride = 1}});
 }

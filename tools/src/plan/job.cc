@@ -3,6 +3,7 @@
 
 #include "flags.h"
 #include "machine.h"
+#include "xylem/topology/assignment.h"
 #include "xylem/topology/placement.h"
 #include "xylem/topology/rings.h"
 
@@ -80,16 +81,10 @@ double rank_rate(const topology::Topology& host,
   for (const topology::RankPlace& place : topology::place_ranks(host, ranks)) {
     double sum = 0;
     for (const std::uint32_t nic : place.nics) {
-      double fastest = 0;
-      for (const topology::Port& port : host.nics()[nic].ports) {
-        fastest = std::max(fastest, port.rate.value_or(GBps{}).value);
-      }
-      if (network.rail_rate) {
-        const double most = network.rail_rate->value;
-        fastest = fastest > 0 ? std::min(fastest, most) : most;
-      }
-      if (fastest <= 0) return 0;
-      sum += fastest;
+      std::optional<GBps> rate = topology::rate_of(host.nics()[nic]);
+      if (network.rail_rate) rate = std::min(rate.value_or(*network.rail_rate), *network.rail_rate);
+      if (!rate) return 0;
+      sum += rate->value;
     }
     if (sum <= 0) return 0;
     least = least > 0 ? std::min(least, sum) : sum;

@@ -30,8 +30,8 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// What a proof has in memory and looks at: chunks of buffers and of steps, of all ranks. A few GiB
-/// and seconds.
+/// What a proof has in memory and looks at: chunks of buffers and of steps, of all ranks. So many
+/// take half a GiB and five seconds (reduce_scatter, direct, 1200 ranks).
 constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
 /// Beyond this, making all schedules one by one takes more than seconds.
 constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;

@@ -8,6 +8,7 @@
 #include "xylem/topology/topology.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct NicAssignment {
 
   friend bool operator==(const NicAssignment&, const NicAssignment&) = default;
 };
+
+/// The rate of its fastest port; absent if none tells.
+std::optional<GBps> rate_of(const Nic& nic);
 
 /// Assigns usable fabric NICs to all GPUs of the host, whichever of them a process may see, so that
 /// processes that see different ones agree. A GPU gets only NICs of its nearest (nearest_nics()
