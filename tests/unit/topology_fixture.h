@@ -15,7 +15,7 @@
 namespace xylem::topology::test {
 
 inline std::string golden_path(const std::string& name) {
-  return std::string(XYLEM_TEST_DATA) + "/golden/topology/" + name;
+  return XYLEM_TEST_DATA "/golden/topology/" + name;
 }
 
 inline std::string file_text(const std::string& path) {
