@@ -60,8 +60,13 @@ TEST(Json, KeepsEveryField) {
   nic0.fabric = true;
   nic0.physical_function = PciAddress{1, 2, 3, 4};
   nic0.ports = {{"p", 2, PortState::armed, LinkLayer::ethernet, GBps{12.5}}};
+  nic0.ports[0].interface = "eth9";
+  nic0.ports[0].gids = {{0, GidType::roce_v1, GidScope::link_local},
+                        {3, GidType::roce_v2, GidScope::ipv4},
+                        {5, GidType::unknown, GidScope::global}};
   machine.nvswitches.push_back({function(4, {NodeKind::bridge, 0}, 0)});
-  machine.interfaces = {{"bond0", InterfaceKind::bond, InterfaceState::up, GBps{3}, 9000, "d", 0}};
+  machine.interfaces = {{"bond0", InterfaceKind::bond, InterfaceState::up, GBps{3}, 9000, "d", 0},
+                        {"eth9", {}, {}, {}, {}, {}, 0, "bond0"}};
   machine.links = {{gpu(0), nvswitch(0), LinkKind::xgmi, {GBps{5}, Origin::measured, 2, {}}}};
   const auto topology = Topology::create(machine);
   ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();

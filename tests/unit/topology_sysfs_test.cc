@@ -174,6 +174,62 @@ TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
                           Port{"mlx5_0", 2, PortState::down, LinkLayer::ethernet, GBps{0.3125}}));
 }
 
+TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
+  const std::string device = std::string(kNic) + "/infiniband/mlx5_0", port = device + "/ports/1/";
+  link("class/infiniband/mlx5_0", device);
+  link(device + "/device", kNic);
+  file(port + "state", "4: ACTIVE");
+  file(port + "link_layer", "Ethernet");
+  const auto gid = [&](int index, const std::string& address, const std::string& type) {
+    file(port + "gids/" + std::to_string(index), address);
+    if (type.empty()) return;  // The kernel refuses to read those of an empty entry.
+    file(port + "gid_attrs/types/" + std::to_string(index), type);
+    file(port + "gid_attrs/ndevs/" + std::to_string(index), "eth4");
+  };
+  gid(0, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "IB/RoCE v1");
+  gid(1, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "RoCE v2");
+  gid(2, "0000:0000:0000:0000:0000:0000:0000:0000", "");
+  gid(3, "0000:0000:0000:0000:0000:ffff:0a00:0007", "RoCE v2");
+  gid(4, "2001:0db8:0000:0000:0000:0000:0000:0007", "RoCE v2");
+  Port read_port = read(nic_and_gpu()).nics[0].ports.at(0);
+  EXPECT_EQ(read_port.interface, "eth4");
+  EXPECT_THAT(read_port.gids, ElementsAre(Gid{0, GidType::roce_v1, GidScope::link_local},
+                                          Gid{1, GidType::roce_v2, GidScope::link_local},
+                                          Gid{3, GidType::roce_v2, GidScope::ipv4},
+                                          Gid{4, GidType::roce_v2, GidScope::global}));
+  // The farthest-reaching of what is left.
+  for (const std::uint32_t best : {3U, 4U, 1U, 0U}) {
+    ASSERT_NE(preferred_gid(read_port), nullptr);
+    EXPECT_EQ(preferred_gid(read_port)->index, best);
+    std::erase_if(read_port.gids, [&](const Gid& entry) { return entry.index == best; });
+  }
+  EXPECT_EQ(preferred_gid(read_port), nullptr);
+}
+
+TEST_F(FakeSysfs, GidOfInfinibandIsNoRoce) {
+  const std::string device = std::string(kNic) + "/infiniband/mlx5_0";
+  link("class/infiniband/mlx5_0", device);
+  link(device + "/device", kNic);
+  file(device + "/ports/1/link_layer", "InfiniBand");
+  file(device + "/ports/1/gids/0", "fe80:0000:0000:0000:0e42:a103:0000:0001");
+  file(device + "/ports/1/gid_attrs/types/0", "IB/RoCE v1");
+  EXPECT_THAT(read(nic_and_gpu()).nics[0].ports.at(0).gids,
+              ElementsAre(Gid{0, GidType::infiniband, GidScope::link_local}));
+}
+
+TEST_F(FakeSysfs, MemberOfABondNamesIt) {
+  file("class/net/bond0/bonding/mode", "802.3ad 4");
+  file("class/net/br0/bridge/bridge_id", "8000.000000000000");
+  file("class/net/eth0/mtu", "9000");
+  file("class/net/eth1/mtu", "9000");
+  link("class/net/eth0/master", "class/net/bond0");
+  link("class/net/eth1/master", "class/net/br0");  // A bridge has members, too.
+  const Machine machine = read(plain_machine());
+  ASSERT_EQ(machine.interfaces.size(), 4U);
+  EXPECT_EQ(machine.interfaces[2].bond, "bond0");
+  EXPECT_EQ(machine.interfaces[3].bond, "");
+}
+
 TEST_F(FakeSysfs, RdmaDeviceOfAnUnknownFunctionIsNotInvented) {
   link("class/infiniband/rxe0", "devices/virtual/infiniband/rxe0");
   file("devices/virtual/infiniband/rxe0/ports/1/state", "4: ACTIVE");

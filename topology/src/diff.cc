@@ -70,6 +70,7 @@ Things things_of(const Topology& topology) {
       const std::string which = fmt::format("port {}:{}", port.device, port.number);
       facts[which + " state"] = name(port.state);
       facts[which + " rate"] = port.rate ? in_gigabits(*port.rate) : "";
+      facts[which + " GID"] = gid_text(port);
     }
   }
   for (const NvSwitch& nvswitch : topology.nvswitches()) {

@@ -32,6 +32,12 @@ constexpr auto names_of(PortState /*of*/) noexcept {
 constexpr auto names_of(LinkLayer /*of*/) noexcept {
   return std::to_array<std::string_view>({"unknown", "infiniband", "ethernet"});
 }
+constexpr auto names_of(GidType /*of*/) noexcept {
+  return std::to_array<std::string_view>({"unknown", "infiniband", "roce_v1", "roce_v2"});
+}
+constexpr auto names_of(GidScope /*of*/) noexcept {
+  return std::to_array<std::string_view>({"ipv4", "link_local", "global"});
+}
 constexpr auto names_of(InterfaceState /*of*/) noexcept {
   return std::to_array<std::string_view>({"unknown", "down", "up"});
 }

@@ -88,12 +88,21 @@ void fields(Archive& archive, Gpu& gpu) {
 }
 
 template <typename Archive>
+void fields(Archive& archive, Gid& gid) {
+  archive("index", gid.index);
+  archive("type", gid.type);
+  archive("scope", gid.scope);
+}
+
+template <typename Archive>
 void fields(Archive& archive, Port& port) {
   archive("device", port.device);
   archive("number", port.number);
   archive("state", port.state);
   archive("link_layer", port.link_layer);
   archive("rate_GBps", port.rate);
+  archive("interface", port.interface);
+  archive("gids", port.gids);
 }
 
 template <typename Archive>
@@ -120,6 +129,7 @@ void fields(Archive& archive, NetInterface& interface) {
   archive("mtu", interface.mtu);
   archive("driver", interface.driver);
   archive("nic", interface.nic);
+  archive("bond", interface.bond);
 }
 
 template <typename Archive>

@@ -77,6 +77,9 @@ void add_interfaces(Machine& machine, const Directory& net) {
     interface.rate = interface_rate(directory);
     interface.mtu = number_in(directory / "mtu");
     interface.driver = clean_text(sysfs::link_target(directory / "device" / "driver").value_or(""));
+    const Directory master = directory / "master";
+    const bool in_bond = sysfs::has_directory(master / "bonding");
+    interface.bond = in_bond ? clean_text(sysfs::link_target(master).value_or("")) : std::string();
     if (const auto nic = nic_at(machine, sysfs::pci_function(directory / "device")))
       interface.nic = nic;
   }
@@ -113,6 +116,38 @@ std::optional<GBps> port_rate(std::string_view text) {
   return GBps{*gigabits / 8};
 }
 
+/// "IB/RoCE v1" (InfiniBand has the same words) or "RoCE v2".
+GidType gid_type(std::string_view text, LinkLayer layer) {
+  if (text == "RoCE v2") return GidType::roce_v2;
+  if (text != "IB/RoCE v1") return GidType::unknown;
+  return layer == LinkLayer::ethernet ? GidType::roce_v1 : GidType::infiniband;
+}
+
+/// Of an identifier as sysfs prints it, in eight full groups; nothing of an empty entry.
+std::optional<GidScope> gid_scope(std::string_view gid) {
+  if (gid.find_first_not_of("0:") == std::string_view::npos) return std::nullopt;
+  if (gid.starts_with("0000:0000:0000:0000:0000:ffff:")) return GidScope::ipv4;
+  if (gid.starts_with("fe80:")) return GidScope::link_local;
+  return GidScope::global;
+}
+
+/// The table of a port, and the interface that its first entries name.
+void add_gids(Port& port, const Directory& facts) {
+  constexpr std::uint32_t kMostGids = 1024;
+  const Directory attributes = facts / "gid_attrs";
+  for (std::uint32_t i = 0; i < kMostGids; ++i) {
+    const std::string index = std::to_string(i);
+    const auto gid = sysfs::value(facts / "gids" / index);
+    if (!gid) break;
+    const auto scope = gid_scope(*gid);
+    if (!scope) continue;
+    const std::string type = sysfs::value(attributes / "types" / index).value_or("");
+    port.gids.push_back({i, gid_type(type, port.link_layer), *scope});
+    if (port.interface.empty())
+      port.interface = sysfs::value(attributes / "ndevs" / index).value_or("");
+  }
+}
+
 void add_rdma_ports(Machine& machine, const Directory& infiniband) {
   for (const std::string& entry : sysfs::subdirectories(infiniband)) {
     const Directory directory = infiniband / entry;
@@ -126,10 +161,13 @@ void add_rdma_ports(Machine& machine, const Directory& infiniband) {
       const auto number = parse_number<std::uint32_t>(port_entry);
       if (!number) continue;
       const Directory facts = directory / "ports" / port_entry;
-      owner.ports.push_back({device, *number,
-                             port_state(sysfs::value(facts / "state").value_or("")),
-                             link_layer(sysfs::value(facts / "link_layer").value_or("")),
-                             port_rate(sysfs::value(facts / "rate").value_or(""))});
+      Port& port = owner.ports.emplace_back();
+      port.device = device;
+      port.number = *number;
+      port.state = port_state(sysfs::value(facts / "state").value_or(""));
+      port.link_layer = link_layer(sysfs::value(facts / "link_layer").value_or(""));
+      port.rate = port_rate(sysfs::value(facts / "rate").value_or(""));
+      add_gids(port, facts);
     }
   }
 }

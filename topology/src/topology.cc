@@ -7,7 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <utility>
@@ -182,6 +185,13 @@ class Checker {
     for (const Nic& nic : machine_.nics) {
       for (const Port& port : nic.ports) {
         if (port.rate) XYLEM_TRY(check_rate({port.rate, Origin::read, {}, {}}, nic.name));
+        const auto not_after =
+            std::ranges::adjacent_find(port.gids, std::ranges::greater_equal(), &Gid::index);
+        if (not_after != port.gids.end()) {
+          return wrong(fmt::format("port {}:{}", port.device, port.number),
+                       fmt::format("GIDs are in the order of their indices, each once; {} is not",
+                                   std::next(not_after)->index));
+        }
       }
     }
     for (std::size_t i = 0; i < machine_.interfaces.size(); ++i) {

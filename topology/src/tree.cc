@@ -200,6 +200,8 @@ class TreeWriter {
       if (port.link_layer == LinkLayer::infiniband) append(label, "InfiniBand");
       if (port.link_layer == LinkLayer::ethernet) append(label, "Ethernet");
       if (port.rate) append(label, in_gigabits(*port.rate));
+      append(label, gid_text(port));
+      append(label, port.interface.empty() ? "" : "on " + port.interface);
       branch.children.push_back({std::move(label), {}});
     }
     for (const NetInterface& interface : topology_.interfaces()) {
@@ -219,6 +221,7 @@ class TreeWriter {
     if (interface.rate) append(label, in_gigabits(*interface.rate));
     if (interface.mtu) append(label, fmt::format("MTU {}", *interface.mtu));
     append(label, interface.driver);
+    append(label, interface.bond.empty() ? "" : "in " + interface.bond);
     return label;
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace xylem::topology {
 
@@ -27,6 +28,16 @@ std::string cell_of(const Path& path) {
 }
 
 std::string in_gigabits(GBps rate) { return fmt::format("{:.4g} Gb/s", rate.value * 8); }
+
+std::string gid_text(const Port& port) {
+  const Gid* gid = preferred_gid(port);
+  if (gid == nullptr || gid->type == GidType::infiniband) return {};
+  if (gid->type == GidType::unknown) return fmt::format("GID {}", gid->index);
+  if (gid->type == GidType::roce_v1) return fmt::format("RoCE v1 GID {}, none of v2", gid->index);
+  constexpr auto kScopes = std::to_array<std::string_view>({"IPv4", "link-local", "IPv6"});
+  return fmt::format("RoCE v2 GID {} ({})", gid->index,
+                     kScopes[static_cast<std::size_t>(gid->scope)]);
+}
 
 std::string pcie_text(const Rate& rate) {
   if (!rate.bandwidth) return {};

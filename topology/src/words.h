@@ -22,6 +22,10 @@ std::string cell_of(const Path& path);
 /// A network's rate, "200 Gb/s": bits, as its users count.
 std::string in_gigabits(GBps rate);
 
+/// Which GID of an Ethernet port to use, "RoCE v2 GID 3 (IPv4)"; empty where there is no choice to
+/// tell.
+std::string gid_text(const Port& port);
+
 /// A PCIe link: "PCIe gen 4 x16, 31.51 GB/s", or as much of it as is known; empty if nothing is.
 std::string pcie_text(const Rate& rate);
 

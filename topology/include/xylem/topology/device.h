@@ -114,6 +114,24 @@ std::string_view name(PortState state) noexcept;
 enum class LinkLayer : std::uint8_t { unknown, infiniband, ethernet };
 std::string_view name(LinkLayer layer) noexcept;
 
+/// By which protocol packets with a GID as source travel.
+enum class GidType : std::uint8_t { unknown, infiniband, roce_v1, roce_v2 };
+std::string_view name(GidType type) noexcept;
+
+/// What kind of address a GID is; `ipv4` is mapped into IPv6's form.
+enum class GidScope : std::uint8_t { ipv4, link_local, global };
+std::string_view name(GidScope scope) noexcept;
+
+/// An entry of a port's table of global identifiers. The identifier itself is not kept: addresses
+/// are a job's, not a machine's.
+struct Gid {
+  std::uint32_t index = 0;  ///< What NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX count.
+  GidType type = GidType::unknown;
+  GidScope scope = GidScope::global;
+
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
 /// One port of an RDMA device.
 struct Port {
   std::string device;  ///< "mlx5_0".
@@ -121,9 +139,16 @@ struct Port {
   PortState state = PortState::unknown;
   LinkLayer link_layer = LinkLayer::unknown;
   std::optional<GBps> rate;
+  std::string interface = {};  ///< The network interface that shares it; empty if none or unknown.
+  std::vector<Gid> gids = {};  ///< In the order of their indices.
 
   friend bool operator==(const Port&, const Port&) = default;
 };
+
+/// The GID that routes farthest over Ethernet: RoCE v2 over IPv4, else over global IPv6, else
+/// link-local; RoCE v1, which switches do not route, last. Of InfiniBand the first. Null without a
+/// GID.
+const Gid* preferred_gid(const Port& port) noexcept;
 
 /// A network controller: one PCI function. A card with two functions is two NICs.
 struct Nic {
@@ -162,6 +187,7 @@ struct NetInterface {
   std::optional<std::uint32_t> mtu;
   std::string driver;                ///< Empty when unknown or virtual.
   std::optional<std::uint32_t> nic;  ///< Index of the NIC behind it.
+  std::string bond = {};             ///< The bond that it is a member of; empty if none.
 
   friend bool operator==(const NetInterface&, const NetInterface&) = default;
 };
