@@ -164,8 +164,11 @@ TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
   for (std::uint32_t rank = 0; rank < 16; ++rank) model.host.push_back(rank / 4);
   EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name, "ring");
   EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "ring");
-  EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "ring");
-  EXPECT_NE(choose(model, shape, 8).planner->name, "ring");
+  // A ring's bytes, in fewer rounds.
+  EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "hierarchical_ring");
+  EXPECT_EQ(choose(model, {Collective::reduce_scatter, 16, 0}, 64 * kMiB).planner->name,
+            "hierarchical_ring");
+  EXPECT_NE(choose(model, shape, 8).planner->name, "hierarchical_ring");
 }
 
 TEST(Choose, ObeysAName) {

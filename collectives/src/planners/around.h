@@ -31,14 +31,15 @@ Ring make_ring(std::uint32_t size, std::uint32_t place, RankAt&& rank_at) {
   return {size, place, rank_at((place + 1) % size), rank_at((place + size - 1) % size)};
 }
 
-/// The data of a ring, cut into as many pieces as it has places: `blocks` blocks each, from
-/// `first`.
+/// The data of a ring, cut into as many pieces as it has places: `blocks` blocks each, the first
+/// from `first` and each `stride` after the one before.
 struct Pieces {
   std::uint32_t first = 0;
   std::uint32_t blocks = 1;
+  std::uint32_t stride = blocks;
 
   Chunks in(Buffer buffer, std::uint32_t piece) const {
-    return {buffer, first + piece * blocks, blocks};
+    return {buffer, first + piece * stride, blocks};
   }
 };
 
@@ -56,6 +57,29 @@ inline void reduce_around(
     plan.reduce(pieces.in(Buffer::output, incoming), {partial, pieces.in(own, incoming)},
                 finish && round + 2 == ring.size);
   }
+}
+
+/// Every piece collects its sum once around and ends at its place. `own(piece)` is this rank's
+/// contribution, asked for in the order in which pieces are summed up. Returns the sum of the piece
+/// of this place: `finish` says that it is complete, and puts it into the output, chunk 0.
+///
+/// Sums are formed where they arrive, in whole chunks and not in rings: all slices of a round are
+/// sent before the first of the next, so a sum waits for its turn, and if it held up its sender
+/// meanwhile, the ring would lock.
+template <typename Own>
+Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own, bool finish) {
+  Chunks sum = own(ring.back(1 % ring.size));
+  for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
+    const bool is_last = round + 2 == ring.size;
+    const std::uint32_t piece = ring.back((round + 2) % ring.size);
+    plan.send(ring.next, sum);
+    const Chunks mine = own(piece);
+    const Chunks partial = plan.add_scratch(pieces.in(Buffer::input, piece).first, pieces.blocks);
+    plan.recv(ring.previous, partial);
+    sum = is_last && finish ? output(0, pieces.blocks) : partial;
+    plan.reduce(sum, {partial, mine}, is_last && finish);
+  }
+  return sum;
 }
 
 /// Passes each piece once around: what came in one round goes on in the next. A rank begins with

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hierarchical: the ranks with the same place on their hosts are a rail. A host's ranks first sum
-// up one part of the data each; every rail then combines its part between the hosts, all rails at
-// once and each over its own NIC; and the ranks of a host pass the results around. So a host sends
-// about twice the data, whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing
-// all-reduce for deep learning on heterogeneous network hierarchy", 2019).
+// Hierarchical: the ranks with the same place on their hosts are a rail, and the network carries
+// what goes along the rails only. In an all_reduce a host's ranks first sum up one part of the data
+// each; every rail then combines its part between the hosts, all rails at once and each over its
+// own NIC; and the ranks of a host pass the results around. So a host sends about twice the data,
+// whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing all-reduce for deep
+// learning on heterogeneous network hierarchy", 2019).
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "planners/trees.h"
@@ -62,6 +63,44 @@ Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t complete = (grid.host + 1) % grid.hosts;
   pass_around(plan, rail, blocks, complete, blocks.in(Buffer::output, complete));
   pass_around(plan, host, parts, grid.place, parts.in(Buffer::output, grid.place));
+  return std::move(plan).take();
+}
+
+// A block passes along its rank's rail, and around every host that it has come to.
+Schedule all_gather_ring(const Shape& shape, std::uint32_t rank) {
+  const Grid grid(shape, rank);
+  const Ring host = grid.of_host();
+  const Ring rail = grid.of_rail();
+  Builder plan(kRing, shape, rank);
+  const auto of_rail = [&](std::uint32_t from) { return output(grid.rank_at(from, grid.place)); };
+  Chunks block = input(0);
+  for (std::uint32_t round = 0; round < grid.hosts; ++round) {
+    const std::uint32_t from = rail.back(round);
+    if (round + 1 < grid.hosts) {
+      plan.send(rail.next, block);
+      plan.recv(rail.previous, of_rail(rail.back(round + 1)));
+    }
+    pass_around(plan, host, {grid.rank_at(from, 0)}, grid.place, block);
+    block = of_rail(rail.back((round + 1) % grid.hosts));
+  }
+  plan.copy(output(rank), input(0));
+  return std::move(plan).take();
+}
+
+// Hosts sum up what goes to each host, in the order in which the rails ask for it.
+Schedule reduce_scatter_ring(const Shape& shape, std::uint32_t rank) {
+  const Grid grid(shape, rank);
+  const Ring host = grid.of_host();
+  const Ring rail = grid.of_rail();
+  Builder plan(kRing, shape, rank);
+  if (shape.ranks == 1) plan.copy(output(0), input(0));
+  const auto sum_of_host = [&](std::uint32_t to) {
+    const Pieces pieces{grid.rank_at(to, 0)};
+    const auto own = [&](std::uint32_t place) { return pieces.in(Buffer::input, place); };
+    return collect_around(plan, host, pieces, own, grid.hosts == 1);
+  };
+  const Pieces blocks{grid.place, 1, grid.places};
+  collect_around(plan, rail, blocks, sum_of_host, grid.hosts > 1);
   return std::move(plan).take();
 }
 
@@ -136,6 +175,18 @@ constexpr Planner kPlanners[] = {
      .summary =
          "Rings inside the hosts, then one ring per rail between them: fewest bytes per link.",
      .plan = all_reduce_ring,
+     .symmetry = ring_symmetry,
+     .takes_hosts = true},
+    {.name = kRing,
+     .collective = Collective::all_gather,
+     .summary = "One ring per rail between the hosts, and rings inside them: fewest bytes per NIC.",
+     .plan = all_gather_ring,
+     .symmetry = ring_symmetry,
+     .takes_hosts = true},
+    {.name = kRing,
+     .collective = Collective::reduce_scatter,
+     .summary = "Rings inside the hosts, and one ring per rail between them: fewest bytes per NIC.",
+     .plan = reduce_scatter_ring,
      .symmetry = ring_symmetry,
      .takes_hosts = true},
     {.name = kTree,

@@ -38,22 +38,10 @@ Schedule all_gather(const Shape& shape, std::uint32_t rank) {
 }
 
 Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
-  const Ring ring = ring_of(shape, rank);
   Builder plan(kName, shape, rank);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  // Block b starts at rank b + 1 and ends at its owner. Sums are formed where they arrive, in whole
-  // chunks and not in rings: all slices of a round are sent before the first of the next, so a sum
-  // waits for its turn, and if it held up its sender meanwhile, the ring would lock.
-  Chunks outgoing = input(ring.previous);
-  for (std::uint32_t round = 0; round + 1 < shape.ranks; ++round) {
-    const bool last = round + 2 == shape.ranks;
-    const std::uint32_t block = ring.back((round + 2) % shape.ranks);
-    plan.send(ring.next, outgoing);
-    const Chunks partial = plan.add_scratch(block);
-    plan.recv(ring.previous, partial);
-    outgoing = last ? output(0) : partial;
-    plan.reduce(outgoing, {partial, input(block)}, last);
-  }
+  const auto own = [](std::uint32_t block) { return input(block); };
+  collect_around(plan, ring_of(shape, rank), {}, own, true);
   return std::move(plan).take();
 }
 
