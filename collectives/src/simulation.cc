@@ -189,28 +189,41 @@ double Simulation::occupy_core(std::uint32_t rank, double duration) {
   return core_[rank];
 }
 
+bool Simulation::has_own_nic(Global step) const {
+  return !is_local(step) && model_.rank_remote_GBps > 0;
+}
+
+// A rank's own NIC comes before the port of its host, which it takes only when its NIC has begun:
+// so the slices that wait for one NIC do not hold up the host's others.
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
-  const bool is_capped = !is_local(step) && model_.rank_remote_GBps > 0;
-  double& port = is_local(step) ? local_out_[from] : remote_out_[model_.host[from]];
-  double start = std::max(port, occupy_core(from, model_.step_us));
-  if (is_capped) start = std::max(start, own_out_[from]);
-  port = start + transfer_us(bytes, link(step).bandwidth_GBps);
-  if (is_capped) own_out_[from] = start + transfer_us(bytes, model_.rank_remote_GBps);
+  const bool is_capped = has_own_nic(step);
+  double& port = is_capped        ? own_out_[from]
+                 : is_local(step) ? local_out_[from]
+                                  : remote_out_[model_.host[from]];
+  const double start = std::max(port, occupy_core(from, model_.step_us));
+  const double bandwidth = is_capped ? model_.rank_remote_GBps : link(step).bandwidth_GBps;
+  port = start + transfer_us(bytes, bandwidth);
   post(start, step, bytes);
 }
 
 void Simulation::arrive(Global step, double bytes) {
   const std::uint32_t to = world_.index_of(world_.step(step).peer);
-  const bool is_capped = !is_local(step) && model_.rank_remote_GBps > 0;
+  const double transfer = transfer_us(bytes, link(step).bandwidth_GBps);
+  double start = now_;
+  if (has_own_nic(step)) {
+    double& out = remote_out_[model_.host[world_.owner[step]]];
+    start = std::max(out, start);
+    out = start + transfer;
+  }
   double& port = is_local(step) ? local_in_[to] : remote_in_[model_.host[to]];
-  double start = std::max(port, now_);
-  if (is_capped) start = std::max(start, own_in_[to]);
-  port = start + transfer_us(bytes, link(step).bandwidth_GBps);
+  start = std::max(port, start);
+  port = start + transfer;
   double end = port;
-  if (is_capped) {
-    own_in_[to] = start + transfer_us(bytes, model_.rank_remote_GBps);
-    end = std::max(end, own_in_[to]);
+  if (has_own_nic(step)) {
+    double& own = own_in_[to];
+    own = std::max(own, start) + transfer_us(bytes, model_.rank_remote_GBps);
+    end = std::max(end, own);
   }
   post(end + link(step).alpha_us, step);
 }

@@ -67,6 +67,8 @@ class Simulation {
   void complete(Global step);
   double slice_bytes(Global step) const;
   bool is_local(Global step) const;
+  /// Whether it goes over a NIC of its rank's own.
+  bool has_own_nic(Global step) const;
   const LinkCost& link(Global step) const;
 
   const verifier::World& world_;

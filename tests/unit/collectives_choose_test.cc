@@ -86,6 +86,12 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 1020, 1);
   pair.rank_remote_GBps = 0;
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 270, 1);
+  // Many slices at once of each rail: none waits for another's NIC.
+  const auto gather = model::plan_all(*find_planner(Collective::all_gather, "hierarchical_ring"),
+                                      {Collective::all_gather, 4, 0, 2});
+  CostModel sliced = model;
+  sliced.slice_bytes = 10000;
+  EXPECT_NEAR(estimate_us(gather, {.count = 1000000}, sliced), 1030, 30);
   // Both rails at once carry twice as much as one: so two levels beat one.
   const auto hierarchical =
       model::plan_all(*find_planner(Collective::all_reduce, "hierarchical_ring"),

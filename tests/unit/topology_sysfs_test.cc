@@ -206,6 +206,26 @@ TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
   EXPECT_EQ(preferred_gid(read_port), nullptr);
 }
 
+TEST(PreferredGid, TakesNoneOfUnknownTypeAndV1ByScope) {
+  Port port{"mlx5_0", 1, PortState::active, LinkLayer::ethernet, {}};
+  port.gids = {{0, GidType::unknown, GidScope::ipv4}};
+  EXPECT_EQ(preferred_gid(port), nullptr);
+  port.gids.push_back({1, GidType::roce_v1, GidScope::link_local});
+  port.gids.push_back({4, GidType::roce_v1, GidScope::ipv4});
+  EXPECT_EQ(preferred_gid(port)->index, 4U);
+}
+
+TEST_F(FakeSysfs, IwarpHasNoGids) {
+  const std::string device = std::string(kNic) + "/infiniband/cxgb4_0";
+  link("class/infiniband/cxgb4_0", device);
+  link(device + "/device", kNic);
+  file(device + "/node_type", "4: RNIC");
+  file(device + "/ports/1/link_layer", "Ethernet");
+  file(device + "/ports/1/gids/0", "0007:4300:0000:0001:0000:0000:0000:0000");
+  file(device + "/ports/1/gid_attrs/types/0", "IB/RoCE v1");
+  EXPECT_THAT(read(nic_and_gpu()).nics[0].ports.at(0).gids, ElementsAre());
+}
+
 TEST_F(FakeSysfs, GidOfInfinibandIsNoRoce) {
   const std::string device = std::string(kNic) + "/infiniband/mlx5_0";
   link("class/infiniband/mlx5_0", device);

@@ -104,7 +104,7 @@ PortState port_state(std::string_view text) {
 LinkLayer link_layer(std::string_view text) {
   if (text == "InfiniBand") return LinkLayer::infiniband;
   if (text == "Ethernet") return LinkLayer::ethernet;
-  return LinkLayer::unknown;  // EFA says "Unspecified".
+  return LinkLayer::unknown;  // EFA says "Unknown".
 }
 
 /// "200 Gb/sec (4X HDR)".
@@ -119,7 +119,7 @@ std::optional<GBps> port_rate(std::string_view text) {
 /// "IB/RoCE v1" (InfiniBand has the same words) or "RoCE v2".
 GidType gid_type(std::string_view text, LinkLayer layer) {
   if (text == "RoCE v2") return GidType::roce_v2;
-  if (text != "IB/RoCE v1") return GidType::unknown;
+  if (text != "IB/RoCE v1" || layer == LinkLayer::unknown) return GidType::unknown;
   return layer == LinkLayer::ethernet ? GidType::roce_v1 : GidType::infiniband;
 }
 
@@ -137,9 +137,10 @@ void add_gids(Port& port, const Directory& facts) {
   const Directory attributes = facts / "gid_attrs";
   for (std::uint32_t i = 0; i < kMostGids; ++i) {
     const std::string index = std::to_string(i);
-    const auto gid = sysfs::value(facts / "gids" / index);
-    if (!gid) break;
-    const auto scope = gid_scope(*gid);
+    const Directory entry = facts / "gids" / index;
+    std::error_code error;
+    if (!std::filesystem::exists(entry, error)) break;
+    const auto scope = gid_scope(sysfs::value(entry).value_or(""));
     if (!scope) continue;
     const std::string type = sysfs::value(attributes / "types" / index).value_or("");
     port.gids.push_back({i, gid_type(type, port.link_layer), *scope});
@@ -156,6 +157,8 @@ void add_rdma_ports(Machine& machine, const Directory& infiniband) {
     Nic& owner = machine.nics[*nic];
     const std::string device = clean_text(entry);
     owner.fabric = true;
+    // iWARP's ports have GIDs, too, which name nothing that packets bear.
+    const bool is_iwarp = sysfs::value(directory / "node_type").value_or("").starts_with('4');
     std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
     for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
       const auto number = parse_number<std::uint32_t>(port_entry);
@@ -167,7 +170,7 @@ void add_rdma_ports(Machine& machine, const Directory& infiniband) {
       port.state = port_state(sysfs::value(facts / "state").value_or(""));
       port.link_layer = link_layer(sysfs::value(facts / "link_layer").value_or(""));
       port.rate = port_rate(sysfs::value(facts / "rate").value_or(""));
-      add_gids(port, facts);
+      if (!is_iwarp) add_gids(port, facts);
     }
   }
 }

@@ -32,8 +32,11 @@ std::string in_gigabits(GBps rate) { return fmt::format("{:.4g} Gb/s", rate.valu
 std::string gid_text(const Port& port) {
   const Gid* gid = preferred_gid(port);
   if (gid == nullptr || gid->type == GidType::infiniband) return {};
-  if (gid->type == GidType::unknown) return fmt::format("GID {}", gid->index);
-  if (gid->type == GidType::roce_v1) return fmt::format("RoCE v1 GID {}, none of v2", gid->index);
+  if (gid->type == GidType::roce_v1) {
+    const bool is_all_known =
+        std::ranges::find(port.gids, GidType::unknown, &Gid::type) == port.gids.end();
+    return fmt::format("RoCE v1 GID {}{}", gid->index, is_all_known ? ", none of v2" : "");
+  }
   constexpr auto kScopes = std::to_array<std::string_view>({"IPv4", "link-local", "IPv6"});
   return fmt::format("RoCE v2 GID {} ({})", gid->index,
                      kScopes[static_cast<std::size_t>(gid->scope)]);

@@ -61,17 +61,18 @@ inline void reduce_around(
 
 /// Every piece collects its sum once around and ends at its place. `own(piece)` is this rank's
 /// contribution, asked for in the order in which pieces are summed up. Returns the sum of the piece
-/// of this place: `finish` says that it is complete, and puts it into the output, chunk 0.
+/// of this place: `finish` says that it is complete, and puts it into the output, chunk 0. In a
+/// ring of one that is its own contribution, where it lies.
 ///
 /// Sums are formed where they arrive, in whole chunks and not in rings: all slices of a round are
 /// sent before the first of the next, so a sum waits for its turn, and if it held up its sender
 /// meanwhile, the ring would lock.
 template <typename Own>
 Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own, bool finish) {
-  Chunks sum = own(ring.back(1 % ring.size));
+  Chunks sum = own(ring.back(1));
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
     const bool is_last = round + 2 == ring.size;
-    const std::uint32_t piece = ring.back((round + 2) % ring.size);
+    const std::uint32_t piece = ring.back(round + 2);
     plan.send(ring.next, sum);
     const Chunks mine = own(piece);
     const Chunks partial = plan.add_scratch(pieces.in(Buffer::input, piece).first, pieces.blocks);

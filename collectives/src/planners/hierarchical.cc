@@ -73,15 +73,14 @@ Schedule all_gather_ring(const Shape& shape, std::uint32_t rank) {
   const Ring rail = grid.of_rail();
   Builder plan(kRing, shape, rank);
   const auto of_rail = [&](std::uint32_t from) { return output(grid.rank_at(from, grid.place)); };
-  Chunks block = input(0);
   for (std::uint32_t round = 0; round < grid.hosts; ++round) {
     const std::uint32_t from = rail.back(round);
+    const Chunks block = round == 0 ? input(0) : of_rail(from);
     if (round + 1 < grid.hosts) {
       plan.send(rail.next, block);
       plan.recv(rail.previous, of_rail(rail.back(round + 1)));
     }
     pass_around(plan, host, {grid.rank_at(from, 0)}, grid.place, block);
-    block = of_rail(rail.back((round + 1) % grid.hosts));
   }
   plan.copy(output(rank), input(0));
   return std::move(plan).take();

@@ -139,13 +139,14 @@ struct Port {
   PortState state = PortState::unknown;
   LinkLayer link_layer = LinkLayer::unknown;
   std::optional<GBps> rate;
-  std::string interface = {};  ///< The network interface that shares it; empty if none or unknown.
+  /// The network interface that shares it, which its first GID names; empty if none or unknown.
+  std::string interface = {};
   std::vector<Gid> gids = {};  ///< In the order of their indices.
 
   friend bool operator==(const Port&, const Port&) = default;
 };
 
-/// The GID that routes farthest over Ethernet: RoCE v2 over IPv4, else over global IPv6, else
+/// The GID that routes farthest: over Ethernet RoCE v2 over IPv4, else over global IPv6, else
 /// link-local; RoCE v1, which switches do not route, last. Of InfiniBand the first. Null without a
 /// GID.
 const Gid* preferred_gid(const Port& port) noexcept;
