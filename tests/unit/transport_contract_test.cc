@@ -534,6 +534,7 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
   std::vector<std::string> allowed;
   switch (GetParam().kind) {
     case Subject::Kind::loopback: allowed = {"loopback"}; break;
+    case Subject::Kind::shm: allowed = {"shm"}; break;
     case Subject::Kind::ucx_host: allowed = {"posix", "sysv", "cma", "self"}; break;
     case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
   }

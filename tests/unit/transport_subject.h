@@ -6,6 +6,7 @@
 
 #include "unit/transport_fixture.h"
 #include "xylem/transport/loopback.h"
+#include "xylem/transport/shm.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"
 
@@ -21,13 +22,14 @@ namespace xylem::transport::testing {
 
 /// One row of the contract's table.
 struct Subject {
-  enum class Kind : std::uint8_t { loopback, ucx_host, ucx_tcp };
+  enum class Kind : std::uint8_t { loopback, shm, ucx_host, ucx_tcp };
   Kind kind = Kind::loopback;
   std::uint64_t seed = 0;  ///< loopback's.
 
   std::string label() const {
     switch (kind) {
       case Kind::loopback: return "loopback_seed" + std::to_string(seed);
+      case Kind::shm: return "shm";
       case Kind::ucx_host: return "ucx_host";
       case Kind::ucx_tcp: return "ucx_tcp";
     }
@@ -38,8 +40,8 @@ struct Subject {
 
 inline std::vector<Subject> all_subjects() {
   using Kind = Subject::Kind;
-  return {{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2},
-          {Kind::loopback, 3}, {Kind::ucx_host, 0}, {Kind::ucx_tcp, 0}};
+  return {{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2}, {Kind::loopback, 3},
+          {Kind::shm, 0},      {Kind::ucx_host, 0}, {Kind::ucx_tcp, 0}};
 }
 
 /// Two transports `a` and `b` of the subject under test; `to_b` and `to_a` are their endpoints.
@@ -63,6 +65,11 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
 
   std::unique_ptr<Transport> make() const {
     if (GetParam().kind == Subject::Kind::loopback) return fabric->attach();
+    if (GetParam().kind == Subject::Kind::shm) {
+      auto transport = make_shm({.endpoints = 4});
+      if (!transport) ADD_FAILURE() << transport.status().to_string();
+      return transport ? std::move(*transport) : nullptr;
+    }
     UcxOptions options;
     options.reach = GetParam().kind == Subject::Kind::ucx_host ? UcxReach::host : UcxReach::tcp;
     auto transport = make_ucx(options, Logger());

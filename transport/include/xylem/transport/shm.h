@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shm: tagged messages through memory that the processes of one host share. Every transport owns
+// one segment (a memfd without a name, allocated in full when it is made), which it alone writes
+// and its peers map to read. Nothing is left behind, however a process ends.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/transport/transport.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace xylem::transport {
+
+struct ShmOptions {
+  /// Most endpoints of this transport, and most of others to it.
+  std::uint32_t endpoints = 1;
+  /// Shared memory to use. More slots let more large messages be under way.
+  std::uint64_t bytes = 2 << 20;
+};
+
+/// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`
+/// has no room for so many endpoints; with `unsupported` where memory or sockets without a name are
+/// denied.
+Result<std::unique_ptr<Transport>> make_shm(const ShmOptions& options);
+
+}  // namespace xylem::transport

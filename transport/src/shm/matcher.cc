@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/matcher.h"
+
+#include "xylem/base/check.h"
+#include "xylem/base/hash.h"
+
+#include <algorithm>
+
+namespace xylem::transport::shm {
+namespace {
+
+bool matches(Tag tag, Tag wanted, Tag mask) noexcept { return ((tag ^ wanted) & mask) == 0; }
+
+}  // namespace
+
+std::size_t Matcher::bucket_of(Tag tag) noexcept { return mix(tag) % kBuckets; }
+
+bool Matcher::take_receive(Tag tag, Receive& met) {
+  auto& bucket = posted_[bucket_of(tag)];
+  const auto exact = std::ranges::find(bucket, tag, &Receive::tag);
+  const auto masked = std::ranges::find_if(
+      masked_, [&](const Receive& receive) { return matches(tag, receive.tag, receive.mask); });
+  const bool has_exact = exact != bucket.end(), has_masked = masked != masked_.end();
+  if (!has_exact && !has_masked) return false;
+  const bool takes_exact = has_exact && (!has_masked || exact->serial < masked->serial);
+  auto& list = takes_exact ? bucket : masked_;
+  const auto at = takes_exact ? exact : masked;
+  met = *at;
+  spare_receives_.splice(spare_receives_.begin(), list, at);
+  return true;
+}
+
+void Matcher::post(const Receive& receive) {
+  auto& list = receive.mask == kExactMatch ? posted_[bucket_of(receive.tag)] : masked_;
+  if (spare_receives_.empty()) spare_receives_.emplace_back();
+  list.splice(list.end(), spare_receives_, spare_receives_.begin());
+  list.back() = receive;
+  list.back().serial = serial_++;
+  // By which cancel() finds the bucket.
+  receive.operation->state = &list;
+}
+
+bool Matcher::cancel(const Operation& operation) {
+  // Of a receive that has met its message, the list no longer holds it.
+  if (operation.state == nullptr) return false;
+  auto& list = *static_cast<std::list<Receive>*>(operation.state);
+  const auto at = std::ranges::find(list, &operation, &Receive::operation);
+  if (at == list.end()) return false;
+  spare_receives_.splice(spare_receives_.begin(), list, at);
+  return true;
+}
+
+Arrived* Matcher::find_arrived(Tag tag, Tag mask) {
+  if (arrived_count_ == 0) return nullptr;
+  if (mask == kExactMatch) {
+    auto& bucket = arrived_[bucket_of(tag)];
+    const auto at = std::ranges::find(bucket, tag, &Arrived::tag);
+    return at == bucket.end() ? nullptr : &*at;
+  }
+  Arrived* oldest = nullptr;
+  for (auto& bucket : arrived_) {
+    const auto at = std::ranges::find_if(
+        bucket, [&](const Arrived& arrived) { return matches(arrived.tag, tag, mask); });
+    if (at != bucket.end() && (oldest == nullptr || at->serial < oldest->serial)) oldest = &*at;
+  }
+  return oldest;
+}
+
+Arrived& Matcher::keep(Tag tag, std::uint64_t bytes, bool is_stream) {
+  auto& bucket = arrived_[bucket_of(tag)];
+  if (spare_arrived_.empty()) spare_arrived_.emplace_back();
+  bucket.splice(bucket.end(), spare_arrived_, spare_arrived_.begin());
+  Arrived& arrived = bucket.back();
+  arrived.tag = tag;
+  arrived.bytes = bytes;
+  arrived.is_stream = is_stream;
+  arrived.payload.resize(is_stream ? 0 : bytes);
+  arrived.serial = serial_++;
+  ++arrived_count_;
+  return arrived;
+}
+
+void Matcher::drop(Arrived& arrived) {
+  auto& bucket = arrived_[bucket_of(arrived.tag)];
+  const auto at =
+      std::ranges::find_if(bucket, [&](const Arrived& other) { return &other == &arrived; });
+  XYLEM_CHECK(at != bucket.end(), arrived.tag);
+  spare_arrived_.splice(spare_arrived_.begin(), bucket, at);
+  --arrived_count_;
+}
+
+void Matcher::drop_streams(std::uint32_t channel) {
+  for (auto& bucket : arrived_) {
+    for (auto it = bucket.begin(); it != bucket.end();) {
+      const auto at = it++;
+      if (!at->is_stream || at->stream.channel != channel) continue;
+      spare_arrived_.splice(spare_arrived_.begin(), bucket, at);
+      --arrived_count_;
+    }
+  }
+}
+
+}  // namespace xylem::transport::shm

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/segment.h"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace xylem::transport::shm {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x78796c656d2d3031;  // "xylem-01": changes with the layout.
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint32_t kSmallBytes = 4096;
+constexpr std::uint32_t kLargestSlot = 64 << 10;
+constexpr std::uint32_t kSmallestSlot = 8 << 10;
+constexpr std::uint32_t kMostSlots = 1 << 16;  // Entry::slot.
+constexpr std::uint32_t kMostChannels = 1 << 14;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  return (value + unit - 1) / unit * unit;
+}
+
+Status system_error(Code code, std::string_view what) {
+  return failure(code, fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
+}
+
+}  // namespace
+
+std::uint64_t Geometry::credits_offset() const noexcept { return round_up(sizeof(Header), kLine); }
+
+std::uint64_t Geometry::ring_offset(std::uint32_t channel) const noexcept {
+  const std::uint64_t rings =
+      round_up(credits_offset() + std::uint64_t{channels} * sizeof(Credit), kPage);
+  return rings + std::uint64_t{channel} * kEntries * sizeof(Entry);
+}
+
+std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
+  const std::uint64_t slots = round_up(ring_offset(channels), kPage);
+  const std::uint64_t small = std::min(slot, small_slots);
+  return slots + small * small_bytes + (slot - small) * large_bytes;
+}
+
+Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
+  // One slot of each size is every channel's own, and one more is for all.
+  Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
+  const std::uint64_t fixed = geometry.slot_offset(0);
+  const std::uint64_t least = 2 * (std::uint64_t{channels} + 1);
+  while (geometry.large_bytes > kSmallestSlot &&
+         fixed + least * (kSmallBytes + geometry.large_bytes) > bytes) {
+    geometry.large_bytes /= 2;
+  }
+  const std::uint64_t needed = fixed + least * (kSmallBytes + geometry.large_bytes);
+  if (channels == 0 || channels > kMostChannels || needed > bytes) {
+    return failure(Code::exhausted,
+                   fmt::format("{} bytes of shared memory do not serve {} channels, 1 to {} of "
+                               "which need {} bytes: allow more",
+                               bytes, channels, kMostChannels, needed));
+  }
+  const std::uint64_t room = bytes - fixed;
+  geometry.small_slots = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(room / 8 / kSmallBytes, least, kMostSlots / 2));
+  geometry.large_slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      (room - std::uint64_t{geometry.small_slots} * kSmallBytes) / geometry.large_bytes,
+      kMostSlots / 2));
+  return geometry;
+}
+
+Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
+  UniqueFd fd(memfd_create("xylem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return system_error(Code::unsupported, "memfd_create");
+  const auto bytes = static_cast<off_t>(geometry.bytes());
+  if (ftruncate(fd.get(), bytes) != 0) return system_error(Code::exhausted, "ftruncate");
+  // All of it now: a shortage is an error here, and no signal at the first touch.
+  if (fallocate(fd.get(), 0, 0, bytes) != 0) {
+    return system_error(Code::exhausted, fmt::format("no {} bytes: free some memory", bytes));
+  }
+  void* memory = mmap(nullptr, geometry.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
+  Segment segment(std::move(fd), static_cast<std::byte*>(memory), geometry);
+  if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return system_error(Code::unsupported, "sealing");
+  }
+#ifdef F_SEAL_FUTURE_WRITE
+  // Since Linux 5.1; without it peers keep from writing of their own accord.
+  (void)fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+#endif
+  // Zero is the first state of all else.
+  Header* header = std::construct_at(static_cast<Header*>(memory));
+  header->magic = kMagic;
+  header->nonce = nonce;
+  header->geometry = geometry;
+  return segment;
+}
+
+Result<Segment> Segment::open(UniqueFd fd, const Nonce& nonce) {
+  constexpr int kNeeded = F_SEAL_SHRINK;
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  struct stat facts {};
+  if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fd.get(), &facts) != 0 ||
+      facts.st_size < static_cast<off_t>(sizeof(Header))) {
+    return failure(Code::mismatch, "shared memory: what a peer gave is no segment");
+  }
+  const auto bytes = static_cast<std::uint64_t>(facts.st_size);
+  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
+  const auto& header = *static_cast<const Header*>(memory);
+  const Geometry geometry = header.geometry;
+  const bool is_sound = header.magic == kMagic && header.nonce == nonce &&
+                        geometry.channels <= kMostChannels && geometry.slots() <= kMostSlots &&
+                        geometry.bytes() == bytes;
+  if (!is_sound) {
+    munmap(memory, bytes);
+    return failure(Code::mismatch,
+                   "shared memory: a peer's segment is another than it said, or of "
+                   "another build");
+  }
+  return Segment(std::move(fd), static_cast<std::byte*>(memory), geometry);
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      geometry_(other.geometry_) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(memory_, other.memory_);
+  std::swap(geometry_, other.geometry_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (memory_ != nullptr) munmap(memory_, geometry_.bytes());
+}
+
+}  // namespace xylem::transport::shm

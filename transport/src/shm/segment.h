@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A segment: the memory that one transport writes and its peers read.
+//
+//   header │ credits, one line per incoming channel │ rings, one per outgoing channel │ slots
+//
+// A channel leads from one endpoint to its peer. Its ring of entries lies with the sender, the
+// credits that say how far the receiver has come with the receiver: so every word has one writer.
+//
+// Memory order. The sender fills an entry, and the slot that it names, and then stores the entry's
+// `turn` with release; the receiver loads it with acquire before it reads them. The receiver reads,
+// and then stores `consumed` with release; the sender loads it with acquire before it writes the
+// entry or the slot again. `turn` counts laps from 1, so what an earlier lap left is never taken
+// for new. Nothing else is shared but `state`, for which see ShmTransport::arm().
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+#include "xylem/transport/transport.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace xylem::transport::shm {
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::uint32_t kEntries = 64;  ///< Of a ring.
+inline constexpr std::uint32_t kStreams = 32;  ///< Large messages under way on a channel.
+
+/// Names a segment, and the socket at which its owner hears of others.
+using Nonce = std::array<std::uint64_t, 2>;
+
+/// What a segment holds.
+struct Geometry {
+  std::uint32_t channels = 0;  ///< Outgoing ones, and as many incoming.
+  std::uint32_t small_slots = 0, small_bytes = 0;
+  std::uint32_t large_slots = 0, large_bytes = 0;
+
+  std::uint32_t slots() const noexcept { return small_slots + large_slots; }
+  std::uint32_t slot_bytes(std::uint32_t slot) const noexcept {
+    return slot < small_slots ? small_bytes : large_bytes;
+  }
+  std::uint64_t credits_offset() const noexcept;
+  std::uint64_t ring_offset(std::uint32_t channel) const noexcept;
+  std::uint64_t slot_offset(std::uint32_t slot) const noexcept;
+  std::uint64_t bytes() const noexcept { return slot_offset(slots()); }
+
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+/// For so many channels in so many bytes.
+Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes);
+
+enum class OwnerState : std::uint32_t { awake, asleep, gone };
+
+struct alignas(kLine) Header {
+  std::uint64_t magic = 0;
+  Nonce nonce{};
+  Geometry geometry;
+  alignas(kLine) std::atomic<OwnerState> state{OwnerState::awake};
+};
+
+/// Of an incoming channel: written by the receiver.
+struct alignas(kLine) Credit {
+  std::atomic<std::uint64_t> consumed{0};  ///< Entries that the sender may use again.
+  /// A bit for each stream, which turns when the receiver has found out where its message goes.
+  std::atomic<std::uint32_t> granted{0};
+};
+
+enum class EntryKind : std::uint8_t {
+  eager,     ///< A message, within the entry.
+  slotted,   ///< A message, in a slot.
+  announce,  ///< A message of `bytes` to come as stream `id`, once granted.
+  fragment,  ///< `bytes` more of stream `id`, in a slot.
+  closed,    ///< The endpoint was closed; streams that are not complete never will be.
+};
+
+inline constexpr std::uint64_t kInlineBytes = 40;
+
+struct alignas(kLine) Entry {
+  std::atomic<std::uint32_t> turn{0};  ///< Lap in which it was filled last, from 1.
+  EntryKind kind = EntryKind::eager;
+  std::uint8_t id = 0;
+  std::uint16_t slot = 0;
+  std::uint64_t bytes = 0;
+  Tag tag = 0;
+  std::array<std::byte, kInlineBytes> payload{};
+};
+static_assert(sizeof(Entry) == kLine && sizeof(Credit) == kLine);
+
+/// A mapped segment.
+class Segment {
+ public:
+  /// A new one, mapped to be written. Others can neither write it nor change its size.
+  static Result<Segment> create(const Geometry& geometry, const Nonce& nonce);
+  /// Maps another's to be read. Fails with `mismatch` if it is not the one of this nonce.
+  static Result<Segment> open(UniqueFd fd, const Nonce& nonce);
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  ~Segment();
+
+  int fd() const noexcept { return fd_.get(); }
+  const Geometry& geometry() const noexcept { return geometry_; }
+  std::uint64_t bytes() const noexcept { return geometry_.bytes(); }
+  /// Only its owner writes what these lead to.
+  Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
+  Credit& credit(std::uint32_t channel) const noexcept {
+    return reinterpret_cast<Credit*>(memory_ + geometry_.credits_offset())[channel];
+  }
+  Entry* ring(std::uint32_t channel) const noexcept {
+    return reinterpret_cast<Entry*>(memory_ + geometry_.ring_offset(channel));
+  }
+  std::byte* slot(std::uint32_t slot) const noexcept {
+    return memory_ + geometry_.slot_offset(slot);
+  }
+
+ private:
+  Segment(UniqueFd fd, std::byte* memory, const Geometry& geometry) noexcept
+      : fd_(std::move(fd)), memory_(memory), geometry_(geometry) {}
+
+  UniqueFd fd_;
+  std::byte* memory_ = nullptr;
+  Geometry geometry_;
+};
+
+}  // namespace xylem::transport::shm
