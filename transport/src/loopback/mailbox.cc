@@ -11,14 +11,6 @@
 #include <utility>
 
 namespace xylem::transport::loopback {
-namespace {
-
-bool matches_tag(const Receive& receive, Tag tag) noexcept {
-  return ((tag ^ receive.tag) & receive.mask) == 0;
-}
-
-}  // namespace
-
 Mailbox::Mailbox(std::uint64_t id) : id_(id), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 void Mailbox::take_node(Messages& into) {
@@ -107,8 +99,9 @@ void Mailbox::complete(Completion completion) {
 
 bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
   const std::lock_guard lock(mutex_);
-  const auto message = std::ranges::find_if(
-      unexpected_, [&](const Message& m) { return matches_tag(receive, m.envelope.tag); });
+  const auto message = std::ranges::find_if(unexpected_, [&](const Message& m) {
+    return tag_matches(m.envelope.tag, receive.tag, receive.mask);
+  });
   if (message != unexpected_.end()) {
     met.splice(met.end(), unexpected_, message);
     return true;
@@ -136,7 +129,7 @@ std::size_t Mailbox::discard(Tag tag, Tag mask, std::list<Message>& dropped) {
   std::size_t count = 0;
   for (auto it = unexpected_.begin(); it != unexpected_.end();) {
     const auto message = it++;
-    if (((message->envelope.tag ^ tag) & mask) != 0) continue;
+    if (!tag_matches(message->envelope.tag, tag, mask)) continue;
     dropped.splice(dropped.end(), unexpected_, message);
     ++count;
   }
@@ -163,8 +156,9 @@ unsigned Mailbox::deliver(Dice& dice, Matches& matches, std::vector<Completion>&
   if (count > 1 && !dice.ordered()) count = 1 + static_cast<unsigned>(dice.below(count));
   for (unsigned i = 0; i < count; ++i) {
     const auto message = draw(dice);
-    const auto receive = std::ranges::find_if(
-        posted_, [&](const Receive& r) { return matches_tag(r, message->envelope.tag); });
+    const auto receive = std::ranges::find_if(posted_, [&](const Receive& r) {
+      return tag_matches(message->envelope.tag, r.tag, r.mask);
+    });
     if (receive == posted_.end()) {
       unexpected_.splice(unexpected_.end(), incoming_, message);
       continue;

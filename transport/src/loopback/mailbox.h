@@ -11,6 +11,7 @@
 #pragma once
 
 #include "loopback/dice.h"
+#include "receive.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/transport.h"
 
@@ -41,14 +42,6 @@ struct Message {
   const void* source = nullptr;
   Operation* operation = nullptr;  ///< The sender's, of an offer; null for a copied message.
   std::shared_ptr<Mailbox> reply;  ///< Where an offer's end is reported.
-};
-
-struct Receive {
-  Tag tag = 0;
-  Tag mask = kExactMatch;
-  Region target;
-  Operation* operation = nullptr;
-  Tag* sender_tag = nullptr;
 };
 
 /// The end of an offer, on its way back to the sender.

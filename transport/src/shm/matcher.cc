@@ -7,35 +7,30 @@
 #include <algorithm>
 
 namespace xylem::transport::shm {
-namespace {
-
-bool matches(Tag tag, Tag wanted, Tag mask) noexcept { return ((tag ^ wanted) & mask) == 0; }
-
-}  // namespace
-
 std::size_t Matcher::bucket_of(Tag tag) noexcept { return mix(tag) % kBuckets; }
 
 bool Matcher::take_receive(Tag tag, Receive& met) {
   auto& bucket = posted_[bucket_of(tag)];
-  const auto exact = std::ranges::find(bucket, tag, &Receive::tag);
-  const auto masked = std::ranges::find_if(
-      masked_, [&](const Receive& receive) { return matches(tag, receive.tag, receive.mask); });
+  const auto meets = [tag](const Posted& posted) {
+    return tag_matches(tag, posted.receive.tag, posted.receive.mask);
+  };
+  const auto exact = std::ranges::find_if(bucket, meets);
+  const auto masked = std::ranges::find_if(masked_, meets);
   const bool has_exact = exact != bucket.end(), has_masked = masked != masked_.end();
   if (!has_exact && !has_masked) return false;
   const bool takes_exact = has_exact && (!has_masked || exact->serial < masked->serial);
   auto& list = takes_exact ? bucket : masked_;
   const auto at = takes_exact ? exact : masked;
-  met = *at;
-  spare_receives_.splice(spare_receives_.begin(), list, at);
+  met = at->receive;
+  spare_posted_.splice(spare_posted_.begin(), list, at);
   return true;
 }
 
 void Matcher::post(const Receive& receive) {
   auto& list = receive.mask == kExactMatch ? posted_[bucket_of(receive.tag)] : masked_;
-  if (spare_receives_.empty()) spare_receives_.emplace_back();
-  list.splice(list.end(), spare_receives_, spare_receives_.begin());
-  list.back() = receive;
-  list.back().serial = serial_++;
+  if (spare_posted_.empty()) spare_posted_.emplace_back();
+  list.splice(list.end(), spare_posted_, spare_posted_.begin());
+  list.back() = {receive, serial_++};
   // By which cancel() finds the bucket.
   receive.operation->state = &list;
 }
@@ -43,10 +38,11 @@ void Matcher::post(const Receive& receive) {
 bool Matcher::cancel(const Operation& operation) {
   // Of a receive that has met its message, the list no longer holds it.
   if (operation.state == nullptr) return false;
-  auto& list = *static_cast<std::list<Receive>*>(operation.state);
-  const auto at = std::ranges::find(list, &operation, &Receive::operation);
+  auto& list = *static_cast<std::list<Posted>*>(operation.state);
+  const auto at = std::ranges::find_if(
+      list, [&](const Posted& posted) { return posted.receive.operation == &operation; });
   if (at == list.end()) return false;
-  spare_receives_.splice(spare_receives_.begin(), list, at);
+  spare_posted_.splice(spare_posted_.begin(), list, at);
   return true;
 }
 
@@ -60,7 +56,7 @@ Arrived* Matcher::find_arrived(Tag tag, Tag mask) {
   Arrived* oldest = nullptr;
   for (auto& bucket : arrived_) {
     const auto at = std::ranges::find_if(
-        bucket, [&](const Arrived& arrived) { return matches(arrived.tag, tag, mask); });
+        bucket, [&](const Arrived& arrived) { return tag_matches(arrived.tag, tag, mask); });
     if (at != bucket.end() && (oldest == nullptr || at->serial < oldest->serial)) oldest = &*at;
   }
   return oldest;

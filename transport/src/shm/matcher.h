@@ -4,6 +4,7 @@
 // and used again, so steady traffic allocates nothing.
 #pragma once
 
+#include "receive.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -20,15 +21,6 @@ struct StreamId {
   std::uint8_t id = 0;
 
   friend bool operator==(const StreamId&, const StreamId&) = default;
-};
-
-struct Receive {
-  Tag tag = 0;
-  Tag mask = kExactMatch;
-  Region target;
-  Operation* operation = nullptr;
-  Tag* sender_tag = nullptr;
-  std::uint64_t serial = 0;
 };
 
 /// A message without a receive: its bytes, or the stream that will bring them.
@@ -59,15 +51,19 @@ class Matcher {
 
  private:
   static constexpr std::size_t kBuckets = 256;
+  struct Posted {
+    Receive receive;
+    std::uint64_t serial = 0;
+  };
   template <typename Node>
   using Buckets = std::array<std::list<Node>, kBuckets>;
   static std::size_t bucket_of(Tag tag) noexcept;
 
-  Buckets<Receive> posted_;
-  std::list<Receive> masked_;
+  Buckets<Posted> posted_;
+  std::list<Posted> masked_;
   Buckets<Arrived> arrived_;
   std::size_t arrived_count_ = 0;
-  std::list<Receive> spare_receives_;
+  std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
   std::uint64_t serial_ = 0;
 };

@@ -11,7 +11,7 @@
 // `turn` with release; the receiver loads it with acquire before it reads them. The receiver reads,
 // and then stores `consumed` with release; the sender loads it with acquire before it writes the
 // entry or the slot again. `turn` counts laps from 1, so what an earlier lap left is never taken
-// for new. Nothing else is shared but `state`, for which see ShmTransport::arm().
+// for new. Nothing else is shared but `state`, for which see Owner::wake().
 #pragma once
 
 #include "xylem/base/status.h"
@@ -90,6 +90,11 @@ struct alignas(kLine) Entry {
   std::array<std::byte, kInlineBytes> payload{};
 };
 static_assert(sizeof(Entry) == kLine && sizeof(Credit) == kLine);
+
+/// The lap in which the entry-th entry of a ring is filled.
+constexpr std::uint32_t turn_of(std::uint64_t entry) noexcept {
+  return static_cast<std::uint32_t>(entry / kEntries) + 1;
+}
 
 /// A mapped segment.
 class Segment {

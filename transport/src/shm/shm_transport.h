@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of shared memory. A message of up to 40 bytes travels within its entry; one that fits
-// into a slot is copied there and, by the receiver, out; a larger one is announced, and flows
-// through slots once the receiver knows where it goes.
+// One end of shared memory: its segment, the peers that it has been introduced to, and a channel
+// from and to each of them.
 #pragma once
 
 #include "shm/door.h"
+#include "shm/incoming.h"
 #include "shm/matcher.h"
+#include "shm/outcome.h"
+#include "shm/outgoing.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
+#include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/shm.h"
 #include "xylem/transport/transport.h"
@@ -25,7 +28,7 @@ namespace xylem::transport::shm {
 
 class ShmTransport final : public Transport {
  public:
-  static Result<std::unique_ptr<Transport>> make(const ShmOptions& options);
+  static Result<std::unique_ptr<Transport>> make(const ShmOptions& options, const Logger& logger);
   ShmTransport(const ShmTransport&) = delete;
   ShmTransport& operator=(const ShmTransport&) = delete;
   ~ShmTransport() override;
@@ -48,114 +51,42 @@ class ShmTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// Another transport whose segment is mapped here.
+  /// Another transport, whose segment is mapped here until this one ends.
   struct Peer {
     Nonce nonce{};
     Segment segment;
     UniqueFd wake;
 
-    OwnerState state() const noexcept {
-      return segment.header().state.load(std::memory_order_relaxed);
-    }
+    Owner owner() const noexcept { return {segment, wake.get()}; }
   };
-
-  /// A send that is not all in the ring yet.
-  struct Sending {
-    Operation* operation = nullptr;  ///< Null if it has ended: its bytes are in `kept`.
-    const std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint64_t sent = 0;
-    Tag tag = 0;
-    std::uint8_t id = 0;  ///< Of its stream, once announced.
-    std::array<std::byte, kInlineBytes> kept{};
-  };
-
-  enum class Standing : std::uint8_t { calling, open, closing, closed };
 
   /// The sending end of a channel, which has the endpoint's number.
   struct Endpoint {
     Nonce nonce{};
-    Standing standing = Standing::calling;
+    Outgoing outgoing;
     bool has_called = false;  ///< The hello has left.
-    Peer* peer = nullptr;     ///< Null until it has accepted.
-    const Credit* credit = nullptr;
-    Entry* ring = nullptr;
-    std::uint64_t next = 0;     ///< Entry to be filled next.
-    std::uint64_t retired = 0;  ///< Entries whose slots have come back.
-    std::array<std::uint32_t, kEntries> slots{};
-    std::uint32_t streams_used = 0;  ///< A bit for each id.
-    std::uint32_t granted = 0;       ///< Credit::granted, as far as it was followed.
-    std::list<Sending> queue;        ///< Not in the ring yet, in order.
-    std::list<Sending> streams;      ///< Announced.
+    bool is_waiting = true;   ///< For the answer to it.
     std::uint64_t bytes_sent = 0;
-
-    bool has_work() const noexcept {
-      return !queue.empty() || !streams.empty() || standing == Standing::closing;
-    }
-  };
-
-  /// The receiving end of a stream.
-  struct Stream {
-    enum class Use : std::uint8_t { free, announced, met, dropped };
-    Use use = Use::free;
-    Tag tag = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t received = 0;
-    Receive receive;
   };
 
   /// The receiving end of a channel, whose number is that of its credits.
-  struct Incoming {
-    Peer* peer = nullptr;
-    std::uint32_t channel = 0;        ///< Its own number.
-    std::uint32_t their_channel = 0;  ///< The sender's, whose ring it reads.
-    bool has_answered = false;        ///< The sender has been told, or is gone.
-    const Entry* ring = nullptr;
-    std::uint64_t next = 0;
-    std::uint32_t granted = 0;
-    std::uint32_t open_streams = 0;
-    bool is_closed = false;
-    std::array<Stream, kStreams> streams;
+  struct Source {
+    const Peer* peer = nullptr;
+    std::uint32_t their_channel = 0;
+    bool has_answered = false;  ///< The sender has been told, or is gone.
+    Incoming incoming;
   };
 
-  /// A completion that is known but not yet told.
-  struct Outcome {
-    Operation* operation = nullptr;
-    Code code = Code::ok;
-    std::uint64_t bytes = 0;
-  };
+  ShmTransport(Segment segment, Door door, UniqueFd wake, UniqueFd events, Logger logger);
 
-  ShmTransport(Segment segment, Door door, UniqueFd wake, UniqueFd events);
-
-  // Introductions.
+  void meet_peers();
   void call(EndpointId id);
-  void answer_door();
-  void answer(Incoming& incoming);
-  Peer* peer_of(Visitor& visitor);
-
-  // Sending.
-  void retire(EndpointId id) noexcept;
-  Entry* next_entry(EndpointId id, EntryKind kind, Tag tag, std::uint64_t bytes);
-  static void publish(Endpoint& endpoint) noexcept;
-  bool put_slot(EndpointId id, EntryKind kind, Sending& sending, std::uint64_t bytes);
-  bool begin(EndpointId id, Sending& sending);
-  unsigned pump(EndpointId id);
-  void lose(Endpoint& endpoint);
-
-  // Receiving.
-  static bool has_entry(const Incoming& incoming) noexcept;
-  unsigned drain(Incoming& incoming);
-  void publish(Incoming& incoming) noexcept;
-  void take(Incoming& incoming, const Entry& entry);
-  static void meet(Incoming& incoming, std::uint8_t id, const Receive& receive);
-  void add_fragment(Incoming& incoming, const Entry& entry, const std::byte* data);
-  void end_streams(Incoming& incoming);
-  static Outcome copy_out(const Receive& receive,
-                          Tag tag,
-                          const std::byte* data,
-                          std::uint64_t bytes);
-
-  static void wake(const Peer& peer) noexcept;
+  void stop_waiting(Endpoint& endpoint) noexcept;
+  void heed_hello(const Introduction& hello, const Peer& peer);
+  void heed_accept(const Introduction& accept, const Peer& peer);
+  void answer(std::uint32_t channel);
+  const Peer* peer_of(Visitor& visitor);
+  void refuse(std::string_view why) const;
   unsigned tell();
 
   Segment segment_;
@@ -163,14 +94,14 @@ class ShmTransport final : public Transport {
   Door door_;
   UniqueFd wake_;    ///< eventfd by which peers end a sleep.
   UniqueFd events_;  ///< epoll of it and the door.
+  Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
-  std::deque<Endpoint> endpoints_;
-  std::deque<Incoming> incoming_;
   std::list<Peer> peers_;
+  std::deque<Endpoint> endpoints_;
+  std::deque<Source> sources_;
   Matcher matcher_;
-  std::list<Sending> spare_;
-  std::vector<Outcome> outcomes_, telling_;
-  std::uint32_t calling_ = 0;  ///< Endpoints not accepted, and incoming channels not answered.
+  Outcomes outcomes_, telling_;
+  std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;
 };

@@ -5,6 +5,7 @@
 // and its peers map to read. Nothing is left behind, however a process ends.
 #pragma once
 
+#include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/transport.h"
 
@@ -23,6 +24,6 @@ struct ShmOptions {
 /// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`
 /// has no room for so many endpoints; with `unsupported` where memory or sockets without a name are
 /// denied.
-Result<std::unique_ptr<Transport>> make_shm(const ShmOptions& options);
+Result<std::unique_ptr<Transport>> make_shm(const ShmOptions& options, const Logger& logger = {});
 
 }  // namespace xylem::transport

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A posted receive, for transports that match messages themselves.
+#pragma once
+
+#include "xylem/transport/transport.h"
+
+namespace xylem::transport {
+
+struct Receive {
+  Tag tag = 0;
+  Tag mask = kExactMatch;
+  Region target;
+  Operation* operation = nullptr;
+  Tag* sender_tag = nullptr;
+};
+
+inline bool tag_matches(Tag tag, Tag wanted, Tag mask) noexcept {
+  return ((tag ^ wanted) & mask) == 0;
+}
+
+}  // namespace xylem::transport

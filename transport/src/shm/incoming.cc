@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/incoming.h"
+
+#include <cstring>
+
+namespace xylem::transport::shm {
+
+Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
+  if (receive.sender_tag != nullptr) *receive.sender_tag = tag;
+  if (bytes > receive.target.bytes) return {receive.operation, Code::mismatch, 0};
+  if (bytes > 0) std::memcpy(receive.target.data, data, bytes);
+  return {receive.operation, Code::ok, bytes};
+}
+
+// ---- the ring ----
+
+bool Incoming::has_entry() const noexcept {
+  const auto& turn = ring_[next_ % kEntries].turn;
+  return !is_ended_ && turn.load(std::memory_order_acquire) == turn_of(next_);
+}
+
+unsigned Incoming::drain() {
+  unsigned count = 0;
+  while (has_entry()) {
+    take(ring_[next_ % kEntries]);
+    ++next_;
+    ++count;
+    // A long run goes on while the sender fills what was freed.
+    if (count % (kEntries / 4) == 0) publish();
+  }
+  if (count > 0) {
+    publish();
+  } else if (open_streams_ > 0 && sender_.is_gone() && !has_entry()) {
+    end();
+    return 1;
+  }
+  return count;
+}
+
+void Incoming::publish() noexcept {
+  credit_->consumed.store(next_, std::memory_order_release);
+  credit_->granted.store(granted_, std::memory_order_release);
+  // The sender may sleep for want of room.
+  sender_.wake();
+}
+
+/// A sender of the same build writes nothing else; another's is not believed.
+bool Incoming::is_sound(const Entry& entry) const noexcept {
+  const Geometry& geometry = segment_->geometry();
+  if (entry.id >= kStreams) return false;
+  switch (entry.kind) {
+    case EntryKind::eager: return entry.bytes <= kInlineBytes;
+    case EntryKind::slotted:
+    case EntryKind::fragment:
+      return entry.slot < geometry.slots() && entry.bytes <= geometry.slot_bytes(entry.slot);
+    case EntryKind::announce:
+    case EntryKind::closed: return true;
+  }
+  return false;
+}
+
+void Incoming::take(const Entry& entry) {
+  bool goes_on = is_sound(entry);
+  if (goes_on) {
+    switch (entry.kind) {
+      case EntryKind::eager: take_message(entry, entry.payload.data()); break;
+      case EntryKind::slotted: take_message(entry, segment_->slot(entry.slot)); break;
+      case EntryKind::announce: goes_on = take_announcement(entry); break;
+      case EntryKind::fragment: goes_on = take_fragment(entry, segment_->slot(entry.slot)); break;
+      case EntryKind::closed: goes_on = false; break;
+    }
+  }
+  if (!goes_on) end();
+}
+
+// ---- messages ----
+
+void Incoming::take_message(const Entry& entry, const std::byte* data) {
+  Receive receive;
+  if (matcher_->take_receive(entry.tag, receive)) {
+    outcomes_->push_back(copy_out(receive, entry.tag, data, entry.bytes));
+    return;
+  }
+  Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
+  if (entry.bytes > 0) std::memcpy(arrived.payload.data(), data, entry.bytes);
+}
+
+bool Incoming::take_announcement(const Entry& entry) {
+  Stream& stream = streams_[entry.id];
+  if (stream.use != Stream::Use::free) return false;
+  stream = {Stream::Use::announced, entry.tag, entry.bytes, 0, {}};
+  ++open_streams_;
+  Receive receive;
+  if (matcher_->take_receive(entry.tag, receive)) {
+    meet(entry.id, receive);
+  } else {
+    matcher_->keep(entry.tag, entry.bytes, true).stream = {channel_, entry.id};
+  }
+  return true;
+}
+
+void Incoming::meet(std::uint8_t id, const Receive& receive) {
+  Stream& stream = streams_[id];
+  stream.use = Stream::Use::met;
+  stream.receive = receive;
+  if (receive.sender_tag != nullptr) *receive.sender_tag = stream.tag;
+  grant(id);
+  publish();
+}
+
+void Incoming::refuse(std::uint8_t id) {
+  streams_[id].use = Stream::Use::dropped;
+  grant(id);
+  publish();
+}
+
+bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
+  Stream& stream = streams_[entry.id];
+  const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
+  if (!is_due || entry.bytes > stream.bytes - stream.received) return false;
+  const Region& target = stream.receive.target;
+  const bool fits = stream.bytes <= target.bytes;
+  if (stream.use == Stream::Use::met && fits) {
+    std::memcpy(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
+  }
+  stream.received += entry.bytes;
+  if (stream.received < stream.bytes) return true;
+  if (stream.use == Stream::Use::met) {
+    const std::uint64_t bytes = fits ? stream.bytes : 0;
+    outcomes_->push_back({stream.receive.operation, fits ? Code::ok : Code::mismatch, bytes});
+  }
+  stream.use = Stream::Use::free;
+  --open_streams_;
+  return true;
+}
+
+// ---- the end ----
+
+void Incoming::give_up() {
+  if (open_streams_ == 0) return;
+  matcher_->drop_streams(channel_);
+  for (std::uint8_t id = 0; id < kStreams; ++id) {
+    Stream& stream = streams_[id];
+    if (stream.use == Stream::Use::free) continue;
+    if (stream.use == Stream::Use::met) {
+      outcomes_->push_back({stream.receive.operation, Code::peer_lost, 0});
+    }
+    // Or the sender would wait for ever.
+    if (stream.use == Stream::Use::announced) grant(id);
+    stream.use = Stream::Use::dropped;
+  }
+  publish();
+}
+
+void Incoming::end() {
+  is_ended_ = true;
+  give_up();
+  open_streams_ = 0;
+}
+
+}  // namespace xylem::transport::shm

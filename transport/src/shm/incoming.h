@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The receiving end of a channel: takes entries out of the sender's ring and lets them meet
+// receives.
+#pragma once
+
+#include "shm/matcher.h"
+#include "shm/outcome.h"
+#include "shm/owner.h"
+#include "shm/segment.h"
+#include "xylem/transport/transport.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace xylem::transport::shm {
+
+class Incoming {
+ public:
+  /// Reads the ring `their_channel` of the segment `theirs`, and says in `credit` how far it is.
+  Incoming(std::uint32_t channel,
+           const Segment& theirs,
+           std::uint32_t their_channel,
+           const Owner& sender,
+           Credit& credit,
+           Matcher& matcher,
+           Outcomes& outcomes) noexcept
+      : channel_(channel),
+        segment_(&theirs),
+        ring_(theirs.ring(their_channel)),
+        sender_(sender),
+        credit_(&credit),
+        matcher_(&matcher),
+        outcomes_(&outcomes) {}
+
+  bool has_entry() const noexcept;
+  /// Takes what there is; returns how much it did.
+  unsigned drain();
+  /// The announced stream `id` goes to this receive.
+  void meet(std::uint8_t id, const Receive& receive);
+  /// The announced stream `id` goes nowhere.
+  void refuse(std::uint8_t id);
+  /// Receives that have met a stream end with peer_lost; what still comes of streams is dropped.
+  void give_up();
+
+ private:
+  struct Stream {
+    enum class Use : std::uint8_t { free, announced, met, dropped };
+    Use use = Use::free;
+    Tag tag = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t received = 0;
+    Receive receive;
+  };
+
+  bool is_sound(const Entry& entry) const noexcept;
+  void take(const Entry& entry);
+  void take_message(const Entry& entry, const std::byte* data);
+  bool take_announcement(const Entry& entry);
+  bool take_fragment(const Entry& entry, const std::byte* data);
+  void grant(std::uint8_t id) noexcept { granted_ ^= 1U << id; }
+  void publish() noexcept;
+  /// The sender sends nothing more.
+  void end();
+
+  std::uint32_t channel_;
+  const Segment* segment_;
+  const Entry* ring_;
+  Owner sender_;
+  Credit* credit_;
+  Matcher* matcher_;
+  Outcomes* outcomes_;
+  std::uint64_t next_ = 0;  ///< Entry to be taken next.
+  std::uint32_t granted_ = 0;
+  std::uint32_t open_streams_ = 0;
+  bool is_ended_ = false;
+  std::array<Stream, kStreams> streams_;
+};
+
+/// Ends a receive with this message.
+Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes);
+
+}  // namespace xylem::transport::shm

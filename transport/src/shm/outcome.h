@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "xylem/transport/transport.h"
+
+#include <vector>
+
+namespace xylem::transport::shm {
+
+/// A completion that is known but not yet told.
+struct Outcome {
+  Operation* operation = nullptr;
+  Code code = Code::ok;
+  std::uint64_t bytes = 0;
+};
+using Outcomes = std::vector<Outcome>;
+
+}  // namespace xylem::transport::shm

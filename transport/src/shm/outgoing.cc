@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/outgoing.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace xylem::transport::shm {
+
+void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
+  receiver_ = receiver;
+  credit_ = &credit;
+  // It may sleep beside what is in the ring already.
+  receiver_.wake();
+}
+
+// ---- the ring ----
+
+/// Takes back the slots of what the receiver has taken.
+void Outgoing::retire() noexcept {
+  if (credit_ == nullptr) return;
+  // No more than was sent, whatever the receiver says.
+  const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
+  for (; retired_ < consumed; ++retired_) {
+    const std::uint32_t slot = slot_of_[retired_ % kEntries];
+    if (slot != kNoSlot) slots_->give_back(channel_, slot);
+  }
+}
+
+/// The next entry, to be published; null where the ring is full.
+Entry* Outgoing::next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept {
+  if (next_ - retired_ == kEntries) retire();
+  if (next_ - retired_ == kEntries) return nullptr;
+  Entry& entry = ring_[next_ % kEntries];
+  slot_of_[next_ % kEntries] = kNoSlot;
+  entry.kind = kind;
+  entry.tag = tag;
+  entry.bytes = bytes;
+  return &entry;
+}
+
+void Outgoing::publish() noexcept {
+  ring_[next_ % kEntries].turn.store(turn_of(next_), std::memory_order_release);
+  ++next_;
+  receiver_.wake();
+}
+
+// ---- messages ----
+
+bool Outgoing::is_large(const Sending& sending) const noexcept {
+  return sending.bytes > segment_->geometry().large_bytes;
+}
+
+/// Puts `bytes` of the message into a slot and its entry into the ring.
+bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
+  // Slots that come back now are still in the cache.
+  retire();
+  Entry* entry = next_entry(kind, sending.tag, bytes);
+  if (entry == nullptr) return false;
+  const auto slot = slots_->take(channel_, bytes);
+  if (!slot) return false;
+  std::memcpy(segment_->slot(*slot), sending.data + sending.sent, bytes);
+  slot_of_[next_ % kEntries] = *slot;
+  entry->slot = static_cast<std::uint16_t>(*slot);
+  entry->id = sending.id;
+  publish();
+  sending.sent += bytes;
+  return true;
+}
+
+bool Outgoing::announce(Sending& sending) {
+  if (streams_used_ == ~0U) return false;
+  Entry* entry = next_entry(EntryKind::announce, sending.tag, sending.bytes);
+  if (entry == nullptr) return false;
+  sending.id = static_cast<std::uint8_t>(std::countr_one(streams_used_));
+  streams_used_ |= 1U << sending.id;
+  entry->id = sending.id;
+  publish();
+  return true;
+}
+
+/// Puts a message into the ring, whole or announced; false where there is no room.
+bool Outgoing::begin(Sending& sending) {
+  if (is_large(sending)) return announce(sending);
+  if (sending.bytes > kInlineBytes) return put_slot(EntryKind::slotted, sending, sending.bytes);
+  Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
+  if (entry == nullptr) return false;
+  if (sending.bytes > 0) std::memcpy(entry->payload.data(), sending.data, sending.bytes);
+  publish();
+  sending.sent = sending.bytes;
+  return true;
+}
+
+Posted Outgoing::send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation) {
+  operation.code = Code::ok;
+  operation.bytes = 0;
+  if (!is_open() || receiver_.is_gone()) {
+    operation.code = Code::peer_lost;
+    return Posted::done;
+  }
+  Sending sending{&operation, data, bytes, 0, tag, 0, {}};
+  const bool has_begun = queue_.empty() && begin(sending);
+  if (has_begun && !is_large(sending)) return Posted::done;
+  Sendings& list = has_begun ? streams_ : queue_;
+  if (spare_.empty()) spare_.emplace_back();
+  list.splice(list.end(), spare_, spare_.begin());
+  Sending& kept = list.back();
+  kept = sending;
+  if (bytes > kInlineBytes) return Posted::pending;
+  // Short enough to be kept.
+  if (bytes > 0) std::memcpy(kept.kept.data(), data, bytes);
+  kept.data = kept.kept.data();
+  kept.operation = nullptr;
+  return Posted::done;
+}
+
+void Outgoing::end(Sendings& list, Sendings::iterator at) {
+  if (at->operation != nullptr) outcomes_->push_back({at->operation, Code::ok, 0});
+  spare_.splice(spare_.begin(), list, at);
+}
+
+unsigned Outgoing::pump() {
+  if (receiver_.is_gone()) {
+    lose();
+    standing_ = Standing::closed;
+    return 1;
+  }
+  retire();
+  unsigned count = pump_streams() + pump_queue();
+  if (standing_ == Standing::closing && next_entry(EntryKind::closed, 0, 0) != nullptr) {
+    publish();
+    standing_ = Standing::closed;
+    ++count;
+  }
+  return count;
+}
+
+unsigned Outgoing::pump_streams() {
+  unsigned count = 0;
+  const std::uint32_t granted =
+      credit_ == nullptr ? 0 : credit_->granted.load(std::memory_order_acquire);
+  const std::uint64_t most = segment_->geometry().large_bytes;
+  for (auto it = streams_.begin(); it != streams_.end();) {
+    const auto at = it++;
+    const std::uint32_t bit = 1U << at->id;
+    if (((granted ^ granted_) & bit) == 0) continue;
+    while (at->sent < at->bytes &&
+           put_slot(EntryKind::fragment, *at, std::min(most, at->bytes - at->sent))) {
+      ++count;
+    }
+    if (at->sent < at->bytes) break;
+    granted_ ^= bit;
+    streams_used_ &= ~bit;
+    end(streams_, at);
+  }
+  return count;
+}
+
+unsigned Outgoing::pump_queue() {
+  unsigned count = 0;
+  for (; !queue_.empty() && begin(queue_.front()); ++count) {
+    const auto at = queue_.begin();
+    if (is_large(*at)) {
+      streams_.splice(streams_.end(), queue_, at);
+    } else {
+      end(queue_, at);
+    }
+  }
+  return count;
+}
+
+// ---- the end ----
+
+void Outgoing::lose() {
+  for (Sendings* list : {&queue_, &streams_}) {
+    for (const Sending& sending : *list) {
+      if (sending.operation == nullptr) continue;
+      outcomes_->push_back({sending.operation, Code::peer_lost, 0});
+    }
+    spare_.splice(spare_.end(), *list);
+  }
+}
+
+void Outgoing::close(bool has_heard) {
+  if (!is_open()) return;
+  lose();
+  standing_ = has_heard ? Standing::closing : Standing::closed;
+  if (has_heard) pump();
+}
+
+}  // namespace xylem::transport::shm

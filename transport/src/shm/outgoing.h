@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sending end of a channel. A message of up to 40 bytes travels within its entry; one that fits
+// into a slot is copied there; a larger one is announced, and flows through slots once the receiver
+// knows where it goes.
+#pragma once
+
+#include "shm/outcome.h"
+#include "shm/owner.h"
+#include "shm/segment.h"
+#include "shm/slot_pool.h"
+#include "xylem/transport/transport.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+
+namespace xylem::transport::shm {
+
+class Outgoing {
+ public:
+  /// `channel` of the segment `own`, of which `slots` are. Completions go to `outcomes`.
+  Outgoing(std::uint32_t channel, const Segment& own, SlotPool& slots, Outcomes& outcomes) noexcept
+      : channel_(channel),
+        segment_(&own),
+        ring_(own.ring(channel)),
+        slots_(&slots),
+        outcomes_(&outcomes) {}
+
+  /// The receiver has answered: `credit` says how far it is.
+  void open(const Owner& receiver, const Credit& credit) noexcept;
+
+  Posted send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation);
+  /// Puts into the ring what there is room for, and hears what the receiver has taken. Returns how
+  /// much it did.
+  unsigned pump();
+  bool has_work() const noexcept { return !is_flushed() || standing_ == Standing::closing; }
+  /// Whether all that was sent is in the ring.
+  bool is_flushed() const noexcept { return queue_.empty() && streams_.empty(); }
+
+  /// Ends what is not in the ring with peer_lost. The receiver is told, if it `has_heard` of the
+  /// channel.
+  void close(bool has_heard);
+  bool is_open() const noexcept { return standing_ == Standing::open; }
+
+  const Owner& receiver() const noexcept { return receiver_; }
+
+ private:
+  static constexpr std::uint32_t kNoSlot = ~0U;
+
+  enum class Standing : std::uint8_t {
+    open,
+    closing,  ///< The receiver must still be told.
+    closed,
+  };
+
+  /// A send that is not all in the ring yet.
+  struct Sending {
+    Operation* operation = nullptr;  ///< Null if it has ended: its bytes are in `kept`.
+    const std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t sent = 0;
+    Tag tag = 0;
+    std::uint8_t id = 0;  ///< Of its stream, once announced.
+    std::array<std::byte, kInlineBytes> kept{};
+  };
+  using Sendings = std::list<Sending>;
+
+  bool is_large(const Sending& sending) const noexcept;
+  bool begin(Sending& sending);
+  bool announce(Sending& sending);
+  bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
+  unsigned pump_streams();
+  unsigned pump_queue();
+  Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
+  void publish() noexcept;
+  void retire() noexcept;
+  void lose();
+  void end(Sendings& list, Sendings::iterator at);
+
+  std::uint32_t channel_;
+  const Segment* segment_;
+  Entry* ring_;
+  SlotPool* slots_;
+  Outcomes* outcomes_;
+  Owner receiver_;
+  const Credit* credit_ = nullptr;
+  Standing standing_ = Standing::open;
+  std::uint64_t next_ = 0;     ///< Entry to be filled next.
+  std::uint64_t retired_ = 0;  ///< Entries whose slots have come back.
+  std::array<std::uint32_t, kEntries> slot_of_{};
+  std::uint32_t streams_used_ = 0;  ///< A bit for each id.
+  std::uint32_t granted_ = 0;       ///< Credit::granted, as far as it was followed.
+  Sendings queue_;                  ///< Not in the ring yet, in order.
+  Sendings streams_;                ///< Announced.
+  Sendings spare_;
+};
+
+}  // namespace xylem::transport::shm
