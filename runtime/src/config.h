@@ -47,6 +47,7 @@ struct Config {
   std::string interfaces, devices;
   Bytes slice{256 * 1024};   // agreed
   std::uint32_t window = 8;  // slices in flight per (peer, channel)
+  Bytes shared_memory{0};    // agreed; 0: as much as serves the ranks of a host
   WaitMode wait = WaitMode::automatic;
   bool progress_thread = true;
   std::string tuning = "measure";  ///< "measure", "off", or the path of a cache file.

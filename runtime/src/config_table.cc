@@ -15,7 +15,7 @@ namespace xylem::runtime {
 namespace {
 
 constexpr std::uint32_t kMostRanks = 1U << 20;
-constexpr std::array<std::string_view, 4> kTransports = {"auto", "ucx-shm", "ucx-tcp", "ucx-rdma"};
+constexpr std::array<std::string_view, 4> kTransports = {"auto", "shm", "ucx-tcp", "ucx-rdma"};
 constexpr std::array<std::string_view, 4> kWaitModes = {"auto", "spin", "yield", "sleep"};
 
 using MaybeText = std::optional<std::string>;
@@ -60,6 +60,16 @@ Status set_slice(Config& config, std::string_view text) {
     return failure(Code::invalid_argument, "it must be a multiple of 64 bytes, at most 1 GiB");
   }
   config.slice = *size;
+  return {};
+}
+
+Status set_shared_memory(Config& config, std::string_view text) {
+  constexpr Bytes kLargest{1ULL << 40};
+  const auto size = parse_bytes(text);
+  if (text != "auto" && (!size || size->value == 0 || *size > kLargest)) {
+    return failure(Code::invalid_argument, "it must be auto or a size of at most 1 TiB");
+  }
+  config.shared_memory = text == "auto" ? Bytes{0} : *size;
   return {};
 }
 
@@ -162,7 +172,9 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auto",
      .example = "ucx-tcp",
-     .sentence = "What carries payload: auto, ucx-shm, ucx-tcp or ucx-rdma.",
+     .sentence =
+         "What carries payload: auto (shm within a host, between hosts what UCX finds), shm, "
+         "ucx-tcp or ucx-rdma.",
      .agreed = true,
      .set =
          [](Config& c, std::string_view t) {
@@ -226,6 +238,19 @@ constexpr Setting kSettings[] = {
        return {};
      },
      .show = [](const Config& c) { return std::to_string(c.window); }},
+    {.name = "XYLEM_SHARED_MEMORY",
+     .field = "shared_memory",
+     .unit = "bytes",
+     .default_value = "auto",
+     .example = "4M",
+     .sentence = "Memory that each rank shares with the other ranks of its host; auto: 2 MiB, or "
+                 "more where there are so many ranks that they need it.",
+     .agreed = true,
+     .set = set_shared_memory,
+     .show =
+         [](const Config& c) {
+           return c.shared_memory.value == 0 ? "auto" : format_bytes(c.shared_memory);
+         }},
     {.name = "XYLEM_WAIT",
      .field = "wait",
      .unit = "",

@@ -57,7 +57,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
             ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
-  parts.wires = ucx_wires(config, parts.control->interface(), parts.logger);
+  parts.wires = configured_wires(config, parts.control->interface(), parts.logger);
   return start(std::move(parts), deadline);
 }
 
@@ -92,18 +92,10 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
     return failure(Code::unsupported,
                    fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
   }
-  const bool force_network = config().transport == "ucx-tcp" || config().transport == "ucx-rdma";
-  XYLEM_TRY(auto wires, Wires::connect(*control_, facts, make, force_network, deadline));
+  XYLEM_TRY(auto wires,
+            Wires::connect(*control_, facts, make, wire_options(config()), logger_, deadline));
   wires_ = std::make_unique<Wires>(std::move(wires));
-  std::uint32_t local = 0;
-  for (std::uint32_t other = 0; other < size(); ++other)
-    local += wires_->same_host(rank(), other) ? 1 : 0;
-  if (config().transport == "ucx-shm" && local != size()) {
-    return failure(
-        Code::unsupported,
-        fmt::format("XYLEM_TRANSPORT=ucx-shm, but only {} of {} ranks share this host; use auto",
-                    local, size()));
-  }
+  const std::uint32_t local = wires_->local_ranks();
   progress_ =
       std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
                                  WaitPolicy::make(config().wait, wires_->local_cores(), local));

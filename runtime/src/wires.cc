@@ -2,161 +2,216 @@
 #include "wires.h"
 
 #include "devices.h"
-#include "xylem/base/hash.h"
+#include "xylem/transport/shm.h"
 #include "xylem/transport/ucx.h"
 
 #include <fmt/format.h>
 
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <fstream>
+#include <chrono>
 #include <map>
-#include <sstream>
+#include <utility>
 
 namespace xylem::runtime {
 namespace {
 
-using Blob = std::vector<std::byte>;
+using transport::Meeting;
 
-std::uint64_t inode_of(const char* path) {
-  struct stat facts {};
-  return stat(path, &facts) == 0 ? facts.st_ino : 0;
+/// Peers on one host answer within a moment; where they do not, the network is tried.
+constexpr std::chrono::seconds kLongestMeeting{5};
+
+Result<Wire> make_host_wire(const Config& config, std::uint32_t peers, const Logger& logger) {
+  Wire wire;
+  wire.name = "shm";
+  XYLEM_TRY(wire.transport, transport::make_shm({peers, config.shared_memory.value}, logger));
+  return wire;
 }
 
-void put(Blob& blob, std::string_view text) {
-  const auto size = static_cast<std::uint32_t>(text.size());
-  const auto* head = reinterpret_cast<const std::byte*>(&size);
-  blob.insert(blob.end(), head, head + sizeof size);
-  const auto* body = reinterpret_cast<const std::byte*>(text.data());
-  blob.insert(blob.end(), body, body + text.size());
-}
-
-/// Takes one text off the front; false if the blob is cut short.
-bool take(std::span<const std::byte>& blob, std::string& text) {
-  std::uint32_t size = 0;
-  if (blob.size() < sizeof size) return false;
-  std::memcpy(&size, blob.data(), sizeof size);
-  blob = blob.subspan(sizeof size);
-  if (blob.size() < size) return false;
-  text.assign(reinterpret_cast<const char*>(blob.data()), size);
-  blob = blob.subspan(size);
-  return true;
-}
-
-Blob encode(const PeerFacts& facts) {
-  Blob blob;
-  put(blob, facts.host);
-  put(blob, std::to_string(facts.kernel));
-  put(blob, to_text(facts.cores));
-  put(blob, facts.settings);
-  return blob;
-}
-
-Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
-  PeerFacts facts;
-  std::string kernel, cores;
-  const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, cores) &&
-                     take(blob, facts.settings);
-  auto core_set = parse_cores(cores);
-  if (!whole || !core_set) {
-    return failure(
-        Code::mismatch,
-        fmt::format("rank {} sent facts about itself that cannot be read; it runs another build",
-                    rank),
-        rank);
-  }
-  facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
-  facts.cores = *std::move(core_set);
-  return facts;
-}
-
-/// OK, or a mismatch that names the first setting in which the two differ.
-Status compare_settings(std::uint32_t mine,
-                        const std::string& my_text,
-                        std::uint32_t theirs,
-                        const std::string& their_text) {
-  if (my_text == their_text) return {};
-  std::istringstream my_lines(my_text), their_lines(their_text);
-  std::string my_line, their_line;
-  while (std::getline(my_lines, my_line) && std::getline(their_lines, their_line) &&
-         my_line == their_line) {
-  }
-  return failure(Code::mismatch,
-                 fmt::format("rank {} has {} and rank {} has {}; all ranks must agree on it", mine,
-                             my_line, theirs, their_line),
-                 theirs);
+Result<Wire> make_network_wire(const Config& config,
+                               const std::string& interface,
+                               const Logger& logger) {
+  const bool tcp = config.transport == "ucx-tcp";
+  transport::UcxOptions options;
+  options.reach = tcp ? transport::UcxReach::tcp : transport::UcxReach::network;
+  XYLEM_TRY(const auto found, transport::ucx_devices());
+  XYLEM_TRY(options.devices, choose_devices(found, config, interface, tcp));
+  Wire wire;
+  wire.name = tcp ? "ucx-tcp" : "ucx-network";
+  XYLEM_TRY(wire.transport, transport::make_ucx(options, logger));
+  return wire;
 }
 
 }  // namespace
 
-PeerFacts own_facts(const LoadedConfig& loaded) {
-  PeerFacts facts;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  facts.host = name.data();
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
-                         inode_of("/proc/self/ns/ipc"));
-  facts.cores = own_cores();
-  facts.settings = agreed_settings(loaded);
-  return facts;
+WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
+  return [config, interface = std::move(interface), logger](Reach reach, std::uint32_t peers) {
+    return reach == Reach::host ? make_host_wire(config, peers, logger)
+                                : make_network_wire(config, interface, logger);
+  };
 }
 
-WireMaker ucx_wires(const Config& config, std::string interface, const Logger& logger) {
-  return [config, interface = std::move(interface), logger](Reach reach) -> Result<Wire> {
-    transport::UcxOptions options;
-    const bool tcp = config.transport == "ucx-tcp";
-    if (reach == Reach::host) {
-      options.reach = transport::UcxReach::host;
-    } else {
-      options.reach = tcp ? transport::UcxReach::tcp : transport::UcxReach::network;
-      XYLEM_TRY(const auto found, transport::ucx_devices());
-      XYLEM_TRY(options.devices, choose_devices(found, config, interface, tcp));
-    }
-    Wire wire;
-    wire.name = reach == Reach::host ? "ucx-shm" : tcp ? "ucx-tcp" : "ucx-network";
-    XYLEM_TRY(wire.transport, transport::make_ucx(options, logger));
-    return wire;
-  };
+WireOptions wire_options(const Config& config) {
+  const std::string& transport = config.transport;
+  return {.use_host = transport != "ucx-tcp" && transport != "ucx-rdma",
+          .require_host = transport == "shm"};
 }
 
 Result<Wires> Wires::connect(ControlPlane& control,
                              const PeerFacts& mine,
                              const WireMaker& make,
-                             bool force_network,
+                             const WireOptions& options,
+                             const Logger& logger,
                              Deadline deadline) {
   Wires wires;
   wires.rank_ = control.rank();
-  wires.force_network_ = force_network;
   wires.links_.resize(control.size());
-  XYLEM_TRY(const auto facts, control.all_gather(encode(mine), deadline));
-  for (std::uint32_t rank = 0; rank < control.size(); ++rank) {
-    XYLEM_TRY(auto peer, decode(rank, facts[rank]));
-    XYLEM_TRY(compare_settings(wires.rank_, mine.settings, rank, peer.settings));
-    wires.peers_.push_back(std::move(peer));
+  wires.reach_.assign(control.size(), Reach::network);
+  wires.uses_network_ = control.size() > 1;
+  XYLEM_TRY(wires.exchange_facts(control, mine, deadline));
+  const std::uint32_t local = wires.local_ranks();
+  if (options.require_host && local != control.size()) {
+    return failure(Code::unsupported,
+                   fmt::format("XYLEM_TRANSPORT asks for shared memory, but only {} of {} ranks "
+                               "share the host of rank {}; use auto",
+                               local, control.size(), wires.rank_));
   }
-  wires.wires_.resize(2);
-  for (std::uint32_t rank = 0; rank < control.size(); ++rank) {
-    if (rank == wires.rank_) continue;
-    const std::size_t index = wires.wire_of(rank);
-    if (wires.wires_[index].transport != nullptr) continue;
-    XYLEM_TRY(wires.wires_[index], make(index == 0 ? Reach::host : Reach::network));
+  if (options.use_host) {
+    XYLEM_TRY(wires.open_host(control, make, options, logger, deadline));
   }
-  for (std::size_t index = 0; index < 2; ++index) {
-    const auto& transport = wires.wires_[index].transport;
-    const auto address = transport ? transport->address() : std::span<const std::byte>();
-    XYLEM_TRY(wires.addresses_[index], control.all_gather(address, deadline));
+  if (wires.uses_network_) {
+    XYLEM_TRY(wires.open_network(control, make, deadline));
   }
   return wires;
 }
 
-std::size_t Wires::wire_of(std::uint32_t world_rank) const noexcept {
-  return !force_network_ && same_host(rank_, world_rank) ? 0 : 1;
+Status Wires::exchange_facts(ControlPlane& control, const PeerFacts& mine, Deadline deadline) {
+  XYLEM_TRY(const auto facts, control.all_gather(encode(mine), deadline));
+  for (std::uint32_t rank = 0; rank < control.size(); ++rank) {
+    XYLEM_TRY(auto peer, decode(rank, facts[rank]));
+    XYLEM_TRY(compare_settings(rank_, mine, rank, peer));
+    peers_.push_back(std::move(peer));
+  }
+  return {};
+}
+
+std::vector<std::uint32_t> Wires::ranks_beside(std::uint32_t world_rank) const {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t other = 0; other < peers_.size(); ++other) {
+    if (same_host(world_rank, other)) ranks.push_back(other);
+  }
+  return ranks;
+}
+
+Status Wires::exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline) {
+  const auto index = static_cast<std::size_t>(reach);
+  const auto& transport = wires_[index].transport;
+  const auto address = transport ? transport->address() : std::span<const std::byte>();
+  XYLEM_TRY(addresses_[index], control.all_gather(address, deadline));
+  return {};
+}
+
+Status Wires::open_host(ControlPlane& control,
+                        const WireMaker& make,
+                        const WireOptions& options,
+                        const Logger& logger,
+                        Deadline deadline) {
+  const auto hosts = host_indices();
+  if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each.
+  const auto beside = ranks_beside(rank_);
+  Status made;
+  if (beside.size() > 1) {
+    auto wire = make(Reach::host, static_cast<std::uint32_t>(beside.size() - 1));
+    made = wire.status();
+    if (wire) wires_[0] = std::move(wire).value();
+  }
+  // Those who cannot share memory say so by an empty address: nobody waits for them.
+  XYLEM_TRY(exchange_addresses(control, Reach::host, deadline));
+  if (options.require_host) {
+    XYLEM_TRY(made);
+    const auto& addresses = addresses_[0];
+    const auto nobody = std::ranges::find_if(addresses, &std::vector<std::byte>::empty);
+    if (nobody != addresses.end()) {
+      const auto rank = static_cast<std::uint32_t>(nobody - addresses.begin());
+      return failure(Code::unsupported, fmt::format("rank {} cannot share memory", rank), rank);
+    }
+  }
+  if (!made) logger.warn(fmt::format("{}; the network is used", made.message()));
+  XYLEM_TRY(const auto met, meet_host(deadline));
+  XYLEM_TRY(const auto all_met, control.all_gather(met, deadline));
+
+  // Each byte of all_met[a] stands for a rank beside a.
+  uses_network_ = hosts.size() != beside.size();
+  for (std::uint32_t a = 0; a < all_met.size(); ++a) {
+    const auto neighbours = ranks_beside(a);
+    if (all_met[a].size() != neighbours.size()) {
+      return failure(Code::mismatch,
+                     fmt::format("rank {} says of {} ranks whether it met them, not of the {} on "
+                                 "its host; it runs another build",
+                                 a, all_met[a].size(), neighbours.size()),
+                     a);
+    }
+    const auto own_place =
+        static_cast<std::size_t>(std::ranges::find(neighbours, a) - neighbours.begin());
+    for (std::size_t i = 0; i < neighbours.size(); ++i) {
+      const std::uint32_t b = neighbours[i];
+      if (a == b || all_met[b].size() != neighbours.size()) continue;
+      const bool both = all_met[a][i] != std::byte{0} && all_met[b][own_place] != std::byte{0};
+      uses_network_ = uses_network_ || !both;
+      if (a == rank_ && both) reach_[b] = Reach::host;
+      if (both || a != rank_) continue;
+      std::string what = fmt::format(
+          "rank {} and rank {} are on one host, but do not meet in "
+          "shared memory",
+          a, b);
+      if (options.require_host) return failure(Code::unsupported, std::move(what), b);
+      logger.warn(what + "; they use the network");
+    }
+  }
+  return {};
+}
+
+/// Connects to all on this host. One byte for each of them, itself included: whether they have met.
+Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
+  const auto beside = ranks_beside(rank_);
+  std::vector<std::byte> met(beside.size());
+  const auto& transport = wires_[0].transport;
+  if (transport == nullptr) return met;
+  for (const std::uint32_t other : beside) {
+    const auto& address = addresses_[0][other];
+    if (other == rank_ || address.empty()) continue;
+    XYLEM_TRY(const auto endpoint, transport->connect(address));
+    links_[other] = {transport.get(), endpoint};
+  }
+  const Deadline patience =
+      Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    const Link& link = links_[beside[i]];
+    if (link.transport == nullptr) continue;
+    while (transport->meeting(link.endpoint) == Meeting::waiting && !patience.passed()) {
+      if (transport->progress() == 0) sched_yield();
+    }
+    met[i] = std::byte{transport->meeting(link.endpoint) == Meeting::met};
+  }
+  return met;
+}
+
+Status Wires::open_network(ControlPlane& control, const WireMaker& make, Deadline deadline) {
+  std::uint32_t peers = 0;
+  for (std::uint32_t other = 0; other < reach_.size(); ++other) {
+    if (other == rank_ || reach_[other] != Reach::network) continue;
+    ++peers;
+    // Of one that was not met.
+    if (Link& link = links_[other]; link.transport != nullptr) {
+      link.transport->close(link.endpoint);
+      link = {};
+    }
+  }
+  if (peers > 0) {
+    XYLEM_TRY(wires_[1], make(Reach::network, peers));
+  }
+  return exchange_addresses(control, Reach::network, deadline);
 }
 
 Result<Link> Wires::link(std::uint32_t world_rank) {
@@ -181,6 +236,11 @@ void Wires::close(std::uint32_t world_rank) noexcept {
 bool Wires::flush(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   return link.transport == nullptr || link.transport->flush(link.endpoint);
+}
+
+std::uint32_t Wires::local_ranks() const noexcept {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      peers_, [&](const PeerFacts& peer) { return peer.kernel == peers_[rank_].kernel; }));
 }
 
 std::uint32_t Wires::local_cores() const {

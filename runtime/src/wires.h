@@ -7,8 +7,8 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
-#include "cores.h"
 #include "engine.h"
+#include "peer_facts.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/runtime.h"
@@ -22,36 +22,35 @@
 
 namespace xylem::runtime {
 
-/// What each rank tells all others at start.
-struct PeerFacts {
-  std::string host;  ///< Host name, for people.
-  std::uint64_t kernel =
-      0;  ///< Hash of boot id, network and IPC namespace: equal only where shared memory can meet.
-  CoreSet cores;         ///< On which it may run.
-  std::string settings;  ///< agreed_settings().
-};
-PeerFacts own_facts(const LoadedConfig& loaded);
-
 struct Wire {
-  std::string name;  ///< "ucx-shm", "ucx-tcp", "ucx-network", "loopback".
+  std::string name;  ///< "shm", "ucx-tcp", "ucx-network", "loopback".
   std::unique_ptr<transport::Transport> transport;
 };
 
 enum class Reach : std::uint8_t { host, network };
 
-/// Makes the wire of one reach.
-using WireMaker = std::function<Result<Wire>(Reach reach)>;
-/// UCX, as the configuration says; `interface`: the one that routes to the rendezvous.
-WireMaker ucx_wires(const Config& config, std::string interface, const Logger& logger);
+/// Makes the wire of one reach, to `peers` others.
+using WireMaker = std::function<Result<Wire>(Reach reach, std::uint32_t peers)>;
+/// As the configuration says: shared memory, and UCX; `interface`: the one that routes to the
+/// rendezvous.
+WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger);
+
+struct WireOptions {
+  bool use_host = true;       ///< Else all go over the network wire.
+  bool require_host = false;  ///< It is an error if any do.
+};
+WireOptions wire_options(const Config& config);
 
 class Wires {
  public:
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
-  /// their addresses. Collective.
+  /// their addresses. Two that say to be on one host use the host wire if each has met the other
+  /// there; both decide alike. Collective.
   static Result<Wires> connect(ControlPlane& control,
                                const PeerFacts& mine,
                                const WireMaker& make,
-                               bool force_network,
+                               const WireOptions& options,
+                               const Logger& logger,
                                Deadline deadline);
 
   /// Connects to a rank at first use. Token holder.
@@ -66,7 +65,8 @@ class Wires {
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
-  /// How many cores the ranks of this host have together.
+  /// How many ranks are on this host, and how many cores they have together.
+  std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
   /// Index of each rank's host, in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
@@ -74,13 +74,27 @@ class Wires {
   PathInfo path(std::uint32_t world_rank) const;
 
  private:
-  Wires() = default;
-  std::size_t wire_of(std::uint32_t world_rank) const noexcept;
+  Wires() : wires_(2) {}
+
+  Status exchange_facts(ControlPlane& control, const PeerFacts& mine, Deadline deadline);
+  Status open_host(ControlPlane& control,
+                   const WireMaker& make,
+                   const WireOptions& options,
+                   const Logger& logger,
+                   Deadline deadline);
+  Result<std::vector<std::byte>> meet_host(Deadline deadline);
+  Status open_network(ControlPlane& control, const WireMaker& make, Deadline deadline);
+  Status exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline);
+  std::vector<std::uint32_t> ranks_beside(std::uint32_t world_rank) const;
+  std::size_t wire_of(std::uint32_t world_rank) const noexcept {
+    return static_cast<std::size_t>(reach_[world_rank]);
+  }
 
   std::uint32_t rank_ = 0;
-  bool force_network_ = false;
   std::vector<PeerFacts> peers_;
-  std::vector<Wire> wires_;                           ///< [host][network]; a transport may be null.
+  std::vector<Reach> reach_;                          ///< By rank.
+  bool uses_network_ = false;                         ///< Any two ranks of the job do.
+  std::vector<Wire> wires_;                           ///< By Reach; a transport may be null.
   std::vector<std::vector<std::byte>> addresses_[2];  ///< By wire, by rank.
   std::vector<Link> links_;                           ///< By rank; null until first use.
 };

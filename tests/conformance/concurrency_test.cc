@@ -115,10 +115,10 @@ TEST_P(Concurrency, EightThreadsOverThreeCommunicators) {
   eight_threads_over_three_communicators(loopback(GetParam()));
 }
 
-TEST(ConcurrencyOverUcx, EightThreadsOverThreeCommunicators) {
+TEST(ConcurrencyOverSharedMemory, EightThreadsOverThreeCommunicators) {
   RankOptions options;
   options.size = 2;
-  options.transport = "ucx-shm";
+  options.transport = "shm";
   eight_threads_over_three_communicators(options);
 }
 

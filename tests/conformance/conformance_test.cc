@@ -86,7 +86,7 @@ TEST_P(Conformance, FullProductOnLoopback) {
               std::string(planner.name).c_str(), static_cast<unsigned long long>(executed));
 }
 
-void sample_over_ucx(const collectives::Planner& planner, const std::string& transport) {
+void sample_over(const collectives::Planner& planner, const std::string& transport) {
   if (needs_mapped_memory(planner)) GTEST_SKIP() << "needs a transport that maps peers' memory";
   std::atomic<std::uint64_t> executed{0};
   for (const std::uint32_t ranks : kRanks) {
@@ -116,8 +116,8 @@ void sample_over_ucx(const collectives::Planner& planner, const std::string& tra
   EXPECT_GT(executed, 0U);
 }
 
-TEST_P(Conformance, SampleOverUcxSharedMemory) { sample_over_ucx(*GetParam(), "ucx-shm"); }
-TEST_P(Conformance, SampleOverUcxTcp) { sample_over_ucx(*GetParam(), "ucx-tcp"); }
+TEST_P(Conformance, SampleOverSharedMemory) { sample_over(*GetParam(), "shm"); }
+TEST_P(Conformance, SampleOverUcxTcp) { sample_over(*GetParam(), "ucx-tcp"); }
 
 INSTANTIATE_TEST_SUITE_P(Planners, Conformance, testing::ValuesIn(all_planners()), planner_name);
 

@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Calls,
                          DisagreementTest,
                          testing::Combine(testing::ValuesIn(disagreements()),
                                           testing::Values(2U, 3U, 5U),
-                                          testing::Values("loopback", "ucx-shm")),
+                                          testing::Values("loopback", "shm")),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param).name) + "_" +
                                   std::to_string(std::get<1>(test.param)) +

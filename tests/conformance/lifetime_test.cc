@@ -61,7 +61,7 @@ TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
 }
 
 TEST(LifetimeOfAnAbort, ComesFromAnotherThreadThanTheOneThatWaits) {
-  for (const char* const transport : {"loopback", "ucx-shm"}) {
+  for (const char* const transport : {"loopback", "shm"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
       auto other = runtime.world().duplicate();
       ASSERT_TRUE(other.is_ok());
@@ -115,7 +115,7 @@ TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
 // A sender that is told to stop gets its buffer back without a cut of the connection that other
 // communicators use, whatever the receiver does.
 TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
-  for (const char* const transport : {"loopback", "ucx-shm", "ucx-tcp"}) {
+  for (const char* const transport : {"loopback", "shm", "ucx-tcp"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
       auto other = world.duplicate();

@@ -58,7 +58,7 @@ TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
     EXPECT_EQ(rows[i][8], "0") << "#wrong";
   }
   EXPECT_THAT(done.out, HasSubstr("# 2 ranks on 1 host, started by xylem"));
-  EXPECT_THAT(done.out, HasSubstr("ucx-shm over "));
+  EXPECT_THAT(done.out, HasSubstr("shm over "));
 }
 
 TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {

@@ -25,12 +25,12 @@ void expect_all_well(const std::string& mode, std::uint32_t size, const std::str
 }
 
 TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
-  expect_all_well("fork", 2, "ucx-shm");
+  expect_all_well("fork", 2, "shm");
   expect_all_well("fork", 3, "ucx-tcp");
 }
 
 TEST(Contract, SignalsOfTheProgramInterruptNothing) {
-  expect_all_well("signals", 2, "ucx-shm");
+  expect_all_well("signals", 2, "shm");
   expect_all_well("signals", 2, "ucx-tcp");
 }
 
@@ -53,8 +53,7 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
 TEST(Contract, NothingIsLeftInSharedMemory) {
   const auto before = shared_memory_names();
   const PrivateDirectory directory;
-  auto ranks =
-      start_ranks(directory, 2, "contract_rank", {"loop"}, {{"XYLEM_TRANSPORT", "ucx-shm"}});
+  auto ranks = start_ranks(directory, 2, "contract_rank", {"loop"}, {{"XYLEM_TRANSPORT", "shm"}});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   for (auto& rank : ranks) rank.signal(SIGKILL);
   for (auto& rank : ranks) EXPECT_EQ(rank.wait(seconds(10)).status, 128 + SIGKILL);

@@ -53,25 +53,24 @@ std::string test_name(const testing::TestParamInfo<Death::ParamType>& info) {
          std::to_string(world.ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations,
-                         Death,
-                         testing::Combine(testing::Values("all_reduce",
-                                                          "reduce",
-                                                          "broadcast",
-                                                          "all_gather",
-                                                          "all_gather_v",
-                                                          "reduce_scatter",
-                                                          "reduce_scatter_v",
-                                                          "all_to_all",
-                                                          "all_to_all_v",
-                                                          "gather",
-                                                          "scatter",
-                                                          "barrier",
-                                                          "send_recv"),
-                                          testing::Values(World{"ucx-shm", 2},
-                                                          World{"ucx-shm", 5},
-                                                          World{"ucx-tcp", 3})),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(
+    Operations,
+    Death,
+    testing::Combine(testing::Values("all_reduce",
+                                     "reduce",
+                                     "broadcast",
+                                     "all_gather",
+                                     "all_gather_v",
+                                     "reduce_scatter",
+                                     "reduce_scatter_v",
+                                     "all_to_all",
+                                     "all_to_all_v",
+                                     "gather",
+                                     "scatter",
+                                     "barrier",
+                                     "send_recv"),
+                     testing::Values(World{"shm", 2}, World{"shm", 5}, World{"ucx-tcp", 3})),
+    test_name);
 
 }  // namespace
 }  // namespace xylem::test

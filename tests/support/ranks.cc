@@ -32,11 +32,15 @@ Result<Runtime> start_rank(const RankOptions& options,
   if (!options.hosts.empty()) parts.facts.kernel = options.hosts[rank];
   parts.control = hub->attach(rank);
   if (options.transport == "loopback") {
-    parts.wires = [&fabric](runtime::Reach) -> Result<runtime::Wire> {
-      return runtime::Wire{"loopback", fabric.attach()};
+    const bool has_no_host_wire = options.without_host_wire == rank;
+    parts.wires = [&fabric, has_no_host_wire](runtime::Reach reach,
+                                              std::uint32_t) -> Result<runtime::Wire> {
+      const bool is_host = reach == runtime::Reach::host;
+      if (is_host && has_no_host_wire) return failure(Code::exhausted, "no memory to share");
+      return runtime::Wire{is_host ? "loopback" : "loopback-network", fabric.attach()};
     };
   } else {
-    parts.wires = runtime::ucx_wires(parts.loaded.config, "lo", parts.logger);
+    parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
   }
   XYLEM_TRY(auto job,
             runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process, over loopback or UCX: the body runs once per rank with that
-// rank's Runtime.
+// Ranks as threads of one process, over loopback, shared memory or UCX: the body runs once per rank
+// with that rank's Runtime.
 #pragma once
 
 #include "runtime/src/config.h"
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,12 @@ namespace xylem::test {
 
 struct RankOptions {
   std::uint32_t size = 2;
-  std::string transport = "loopback";  ///< "loopback", "ucx-shm", "ucx-tcp".
+  std::string transport = "loopback";  ///< "loopback", "shm", "ucx-tcp".
   std::uint64_t seed = 0;              ///< Of loopback's permutations.
   std::uint64_t eager_bytes = 8192;    ///< Of loopback.
   std::vector<std::uint32_t> hosts{};  ///< Of each rank; by itself all share one.
+  /// A rank that cannot make its host wire, over loopback.
+  std::optional<std::uint32_t> without_host_wire{};
   runtime::Environment environment{};  ///< XYLEM_ variables.
   /// Variables of single ranks, over those of all.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

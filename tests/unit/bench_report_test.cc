@@ -20,7 +20,7 @@ BenchRow row(Operation operation, std::uint64_t bytes, double microseconds) {
   BenchRow made;
   made.operation = operation;
   made.algorithm = "ring";
-  made.transport = "ucx-shm";
+  made.transport = "shm";
   made.ranks = 4;
   made.size = {bytes};
   made.count = bytes / 4;
@@ -40,16 +40,16 @@ std::vector<std::string> words(const std::string& line) {
 
 TEST(ReportJson, HasTheFieldsOfTheSchema) {
   BenchEnvironment environment;
-  environment.transports["ucx-shm"] = {"posix/memory"};
+  environment.transports["shm"] = {"shm/memory"};
   auto wrong = row(Operation::all_reduce, 1000, 1.0);
   wrong.measured.wrong = 3;
   const auto report = nlohmann::json::parse(to_json(environment, {wrong}));
   EXPECT_EQ(report["schema"], 1);
-  EXPECT_EQ(report["environment"]["transports"]["ucx-shm"][0], "posix/memory");
+  EXPECT_EQ(report["environment"]["transports"]["shm"][0], "shm/memory");
   const auto& result = report["results"].at(0);
   EXPECT_EQ(result["op"], "all_reduce");
   EXPECT_EQ(result["algorithm"], "ring");
-  EXPECT_EQ(result["transport"], "ucx-shm");
+  EXPECT_EQ(result["transport"], "shm");
   EXPECT_EQ(result["ranks"], 4);
   EXPECT_EQ(result["bytes"], 1000);
   EXPECT_EQ(result["type"], "float32");

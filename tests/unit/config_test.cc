@@ -100,8 +100,8 @@ TEST(Config, TheProgramWinsOverTheEnvironment) {
   options.rank = 1;
   options.start_timeout = milliseconds(250);
   options.transport = "ucx-tcp";
-  const auto loaded = load_config(
-      {{"XYLEM_RANK", "7"}, {"XYLEM_TRANSPORT", "ucx-shm"}, {"XYLEM_SIZE", "9"}}, options);
+  const auto loaded =
+      load_config({{"XYLEM_RANK", "7"}, {"XYLEM_TRANSPORT", "shm"}, {"XYLEM_SIZE", "9"}}, options);
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   EXPECT_EQ(loaded->config.rank, 1U);
   EXPECT_EQ(loaded->config.start_timeout, milliseconds(250));

@@ -21,9 +21,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -261,6 +265,48 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     EXPECT_TRUE(outcomes.empty());
     EXPECT_EQ(matcher.find_arrived(0, kExactMatch), nullptr);
   }
+}
+
+/// Rounds in which whoever waits at a door is seen for certain.
+void look_around(Transport& a, Transport& b) {
+  for (int round = 0; round < 200; ++round) a.progress(), b.progress();
+}
+
+TEST(ShmMeeting, IsOfTwoThatConnectToEachOther) {
+  auto a = *make_shm({}), b = *make_shm({});
+  const EndpointId to_b = *a->connect(b->address());
+  look_around(*a, *b);
+  EXPECT_EQ(a->meeting(to_b), Meeting::waiting) << "b has not connected";
+  const EndpointId to_a = *b->connect(a->address());
+  look_around(*a, *b);
+  EXPECT_EQ(a->meeting(to_b), Meeting::met);
+  EXPECT_EQ(b->meeting(to_a), Meeting::met);
+  a->close(to_b);
+  EXPECT_EQ(a->meeting(to_b), Meeting::failed);
+  b->close(to_a);
+}
+
+TEST(ShmMeeting, FailsWhereNobodyIs) {
+  auto a = *make_shm({}), b = *make_shm({});
+  const std::vector<std::byte> address(b->address().begin(), b->address().end());
+  b.reset();
+  const EndpointId nobody = *a->connect(address);
+  EXPECT_EQ(a->meeting(nobody), Meeting::failed);
+}
+
+TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
+  const std::string path = testing::TempDir() + "shm_meeting.log";
+  auto logger = Logger::open({LogLevel::warn, path}, {});
+  ASSERT_TRUE(logger.is_ok());
+  auto a = *make_shm({.endpoints = 1}, *logger);
+  auto b = *make_shm({}), c = *make_shm({});
+  ASSERT_TRUE(b->connect(a->address()).is_ok());
+  ASSERT_TRUE(c->connect(a->address()).is_ok());
+  a->progress();
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr("1 others have come before it"));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kSmallBytes = 4096;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
+constexpr std::uint64_t kUsualBytes = 2 << 20;
 constexpr std::uint32_t kMostSlots = 1 << 16;  // Entry::slot.
 constexpr std::uint32_t kMostChannels = 1 << 14;
 
@@ -53,16 +54,16 @@ Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
   const std::uint64_t fixed = geometry.slot_offset(0);
   const std::uint64_t least = 2 * (std::uint64_t{channels} + 1);
-  while (geometry.large_bytes > kSmallestSlot &&
-         fixed + least * (kSmallBytes + geometry.large_bytes) > bytes) {
+  const auto needed = [&](std::uint64_t large) { return fixed + least * (kSmallBytes + large); };
+  if (bytes == 0) bytes = std::max(kUsualBytes, needed(2 * kSmallestSlot));
+  while (geometry.large_bytes > kSmallestSlot && needed(geometry.large_bytes) > bytes) {
     geometry.large_bytes /= 2;
   }
-  const std::uint64_t needed = fixed + least * (kSmallBytes + geometry.large_bytes);
-  if (channels == 0 || channels > kMostChannels || needed > bytes) {
+  if (channels == 0 || channels > kMostChannels || needed(kSmallestSlot) > bytes) {
     return failure(Code::exhausted,
                    fmt::format("{} bytes of shared memory do not serve {} channels, 1 to {} of "
                                "which need {} bytes: allow more",
-                               bytes, channels, kMostChannels, needed));
+                               bytes, channels, kMostChannels, needed(kSmallestSlot)));
   }
   const std::uint64_t room = bytes - fixed;
   geometry.small_slots = static_cast<std::uint32_t>(

@@ -51,7 +51,7 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// For so many channels in so many bytes.
+/// For so many channels in so many bytes; 0: in as many as serve them well.
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes);
 
 enum class OwnerState : std::uint32_t { awake, asleep, gone };

@@ -102,6 +102,17 @@ Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {
   return id;
 }
 
+Meeting ShmTransport::meeting(EndpointId id) const noexcept {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  const Endpoint& endpoint = endpoints_[id];
+  if (!endpoint.outgoing.is_open()) return Meeting::failed;
+  const auto is_answered = [&](const Source& source) {
+    return source.has_answered && source.peer->nonce == endpoint.nonce;
+  };
+  const bool has_met = !endpoint.is_waiting && std::ranges::any_of(sources_, is_answered);
+  return has_met ? Meeting::met : Meeting::waiting;
+}
+
 void ShmTransport::call(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
   if (endpoint.has_called || !endpoint.outgoing.is_open()) return;

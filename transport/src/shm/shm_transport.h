@@ -37,6 +37,7 @@ class ShmTransport final : public Transport {
   Capabilities capabilities() const noexcept override { return {.inline_bytes = kInlineBytes}; }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
+  Meeting meeting(EndpointId endpoint) const noexcept override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;

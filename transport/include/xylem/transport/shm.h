@@ -17,8 +17,9 @@ namespace xylem::transport {
 struct ShmOptions {
   /// Most endpoints of this transport, and most of others to it.
   std::uint32_t endpoints = 1;
-  /// Shared memory to use. More slots let more large messages be under way.
-  std::uint64_t bytes = 2 << 20;
+  /// Shared memory to use at most; 0: 2 MiB, or more if so many endpoints need it. More slots let
+  /// more large messages be under way.
+  std::uint64_t bytes = 0;
 };
 
 /// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`

@@ -61,6 +61,13 @@ enum class Posted : std::uint8_t {
   done,     ///< Completed at once; `code` and `bytes` are set and `done` is not called.
 };
 
+/// How far two ends have come in finding each other.
+enum class Meeting : std::uint8_t {
+  waiting,  ///< Call progress().
+  met,      ///< Each has connected to the other and knows that it is heard.
+  failed,   ///< Nobody is there, or the endpoint was closed.
+};
+
 /// One wire of an endpoint, as the fabric's library reports it.
 struct Lane {
   std::string transport;  ///< "posix", "cma", "tcp", "rc_mlx5", "loopback".
@@ -85,6 +92,9 @@ class Transport {
   /// Makes an endpoint. Reaching the peer may still fail later: its operations then end with
   /// peer_lost or link_lost.
   virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
+  /// Whether two that connect to each other have met. Transports that learn of it by messages alone
+  /// say that they have.
+  virtual Meeting meeting(EndpointId /*endpoint*/) const noexcept { return Meeting::met; }
 
   /// Sends `source` under `tag`. Completion means that the source may be reused, not that the peer
   /// has it.
