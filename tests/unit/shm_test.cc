@@ -18,12 +18,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -85,7 +87,7 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
   EXPECT_TRUE(pool.take(1, 1)) << "of the other size there are all";
   // What comes back goes to whoever asks.
   const std::uint32_t freed = *taken.begin();
-  pool.give_back(0, freed);
+  pool.give_back(freed);
   EXPECT_EQ(pool.take(2, geometry.large_bytes), std::optional(freed));
 }
 
@@ -307,6 +309,165 @@ TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(text, HasSubstr("1 others have come before it"));
   std::filesystem::remove(path);
+}
+
+/// Two transports that have met, and a third.
+class ShmViews : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (auto& transport : transports_) transport = *make_shm({.endpoints = 2});
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) {
+        if (i != j) to_[i][j] = *transports_[i]->connect(transports_[j]->address());
+      }
+    }
+    drive();
+  }
+  void drive() {
+    for (int round = 0; round < 200; ++round) {
+      for (auto& transport : transports_) transport->progress();
+    }
+  }
+  static void count(Operation& self) noexcept { ++static_cast<Counted&>(self).ended; }
+  struct Counted : Operation {
+    Counted() { done = count; }
+    int ended = 0;
+  };
+
+  std::array<std::unique_ptr<Transport>, 3> transports_;
+  EndpointId to_[3][3] = {};
+};
+
+TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
+  auto& [a, b, c] = transports_;
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->capabilities().view_bytes}) {
+    for (const bool is_early : {false, true}) {
+      SCOPED_TRACE(testing::Message() << bytes << (is_early ? ", unexpected" : ""));
+      std::vector<std::byte> source(bytes, std::byte{static_cast<std::uint8_t>(bytes + 1)});
+      Counted sent, received;
+      if (is_early) {
+        ASSERT_EQ(a->send(to_[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
+        drive();
+      }
+      const Posted posted = b->recv_view(bytes, received);
+      EXPECT_EQ(posted, is_early ? Posted::done : Posted::pending);
+      if (!is_early) {
+        ASSERT_EQ(a->send(to_[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
+        drive();
+      }
+      EXPECT_EQ(received.code, Code::ok);
+      ASSERT_EQ(received.bytes, bytes);
+      EXPECT_TRUE(std::equal(source.begin(), source.end(), received.view.data));
+      b->release(received.view);
+    }
+  }
+}
+
+TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
+  auto& [a, b, c] = transports_;
+  std::vector<std::byte> large(b->capabilities().view_bytes, std::byte{1});
+  Counted viewed, sent;
+  b->recv_view(1, viewed);
+  a->send(to_[0][1], 1, {large.data(), large.size(), {}}, sent);
+  drive();
+  ASSERT_EQ(viewed.ended, 1);
+  std::vector<std::byte> got(large.size());
+  for (std::size_t round = 0; round < 200; ++round) {
+    std::ranges::fill(large, static_cast<std::byte>(round + 2));
+    Counted passing, received;
+    b->recv(2, kExactMatch, {got.data(), got.size(), {}}, received, nullptr);
+    a->send(to_[0][1], 2, {large.data(), large.size(), {}}, passing);
+    drive();
+    ASSERT_EQ(received.ended, 1) << "round " << round;
+    ASSERT_EQ(got, large);
+    // Behind what is looked at nothing is used again: so much room there is.
+    if (round < 20) {
+      ASSERT_EQ(viewed.view.data[large.size() - 1], std::byte{1});
+    }
+    if (round == 20) b->release(viewed.view);
+  }
+}
+
+TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
+  auto& [a, b, c] = transports_;
+  const std::vector<std::byte> large(b->capabilities().view_bytes + 1);
+  for (const bool is_early : {false, true}) {
+    SCOPED_TRACE(is_early);
+    Counted sent, received;
+    if (!is_early) b->recv_view(1, received);
+    ASSERT_EQ(a->send(to_[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
+    drive();
+    if (is_early) {
+      EXPECT_EQ(b->recv_view(1, received), Posted::done);
+      drive();
+    }
+    EXPECT_EQ(received.code, Code::mismatch);
+    EXPECT_EQ(sent.ended, 1) << "the sender is released";
+  }
+}
+
+TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
+  auto& [a, b, c] = transports_;
+  const EndpointId both[] = {to_[0][1], to_[0][2]};
+  for (std::size_t round = 0; round < 100; ++round) {
+    Counted received[2];
+    b->recv_view(round, received[0]);
+    c->recv_view(round, received[1]);
+    std::byte* room = a->reserve(both, 50'000);
+    ASSERT_NE(room, nullptr) << "round " << round;
+    std::memset(room, static_cast<int>(round), 50'000);
+    for (const EndpointId to : both) a->commit(to, round);
+    drive();
+    for (std::size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(received[i].ended, 1);
+      ASSERT_EQ(received[i].view.data[49'999], static_cast<std::byte>(round));
+      transports_[i + 1]->release(received[i].view);
+    }
+  }
+  EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
+}
+
+TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
+  auto& [a, b, c] = transports_;
+  int placed = 0;
+  while (std::byte* room = a->reserve({&to_[0][1], 1}, 50'000)) {
+    room[0] = std::byte{1};
+    a->commit(to_[0][1], 1);
+    ASSERT_LT(++placed, 1000);
+  }
+  EXPECT_GT(placed, 2);
+  std::byte* room = a->reserve({&to_[0][2], 1}, 50'000);
+  ASSERT_NE(room, nullptr);
+  a->commit(to_[0][2], 1);
+  EXPECT_EQ(transports_[1]->discard(0, 0), 0U);
+  drive();
+  EXPECT_EQ(b->discard(1, kExactMatch), static_cast<std::size_t>(placed));
+  EXPECT_EQ(c->discard(1, kExactMatch), 1U);
+}
+
+TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
+  auto& [a, b, c] = transports_;
+  const EndpointId both[] = {to_[0][1], to_[0][2]};
+  // c takes all of them, b dies without taking any.
+  for (int round = 0; round < 3; ++round) {
+    while (std::byte* room = a->reserve(both, 50'000)) {
+      room[0] = std::byte{1};
+      for (const EndpointId to : both) a->commit(to, 1);
+    }
+    a->progress(), c->progress();
+    c->discard(1, kExactMatch);
+  }
+  EXPECT_EQ(a->reserve({&to_[0][2], 1}, 50'000) != nullptr, true) << "its own";
+  a->commit(to_[0][2], 1);
+  b.reset();
+  a->close(to_[0][1]);
+  for (int round = 0; round < 200; ++round) a->progress(), c->progress();
+  c->discard(1, kExactMatch);
+  int placed = 0;
+  for (; a->reserve({&to_[0][2], 1}, 50'000) != nullptr; ++placed) a->commit(to_[0][2], 1);
+  EXPECT_GT(placed, 10);
+  transports_[1] = *make_shm({});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct Receive {
   Region target;
   Operation* operation = nullptr;
   Tag* sender_tag = nullptr;
+  bool wants_view = false;  ///< The message stays where it is.
 };
 
 inline bool tag_matches(Tag tag, Tag wanted, Tag mask) noexcept {

@@ -74,6 +74,13 @@ Door::Sent Door::introduce(const Nonce& to,
   }
 }
 
+bool Door::is_anybody_behind(const Nonce& door) noexcept {
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const Address address(door);
+  return !socket || connect(socket.get(), address.get(), address.bytes) == 0 ||
+         errno != ECONNREFUSED;
+}
+
 std::optional<Visitor> Door::next() noexcept {
   for (;;) {
     Visitor visitor;

@@ -37,6 +37,8 @@ class Door {
   enum class Sent : std::uint8_t { done, later, nobody };
   /// Hands copies of both descriptors to whoever is behind the door `to`.
   Sent introduce(const Nonce& to, const Introduction& introduction, int segment, int wake) noexcept;
+  /// Whether the process that opened the door is alive.
+  static bool is_anybody_behind(const Nonce& door) noexcept;
   /// The next who waits; nobody, if none does.
   std::optional<Visitor> next() noexcept;
 

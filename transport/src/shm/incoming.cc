@@ -38,7 +38,12 @@ unsigned Incoming::drain() {
 }
 
 void Incoming::publish() noexcept {
-  credit_->consumed.store(next_, std::memory_order_release);
+  const std::uint64_t told = consumed_;
+  // Up to the oldest that is looked at.
+  while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
+  if (consumed_ == told && granted_ == granted_told_) return;
+  granted_told_ = granted_;
+  credit_->consumed.store(consumed_, std::memory_order_release);
   credit_->granted.store(granted_, std::memory_order_release);
   // The sender may sleep for want of room.
   sender_.wake();
@@ -78,11 +83,23 @@ void Incoming::take(const Entry& entry) {
 void Incoming::take_message(const Entry& entry, const std::byte* data) {
   Receive receive;
   if (matcher_->take_receive(entry.tag, receive)) {
+    if (receive.wants_view) return show(receive, entry, data);
     outcomes_->push_back(copy_out(receive, entry.tag, data, entry.bytes));
     return;
   }
   Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
   if (entry.bytes > 0) std::memcpy(arrived.payload.data(), data, entry.bytes);
+}
+
+void Incoming::show(const Receive& receive, const Entry& entry, const std::byte* data) {
+  const auto place = static_cast<std::uint32_t>(next_ % kEntries);
+  viewed_ |= std::uint64_t{1} << place;
+  outcomes_->push_back({receive.operation, Code::ok, entry.bytes, {data, pack({channel_, place})}});
+}
+
+void Incoming::release(std::uint32_t place) noexcept {
+  viewed_ &= ~(std::uint64_t{1} << place);
+  publish();
 }
 
 bool Incoming::take_announcement(const Entry& entry) {
@@ -92,7 +109,13 @@ bool Incoming::take_announcement(const Entry& entry) {
   ++open_streams_;
   Receive receive;
   if (matcher_->take_receive(entry.tag, receive)) {
-    meet(entry.id, receive);
+    if (receive.wants_view) {
+      // Longer than anything that can be looked at in place.
+      outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
+      refuse(entry.id);
+    } else {
+      meet(entry.id, receive);
+    }
   } else {
     matcher_->keep(entry.tag, entry.bytes, true).stream = {channel_, entry.id};
   }

@@ -37,6 +37,8 @@ class Incoming {
   bool has_entry() const noexcept;
   /// Takes what there is; returns how much it did.
   unsigned drain();
+  /// Ends a view of the entry at this place of the ring.
+  void release(std::uint32_t place) noexcept;
   /// The announced stream `id` goes to this receive.
   void meet(std::uint8_t id, const Receive& receive);
   /// The announced stream `id` goes nowhere.
@@ -57,6 +59,7 @@ class Incoming {
   bool is_sound(const Entry& entry) const noexcept;
   void take(const Entry& entry);
   void take_message(const Entry& entry, const std::byte* data);
+  void show(const Receive& receive, const Entry& entry, const std::byte* data);
   bool take_announcement(const Entry& entry);
   bool take_fragment(const Entry& entry, const std::byte* data);
   void grant(std::uint8_t id) noexcept { granted_ ^= 1U << id; }
@@ -71,12 +74,27 @@ class Incoming {
   Credit* credit_;
   Matcher* matcher_;
   Outcomes* outcomes_;
-  std::uint64_t next_ = 0;  ///< Entry to be taken next.
-  std::uint32_t granted_ = 0;
+  std::uint64_t next_ = 0;      ///< Entry to be taken next.
+  std::uint64_t consumed_ = 0;  ///< As the sender knows it.
+  std::uint64_t viewed_ = 0;    ///< A bit for each place of the ring that is looked at.
+  std::uint32_t granted_ = 0, granted_told_ = 0;
   std::uint32_t open_streams_ = 0;
   bool is_ended_ = false;
   std::array<Stream, kStreams> streams_;
 };
+
+static_assert(kEntries == 64, "viewed_ has a bit for each");
+
+/// Of a View::id.
+struct ViewPlace {
+  std::uint32_t channel = 0, place = 0;
+};
+constexpr std::uint64_t pack(const ViewPlace& view) noexcept {
+  return std::uint64_t{view.channel} << 32 | view.place;
+}
+constexpr ViewPlace unpack(std::uint64_t id) noexcept {
+  return {static_cast<std::uint32_t>(id >> 32), static_cast<std::uint32_t>(id)};
+}
 
 /// Ends a receive with this message.
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes);

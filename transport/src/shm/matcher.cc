@@ -76,12 +76,23 @@ Arrived& Matcher::keep(Tag tag, std::uint64_t bytes, bool is_stream) {
   return arrived;
 }
 
-void Matcher::drop(Arrived& arrived) {
+void Matcher::drop(Arrived& arrived) { move(arrived, spare_arrived_); }
+
+void Matcher::lend(Arrived& arrived) { move(arrived, lent_); }
+
+void Matcher::take_back(const std::byte* payload) {
+  const auto at = std::ranges::find_if(
+      lent_, [&](const Arrived& arrived) { return arrived.payload.data() == payload; });
+  XYLEM_CHECK(at != lent_.end(), lent_.size());
+  spare_arrived_.splice(spare_arrived_.begin(), lent_, at);
+}
+
+void Matcher::move(Arrived& arrived, std::list<Arrived>& to) {
   auto& bucket = arrived_[bucket_of(arrived.tag)];
   const auto at =
       std::ranges::find_if(bucket, [&](const Arrived& other) { return &other == &arrived; });
   XYLEM_CHECK(at != bucket.end(), arrived.tag);
-  spare_arrived_.splice(spare_arrived_.begin(), bucket, at);
+  to.splice(to.begin(), bucket, at);
   --arrived_count_;
 }
 

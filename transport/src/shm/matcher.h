@@ -46,6 +46,9 @@ class Matcher {
   /// Room for one more; its payload is as large as `bytes` unless it is a stream.
   Arrived& keep(Tag tag, std::uint64_t bytes, bool is_stream);
   void drop(Arrived& arrived);
+  /// Keeps its payload to be looked at until it is taken back.
+  void lend(Arrived& arrived);
+  void take_back(const std::byte* payload);
   /// Drops the streams of a channel that have met no receive.
   void drop_streams(std::uint32_t channel);
 
@@ -58,11 +61,13 @@ class Matcher {
   template <typename Node>
   using Buckets = std::array<std::list<Node>, kBuckets>;
   static std::size_t bucket_of(Tag tag) noexcept;
+  void move(Arrived& arrived, std::list<Arrived>& to);
 
   Buckets<Posted> posted_;
   std::list<Posted> masked_;
   Buckets<Arrived> arrived_;
   std::size_t arrived_count_ = 0;
+  std::list<Arrived> lent_;
   std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
   std::uint64_t serial_ = 0;

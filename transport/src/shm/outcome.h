@@ -12,6 +12,7 @@ struct Outcome {
   Operation* operation = nullptr;
   Code code = Code::ok;
   std::uint64_t bytes = 0;
+  View view{};
 };
 using Outcomes = std::vector<Outcome>;
 

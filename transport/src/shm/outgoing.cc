@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/outgoing.h"
 
+#include "xylem/base/check.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -21,9 +23,13 @@ void Outgoing::retire() noexcept {
   if (credit_ == nullptr) return;
   // No more than was sent, whatever the receiver says.
   const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
-  for (; retired_ < consumed; ++retired_) {
+  retire_until(consumed);
+}
+
+void Outgoing::retire_until(std::uint64_t entry) noexcept {
+  for (; retired_ < entry; ++retired_) {
     const std::uint32_t slot = slot_of_[retired_ % kEntries];
-    if (slot != kNoSlot) slots_->give_back(channel_, slot);
+    if (slot != kNoSlot) slots_->give_back(slot);
   }
 }
 
@@ -49,6 +55,22 @@ void Outgoing::publish() noexcept {
 
 bool Outgoing::is_large(const Sending& sending) const noexcept {
   return sending.bytes > segment_->geometry().large_bytes;
+}
+
+bool Outgoing::has_room() noexcept {
+  // What waits in the queue goes first.
+  if (!is_open() || !queue_.empty() || receiver_.is_gone()) return false;
+  retire();
+  return next_ - retired_ < kEntries;
+}
+
+void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
+  Entry* entry = next_entry(EntryKind::slotted, tag, bytes);
+  XYLEM_CHECK(entry != nullptr, channel_);
+  slot_of_[next_ % kEntries] = slot;
+  entry->slot = static_cast<std::uint16_t>(slot);
+  entry->id = 0;
+  publish();
 }
 
 /// Puts `bytes` of the message into a slot and its entry into the ring.

@@ -32,6 +32,11 @@ class Outgoing {
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
   Posted send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation);
+  /// Whether put() would find an entry.
+  bool has_room() noexcept;
+  /// The message that stands in a slot, which has one more reader by it. Only where there is room.
+  void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
+
   /// Puts into the ring what there is room for, and hears what the receiver has taken. Returns how
   /// much it did.
   unsigned pump();
@@ -43,6 +48,9 @@ class Outgoing {
   /// channel.
   void close(bool has_heard);
   bool is_open() const noexcept { return standing_ == Standing::open; }
+  /// Whether slots are still with the receiver; if it is dead, they can be taken back.
+  bool has_slots_out() const noexcept { return retired_ < next_; }
+  void take_back() noexcept { retire_until(next_); }
 
   const Owner& receiver() const noexcept { return receiver_; }
 
@@ -76,6 +84,7 @@ class Outgoing {
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
   void publish() noexcept;
   void retire() noexcept;
+  void retire_until(std::uint64_t entry) noexcept;
   void lose();
   void end(Sendings& list, Sendings::iterator at);
 

@@ -22,6 +22,8 @@ namespace {
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
 /// Rounds in which nothing happened between two looks at the door.
 constexpr std::uint32_t kRoundsPerLook = 64;
+/// View::id of what arrived before it was asked for.
+constexpr std::uint64_t kLent = ~std::uint64_t{0};
 
 using AddressWords = std::array<std::uint64_t, 4>;
 
@@ -145,6 +147,15 @@ void ShmTransport::meet_peers() {
   }
 }
 
+/// What lies with a receiver that died comes back.
+void ShmTransport::bury_dead() {
+  for (Endpoint& endpoint : endpoints_) {
+    const Outgoing& outgoing = endpoint.outgoing;
+    if (outgoing.is_open() || !outgoing.has_slots_out()) continue;
+    if (!Door::is_anybody_behind(endpoint.nonce)) endpoint.outgoing.take_back();
+  }
+}
+
 void ShmTransport::heed_hello(const Introduction& hello, const Peer& peer) {
   if (hello.channel >= peer.segment.geometry().channels) return refuse("it names no channel");
   if (sources_.size() == segment_.geometry().channels) {
@@ -255,6 +266,52 @@ Posted ShmTransport::recv(
   return Posted::done;
 }
 
+Posted ShmTransport::recv_view(Tag tag, Operation& operation) noexcept {
+  operation.state = nullptr;
+  Arrived* arrived = matcher_.find_arrived(tag, kExactMatch);
+  if (arrived == nullptr) {
+    matcher_.post({tag, kExactMatch, {}, &operation, nullptr, true});
+    return Posted::pending;
+  }
+  operation.code = Code::ok;
+  operation.bytes = arrived->bytes;
+  if (arrived->is_stream) {
+    // Longer than anything that can be looked at in place.
+    const StreamId stream = arrived->stream;
+    matcher_.drop(*arrived);
+    sources_[stream.channel].incoming.refuse(stream.id);
+    operation.code = Code::mismatch;
+    operation.bytes = 0;
+  } else {
+    operation.view = {arrived->payload.data(), kLent};
+    matcher_.lend(*arrived);
+  }
+  return Posted::done;
+}
+
+void ShmTransport::release(const View& view) noexcept {
+  if (view.id == kLent) return matcher_.take_back(view.data);
+  const ViewPlace place = unpack(view.id);
+  sources_[place.channel].incoming.release(place.place);
+}
+
+std::byte* ShmTransport::reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept {
+  XYLEM_CHECK(!to.empty() && bytes <= segment_.geometry().large_bytes, to.size(), bytes);
+  for (const EndpointId id : to) {
+    if (!endpoints_[id].outgoing.has_room()) return nullptr;
+  }
+  const auto slot = slots_.take(to.front(), bytes, static_cast<std::uint32_t>(to.size()));
+  if (!slot) return nullptr;
+  reserved_ = {*slot, bytes};
+  return segment_.slot(*slot);
+}
+
+void ShmTransport::commit(EndpointId to, Tag tag) noexcept {
+  Endpoint& endpoint = endpoints_[to];
+  endpoint.bytes_sent += reserved_.bytes;
+  endpoint.outgoing.put(tag, reserved_.slot, reserved_.bytes);
+}
+
 void ShmTransport::cancel(Operation& operation) noexcept {
   if (matcher_.cancel(operation)) outcomes_.push_back({&operation, Code::cancelled, 0});
 }
@@ -275,7 +332,10 @@ std::size_t ShmTransport::discard(Tag tag, Tag mask) noexcept {
 unsigned ShmTransport::progress() noexcept {
   const bool was_asleep = std::exchange(is_armed_, false);
   if (was_asleep) segment_.header().state.store(OwnerState::awake, std::memory_order_relaxed);
-  if (was_asleep || unmet_ > 0 || idle_rounds_ % kRoundsPerLook == 0) meet_peers();
+  if (was_asleep || unmet_ > 0 || idle_rounds_ % kRoundsPerLook == 0) {
+    meet_peers();
+    bury_dead();
+  }
   unsigned count = 0;
   for (Source& source : sources_) count += source.incoming.drain();
   for (Endpoint& endpoint : endpoints_) {
@@ -294,6 +354,7 @@ unsigned ShmTransport::tell() {
   for (const Outcome& outcome : telling_) {
     outcome.operation->code = outcome.code;
     outcome.operation->bytes = outcome.bytes;
+    outcome.operation->view = outcome.view;
     outcome.operation->done(*outcome.operation);
   }
   const auto count = static_cast<unsigned>(telling_.size());

@@ -34,13 +34,19 @@ class ShmTransport final : public Transport {
   ~ShmTransport() override;
 
   std::string_view name() const noexcept override { return "shm"; }
-  Capabilities capabilities() const noexcept override { return {.inline_bytes = kInlineBytes}; }
+  Capabilities capabilities() const noexcept override {
+    return {.inline_bytes = kInlineBytes, .view_bytes = segment_.geometry().large_bytes};
+  }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   Meeting meeting(EndpointId endpoint) const noexcept override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
+  Posted recv_view(Tag tag, Operation& operation) noexcept override;
+  void release(const View& view) noexcept override;
+  std::byte* reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept override;
+  void commit(EndpointId to, Tag tag) noexcept override;
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
@@ -52,6 +58,12 @@ class ShmTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
+  /// A slot being written.
+  struct Reserved {
+    std::uint32_t slot = 0;
+    std::uint64_t bytes = 0;
+  };
+
   /// Another transport, whose segment is mapped here until this one ends.
   struct Peer {
     Nonce nonce{};
@@ -88,6 +100,7 @@ class ShmTransport final : public Transport {
   void answer(std::uint32_t channel);
   const Peer* peer_of(Visitor& visitor);
   void refuse(std::string_view why) const;
+  void bury_dead();
   unsigned tell();
 
   Segment segment_;
@@ -102,6 +115,7 @@ class ShmTransport final : public Transport {
   std::deque<Source> sources_;
   Matcher matcher_;
   Outcomes outcomes_, telling_;
+  Reserved reserved_;
   std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;

@@ -29,6 +29,8 @@ struct Capabilities {
   bool one_sided = false;          ///< put.
   bool cuda = false;               ///< Device memory may be sent and received.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once.
+  /// Messages up to this size can be written and read where they travel: reserve(), recv_view().
+  std::uint64_t view_bytes = 0;
 };
 
 /// Bytes to read or write, and where they live.
@@ -43,6 +45,12 @@ struct Region {
   Memory memory{};
 };
 
+/// A message where it has arrived.
+struct View {
+  const std::byte* data = nullptr;
+  std::uint64_t id = 0;  ///< The transport's own.
+};
+
 /// One message in flight. The caller owns it and keeps its address until it has completed; the
 /// transport allocates nothing per message of its own. `done` is called exactly once for a message
 /// that was `pending`, from within progress(), cancel() or close(), on the thread that called
@@ -52,6 +60,7 @@ struct Operation {
   Code code = Code::ok;     ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost,
                             ///< mismatch (longer than the region), exhausted or internal.
   std::uint64_t bytes = 0;  ///< Received bytes.
+  View view;                ///< Of recv_view() that ended well.
   void* state = nullptr;    ///< The transport's own.
 };
 
@@ -110,6 +119,19 @@ class Transport {
                       Region target,
                       Operation& operation,
                       Tag* sender_tag = nullptr) noexcept = 0;
+
+  // In place, where `view_bytes` is not 0. A view and a reserved place take room from their
+  // channel: keep them briefly, and never while waiting for more from the same peer.
+
+  /// As recv() of up to view_bytes with an exact tag, but leaves the message where it is:
+  /// `operation.view` shows it until release().
+  virtual Posted recv_view(Tag tag, Operation& operation) noexcept;
+  virtual void release(const View& view) noexcept;
+  /// Memory for a message of `bytes` (view_bytes at most) to all of `to`; null if there is no room
+  /// now. Write it, then commit() it to each of them before any other call. What was written may be
+  /// read until the next call.
+  virtual std::byte* reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept;
+  virtual void commit(EndpointId to, Tag tag) noexcept;
 
   /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows,
   /// now or in progress(). A receive that has met its message ends with the message, or when the

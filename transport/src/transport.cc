@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/transport/transport.h"
+
+#include "xylem/base/check.h"
+
+namespace xylem::transport {
+
+// What a transport without views answers to calls that nobody may make of it.
+
+Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
+  XYLEM_CHECK(false, name());
+  return Posted::done;
+}
+
+void Transport::release(const View& /*view*/) noexcept { XYLEM_CHECK(false, name()); }
+
+std::byte* Transport::reserve(std::span<const EndpointId> /*to*/,
+                              std::uint64_t /*bytes*/) noexcept {
+  return nullptr;
+}
+
+void Transport::commit(EndpointId /*to*/, Tag /*tag*/) noexcept { XYLEM_CHECK(false, name()); }
+
+}  // namespace xylem::transport
