@@ -5,41 +5,19 @@
 #include "tag.h"
 #include "xylem/base/check.h"
 
-#include <bit>
-#include <cstring>
 #include <utility>
 
 namespace xylem::runtime {
 
-using collectives::EdgeKind;
 using collectives::kNone;
-using collectives::StepKind;
 using transport::Posted;
 
 namespace {
 
 constexpr std::size_t kMessageBlock = 64;
-
-/// How many slices of a step may be issued by now.
-std::uint32_t ready_slices(const Execution& run, const ProgramStep& step) noexcept {
-  std::uint32_t ready = step.slices;
-  for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
-    const auto& edge = run.program->edges[e];
-    const std::uint32_t done = run.steps[edge.before].completed;
-    std::uint32_t limit = done;
-    if (edge.kind == EdgeKind::whole) {
-      limit = done == run.program->steps[edge.before].slices ? step.slices : 0;
-    } else if (edge.kind == EdgeKind::lag) {
-      limit = done + run.program->window;
-    }
-    ready = std::min(ready, limit);
-  }
-  return ready;
-}
-
-bool moves_bytes(const ProgramStep& step) noexcept {
-  return step.bytes > 0 || step.kind == StepKind::signal || step.kind == StepKind::wait;
-}
+/// Outputs from this size on are written past the cache: measured on machines with 1 MiB of second
+/// level cache for a core and 32 MiB of third level for all (docs/benchmarks.md).
+constexpr std::uint64_t kPastCache = 4 << 20;
 
 }  // namespace
 
@@ -68,92 +46,15 @@ void Engine::start(Operation& operation) {
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.ready.clear();
+  run.later.clear();
+  run.views.assign(program.view_count, HeldView{});
+  run.past_cache = program.output_bytes >= kPastCache;
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // popped from the back: in list order
     run.steps[id].queued = true;
   }
   run_ready(operation);
-}
-
-void Engine::run_ready(Operation& operation) {
-  auto& ready = operation.run.ready;
-  while (!ready.empty() && operation.health) {
-    const StepId id = ready.back();
-    ready.pop_back();
-    operation.run.steps[id].queued = false;
-    advance(operation, id);
-  }
-  end_if_idle(operation);
-}
-
-void Engine::advance(Operation& operation, StepId id) {
-  auto& run = operation.run;
-  const auto& step = run.program->steps[id];
-  if (step.lane != kNone) return pump(operation, step.lane);
-  auto& state = run.steps[id];
-  for (const std::uint32_t limit = ready_slices(run, step); state.issued < limit;) {
-    const std::uint32_t slice = state.issued++;
-    run_local(operation, step, slice);
-    slice_done(operation, id, slice);
-  }
-}
-
-void Engine::pump(Operation& operation, std::uint32_t lane_index) {
-  auto& run = operation.run;
-  const auto& program = *run.program;
-  const auto& lane = program.lanes[lane_index];
-  auto& state = run.lanes[lane_index];
-  while (state.head < lane.step_count && operation.health) {
-    const StepId id = program.lane_steps[lane.first_step + state.head];
-    const auto& step = program.steps[id];
-    auto& progress = run.steps[id];
-    const std::uint32_t limit = ready_slices(run, step);
-    // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
-    // under way.
-    while (progress.issued < limit && state.in_flight < program.window &&
-           progress.issued - progress.completed < kMaxWindow && operation.health) {
-      post(operation, id, progress.issued++);
-    }
-    if (progress.issued < step.slices) return;
-    ++state.head;
-  }
-}
-
-void Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
-  const auto& program = *run.program;
-  const auto& step = program.steps[id];
-  if (!moves_bytes(step)) return slice_done(operation, id, slice);
-  const auto& lane = program.lanes[step.lane];
-  Group& group = *operation.group;
-  const Link link = group.link(lane.peer);
-  const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
-  const transport::Tag tag =
-      collective_tag(group.slot(), source, operation.sequence, lane.number, step.ordinal + slice,
-                     operation.fingerprint, step.bytes);
-  const std::uint64_t bytes = step.bytes == 0 ? 0 : program.slice_size(step, slice);
-  Message& message = take_message(operation);
-  message.transport = link.transport;
-  message.endpoint = link.endpoint;
-  message.step = id;
-  message.slice = slice;
-  message.incoming = !lane.outgoing;
-  Posted posted;
-  if (lane.outgoing) {
-    const Place* place = step.source_count > 0 ? &program.sources[step.first_source] : nullptr;
-    const std::byte* data = place == nullptr ? nullptr
-                                             : run.base[static_cast<int>(place->buffer)] +
-                                                   program.slice_offset(*place, slice);
-    posted = link.transport->send(link.endpoint, tag, {data, bytes, {}}, message);
-  } else {
-    std::byte* data = bytes == 0 ? nullptr
-                                 : run.base[static_cast<int>(step.target.buffer)] +
-                                       program.slice_offset(step.target, slice);
-    posted = link.transport->recv(tag, transport::kExactMatch, {data, bytes, {}}, message);
-  }
-  ++run.lanes[step.lane].in_flight;
-  if (posted == Posted::done) completed(message);
 }
 
 Message& Engine::post_send(Operation& operation,
@@ -185,49 +86,6 @@ Message& Engine::post_recv(Operation& operation,
   return message;
 }
 
-void Engine::run_local(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
-  if (step.bytes == 0) return;
-  auto& run = operation.run;
-  const auto& program = *run.program;
-  const std::uint64_t bytes = program.slice_size(step, slice);
-  const auto address = [&](const Place& place) {
-    return run.base[static_cast<int>(place.buffer)] + program.slice_offset(place, slice);
-  };
-  std::byte* target = address(step.target);
-  const Place* sources = &program.sources[step.first_source];
-  if (step.kind == StepKind::copy) {
-    const std::byte* source = address(sources[0]);
-    if (source != target) std::memcpy(target, source, bytes);
-    return;
-  }
-  run.sources.resize(step.source_count);
-  for (std::uint32_t i = 0; i < step.source_count; ++i) run.sources[i] = address(sources[i]);
-  program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
-                 {step.finish ? program.divisor : 1});
-}
-
-void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
-  const auto& program = *run.program;
-  const auto& step = program.steps[id];
-  auto& state = run.steps[id];
-  state.ahead |= std::uint64_t{1} << (slice - state.completed);
-  const auto run_length = static_cast<std::uint32_t>(std::countr_one(state.ahead));
-  if (run_length == 0) return;
-  state.completed += run_length;
-  state.ahead = run_length == 64 ? 0 : state.ahead >> run_length;
-  ++operation.advanced;
-  if (state.completed == step.slices) --run.steps_left;
-  for (std::uint32_t s = 0; s < step.successor_count; ++s) {
-    const StepId next = program.successors[step.first_successor + s];
-    auto& next_state = run.steps[next];
-    if (!next_state.queued && next_state.issued < program.steps[next].slices) {
-      next_state.queued = true;
-      run.ready.push_back(next);
-    }
-  }
-}
-
 void Engine::completed(Message& message) {
   Operation& operation = *message.owner;
   const StepId id = message.step;
@@ -245,19 +103,21 @@ void Engine::completed(Message& message) {
   const std::uint32_t slice = message.slice;
   const bool right_size = !message.incoming || step.bytes == 0 ||
                           message.bytes == operation.run.program->slice_size(step, slice);
+  const bool is_well = operation.health && code == Code::ok && right_size;
+  const bool shows = message.in_place && code == Code::ok;
+  const HeldView view{message.transport, message.view, id, slice};
   drop_message(message);
   --operation.run.lanes[step.lane].in_flight;
+  if (shows && !is_well) view.transport->release(view.view);
   if (!operation.health) return end_if_idle(operation);
-  if (code != Code::ok || !right_size) {
+  if (!is_well) {
     const std::uint32_t peer = operation.run.program->lanes[step.lane].peer;
     return listener_.on_wire_error(operation, peer, code == Code::ok ? Code::mismatch : code);
   }
+  if (shows) take_slice(operation, id, slice, view);
   slice_done(operation, id, slice);
-  if (!operation.run.steps[id].queued) {
-    // The lane has room again: its head may go on.
-    operation.run.steps[id].queued = true;
-    operation.run.ready.push_back(id);
-  }
+  // The lane has room again: its head may go on.
+  queue(operation, id);
 }
 
 void Engine::on_done(transport::Operation& done) noexcept {
@@ -267,7 +127,8 @@ void Engine::on_done(transport::Operation& done) noexcept {
   message.engine->completed_tail_ = &message.completed_next;
 }
 
-void Engine::run_completed() {
+unsigned Engine::run() {
+  const std::uint64_t before = moved_;
   while (completed_ != nullptr) {
     Message& message = *completed_;
     completed_ = message.completed_next;
@@ -275,9 +136,17 @@ void Engine::run_completed() {
     Operation& operation = *message.owner;
     operation.acquire();  // It may end within.
     completed(message);
-    if (!operation.run.ready.empty()) run_ready(operation);
+    if (!operation.run.ready.empty() && !operation.is_busy) run_ready(operation);
     operation.release();
   }
+  round_.swap(busy_);
+  for (Operation* operation : round_) {
+    operation->is_busy = false;
+    if (!operation->ended()) run_ready(*operation);
+    operation->release();
+  }
+  round_.clear();
+  return static_cast<unsigned>(moved_ - before);
 }
 
 void Engine::fail(Operation& operation, Status why) {
@@ -285,6 +154,7 @@ void Engine::fail(Operation& operation, Status why) {
   operation.health = std::move(why);
   operation.failed_at = Clock::now();
   operation.run.ready.clear();
+  operation.run.later.clear();
   operation.acquire();
   for (Message* message = operation.messages; message != nullptr;) {
     Message* next = message->next;
@@ -307,6 +177,7 @@ void Engine::end_if_idle(Operation& operation) {
 }
 
 void Engine::finish(Operation& operation, Status outcome) {
+  for (HeldView& held : operation.run.views) release(operation, held);
   deactivate(operation);
   listener_.on_ended(operation, std::move(outcome));
 }
@@ -324,7 +195,9 @@ Message& Engine::take_message(Operation& operation) {
   message.done = &Engine::on_done;
   message.code = Code::ok;
   message.bytes = 0;
+  message.view = {};
   message.state = nullptr;
+  message.in_place = false;
   message.engine = this;
   message.owner = &operation;
   message.previous = nullptr;

@@ -2,8 +2,14 @@
 //
 // Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when
 // the slices it waits for have completed, messages of a lane go in list order with at most `window`
-// in flight, and copies and reductions run on the spot. Nothing on a step's path allocates, locks,
-// calls the system or formats text.
+// in flight, and copies and reductions run on the spot, one slice of each step in a round, so that
+// messages are heard in between. Nothing on a step's path allocates, locks, calls the system or
+// formats text.
+//
+// Where the transport shares memory, steps are fused. A reduction reads messages where they
+// arrived; what it makes and sends on, and what goes to several peers, is written once, into memory
+// that the peers read, and copied from there to its own place. Results and order are those of the
+// steps one by one.
 //
 // All calls come from the holder of the progress token.
 #pragma once
@@ -22,6 +28,7 @@ namespace xylem::runtime {
 struct Link {
   transport::Transport* transport = nullptr;
   transport::EndpointId endpoint = 0;
+  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As its Capabilities.
 };
 
 /// Hears how operations end and what goes wrong on the wire.
@@ -63,8 +70,12 @@ class Engine {
   void cut(Operation& operation);
   /// Ends an operation that has no message posted.
   void finish(Operation& operation, Status outcome);
-  /// Runs what completions have made ready; call after each round of transport progress.
-  void run_completed();
+  /// Runs what completions have made ready, and a round of what has more to do; call after each
+  /// round of transport progress. Returns how many slices it moved.
+  unsigned run();
+  /// Nothing has happened for a while: gives up views of messages that wait for others, whose
+  /// senders may wait for their room. True if there were any.
+  bool relieve();
 
   /// The first operation under way; follow Operation::active_next.
   Operation* active() const noexcept { return active_; }
@@ -76,17 +87,44 @@ class Engine {
   Message& take_message(Operation& operation);
   void drop_message(Message& message) noexcept;
   void completed(Message& message);
-  void run_ready(Operation& operation);
-  void advance(Operation& operation, StepId id);
-  void pump(Operation& operation, std::uint32_t lane);
-  void post(Operation& operation, StepId id, std::uint32_t slice);
-  void run_local(Operation& operation, const ProgramStep& step, std::uint32_t slice);
-  void slice_done(Operation& operation, StepId id, std::uint32_t slice);
   void end_if_idle(Operation& operation);
   void deactivate(Operation& operation) noexcept;
 
+  // Rounds.
+  void run_ready(Operation& operation);
+  void advance(Operation& operation, StepId id);
+  void pump(Operation& operation, std::uint32_t lane);
+  bool post(Operation& operation, StepId id, std::uint32_t slice);
+  void post_one(Operation& operation, StepId id, std::uint32_t slice);
+  void slice_done(Operation& operation, StepId id, std::uint32_t slice);
+  static StepId head_of(Operation& operation, std::uint32_t lane) noexcept;
+  static void queue(Operation& operation, StepId id);
+  static void queue_again(Operation& operation, StepId id);
+
+  // Bytes.
+  void run_local(Operation& operation, StepId id, std::uint32_t slice);
+  void take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view);
+  static void compute(Operation& operation,
+                      const ProgramStep& step,
+                      std::uint32_t slice,
+                      std::byte* target);
+  transport::Room reserve(Operation& operation,
+                          const ProgramStep& step,
+                          StepId maker,
+                          std::uint32_t slice,
+                          std::byte*& memory);
+  void commit(Operation& operation, std::uint32_t slice);
+  void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
+  void release(Operation& operation, HeldView& held) noexcept;
+
   EngineListener& listener_;
   Operation* active_ = nullptr;
+  std::vector<Operation*> busy_, round_;  ///< With a reference to each.
+  std::uint64_t moved_ = 0;               ///< Slices.
+  std::uint32_t views_held_ = 0;
+  std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
+  std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
+  transport::Transport* reserved_on_ = nullptr;        ///< over which.
   std::vector<std::unique_ptr<Message[]>> message_blocks_;
   Message* free_messages_ = nullptr;
   Message* completed_ = nullptr;  ///< Messages whose callback has come, oldest first.

@@ -74,6 +74,12 @@ Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
+std::uint64_t slice_for(const Job& job, std::span<const std::uint32_t> world_ranks) {
+  const std::uint64_t wanted = job.config().slice.value;
+  const std::uint64_t fits = job.wires().view_bytes(world_ranks);
+  return fits == 0 ? wanted : std::min(wanted, fits);
+}
+
 bool needs_staging(const Call& call) noexcept {
   return call.op.op == RedOp::premul_sum ||
          (call.collective == Collective::all_to_all && call.input == call.output);
@@ -94,10 +100,18 @@ std::string describe(const CallRecord& record) {
 Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model)
     : job_(std::move(job)),
       spec_(std::move(spec)),
-      chooser_(std::move(model)),
+      slice_bytes_(slice_for(*job_, spec_.world_ranks)),
+      chooser_({}),
       links_(spec_.world_ranks.size()),
       history_(spec_.uid),
-      messages_(*this, job_->headers()) {}
+      messages_(*this, job_->headers()) {
+  set_model(std::move(model));
+}
+
+void Group::set_model(collectives::CostModel model) {
+  model.slice_bytes = slice_bytes_;
+  chooser_ = collectives::Chooser(std::move(model));
+}
 
 std::shared_ptr<Group> Group::make(const std::shared_ptr<Job>& job,
                                    GroupSpec spec,
@@ -227,7 +241,7 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
     options.counts.input_counts = call.input_counts;
     options.counts.output_counts = call.output_counts;
   }
-  options.slice_bytes = job_->config().slice.value;
+  options.slice_bytes = slice_bytes_;
   options.window = job_->config().window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);

@@ -90,9 +90,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const Status& health() const noexcept { return health_; }
   /// Neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
-  void set_model(collectives::CostModel model) {
-    chooser_ = collectives::Chooser(std::move(model));
-  }
+  void set_model(collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   std::uint64_t history() const noexcept { return history_; }
@@ -125,6 +123,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   std::shared_ptr<Job> job_;
   const GroupSpec spec_;
+  const std::uint64_t slice_bytes_;  ///< Where all share memory, such that steps can be fused.
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<std::uint64_t> splits_{0};  ///< Calls of split(), in the same order on all ranks.
 

@@ -25,6 +25,8 @@ constexpr milliseconds kBusyLook{1};
 constexpr milliseconds kTick{50};
 constexpr milliseconds kIdleLook{1000};
 constexpr unsigned kLooksUntilDoze = 100;
+/// Turns without an event after which nobody's room is held any longer.
+constexpr std::uint32_t kQuietTurns = 1000;
 constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
 /// How long the control plane may take to tell of a death that a wire has felt.
@@ -141,7 +143,7 @@ void Job::submit(Operation& operation) {
     take_submitted();
     operation.group->launch(operation);
     headers_.run_completed(*this);
-    engine_.run_completed();
+    engine_.run();
     progress_->release();
     return;
   }
@@ -186,7 +188,9 @@ unsigned Job::turn() {
     if (wire.transport != nullptr) done += wire.transport->progress();
   }
   headers_.run_completed(*this);
-  engine_.run_completed();
+  done += engine_.run();
+  quiet_turns_ = done > 0 ? 0 : quiet_turns_ + 1;
+  if (quiet_turns_ == kQuietTurns) engine_.relieve();
   registry_.drain(*wires_);
   // After the transports: a message that is here already is heard before its sender is missed.
   if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
@@ -204,6 +208,7 @@ bool Job::arm(std::vector<pollfd>& descriptors) {
       events_waiting_.load(std::memory_order_seq_cst)) {
     return false;
   }
+  if (engine_.relieve()) return false;
   for (const auto& wire : wires_->all()) {
     if (wire.transport == nullptr) continue;
     const auto armed = wire.transport->arm();

@@ -75,6 +75,7 @@ struct Message : transport::Operation {
   std::uint32_t step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
+  bool in_place = false;        ///< A receive that shows its message.
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
   Message* completed_next = nullptr;  ///< In the engine's list of completions.
@@ -93,6 +94,14 @@ struct LaneState {
   std::uint32_t in_flight = 0;
 };
 
+/// A slice that is looked at where it arrived.
+struct HeldView {
+  transport::Transport* transport = nullptr;  ///< Null: the slice is in its own place.
+  transport::View view;
+  StepId step = 0;
+  std::uint32_t slice = 0;
+};
+
 /// State of a running collective.
 struct Execution {
   std::shared_ptr<const Program> program;
@@ -100,7 +109,11 @@ struct Execution {
   std::uint32_t steps_left = 0;  ///< Point to point: 1 until the message is through.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
-  std::vector<StepId> ready;
+  std::vector<StepId> ready;    ///< To be looked at, last first.
+  std::vector<StepId> later;    ///< In the next round: there is more of them.
+  std::vector<HeldView> views;  ///< By Place::view.
+  std::uint32_t views_held = 0;
+  bool past_cache = false;           ///< The output is larger than what caches keep.
   std::vector<const void*> sources;  ///< Of the reduce step being run.
   ScratchBuffer scratch, staged;
 };
@@ -159,6 +172,7 @@ class Operation {
   bool warned = false;              ///< Its stall has been logged.
   std::uint32_t source = 0;         ///< World rank a receive matched.
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
+  bool is_busy = false;             ///< Among the engine's operations with more to do.
   Operation* active_previous = nullptr;
   Operation* active_next = nullptr;
   Operation* match_next = nullptr;  ///< Receives waiting for a message.

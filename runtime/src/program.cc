@@ -55,6 +55,8 @@ class Compiler {
     for (StepId id = 0; id < schedule_.steps.size(); ++id) XYLEM_TRY(add_step(id));
     add_lanes();
     add_successors();
+    mark_views();
+    mark_casts();
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
@@ -193,6 +195,83 @@ class Compiler {
       }
       step.first_successor = fan_out[id];
       step.successor_count = fan_out[id + 1] - fan_out[id];
+    }
+  }
+
+  /// A ring that a receive fills and one local step reads.
+  void mark_views() {
+    std::vector<StepId> writer(schedule_.scratch.size(), kNone), reader = writer;
+    std::vector<std::uint32_t> readers(schedule_.scratch.size(), 0);
+    for (StepId id = 0; id < schedule_.steps.size(); ++id) {
+      const Step& step = schedule_.steps[id];
+      for (const auto& source : schedule_.sources(step)) {
+        if (source.buffer != Buffer::scratch) continue;
+        reader[source.chunk] = id;
+        ++readers[source.chunk];
+      }
+      if (step.kind != StepKind::recv) continue;
+      const auto& target = schedule_.operands[step.target];
+      if (target.buffer == Buffer::scratch) writer[target.chunk] = id;
+    }
+    for (std::uint32_t chunk = 0; chunk < schedule_.scratch.size(); ++chunk) {
+      if (!pipeline_.windowed[chunk] || writer[chunk] == kNone || readers[chunk] != 1) continue;
+      const ProgramStep& local = program_->steps[reader[chunk]];
+      if (local.lane != kNone) continue;
+      Place& target = program_->steps[writer[chunk]].target;
+      target.view = program_->view_count;
+      program_->view_count += program_->window;
+      for (std::uint32_t i = 0; i < local.source_count; ++i) {
+        Place& source = program_->sources[local.first_source + i];
+        if (source.same_memory(target)) source.view = target.view;
+      }
+    }
+  }
+
+  bool follows_by_slice(StepId id, StepId before) const {
+    const ProgramStep& step = program_->steps[id];
+    const auto first = program_->edges.begin() + step.first_edge;
+    return std::find(first, first + step.edge_count, Edge{before, EdgeKind::slice}) !=
+           first + step.edge_count;
+  }
+
+  /// Finds the sends of the same memory, who makes what they send, and who copies it besides. Those
+  /// of one memory at different times are told apart by what each of them waits for.
+  void mark_casts() {
+    using Key = std::tuple<Buffer, std::uint64_t, bool, std::uint64_t>;
+    struct Found {
+      std::vector<StepId> sends, makers;
+      StepId copy = kNone;
+    };
+    std::map<Key, Found> found;
+    auto& steps = program_->steps;
+    const auto at = [&](const Place& place, const ProgramStep& step) -> Found& {
+      return found[{place.buffer, place.offset, place.ring, step.bytes}];
+    };
+    for (StepId id = 0; id < steps.size(); ++id) {
+      const ProgramStep& step = steps[id];
+      if (step.kind != StepKind::send || step.bytes == 0) continue;
+      at(program_->sources[step.first_source], step).sends.push_back(id);
+    }
+    for (StepId id = 0; id < steps.size(); ++id) {
+      ProgramStep& step = steps[id];
+      const bool is_copy = step.kind == StepKind::copy;
+      step.waits_for_nobody = is_copy && step.successor_count == 0;
+      if (step.waits_for_nobody) at(program_->sources[step.first_source], step).copy = id;
+      if (!is_copy && step.kind != StepKind::recv && step.kind != StepKind::reduce) continue;
+      Found& same = at(step.target, step);
+      const auto follows = [&](StepId send) { return follows_by_slice(send, id); };
+      if (std::ranges::any_of(same.sends, follows)) same.makers.push_back(id);
+    }
+    for (const auto& [key, cast] : found) {
+      const bool is_alone = cast.sends.size() == 1 && cast.makers.empty() && cast.copy == kNone;
+      if (cast.sends.empty() || is_alone) continue;
+      const auto index = static_cast<std::uint32_t>(program_->casts.size());
+      for (const StepId id : cast.sends) steps[id].cast = index;
+      for (const StepId id : cast.makers) steps[id].cast = index;
+      if (cast.copy != kNone) steps[cast.copy].cast = index;
+      program_->casts.push_back({static_cast<std::uint32_t>(program_->cast_sends.size()),
+                                 static_cast<std::uint32_t>(cast.sends.size())});
+      program_->cast_sends.insert(program_->cast_sends.end(), cast.sends.begin(), cast.sends.end());
     }
   }
 

@@ -26,6 +26,13 @@ struct Place {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
+  /// Of a ring that a receive fills: slice k may be looked at where it arrived, as Execution::views
+  /// [view + k % window], in place of here.
+  std::uint32_t view = collectives::kNone;
+
+  bool same_memory(const Place& other) const noexcept {
+    return buffer == other.buffer && offset == other.offset && ring == other.ring;
+  }
 };
 
 /// One step with its sizes. Slice k moves bytes [k · slice, min((k + 1) · slice, bytes)).
@@ -41,6 +48,16 @@ struct ProgramStep {
   std::uint32_t first_source = 0;                          ///< Into Program::sources.
   std::uint64_t bytes = 0;
   Place target;
+  /// Index into Program::casts: of a send, and of the step that makes what is sent; of a copy that
+  /// nobody waits for, the sends that it follows, while the bytes are in the cache.
+  std::uint32_t cast = collectives::kNone;
+  bool waits_for_nobody = false;  ///< A copy that nobody waits for: done when nothing else is.
+};
+
+/// Sends of the same bytes to several peers, or of what a step has just made: where the transport
+/// shares memory, a slice is written once, for all of them to read.
+struct Cast {
+  std::uint32_t first_send = 0, send_count = 0;  ///< Into Program::cast_sends.
 };
 
 /// One ordered stream of messages to or from one peer: its steps in list order.
@@ -66,6 +83,9 @@ struct Program {
   std::vector<StepId> successors;
   std::vector<Lane> lanes;
   std::vector<StepId> lane_steps;
+  std::vector<Cast> casts;
+  std::vector<StepId> cast_sends;
+  std::uint32_t view_count = 0;
 
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
     const std::uint64_t begin = slice * slice_bytes;

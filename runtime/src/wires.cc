@@ -159,6 +159,7 @@ Status Wires::open_host(ControlPlane& control,
       if (a == b || all_met[b].size() != neighbours.size()) continue;
       const bool both = all_met[a][i] != std::byte{0} && all_met[b][own_place] != std::byte{0};
       uses_network_ = uses_network_ || !both;
+      if (!both) unmet_.insert(std::minmax(a, b));
       if (a == rank_ && both) reach_[b] = Reach::host;
       if (both || a != rank_) continue;
       std::string what = fmt::format(
@@ -182,7 +183,8 @@ Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
     const auto& address = addresses_[0][other];
     if (other == rank_ || address.empty()) continue;
     XYLEM_TRY(const auto endpoint, transport->connect(address));
-    links_[other] = {transport.get(), endpoint};
+    links_[other] = {transport.get(), endpoint, transport->capabilities().view_bytes,
+                     transport->capabilities().inline_bytes};
   }
   const Deadline patience =
       Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
@@ -220,7 +222,8 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   const std::size_t index = wire_of(world_rank);
   auto& transport = *wires_[index].transport;
   XYLEM_TRY(const auto endpoint, transport.connect(addresses_[index][world_rank]));
-  link = {&transport, endpoint};
+  link = {&transport, endpoint, transport.capabilities().view_bytes,
+          transport.capabilities().inline_bytes};
   return link;
 }
 
@@ -236,6 +239,20 @@ void Wires::close(std::uint32_t world_rank) noexcept {
 bool Wires::flush(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   return link.transport == nullptr || link.transport->flush(link.endpoint);
+}
+
+std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept {
+  const auto& transport = wires_[0].transport;
+  if (transport == nullptr || world_ranks.size() < 2) return 0;
+  const auto has = [&](std::uint32_t rank) {
+    return std::ranges::find(world_ranks, rank) != world_ranks.end();
+  };
+  const bool share =
+      std::ranges::all_of(world_ranks, [&](std::uint32_t b) { return same_host(rank_, b); }) &&
+      std::ranges::none_of(unmet_,
+                           [&](const auto& pair) { return has(pair.first) && has(pair.second); });
+  if (!share) return 0;
+  return transport->capabilities().view_bytes;
 }
 
 std::uint32_t Wires::local_ranks() const noexcept {

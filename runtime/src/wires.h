@@ -17,7 +17,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem::runtime {
@@ -65,6 +68,9 @@ class Wires {
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
+  /// The largest message that all pairs of these ranks can read where it arrives, so the largest
+  /// slice that can be fused; 0 if a pair shares no memory. Alike on all of them.
+  std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
   /// How many ranks are on this host, and how many cores they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
@@ -92,11 +98,12 @@ class Wires {
 
   std::uint32_t rank_ = 0;
   std::vector<PeerFacts> peers_;
-  std::vector<Reach> reach_;                          ///< By rank.
-  bool uses_network_ = false;                         ///< Any two ranks of the job do.
-  std::vector<Wire> wires_;                           ///< By Reach; a transport may be null.
-  std::vector<std::vector<std::byte>> addresses_[2];  ///< By wire, by rank.
-  std::vector<Link> links_;                           ///< By rank; null until first use.
+  std::vector<Reach> reach_;                                 ///< By rank.
+  bool uses_network_ = false;                                ///< Any two ranks of the job do.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< Of one host, the smaller first.
+  std::vector<Wire> wires_;                                  ///< By Reach; a transport may be null.
+  std::vector<std::vector<std::byte>> addresses_[2];         ///< By wire, by rank.
+  std::vector<Link> links_;                                  ///< By rank; null until first use.
 };
 
 }  // namespace xylem::runtime

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every operation × every registered algorithm, forced by name. On loopback the full product of
-// types, reductions, counts, roots and placement; over UCX a covering sample, with the wires that
-// carried the bytes asserted.
+// types, reductions, counts, roots and placement; over shared memory and UCX a covering sample,
+// with the wires that carried the bytes asserted.
 #include "conformance/run_case.h"
 #include "support/ranks.h"
 #include "xylem/collectives/planner.h"
@@ -86,16 +86,20 @@ TEST_P(Conformance, FullProductOnLoopback) {
               std::string(planner.name).c_str(), static_cast<unsigned long long>(executed));
 }
 
-void sample_over(const collectives::Planner& planner, const std::string& transport) {
+void sample_over(const collectives::Planner& planner,
+                 const std::string& transport,
+                 std::size_t most_cases) {
   if (needs_mapped_memory(planner)) GTEST_SKIP() << "needs a transport that maps peers' memory";
   std::atomic<std::uint64_t> executed{0};
   for (const std::uint32_t ranks : kRanks) {
     auto cases = full_product(planner.collective, ranks);
     std::mt19937 shuffle(ranks);
     std::shuffle(cases.begin(), cases.end(), shuffle);
-    if (cases.size() > 24) cases.resize(24);
+    if (cases.size() > most_cases) cases.resize(most_cases);
     RankOptions options = options_for(planner, ranks);
     options.transport = transport;
+    // So little for odd ones that rings and slots are often full.
+    if (ranks % 2 == 1) options.environment["XYLEM_SHARED_MEMORY"] = "160K";
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
       for (const auto& one : cases) {
@@ -116,8 +120,8 @@ void sample_over(const collectives::Planner& planner, const std::string& transpo
   EXPECT_GT(executed, 0U);
 }
 
-TEST_P(Conformance, SampleOverSharedMemory) { sample_over(*GetParam(), "shm"); }
-TEST_P(Conformance, SampleOverUcxTcp) { sample_over(*GetParam(), "ucx-tcp"); }
+TEST_P(Conformance, SampleOverSharedMemory) { sample_over(*GetParam(), "shm", 300); }
+TEST_P(Conformance, SampleOverUcxTcp) { sample_over(*GetParam(), "ucx-tcp", 24); }
 
 INSTANTIATE_TEST_SUITE_P(Planners, Conformance, testing::ValuesIn(all_planners()), planner_name);
 

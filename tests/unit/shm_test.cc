@@ -414,8 +414,8 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
     Counted received[2];
     b->recv_view(round, received[0]);
     c->recv_view(round, received[1]);
-    std::byte* room = a->reserve(both, 50'000);
-    ASSERT_NE(room, nullptr) << "round " << round;
+    std::byte* room = nullptr;
+    ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
     std::memset(room, static_cast<int>(round), 50'000);
     for (const EndpointId to : both) a->commit(to, round);
     drive();
@@ -431,14 +431,14 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
   auto& [a, b, c] = transports_;
   int placed = 0;
-  while (std::byte* room = a->reserve({&to_[0][1], 1}, 50'000)) {
+  std::byte* room = nullptr;
+  while (a->reserve({&to_[0][1], 1}, 50'000, room) == Room::given) {
     room[0] = std::byte{1};
     a->commit(to_[0][1], 1);
     ASSERT_LT(++placed, 1000);
   }
   EXPECT_GT(placed, 2);
-  std::byte* room = a->reserve({&to_[0][2], 1}, 50'000);
-  ASSERT_NE(room, nullptr);
+  ASSERT_EQ(a->reserve({&to_[0][2], 1}, 50'000, room), Room::given);
   a->commit(to_[0][2], 1);
   EXPECT_EQ(transports_[1]->discard(0, 0), 0U);
   drive();
@@ -449,23 +449,27 @@ TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
 TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   auto& [a, b, c] = transports_;
   const EndpointId both[] = {to_[0][1], to_[0][2]};
+  std::byte* room = nullptr;
   // c takes all of them, b dies without taking any.
   for (int round = 0; round < 3; ++round) {
-    while (std::byte* room = a->reserve(both, 50'000)) {
+    while (a->reserve(both, 50'000, room) == Room::given) {
       room[0] = std::byte{1};
       for (const EndpointId to : both) a->commit(to, 1);
     }
     a->progress(), c->progress();
     c->discard(1, kExactMatch);
   }
-  EXPECT_EQ(a->reserve({&to_[0][2], 1}, 50'000) != nullptr, true) << "its own";
+  EXPECT_EQ(a->reserve({&to_[0][2], 1}, 50'000, room), Room::given) << "its own";
   a->commit(to_[0][2], 1);
   b.reset();
+  EXPECT_EQ(a->reserve(both, 50'000, room), Room::never);
   a->close(to_[0][1]);
   for (int round = 0; round < 200; ++round) a->progress(), c->progress();
   c->discard(1, kExactMatch);
   int placed = 0;
-  for (; a->reserve({&to_[0][2], 1}, 50'000) != nullptr; ++placed) a->commit(to_[0][2], 1);
+  for (; a->reserve({&to_[0][2], 1}, 50'000, room) == Room::given; ++placed) {
+    a->commit(to_[0][2], 1);
+  }
   EXPECT_GT(placed, 10);
   transports_[1] = *make_shm({});
 }

@@ -14,11 +14,14 @@ Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
 
 void Transport::release(const View& /*view*/) noexcept { XYLEM_CHECK(false, name()); }
 
-std::byte* Transport::reserve(std::span<const EndpointId> /*to*/,
-                              std::uint64_t /*bytes*/) noexcept {
-  return nullptr;
+Room Transport::reserve(std::span<const EndpointId> /*to*/,
+                        std::uint64_t /*bytes*/,
+                        std::byte*& /*memory*/) noexcept {
+  return Room::never;
 }
 
 void Transport::commit(EndpointId /*to*/, Tag /*tag*/) noexcept { XYLEM_CHECK(false, name()); }
+
+std::uint32_t Transport::unread(EndpointId /*to*/) noexcept { return 0; }
 
 }  // namespace xylem::transport

@@ -31,7 +31,8 @@ Schedule one_shot(const Shape& shape, std::uint32_t rank) {
 
 Schedule two_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
-  Builder plan("two_shot", shape, rank, n);
+  // Each shot has a channel: the second begins with the first slice that is summed.
+  Builder plan("two_shot", shape, rank, n, n > 1 ? 2 : 1);
   if (n == 1) plan.copy(output(0), input(0));
   std::vector<Chunks> sources(n, input(rank));
   for (std::uint32_t d = 1; d < n; ++d) {
@@ -44,8 +45,8 @@ Schedule two_shot(const Shape& shape, std::uint32_t rank) {
   if (n > 1) plan.reduce(output(rank), sources, true);
   for (std::uint32_t d = 1; d < n; ++d) {
     const std::uint32_t from = (rank + n - d) % n;
-    plan.send((rank + d) % n, output(rank));
-    plan.recv(from, output(from));
+    plan.send((rank + d) % n, output(rank), 1);
+    plan.recv(from, output(from), 1);
   }
   return std::move(plan).take();
 }

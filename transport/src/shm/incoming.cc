@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/incoming.h"
 
-#include <cstring>
+#include "xylem/base/copy.h"
 
 namespace xylem::transport::shm {
 
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (receive.sender_tag != nullptr) *receive.sender_tag = tag;
   if (bytes > receive.target.bytes) return {receive.operation, Code::mismatch, 0};
-  if (bytes > 0) std::memcpy(receive.target.data, data, bytes);
+  copy_bytes(receive.target.data, data, bytes);
   return {receive.operation, Code::ok, bytes};
 }
 
@@ -22,23 +22,29 @@ bool Incoming::has_entry() const noexcept {
 unsigned Incoming::drain() {
   unsigned count = 0;
   while (has_entry()) {
-    take(ring_[next_ % kEntries]);
+    const Entry& entry = ring_[next_ % kEntries];
+    take(entry);
     ++next_;
     ++count;
-    // A long run goes on while the sender fills what was freed.
-    if (count % (kEntries / 4) == 0) publish();
+    note_taken(entry);
   }
-  if (count > 0) {
-    publish();
-  } else if (open_streams_ > 0 && sender_.is_gone() && !has_entry()) {
+  constexpr std::uint32_t kIdleDrains = 16;
+  if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();
+  if (count == 0 && open_streams_ > 0 && sender_.is_gone() && !has_entry()) {
     end();
     return 1;
   }
   return count;
 }
 
+void Incoming::note_taken(const Entry& entry) noexcept {
+  const bool is_large = entry.bytes > segment_->geometry().small_bytes;
+  if (++untold_ >= kEntries / 4 || is_large) publish();
+}
+
 void Incoming::publish() noexcept {
   const std::uint64_t told = consumed_;
+  untold_ = 0;
   // Up to the oldest that is looked at.
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
   if (consumed_ == told && granted_ == granted_told_) return;
@@ -88,7 +94,7 @@ void Incoming::take_message(const Entry& entry, const std::byte* data) {
     return;
   }
   Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
-  if (entry.bytes > 0) std::memcpy(arrived.payload.data(), data, entry.bytes);
+  copy_bytes(arrived.payload.data(), data, entry.bytes);
 }
 
 void Incoming::show(const Receive& receive, const Entry& entry, const std::byte* data) {
@@ -99,7 +105,7 @@ void Incoming::show(const Receive& receive, const Entry& entry, const std::byte*
 
 void Incoming::release(std::uint32_t place) noexcept {
   viewed_ &= ~(std::uint64_t{1} << place);
-  publish();
+  note_taken(ring_[place]);
 }
 
 bool Incoming::take_announcement(const Entry& entry) {
@@ -144,7 +150,7 @@ bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   const Region& target = stream.receive.target;
   const bool fits = stream.bytes <= target.bytes;
   if (stream.use == Stream::Use::met && fits) {
-    std::memcpy(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
+    copy_bytes(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
   }
   stream.received += entry.bytes;
   if (stream.received < stream.bytes) return true;

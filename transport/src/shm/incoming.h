@@ -35,6 +35,11 @@ class Incoming {
         outcomes_(&outcomes) {}
 
   bool has_entry() const noexcept;
+  /// Tells the sender what it has not been told yet. drain() does it after a while with nothing to
+  /// take; call before a sleep.
+  void settle() noexcept {
+    if (untold_ > 0) publish();
+  }
   /// Takes what there is; returns how much it did.
   unsigned drain();
   /// Ends a view of the entry at this place of the ring.
@@ -64,6 +69,9 @@ class Incoming {
   bool take_fragment(const Entry& entry, const std::byte* data);
   void grant(std::uint8_t id) noexcept { granted_ ^= 1U << id; }
   void publish() noexcept;
+  /// The sender is told at once of large slots, of which it has few; of the rest now and then,
+  /// since each time costs both sides a miss.
+  void note_taken(const Entry& entry) noexcept;
   /// The sender sends nothing more.
   void end();
 
@@ -78,6 +86,8 @@ class Incoming {
   std::uint64_t consumed_ = 0;  ///< As the sender knows it.
   std::uint64_t viewed_ = 0;    ///< A bit for each place of the ring that is looked at.
   std::uint32_t granted_ = 0, granted_told_ = 0;
+  std::uint32_t untold_ = 0;  ///< Entries since publish().
+  std::uint32_t idle_drains_ = 0;
   std::uint32_t open_streams_ = 0;
   bool is_ended_ = false;
   std::array<Stream, kStreams> streams_;

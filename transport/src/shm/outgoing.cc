@@ -2,6 +2,7 @@
 #include "shm/outgoing.h"
 
 #include "xylem/base/check.h"
+#include "xylem/base/copy.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,12 +19,13 @@ void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
 
 // ---- the ring ----
 
-/// Takes back the slots of what the receiver has taken.
-void Outgoing::retire() noexcept {
-  if (credit_ == nullptr) return;
+bool Outgoing::retire() noexcept {
+  if (credit_ == nullptr) return false;
   // No more than was sent, whatever the receiver says.
   const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
+  const bool has_any = retired_ < consumed;
   retire_until(consumed);
+  return has_any;
 }
 
 void Outgoing::retire_until(std::uint64_t entry) noexcept {
@@ -57,11 +59,11 @@ bool Outgoing::is_large(const Sending& sending) const noexcept {
   return sending.bytes > segment_->geometry().large_bytes;
 }
 
-bool Outgoing::has_room() noexcept {
-  // What waits in the queue goes first.
-  if (!is_open() || !queue_.empty() || receiver_.is_gone()) return false;
+Room Outgoing::room() noexcept {
+  if (!is_open() || receiver_.is_gone()) return Room::never;
   retire();
-  return next_ - retired_ < kEntries;
+  // What waits in the queue goes first.
+  return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
 }
 
 void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
@@ -75,13 +77,12 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
 
 /// Puts `bytes` of the message into a slot and its entry into the ring.
 bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
-  // Slots that come back now are still in the cache.
-  retire();
   Entry* entry = next_entry(kind, sending.tag, bytes);
   if (entry == nullptr) return false;
-  const auto slot = slots_->take(channel_, bytes);
+  auto slot = slots_->take(channel_, bytes);
+  if (!slot && retire()) slot = slots_->take(channel_, bytes);
   if (!slot) return false;
-  std::memcpy(segment_->slot(*slot), sending.data + sending.sent, bytes);
+  copy_bytes(segment_->slot(*slot), sending.data + sending.sent, bytes);
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;

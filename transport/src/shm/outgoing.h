@@ -33,7 +33,13 @@ class Outgoing {
 
   Posted send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation);
   /// Whether put() would find an entry.
-  bool has_room() noexcept;
+  Room room() noexcept;
+  /// Takes back what the receiver has taken; whether there was any.
+  bool retire() noexcept;
+  std::uint32_t unread() noexcept {
+    retire();
+    return static_cast<std::uint32_t>(next_ - retired_);
+  }
   /// The message that stands in a slot, which has one more reader by it. Only where there is room.
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
@@ -83,7 +89,6 @@ class Outgoing {
   unsigned pump_queue();
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
   void publish() noexcept;
-  void retire() noexcept;
   void retire_until(std::uint64_t entry) noexcept;
   void lose();
   void end(Sendings& list, Sendings::iterator at);

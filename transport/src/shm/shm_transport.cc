@@ -295,15 +295,21 @@ void ShmTransport::release(const View& view) noexcept {
   sources_[place.channel].incoming.release(place.place);
 }
 
-std::byte* ShmTransport::reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept {
+Room ShmTransport::reserve(std::span<const EndpointId> to,
+                           std::uint64_t bytes,
+                           std::byte*& memory) noexcept {
   XYLEM_CHECK(!to.empty() && bytes <= segment_.geometry().large_bytes, to.size(), bytes);
   for (const EndpointId id : to) {
-    if (!endpoints_[id].outgoing.has_room()) return nullptr;
+    const Room room = endpoints_[id].outgoing.room();
+    if (room != Room::given) return room;
   }
-  const auto slot = slots_.take(to.front(), bytes, static_cast<std::uint32_t>(to.size()));
-  if (!slot) return nullptr;
+  const auto readers = static_cast<std::uint32_t>(to.size());
+  const auto slot =
+      readers == 1 ? slots_.take(to.front(), bytes) : slots_.take_shared(readers, bytes);
+  if (!slot) return Room::later;
   reserved_ = {*slot, bytes};
-  return segment_.slot(*slot);
+  memory = segment_.slot(*slot);
+  return Room::given;
 }
 
 void ShmTransport::commit(EndpointId to, Tag tag) noexcept {
@@ -372,13 +378,16 @@ Result<bool> ShmTransport::arm() noexcept {
   state.store(OwnerState::asleep, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool is_busy = false;
-  for (const Source& source : sources_) {
+  for (Source& source : sources_) {
+    source.incoming.settle();
     is_busy = is_busy || !source.has_answered || source.incoming.has_entry();
   }
   for (Endpoint& endpoint : endpoints_) {
     const bool must_call = endpoint.outgoing.is_open() && !endpoint.has_called;
     const bool has_work = endpoint.outgoing.has_work();
-    is_busy = is_busy || must_call || (has_work && endpoint.outgoing.pump() > 0);
+    // Somebody may wait for the room that is here by now.
+    is_busy = endpoint.outgoing.retire() || is_busy || must_call;
+    is_busy = is_busy || (has_work && endpoint.outgoing.pump() > 0);
   }
   if (is_busy || !outcomes_.empty()) {
     state.store(OwnerState::awake, std::memory_order_relaxed);

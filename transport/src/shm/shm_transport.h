@@ -45,8 +45,11 @@ class ShmTransport final : public Transport {
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
   Posted recv_view(Tag tag, Operation& operation) noexcept override;
   void release(const View& view) noexcept override;
-  std::byte* reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept override;
+  Room reserve(std::span<const EndpointId> to,
+               std::uint64_t bytes,
+               std::byte*& memory) noexcept override;
   void commit(EndpointId to, Tag tag) noexcept override;
+  std::uint32_t unread(EndpointId to) noexcept override { return endpoints_[to].outgoing.unread(); }
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The slots of one's own segment. Those freed last are used first, while they are in the cache. Of
-// each size every channel has one to itself, so that a peer that takes nothing stops nobody else.
+// The slots of one's own segment. Of each size every channel has one to itself, so that a peer that
+// takes nothing stops nobody else.
+//
+// Those free longest are used first. A slot that a peer has just read is still in that peer's
+// cache, and to write it every line must be asked back from there: 7 to 9 GB/s. When its lines have
+// left that cache, it is written four times as fast (docs/benchmarks.md).
 #pragma once
 
 #include "shm/segment.h"
@@ -14,52 +18,67 @@ namespace xylem::transport::shm {
 
 class SlotPool {
  public:
-  explicit SlotPool(const Geometry& geometry) : geometry_(geometry), uses_(geometry.slots()) {
-    for (Size& size : sizes_) size.held.assign(geometry.channels, 0);
-    for (std::uint32_t slot = geometry.slots(); slot-- > 0;) size_of(slot).free.push_back(slot);
-    for (Size& size : sizes_) size.idle_channels = geometry.channels;
-  }
+  explicit SlotPool(const Geometry& geometry)
+      : small_bytes_(geometry.small_bytes),
+        small_slots_(geometry.small_slots),
+        uses_(geometry.slots()),
+        sizes_{Size(0, geometry.small_slots, geometry.channels),
+               Size(geometry.small_slots, geometry.large_slots, geometry.channels)} {}
 
-  /// A slot for `readers` channels, on the account of `channel`.
-  std::optional<std::uint32_t> take(std::uint32_t channel,
-                                    std::uint64_t bytes,
-                                    std::uint32_t readers = 1) {
-    Size& size = sizes_[bytes > geometry_.small_bytes];
+  std::optional<std::uint32_t> take(std::uint32_t channel, std::uint64_t bytes) {
+    Size& size = sizes_[bytes > small_bytes_];
     const bool is_first = size.held[channel] == 0;
-    if (size.free.empty() || (!is_first && size.free.size() <= size.idle_channels)) {
-      return std::nullopt;
-    }
+    if (size.count == 0 || (!is_first && !size.has_more_than_owed())) return std::nullopt;
     if (is_first) --size.idle_channels;
     ++size.held[channel];
-    const std::uint32_t slot = size.free.back();
-    size.free.pop_back();
-    uses_[slot] = {channel, readers};
-    return slot;
+    return pop(size, {channel, 1});
   }
 
-  /// One of its readers is done with it.
+  /// One for several readers; none of those that channels have to themselves.
+  std::optional<std::uint32_t> take_shared(std::uint32_t readers, std::uint64_t bytes) {
+    Size& size = sizes_[bytes > small_bytes_];
+    if (!size.has_more_than_owed()) return std::nullopt;
+    return pop(size, {kShared, readers});
+  }
+
+  /// A reader is done with it.
   void give_back(std::uint32_t slot) {
     Use& use = uses_[slot];
     if (--use.readers > 0) return;
-    Size& size = size_of(slot);
-    if (--size.held[use.channel] == 0) ++size.idle_channels;
-    size.free.push_back(slot);
+    Size& size = sizes_[slot >= small_slots_];
+    if (use.channel != kShared && --size.held[use.channel] == 0) ++size.idle_channels;
+    size.free[(size.first + size.count++) % size.free.size()] = slot;
   }
 
  private:
-  struct Size {
-    std::vector<std::uint32_t> free;
-    std::vector<std::uint32_t> held;  ///< By channel.
-    std::uint32_t idle_channels = 0;  ///< Those that hold none.
-  };
+  static constexpr std::uint32_t kShared = ~0U;
+
   struct Use {
-    std::uint32_t channel = 0;  ///< On whose account it is.
+    std::uint32_t channel = 0;  ///< On whose account it is, or kShared.
     std::uint32_t readers = 0;
   };
+  struct Size {
+    std::vector<std::uint32_t> free;  ///< A ring: `count` from `first` on.
+    std::uint32_t first = 0, count = 0;
+    std::vector<std::uint32_t> held;  ///< By channel.
+    std::uint32_t idle_channels = 0;  ///< Those that hold none.
 
-  Size& size_of(std::uint32_t slot) { return sizes_[slot >= geometry_.small_slots]; }
+    Size(std::uint32_t begin, std::uint32_t slots, std::uint32_t channels)
+        : free(slots), count(slots), held(channels), idle_channels(channels) {
+      for (std::uint32_t i = 0; i < slots; ++i) free[i] = begin + i;
+    }
+    bool has_more_than_owed() const { return count > idle_channels; }
+  };
 
-  Geometry geometry_;
+  std::uint32_t pop(Size& size, const Use& use) {
+    const std::uint32_t slot = size.free[size.first];
+    size.first = (size.first + 1) % static_cast<std::uint32_t>(size.free.size());
+    --size.count;
+    uses_[slot] = use;
+    return slot;
+  }
+
+  std::uint32_t small_bytes_, small_slots_;
   std::vector<Use> uses_;  ///< By slot.
   Size sizes_[2];          ///< Small, large.
 };

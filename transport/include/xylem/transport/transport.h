@@ -77,6 +77,13 @@ enum class Meeting : std::uint8_t {
   failed,   ///< Nobody is there, or the endpoint was closed.
 };
 
+/// Outcome of reserve().
+enum class Room : std::uint8_t {
+  given,
+  later,  ///< None now; there will be when a peer has taken what was sent.
+  never,  ///< An endpoint cannot be used; send() says why.
+};
+
 /// One wire of an endpoint, as the fabric's library reports it.
 struct Lane {
   std::string transport;  ///< "posix", "cma", "tcp", "rc_mlx5", "loopback".
@@ -127,11 +134,15 @@ class Transport {
   /// `operation.view` shows it until release().
   virtual Posted recv_view(Tag tag, Operation& operation) noexcept;
   virtual void release(const View& view) noexcept;
-  /// Memory for a message of `bytes` (view_bytes at most) to all of `to`; null if there is no room
-  /// now. Write it, then commit() it to each of them before any other call. What was written may be
-  /// read until the next call.
-  virtual std::byte* reserve(std::span<const EndpointId> to, std::uint64_t bytes) noexcept;
+  /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, then
+  /// commit() it to each of them before any other call. What was written may be read until the next
+  /// call.
+  virtual Room reserve(std::span<const EndpointId> to,
+                       std::uint64_t bytes,
+                       std::byte*& memory) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
+  /// How many messages to the endpoint its peer has not taken.
+  virtual std::uint32_t unread(EndpointId to) noexcept;
 
   /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows,
   /// now or in progress(). A receive that has met its message ends with the message, or when the

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine: which slice goes next, and how its bytes move.
+#include "engine.h"
+#include "group.h"
+#include "tag.h"
+#include "xylem/base/copy.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace xylem::runtime {
+
+using collectives::EdgeKind;
+using collectives::kNone;
+using collectives::StepKind;
+using transport::Posted;
+using transport::Room;
+
+namespace {
+
+/// How many slices of a step may be issued by now; `made`, if any, counts as complete up to and
+/// with `slice`.
+std::uint32_t ready_slices(const Execution& run,
+                           const ProgramStep& step,
+                           StepId made = kNone,
+                           std::uint32_t slice = 0) noexcept {
+  std::uint32_t ready = step.slices;
+  for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
+    const auto& edge = run.program->edges[e];
+    std::uint32_t done = run.steps[edge.before].completed;
+    if (edge.before == made && done == slice) ++done;
+    std::uint32_t limit = done;
+    if (edge.kind == EdgeKind::whole) {
+      limit = done == run.program->steps[edge.before].slices ? step.slices : 0;
+    } else if (edge.kind == EdgeKind::lag) {
+      limit = done + run.program->window;
+    }
+    ready = std::min(ready, limit);
+  }
+  return ready;
+}
+
+bool moves_bytes(const ProgramStep& step) noexcept {
+  return step.bytes > 0 || step.kind == StepKind::signal || step.kind == StepKind::wait;
+}
+
+bool may_issue(const Execution& run, const StepState& state, const LaneState& lane) noexcept {
+  // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
+  // under way.
+  return lane.in_flight < run.program->window && state.issued - state.completed < kMaxWindow;
+}
+
+std::byte* address(const Execution& run, const Place& place, std::uint32_t slice) noexcept {
+  return run.base[static_cast<int>(place.buffer)] + run.program->slice_offset(place, slice);
+}
+
+HeldView* view_of(Execution& run, const Place& place, std::uint32_t slice) noexcept {
+  if (place.view == kNone) return nullptr;
+  HeldView& held = run.views[place.view + slice % run.program->window];
+  return held.transport == nullptr ? nullptr : &held;
+}
+
+/// Whether enough is on its way that the peer has not read: more would only push it out of the
+/// caches.
+bool is_far_ahead(const Link& link) noexcept {
+  constexpr std::uint32_t kAhead = 4;
+  return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
+}
+
+transport::Tag tag_of(const Operation& operation, const ProgramStep& step, std::uint32_t slice) {
+  const auto& lane = operation.run.program->lanes[step.lane];
+  const Group& group = *operation.group;
+  const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
+  return collective_tag(group.slot(), source, operation.sequence, lane.number, step.ordinal + slice,
+                        operation.fingerprint, step.bytes);
+}
+
+void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
+  if (source == target || bytes == 0) return;
+  if (run.past_cache) return copy_past_cache(target, source, bytes);
+  copy_bytes(target, source, bytes);
+}
+
+}  // namespace
+
+// ---- rounds ----
+
+void Engine::queue(Operation& operation, StepId id) {
+  auto& state = operation.run.steps[id];
+  if (state.queued) return;
+  state.queued = true;
+  operation.run.ready.push_back(id);
+}
+
+void Engine::queue_again(Operation& operation, StepId id) {
+  auto& state = operation.run.steps[id];
+  if (state.queued) return;
+  state.queued = true;
+  operation.run.later.push_back(id);
+}
+
+void Engine::run_ready(Operation& operation) {
+  auto& run = operation.run;
+  while (!run.ready.empty() && operation.health) {
+    const StepId id = run.ready.back();
+    run.ready.pop_back();
+    run.steps[id].queued = false;
+    advance(operation, id);
+  }
+  run.ready.insert(run.ready.end(), run.later.rbegin(), run.later.rend());
+  run.later.clear();
+  end_if_idle(operation);
+  if (run.ready.empty() || operation.ended() || operation.is_busy) return;
+  operation.is_busy = true;
+  operation.acquire();
+  busy_.push_back(&operation);
+}
+
+void Engine::advance(Operation& operation, StepId id) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  if (step.lane != kNone) return pump(operation, step.lane);
+  auto& state = run.steps[id];
+  if (state.issued >= ready_slices(run, step)) return;
+  if (step.waits_for_nobody && step.cast != kNone) {
+    const Cast& cast = program.casts[step.cast];
+    for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
+      if (run.steps[program.cast_sends[i]].issued <= state.issued) {
+        return queue_again(operation, id);
+      }
+    }
+  }
+  run_local(operation, id, state.issued);
+  slice_done(operation, id, state.issued++);
+  if (state.issued < step.slices) queue_again(operation, id);
+}
+
+/// The step of a lane that issues next; kNone after the last.
+StepId Engine::head_of(Operation& operation, std::uint32_t lane_index) noexcept {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const auto& lane = program.lanes[lane_index];
+  for (auto& head = run.lanes[lane_index].head; head < lane.step_count; ++head) {
+    const StepId id = program.lane_steps[lane.first_step + head];
+    if (run.steps[id].issued < program.steps[id].slices) return id;
+  }
+  return kNone;
+}
+
+void Engine::pump(Operation& operation, std::uint32_t lane_index) {
+  auto& run = operation.run;
+  const auto& lane = run.program->lanes[lane_index];
+  const bool one_by_one = lane.outgoing && operation.group->link(lane.peer).view_bytes > 0;
+  for (;;) {
+    const StepId id = head_of(operation, lane_index);
+    if (id == kNone || !operation.health) return;
+    auto& state = run.steps[id];
+    const std::uint32_t limit = ready_slices(run, run.program->steps[id]);
+    if (state.issued >= limit || !may_issue(run, state, run.lanes[lane_index])) return;
+    if (!post(operation, id, state.issued)) return queue_again(operation, id);
+    if (!one_by_one) continue;
+    const StepId next = head_of(operation, lane_index);
+    if (next != kNone) queue_again(operation, next);
+    return;
+  }
+}
+
+/// Issues a slice; false if it has to wait for room.
+bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  if (!moves_bytes(step)) {
+    ++run.steps[id].issued;
+    slice_done(operation, id, slice);
+    return true;
+  }
+  if (step.kind == StepKind::send && step.slices > 1 &&
+      is_far_ahead(operation.group->link(program.lanes[step.lane].peer))) {
+    return false;
+  }
+  if (step.kind == StepKind::send && step.cast != kNone) {
+    std::byte* memory = nullptr;
+    const Room room = reserve(operation, step, kNone, slice, memory);
+    if (room == Room::later) return false;
+    if (room == Room::given) {
+      copy_bytes(memory, address(run, program.sources[step.first_source], slice),
+                 program.slice_size(step, slice));
+      commit(operation, slice);
+      return true;
+    }
+  }
+  ++run.steps[id].issued;
+  post_one(operation, id, slice);
+  return true;
+}
+
+void Engine::post_one(Operation& operation, StepId id, std::uint32_t slice) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  const auto& lane = program.lanes[step.lane];
+  const Link link = operation.group->link(lane.peer);
+  const transport::Tag tag = tag_of(operation, step, slice);
+  const std::uint64_t bytes = step.bytes == 0 ? 0 : program.slice_size(step, slice);
+  Message& message = take_message(operation);
+  message.transport = link.transport;
+  message.endpoint = link.endpoint;
+  message.step = id;
+  message.slice = slice;
+  message.incoming = !lane.outgoing;
+  message.in_place = message.incoming && bytes > 0 && program.slice_bytes <= link.view_bytes;
+  Posted posted;
+  if (message.in_place) {
+    posted = link.transport->recv_view(tag, message);
+  } else if (message.incoming) {
+    std::byte* data = bytes == 0 ? nullptr : address(run, step.target, slice);
+    posted = link.transport->recv(tag, transport::kExactMatch, {data, bytes, {}}, message);
+  } else {
+    const std::byte* data =
+        bytes == 0 ? nullptr : address(run, program.sources[step.first_source], slice);
+    posted = link.transport->send(link.endpoint, tag, {data, bytes, {}}, message);
+  }
+  ++run.lanes[step.lane].in_flight;
+  if (posted == Posted::done) completed(message);
+}
+
+void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  auto& state = run.steps[id];
+  ++moved_;
+  state.ahead |= std::uint64_t{1} << (slice - state.completed);
+  const auto run_length = static_cast<std::uint32_t>(std::countr_one(state.ahead));
+  if (run_length == 0) return;
+  state.completed += run_length;
+  state.ahead = run_length == 64 ? 0 : state.ahead >> run_length;
+  ++operation.advanced;
+  if (state.completed == step.slices) --run.steps_left;
+  for (std::uint32_t s = 0; s < step.successor_count; ++s) {
+    const StepId next = program.successors[step.first_successor + s];
+    if (run.steps[next].issued < program.steps[next].slices) queue(operation, next);
+  }
+}
+
+// ---- bytes ----
+
+/// Makes a slice of a copy or a reduction.
+void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
+  auto& run = operation.run;
+  const auto& step = run.program->steps[id];
+  if (step.bytes == 0) return;
+  std::byte* target = address(run, step.target, slice);
+  std::byte* memory = nullptr;
+  // Without room it is sent from its place, later: who waited here would hold up the senders of
+  // what is looked at.
+  if (reserve(operation, step, id, slice, memory) == Room::given) {
+    compute(operation, step, slice, memory);
+    commit(operation, slice);
+    store(run, target, memory, run.program->slice_size(step, slice));
+  } else {
+    compute(operation, step, slice, target);
+  }
+  release_views(operation, step, slice);
+}
+
+void Engine::compute(Operation& operation,
+                     const ProgramStep& step,
+                     std::uint32_t slice,
+                     std::byte* target) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const std::uint64_t bytes = program.slice_size(step, slice);
+  run.sources.resize(step.source_count);
+  bool is_in_place = false;
+  for (std::uint32_t i = 0; i < step.source_count; ++i) {
+    const Place& place = program.sources[step.first_source + i];
+    const HeldView* held = view_of(run, place, slice);
+    run.sources[i] = held != nullptr ? held->view.data : address(run, place, slice);
+    is_in_place = is_in_place || run.sources[i] == target;
+  }
+  if (step.kind == StepKind::copy) {
+    return store(run, target, static_cast<const std::byte*>(run.sources[0]), bytes);
+  }
+  program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
+                 {step.finish ? program.divisor : 1});
+}
+
+void Engine::release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
+  for (std::uint32_t i = 0; i < step.source_count; ++i) {
+    const Place& place = operation.run.program->sources[step.first_source + i];
+    if (HeldView* held = view_of(operation.run, place, slice)) release(operation, *held);
+  }
+}
+
+void Engine::release(Operation& operation, HeldView& held) noexcept {
+  if (held.transport == nullptr) return;
+  held.transport->release(held.view);
+  held.transport = nullptr;
+  --operation.run.views_held;
+  --views_held_;
+}
+
+/// A slice has arrived: leaves it where it is for the step that reads it, or brings it to its place
+/// and sends it on.
+void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view) {
+  auto& run = operation.run;
+  const auto& step = run.program->steps[id];
+  if (step.target.view != kNone) {
+    run.views[step.target.view + slice % run.program->window] = view;
+    ++run.views_held;
+    ++views_held_;
+    return;
+  }
+  const std::uint64_t bytes = run.program->slice_size(step, slice);
+  std::byte* memory = nullptr;
+  if (reserve(operation, step, id, slice, memory) == Room::given) {
+    copy_bytes(memory, view.view.data, bytes);
+    commit(operation, slice);
+  }
+  store(run, address(run, step.target, slice), view.view.data, bytes);
+  view.transport->release(view.view);
+}
+
+/// Memory that the peers read for a slice of what `step` sends, or has made, to all whose turn it
+/// is. `maker` counts as having made the slice.
+Room Engine::reserve(Operation& operation,
+                     const ProgramStep& step,
+                     StepId maker,
+                     std::uint32_t slice,
+                     std::byte*& memory) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  if (step.cast == kNone || step.waits_for_nobody) return Room::never;
+  const std::uint64_t bytes = program.slice_size(step, slice);
+  reserved_.clear();
+  reserved_peers_.clear();
+  reserved_on_ = nullptr;
+  const Cast& cast = program.casts[step.cast];
+  for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
+    const StepId id = program.cast_sends[i];
+    const ProgramStep& send = program.steps[id];
+    const StepState& state = run.steps[id];
+    const Link link = operation.group->link(program.lanes[send.lane].peer);
+    const bool shares = bytes > link.inline_bytes && bytes <= link.view_bytes &&
+                        (reserved_on_ == nullptr || reserved_on_ == link.transport);
+    if (!shares || state.issued != slice || head_of(operation, send.lane) != id ||
+        !may_issue(run, state, run.lanes[send.lane]) ||
+        ready_slices(run, send, maker, slice) <= slice) {
+      continue;
+    }
+    reserved_on_ = link.transport;
+    reserved_.push_back(id);
+    reserved_peers_.push_back(link.endpoint);
+  }
+  if (reserved_.empty()) return Room::never;
+  return reserved_on_->reserve(reserved_peers_, bytes, memory);
+}
+
+void Engine::commit(Operation& operation, std::uint32_t slice) {
+  auto& run = operation.run;
+  for (std::size_t i = 0; i < reserved_.size(); ++i) {
+    const ProgramStep& send = run.program->steps[reserved_[i]];
+    reserved_on_->commit(reserved_peers_[i], tag_of(operation, send, slice));
+    ++run.steps[reserved_[i]].issued;
+    slice_done(operation, reserved_[i], slice);
+    const StepId next = head_of(operation, send.lane);
+    if (next != kNone) queue(operation, next);
+  }
+}
+
+bool Engine::relieve() {
+  if (views_held_ == 0) return false;
+  for (Operation* operation = active_; operation != nullptr; operation = operation->active_next) {
+    auto& run = operation->run;
+    for (HeldView& held : run.views) {
+      if (held.transport == nullptr) continue;
+      const auto& step = run.program->steps[held.step];
+      copy_bytes(address(run, step.target, held.slice), held.view.data,
+                 run.program->slice_size(step, held.slice));
+      release(*operation, held);
+    }
+  }
+  return true;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives over shared memory of sizes at which it does things that it does not do to small
+// ones: slices read where they arrived, written once for several peers, and past the cache.
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using Values = std::vector<std::int32_t>;
+
+/// Not a multiple of a slice, nor of the ranks.
+constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
+
+/// Element i of what `rank` gives in a round.
+std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
+  return static_cast<std::int32_t>((i * 31 + rank * 1000 + static_cast<std::size_t>(round)) %
+                                   65'521);
+}
+
+Values gift(std::uint32_t rank, int round, std::size_t count) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = given(rank, round, i);
+  return values;
+}
+
+Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
+  Values sums(count);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < count; ++i) sums[i] += given(rank, round, i);
+  }
+  return sums;
+}
+
+/// Ranks, shared memory, algorithm of all_reduce.
+using World = std::tuple<std::uint32_t, std::string, std::string>;
+
+class SharedMemory : public testing::TestWithParam<World> {
+ protected:
+  static RankOptions options() {
+    const auto& [ranks, memory, algorithm] = GetParam();
+    RankOptions options{.size = ranks, .transport = "shm"};
+    options.environment["XYLEM_SHARED_MEMORY"] = memory;
+    if (!algorithm.empty()) options.environment["XYLEM_ALGORITHM"] = "all_reduce=" + algorithm;
+    return options;
+  }
+};
+
+TEST_P(SharedMemory, AllReduceOfMuch) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (int round = 0; round < 3; ++round) {
+      Values in = gift(world.rank(), round, kCount), out(kCount);
+      const bool in_place = round == 1;
+      Values& result = in_place ? in : out;
+      ASSERT_TRUE(
+          world.all_reduce(std::span<const std::int32_t>(in), std::span(result)).wait().is_ok());
+      ASSERT_EQ(result, sum_of(world.size(), round, kCount)) << "round " << round;
+    }
+  });
+}
+
+TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::size_t part = kCount / world.size();
+    for (int round = 0; round < 2; ++round) {
+      const Values in = gift(world.rank(), round, part * world.size());
+      const Values sums = sum_of(world.size(), round, part * world.size());
+      Values mine(part), all(part * world.size());
+      ASSERT_TRUE(
+          world.reduce_scatter(std::span<const std::int32_t>(in), std::span(mine)).wait().is_ok());
+      ASSERT_TRUE(std::equal(mine.begin(), mine.end(),
+                             sums.begin() + static_cast<std::ptrdiff_t>(part * world.rank())));
+      ASSERT_TRUE(
+          world.all_gather(std::span<const std::int32_t>(mine), std::span(all)).wait().is_ok());
+      ASSERT_EQ(all, sums);
+    }
+  });
+}
+
+TEST_P(SharedMemory, SeveralOperationsAtOnceThatNobodyWaitsForInOrder) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr int kOperations = 6;
+    std::vector<Values> in, out;
+    std::vector<Work> works;
+    for (int i = 0; i < kOperations; ++i) {
+      const std::size_t count = i % 2 == 0 ? kCount / 8 : 100;
+      in.push_back(gift(world.rank(), i, count));
+      out.emplace_back(count);
+    }
+    for (int i = 0; i < kOperations; ++i) {
+      works.push_back(world.all_reduce(std::span<const std::int32_t>(in[i]), std::span(out[i])));
+    }
+    for (int i = kOperations; i-- > 0;) {
+      ASSERT_TRUE(works[i].wait().is_ok());
+      ASSERT_EQ(out[i], sum_of(world.size(), i, out[i].size())) << "operation " << i;
+    }
+  });
+}
+
+TEST_P(SharedMemory, BroadcastOfMuch) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (std::uint32_t root = 0; root < world.size(); ++root) {
+      const auto round = static_cast<int>(root);
+      Values values = world.rank() == root ? gift(root, round, kCount) : Values(kCount);
+      ASSERT_TRUE(world.broadcast(std::span(values), root).wait().is_ok());
+      ASSERT_EQ(values, gift(root, round, kCount));
+    }
+  });
+}
+
+std::string world_name(const testing::TestParamInfo<World>& info) {
+  const auto& [ranks, memory, algorithm] = info.param;
+  return std::to_string(ranks) + "_" + memory + "_" + (algorithm.empty() ? "chosen" : algorithm);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks,
+                         SharedMemory,
+                         testing::Combine(testing::Values(2, 3, 5, 8),
+                                          testing::Values("auto", "256K"),
+                                          testing::Values("", "two_shot", "ring")),
+                         world_name);
+
+}  // namespace
+}  // namespace xylem::test
