@@ -43,12 +43,13 @@ void Engine::deactivate(Operation& operation) noexcept {
 void Engine::start(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
+  run.past_cache = program.output_bytes >= kPastCache;
+  if (program.is_exchange) return start_exchange(operation);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.ready.clear();
   run.later.clear();
   run.views.assign(program.view_count, HeldView{});
-  run.past_cache = program.output_bytes >= kPastCache;
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // popped from the back: in list order
@@ -97,6 +98,10 @@ void Engine::completed(Message& message) {
       listener_.on_wire_error(operation, operation.call.peer, code);
     }
     drop_message(message);
+    return end_if_idle(operation);
+  }
+  if (operation.run.program->is_exchange) {
+    exchanged(message);
     return end_if_idle(operation);
   }
   const auto& step = operation.run.program->steps[id];
@@ -177,7 +182,11 @@ void Engine::end_if_idle(Operation& operation) {
 }
 
 void Engine::finish(Operation& operation, Status outcome) {
-  for (HeldView& held : operation.run.views) release(operation, held);
+  if (operation.run.views_held > 0) {
+    for (HeldView& held : operation.run.views) release(operation, held);
+  }
+  for (const HeldView& held : operation.run.arrived) held.transport->release(held.view);
+  operation.run.arrived.clear();
   deactivate(operation);
   listener_.on_ended(operation, std::move(outcome));
 }

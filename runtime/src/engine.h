@@ -95,13 +95,31 @@ class Engine {
   void advance(Operation& operation, StepId id);
   void pump(Operation& operation, std::uint32_t lane);
   bool post(Operation& operation, StepId id, std::uint32_t slice);
-  void post_one(Operation& operation, StepId id, std::uint32_t slice);
+  static bool post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message);
   void slice_done(Operation& operation, StepId id, std::uint32_t slice);
   static StepId head_of(Operation& operation, std::uint32_t lane) noexcept;
   static void queue(Operation& operation, StepId id);
   static void queue_again(Operation& operation, StepId id);
 
+  // Exchanges.
+  void start_exchange(Operation& operation);
+  void exchanged(Message& message);
+  void finish_exchange(Operation& operation);
+
   // Bytes.
+  static bool moves_bytes(const ProgramStep& step) noexcept {
+    return step.bytes > 0 || step.kind == collectives::StepKind::signal ||
+           step.kind == collectives::StepKind::wait;
+  }
+  static std::byte* place_of(const Execution& run,
+                             const Place& place,
+                             std::uint32_t slice) noexcept {
+    return run.base[static_cast<int>(place.buffer)] + run.program->slice_offset(place, slice);
+  }
+  static void bring(const Execution& run,
+                    const ProgramStep& step,
+                    std::uint32_t slice,
+                    const std::byte* data);
   void run_local(Operation& operation, StepId id, std::uint32_t slice);
   void take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view);
   static void compute(Operation& operation,

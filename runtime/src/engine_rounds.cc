@@ -41,18 +41,10 @@ std::uint32_t ready_slices(const Execution& run,
   return ready;
 }
 
-bool moves_bytes(const ProgramStep& step) noexcept {
-  return step.bytes > 0 || step.kind == StepKind::signal || step.kind == StepKind::wait;
-}
-
 bool may_issue(const Execution& run, const StepState& state, const LaneState& lane) noexcept {
   // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
   // under way.
   return lane.in_flight < run.program->window && state.issued - state.completed < kMaxWindow;
-}
-
-std::byte* address(const Execution& run, const Place& place, std::uint32_t slice) noexcept {
-  return run.base[static_cast<int>(place.buffer)] + run.program->slice_offset(place, slice);
 }
 
 HeldView* view_of(Execution& run, const Place& place, std::uint32_t slice) noexcept {
@@ -186,45 +178,43 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
     const Room room = reserve(operation, step, kNone, slice, memory);
     if (room == Room::later) return false;
     if (room == Room::given) {
-      copy_bytes(memory, address(run, program.sources[step.first_source], slice),
+      copy_bytes(memory, place_of(run, program.sources[step.first_source], slice),
                  program.slice_size(step, slice));
       commit(operation, slice);
       return true;
     }
   }
   ++run.steps[id].issued;
-  post_one(operation, id, slice);
+  ++run.lanes[step.lane].in_flight;
+  Message& message = take_message(operation);
+  if (post_message(operation, id, slice, message)) completed(message);
   return true;
 }
 
-void Engine::post_one(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
+/// True if it ended at once.
+bool Engine::post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message) {
+  const auto& run = operation.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   const auto& lane = program.lanes[step.lane];
-  const Link link = operation.group->link(lane.peer);
+  const Link& link = operation.group->link(lane.peer);
   const transport::Tag tag = tag_of(operation, step, slice);
   const std::uint64_t bytes = step.bytes == 0 ? 0 : program.slice_size(step, slice);
-  Message& message = take_message(operation);
   message.transport = link.transport;
   message.endpoint = link.endpoint;
   message.step = id;
   message.slice = slice;
   message.incoming = !lane.outgoing;
   message.in_place = message.incoming && bytes > 0 && program.slice_bytes <= link.view_bytes;
-  Posted posted;
-  if (message.in_place) {
-    posted = link.transport->recv_view(tag, message);
-  } else if (message.incoming) {
-    std::byte* data = bytes == 0 ? nullptr : address(run, step.target, slice);
-    posted = link.transport->recv(tag, transport::kExactMatch, {data, bytes, {}}, message);
-  } else {
-    const std::byte* data =
-        bytes == 0 ? nullptr : address(run, program.sources[step.first_source], slice);
-    posted = link.transport->send(link.endpoint, tag, {data, bytes, {}}, message);
+  if (message.in_place) return link.transport->recv_view(tag, message) == Posted::done;
+  if (message.incoming) {
+    std::byte* data = bytes == 0 ? nullptr : place_of(run, step.target, slice);
+    return link.transport->recv(tag, transport::kExactMatch, {data, bytes, {}}, message) ==
+           Posted::done;
   }
-  ++run.lanes[step.lane].in_flight;
-  if (posted == Posted::done) completed(message);
+  const std::byte* data =
+      bytes == 0 ? nullptr : place_of(run, program.sources[step.first_source], slice);
+  return link.transport->send(link.endpoint, tag, {data, bytes, {}}, message) == Posted::done;
 }
 
 void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
@@ -253,7 +243,7 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
   auto& run = operation.run;
   const auto& step = run.program->steps[id];
   if (step.bytes == 0) return;
-  std::byte* target = address(run, step.target, slice);
+  std::byte* target = place_of(run, step.target, slice);
   std::byte* memory = nullptr;
   // Without room it is sent from its place, later: who waited here would hold up the senders of
   // what is looked at.
@@ -279,7 +269,7 @@ void Engine::compute(Operation& operation,
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     const Place& place = program.sources[step.first_source + i];
     const HeldView* held = view_of(run, place, slice);
-    run.sources[i] = held != nullptr ? held->view.data : address(run, place, slice);
+    run.sources[i] = held != nullptr ? held->view.data : place_of(run, place, slice);
     is_in_place = is_in_place || run.sources[i] == target;
   }
   if (step.kind == StepKind::copy) {
@@ -321,8 +311,16 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     copy_bytes(memory, view.view.data, bytes);
     commit(operation, slice);
   }
-  store(run, address(run, step.target, slice), view.view.data, bytes);
+  bring(run, step, slice, view.view.data);
   view.transport->release(view.view);
+}
+
+/// Copies a slice that has arrived to its place.
+void Engine::bring(const Execution& run,
+                   const ProgramStep& step,
+                   std::uint32_t slice,
+                   const std::byte* data) {
+  store(run, place_of(run, step.target, slice), data, run.program->slice_size(step, slice));
 }
 
 /// Memory that the peers read for a slice of what `step` sends, or has made, to all whose turn it
@@ -379,7 +377,7 @@ bool Engine::relieve() {
     for (HeldView& held : run.views) {
       if (held.transport == nullptr) continue;
       const auto& step = run.program->steps[held.step];
-      copy_bytes(address(run, step.target, held.slice), held.view.data,
+      copy_bytes(place_of(run, step.target, held.slice), held.view.data,
                  run.program->slice_size(step, held.slice));
       release(*operation, held);
     }

@@ -25,10 +25,14 @@ constexpr std::size_t kRememberedSizes = 4;
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
 std::uint64_t fingerprint_of(const Call& call) noexcept {
-  std::uint64_t hash = combine(static_cast<std::uint64_t>(call.collective), call.uneven ? 1 : 0);
-  hash = combine(hash, static_cast<std::uint64_t>(call.type));
-  hash = combine(hash, static_cast<std::uint64_t>(call.op.op));
-  hash = combine(hash, call.root);
+  // Each call pays for this: what is small shares a word.
+  constexpr int kByte = 8;
+  std::uint64_t hash = call.root;
+  for (const auto part :
+       {static_cast<std::uint64_t>(call.collective), std::uint64_t{call.uneven},
+        static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
+    hash = hash << kByte | part;
+  }
   if (!call.uneven) return combine(hash, call.count);
   if (call.collective == Collective::all_to_all) return hash;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;

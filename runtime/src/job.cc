@@ -280,8 +280,7 @@ void Job::attend(Attention& attention) {
 }
 
 void Job::on_ended(Operation& operation, Status outcome) {
-  const std::shared_ptr<Group> group = operation.group;
-  group->on_ended(operation);
+  operation.group->on_ended(operation);
   pending_.fetch_sub(1, std::memory_order_release);
   operation.end(std::move(outcome));
   operation.release();

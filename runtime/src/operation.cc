@@ -54,8 +54,8 @@ void Operation::reset() noexcept {
 }
 
 Operation& OperationPool::take(std::shared_ptr<Group> group) {
-  Operation* operation = nullptr;
-  {
+  Operation* operation = spare_.exchange(nullptr, std::memory_order_acquire);
+  if (operation == nullptr) {
     const std::lock_guard lock(mutex_);
     if (free_ == nullptr) {
       free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
@@ -75,6 +75,11 @@ void OperationPool::give_back(Operation& operation) noexcept {
   // is back.
   const std::shared_ptr<Group> group = std::move(operation.group);
   operation.reset();
+  Operation* none = nullptr;
+  if (spare_.compare_exchange_strong(none, &operation, std::memory_order_release,
+                                     std::memory_order_relaxed)) {
+    return;
+  }
   const std::lock_guard lock(mutex_);
   operation.free_next_ = free_;
   free_ = &operation;

@@ -113,6 +113,8 @@ struct Execution {
   std::vector<StepId> later;    ///< In the next round: there is more of them.
   std::vector<HeldView> views;  ///< By Place::view.
   std::uint32_t views_held = 0;
+  std::uint32_t under_way = 0;       ///< Of an exchange: messages, and one while they are posted.
+  std::vector<HeldView> arrived;     ///< Of an exchange.
   bool past_cache = false;           ///< The output is larger than what caches keep.
   std::vector<const void*> sources;  ///< Of the reduce step being run.
   ScratchBuffer scratch, staged;
@@ -200,6 +202,7 @@ class OperationPool {
   friend class Operation;
   void give_back(Operation& operation) noexcept;
 
+  std::atomic<Operation*> spare_{nullptr};  ///< One that is free, for programs that wait each time.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;

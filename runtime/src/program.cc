@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 namespace xylem::runtime {
 namespace {
@@ -57,6 +59,7 @@ class Compiler {
     add_successors();
     mark_views();
     mark_casts();
+    mark_exchange();
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
@@ -273,6 +276,30 @@ class Compiler {
                                  static_cast<std::uint32_t>(cast.sends.size())});
       program_->cast_sends.insert(program_->cast_sends.end(), cast.sends.begin(), cast.sends.end());
     }
+  }
+
+  void mark_exchange() {
+    const auto& steps = program_->steps;
+    for (StepId id = 0; id < steps.size(); ++id) {
+      if (steps[id].lane == kNone) program_->local_steps.push_back(id);
+    }
+    // A receive may follow sends: what it brings is put into its place after all of them.
+    const auto may_follow = [&](const ProgramStep& step, const Edge& edge) {
+      const bool is_send = steps[edge.before].kind == StepKind::send;
+      return edge.kind == EdgeKind::lag || (is_send && step.kind == StepKind::recv);
+    };
+    const auto is_simple = [&](const ProgramStep& step) {
+      const auto first = program_->edges.begin() + step.first_edge;
+      return step.slices == 1 && std::all_of(first, first + step.edge_count, [&](const Edge& edge) {
+               return step.lane == kNone ? steps[edge.before].lane != kNone
+                                         : may_follow(step, edge);
+             });
+    };
+    std::set<std::pair<std::uint32_t, bool>> peers;
+    const bool one_each = std::ranges::all_of(program_->lanes, [&](const Lane& lane) {
+      return lane.step_count == 1 && peers.emplace(lane.peer, lane.outgoing).second;
+    });
+    program_->is_exchange = one_each && std::ranges::all_of(steps, is_simple);
   }
 
   struct Stream {

@@ -86,6 +86,10 @@ struct Program {
   std::vector<Cast> casts;
   std::vector<StepId> cast_sends;
   std::uint32_t view_count = 0;
+  std::vector<StepId> local_steps;  ///< Copies and reductions.
+  /// One slice in each step, at most one message to and from each peer, messages that wait for no
+  /// computation, computation that waits for messages alone: see engine_exchange.cc.
+  bool is_exchange = false;
 
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
     const std::uint64_t begin = slice * slice_bytes;

@@ -31,9 +31,14 @@ class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };
 
-  explicit Idleness(const WaitPolicy& policy) noexcept : policy_(policy) {}
+  explicit Idleness(const WaitPolicy& policy) noexcept : policy_(policy) { reset(); }
 
-  void reset() noexcept { turns_ = 0, next_ = Next::spin; }
+  void reset() noexcept {
+    turns_ = 0;
+    next_ = policy_.spin.count() > 0    ? Next::spin
+            : policy_.yield.count() > 0 ? Next::yield
+                                        : Next::sleep;
+  }
   /// Call after a turn in which nothing happened. `looked` is set when the clock was read.
   Next step(bool& looked) noexcept {
     looked = false;
@@ -80,7 +85,7 @@ Progress::Progress(Client& client, WaitPolicy policy)
 
 void Progress::poke() {
   if (!try_acquire()) return;
-  visits_.fetch_add(1, std::memory_order_relaxed);
+  visited();
   client_.turn();
   release();
 }
@@ -89,7 +94,7 @@ bool Progress::wait(const Operation& operation, Deadline deadline) {
   Idleness idleness(policy_);
   while (!operation.ended()) {
     if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
-      visits_.fetch_add(1, std::memory_order_relaxed);
+      visited();
       drive(operation, deadline);
       release();
       if (!operation.ended() && deadline.passed()) return false;
@@ -140,7 +145,7 @@ void Progress::acquire() {
   }
   wanted_.fetch_sub(1, std::memory_order_relaxed);
   claims_.fetch_sub(1, std::memory_order_relaxed);
-  visits_.fetch_add(1, std::memory_order_relaxed);
+  visited();
 }
 
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {

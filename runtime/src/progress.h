@@ -81,6 +81,10 @@ class Progress {
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
 
  private:
+  /// Holder only, so the only writer.
+  void visited() noexcept {
+    visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void drive(const Operation& operation, Deadline deadline);
   /// False if there was something to do, or the transports cannot sleep.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);

@@ -24,10 +24,11 @@ bool Work::test() const noexcept {
 
 Status Work::wait() const {
   if (operation_ == nullptr) return Status::ok();
-  // The engine ends every operation by its own deadline, so this loop is bounded by that.
-  while (!operation_->ended()) {
+  if (!operation_->ended()) {
     if (Status forked = operation_->group->job().check_process(); !forked) return forked;
-    operation_->group->job().progress().wait(*operation_, Deadline::after(std::chrono::seconds(1)));
+    // The engine ends every operation by its own deadline, which bounds this.
+    constexpr auto kNoOther = Clock::time_point::max();
+    operation_->group->job().progress().wait(*operation_, Deadline::at(kNoOther));
   }
   return operation_->outcome();
 }
