@@ -105,10 +105,22 @@ void measure_core(CostModel& model) {
   model.copy_GBps = rate([&] { std::memcpy(a.data(), b.data(), kLarge); });
 }
 
-/// The first rank other than 0 of the wanted reach from rank 0.
-std::optional<std::uint32_t> partner(const CostModel& model, std::uint32_t ranks, bool local) {
-  for (std::uint32_t rank = 1; rank < ranks; ++rank) {
-    if ((model.host[rank] == model.host[0]) == local) return rank;
+/// With whom a rank plays. On a host all ranks do at once, two by two, since that is how they will
+/// share its cores; between hosts rank 0 and the first of another.
+std::optional<std::uint32_t> partner(const CostModel& model, const Group& world, bool local) {
+  const std::uint32_t rank = world.rank();
+  if (local) {
+    std::vector<std::uint32_t> beside;
+    for (std::uint32_t other = 0; other < world.size(); ++other) {
+      if (model.host[other] == model.host[rank]) beside.push_back(other);
+    }
+    const auto place = std::ranges::find(beside, rank) - beside.begin();
+    const auto with = static_cast<std::size_t>(place ^ 1);
+    return with < beside.size() ? std::optional(beside[with]) : std::nullopt;
+  }
+  for (std::uint32_t other = 1; other < world.size(); ++other) {
+    if (model.host[other] == model.host[0]) continue;
+    return rank == 0 ? std::optional(other) : rank == other ? std::optional(0U) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -137,10 +149,10 @@ Status share(Group& world, CostModel& model, Deadline deadline) {
 
 Status measure_links(Group& world, CostModel& model, Deadline deadline) {
   for (const bool local : {true, false}) {
-    const auto other = partner(model, world.size(), local);
-    if (!other || (world.rank() != 0 && world.rank() != *other)) continue;
-    const bool first = world.rank() == 0;
-    XYLEM_TRY(const auto cost, measure_link(world, {first ? *other : 0, first, deadline}));
+    const auto other = partner(model, world, local);
+    if (!other) continue;
+    const bool first = world.rank() < *other;
+    XYLEM_TRY(const auto cost, measure_link(world, {*other, first, deadline}));
     (local ? model.local : model.remote) = cost;
   }
   return {};
