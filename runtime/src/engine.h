@@ -15,6 +15,7 @@
 #pragma once
 
 #include "operation.h"
+#include "patience.h"
 #include "program.h"
 #include "xylem/base/status.h"
 
@@ -48,6 +49,8 @@ class Engine {
   static constexpr std::uint32_t kPointToPoint = collectives::kNone;
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
+  /// Each rank of this host has a core: what is about to come may be polled for.
+  void allow_polling() noexcept { patience_ = Patience(kPolls); }
 
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
@@ -82,6 +85,15 @@ class Engine {
   void activate(Operation& operation) noexcept;
 
  private:
+  /// A few microseconds.
+  static constexpr std::uint32_t kPolls = 64;
+
+  struct Expected {
+    StepId id = 0;
+    transport::Tag tag = 0;
+    Link link;
+  };
+
   static void on_done(transport::Operation& done) noexcept;
 
   Message& take_message(Operation& operation);
@@ -103,10 +115,17 @@ class Engine {
 
   // Exchanges.
   void start_exchange(Operation& operation);
+  void send_inline(Operation& operation, StepId id, const Link& link);
+  void post_exchange(Operation& operation, StepId id);
+  void take_expected(Operation& operation);
   void exchanged(Message& message);
+  void took(Operation& operation, StepId id, Code code, std::uint64_t bytes);
   void finish_exchange(Operation& operation);
 
   // Bytes.
+  static transport::Tag tag_of(const Operation& operation,
+                               const ProgramStep& step,
+                               std::uint32_t slice);
   static bool moves_bytes(const ProgramStep& step) noexcept {
     return step.bytes > 0 || step.kind == collectives::StepKind::signal ||
            step.kind == collectives::StepKind::wait;
@@ -140,6 +159,8 @@ class Engine {
   std::vector<Operation*> busy_, round_;  ///< With a reference to each.
   std::uint64_t moved_ = 0;               ///< Slices.
   std::uint32_t views_held_ = 0;
+  Patience patience_;
+  std::vector<Expected> expected_;                     ///< Messages of the exchange that starts.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
   std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
   transport::Transport* reserved_on_ = nullptr;        ///< over which.

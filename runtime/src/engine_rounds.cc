@@ -60,14 +60,6 @@ bool is_far_ahead(const Link& link) noexcept {
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
 }
 
-transport::Tag tag_of(const Operation& operation, const ProgramStep& step, std::uint32_t slice) {
-  const auto& lane = operation.run.program->lanes[step.lane];
-  const Group& group = *operation.group;
-  const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
-  return collective_tag(group.slot(), source, operation.sequence, lane.number, step.ordinal + slice,
-                        operation.fingerprint, step.bytes);
-}
-
 void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
   if (source == target || bytes == 0) return;
   if (run.past_cache) return copy_past_cache(target, source, bytes);
@@ -237,6 +229,16 @@ void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
 }
 
 // ---- bytes ----
+
+transport::Tag Engine::tag_of(const Operation& operation,
+                              const ProgramStep& step,
+                              std::uint32_t slice) {
+  const auto& lane = operation.run.program->lanes[step.lane];
+  const Group& group = *operation.group;
+  const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
+  return collective_tag(group.slot(), source, operation.sequence, lane.number, step.ordinal + slice,
+                        operation.fingerprint, step.bytes);
+}
 
 /// Makes a slice of a copy or a reduction.
 void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {

@@ -98,9 +98,9 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
             Wires::connect(*control_, facts, make, wire_options(config()), logger_, deadline));
   wires_ = std::make_unique<Wires>(std::move(wires));
   const std::uint32_t local = wires_->local_ranks();
-  progress_ =
-      std::make_unique<Progress>(static_cast<Progress::Client&>(*this),
-                                 WaitPolicy::make(config().wait, wires_->local_cores(), local));
+  const WaitPolicy policy = WaitPolicy::make(config().wait, wires_->local_cores(), local);
+  progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this), policy);
+  if (policy.spin.count() > 0) engine_.allow_polling();
   XYLEM_TRY(keeper_, start_service_thread("drive progress", [this] { keep(); }));
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);

@@ -285,8 +285,10 @@ class Compiler {
     }
     // A receive may follow sends: what it brings is put into its place after all of them.
     const auto may_follow = [&](const ProgramStep& step, const Edge& edge) {
-      const bool is_send = steps[edge.before].kind == StepKind::send;
-      return edge.kind == EdgeKind::lag || (is_send && step.kind == StepKind::recv);
+      const ProgramStep& before = steps[edge.before];
+      const bool after_sending = before.lane != kNone && program_->lanes[before.lane].outgoing &&
+                                 !program_->lanes[step.lane].outgoing;
+      return edge.kind == EdgeKind::lag || after_sending;
     };
     const auto is_simple = [&](const ProgramStep& step) {
       const auto first = program_->edges.begin() + step.first_edge;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress.h"
 
+#include "patience.h"
+
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,14 +13,6 @@ namespace xylem::runtime {
 namespace {
 
 using std::chrono::microseconds;
-
-void relax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Turns between two looks at the clock while nothing happens.
 constexpr std::uint32_t kTurnsPerLook = 32;

@@ -12,6 +12,13 @@ Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
   return Posted::done;
 }
 
+bool Transport::take_view(EndpointId /*from*/,
+                          Tag /*tag*/,
+                          View& /*view*/,
+                          std::uint64_t& /*bytes*/) noexcept {
+  return false;
+}
+
 void Transport::release(const View& /*view*/) noexcept { XYLEM_CHECK(false, name()); }
 
 Room Transport::reserve(std::span<const EndpointId> /*to*/,

@@ -89,18 +89,35 @@ void Incoming::take(const Entry& entry) {
 void Incoming::take_message(const Entry& entry, const std::byte* data) {
   Receive receive;
   if (matcher_->take_receive(entry.tag, receive)) {
-    if (receive.wants_view) return show(receive, entry, data);
-    outcomes_->push_back(copy_out(receive, entry.tag, data, entry.bytes));
+    outcomes_->push_back(receive.wants_view
+                             ? Outcome{receive.operation, Code::ok, entry.bytes, show(data)}
+                             : copy_out(receive, entry.tag, data, entry.bytes));
     return;
   }
   Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
   copy_bytes(arrived.payload.data(), data, entry.bytes);
 }
 
-void Incoming::show(const Receive& receive, const Entry& entry, const std::byte* data) {
+/// Keeps the entry that is taken where it is.
+View Incoming::show(const std::byte* data) noexcept {
   const auto place = static_cast<std::uint32_t>(next_ % kEntries);
   viewed_ |= std::uint64_t{1} << place;
-  outcomes_->push_back({receive.operation, Code::ok, entry.bytes, {data, pack({channel_, place})}});
+  return {data, pack({channel_, place})};
+}
+
+bool Incoming::take_view(Tag tag, View& view, std::uint64_t& bytes) noexcept {
+  if (!has_entry()) return false;
+  const Entry& entry = ring_[next_ % kEntries];
+  const bool is_message = entry.kind == EntryKind::eager || entry.kind == EntryKind::slotted;
+  if (entry.tag != tag || !is_message || !is_sound(entry)) return false;
+  bytes = entry.bytes;
+  view = show(data_of(entry));
+  ++next_;
+  return true;
+}
+
+const std::byte* Incoming::data_of(const Entry& entry) const noexcept {
+  return entry.kind == EntryKind::eager ? entry.payload.data() : segment_->slot(entry.slot);
 }
 
 void Incoming::release(std::uint32_t place) noexcept {

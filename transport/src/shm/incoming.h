@@ -42,6 +42,8 @@ class Incoming {
   }
   /// Takes what there is; returns how much it did.
   unsigned drain();
+  /// The next entry, if it is a message of this tag.
+  bool take_view(Tag tag, View& view, std::uint64_t& bytes) noexcept;
   /// Ends a view of the entry at this place of the ring.
   void release(std::uint32_t place) noexcept;
   /// The announced stream `id` goes to this receive.
@@ -64,7 +66,8 @@ class Incoming {
   bool is_sound(const Entry& entry) const noexcept;
   void take(const Entry& entry);
   void take_message(const Entry& entry, const std::byte* data);
-  void show(const Receive& receive, const Entry& entry, const std::byte* data);
+  const std::byte* data_of(const Entry& entry) const noexcept;
+  View show(const std::byte* data) noexcept;
   bool take_announcement(const Entry& entry);
   bool take_fragment(const Entry& entry, const std::byte* data);
   void grant(std::uint8_t id) noexcept { granted_ ^= 1U << id; }

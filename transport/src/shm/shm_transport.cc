@@ -289,6 +289,19 @@ Posted ShmTransport::recv_view(Tag tag, Operation& operation) noexcept {
   return Posted::done;
 }
 
+bool ShmTransport::take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept {
+  Endpoint& endpoint = endpoints_[from];
+  if (endpoint.back == nullptr) {
+    const auto comes_from = [&](const Source& source) {
+      return source.peer->nonce == endpoint.nonce;
+    };
+    const auto back = std::ranges::find_if(sources_, comes_from);
+    if (back == sources_.end()) return false;
+    endpoint.back = &back->incoming;
+  }
+  return endpoint.back->take_view(tag, view, bytes);
+}
+
 void ShmTransport::release(const View& view) noexcept {
   if (view.id == kLent) return matcher_.take_back(view.data);
   const ViewPlace place = unpack(view.id);

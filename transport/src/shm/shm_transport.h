@@ -44,6 +44,7 @@ class ShmTransport final : public Transport {
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
   Posted recv_view(Tag tag, Operation& operation) noexcept override;
+  bool take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept override;
   void release(const View& view) noexcept override;
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,
@@ -80,8 +81,9 @@ class ShmTransport final : public Transport {
   struct Endpoint {
     Nonce nonce{};
     Outgoing outgoing;
-    bool has_called = false;  ///< The hello has left.
-    bool is_waiting = true;   ///< For the answer to it.
+    bool has_called = false;   ///< The hello has left.
+    bool is_waiting = true;    ///< For the answer to it.
+    Incoming* back = nullptr;  ///< From the same peer; null until it is known.
     std::uint64_t bytes_sent = 0;
   };
 

@@ -133,6 +133,10 @@ class Transport {
   /// As recv() of up to view_bytes with an exact tag, but leaves the message where it is:
   /// `operation.view` shows it until release().
   virtual Posted recv_view(Tag tag, Operation& operation) noexcept;
+  /// Takes the next message from the peer of an endpoint, if it is here, has this tag, and no more
+  /// than view_bytes: quicker than a receive for one that is about to come. Only for tags for which
+  /// no receive is posted. False: it may still come, or have come before; recv_view() knows.
+  virtual bool take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept;
   virtual void release(const View& view) noexcept;
   /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, then
   /// commit() it to each of them before any other call. What was written may be read until the next
