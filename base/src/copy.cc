@@ -12,8 +12,8 @@
 #include <cstring>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem {
-namespace HWY_NAMESPACE {
+namespace xylem::HWY_NAMESPACE {
+namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
@@ -67,8 +67,8 @@ void copy_streaming(std::uint8_t* target, const std::uint8_t* source, std::size_
   hwy::FlushStream();
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace xylem
+}  // namespace
+}  // namespace xylem::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -221,7 +221,9 @@ constexpr Setting kSettings[] = {
      .unit = "bytes",
      .default_value = "256 KiB",
      .example = "256K",
-     .sentence = "Size of the pieces in which a chunk is pipelined.",
+     .sentence =
+         "Size of the pieces in which a chunk is pipelined; within a host at most a slot of "
+         "shared memory, 64 KiB.",
      .agreed = true,
      .set = set_slice,
      .show = [](const Config& c) { return format_bytes(c.slice); }},

@@ -9,7 +9,6 @@
 
 namespace xylem::runtime {
 
-using collectives::kNone;
 using transport::Posted;
 
 namespace {

@@ -356,7 +356,7 @@ Room Engine::reserve(Operation& operation,
     reserved_.push_back(id);
     reserved_peers_.push_back(link.endpoint);
   }
-  if (reserved_.empty()) return Room::never;
+  if (reserved_on_ == nullptr) return Room::never;
   return reserved_on_->reserve(reserved_peers_, bytes, memory);
 }
 

@@ -119,56 +119,61 @@ Status Wires::open_host(ControlPlane& control,
                         Deadline deadline) {
   const auto hosts = host_indices();
   if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each.
-  const auto beside = ranks_beside(rank_);
+  const std::uint32_t beside = local_ranks();
   Status made;
-  if (beside.size() > 1) {
-    auto wire = make(Reach::host, static_cast<std::uint32_t>(beside.size() - 1));
+  if (beside > 1) {
+    auto wire = make(Reach::host, beside - 1);
     made = wire.status();
     if (wire) wires_[0] = std::move(wire).value();
   }
   // Those who cannot share memory say so by an empty address: nobody waits for them.
   XYLEM_TRY(exchange_addresses(control, Reach::host, deadline));
   if (options.require_host) {
-    XYLEM_TRY(made);
-    const auto& addresses = addresses_[0];
-    const auto nobody = std::ranges::find_if(addresses, &std::vector<std::byte>::empty);
-    if (nobody != addresses.end()) {
-      const auto rank = static_cast<std::uint32_t>(nobody - addresses.begin());
-      return failure(Code::unsupported, fmt::format("rank {} cannot share memory", rank), rank);
-    }
+    XYLEM_TRY(all_share(made));
   }
   if (!made) logger.warn(fmt::format("{}; the network is used", made.message()));
   XYLEM_TRY(const auto met, meet_host(deadline));
   XYLEM_TRY(const auto all_met, control.all_gather(met, deadline));
+  XYLEM_TRY(note_meetings(all_met));
+  uses_network_ = hosts.size() != beside || !unmet_.empty();
+  for (const auto& [a, b] : unmet_) {
+    if (a != rank_ && b != rank_) continue;
+    std::string what =
+        fmt::format("rank {} and rank {} are on one host, but do not meet in shared memory", a, b);
+    if (options.require_host) return failure(Code::unsupported, std::move(what), a ^ b ^ rank_);
+    logger.warn(what + "; they use the network");
+  }
+  return {};
+}
 
-  // Each byte of all_met[a] stands for a rank beside a.
-  uses_network_ = hosts.size() != beside.size();
+/// An error unless all ranks have an address in shared memory; `made` is how it went here.
+Status Wires::all_share(const Status& made) const {
+  if (!made) return made;
+  const auto& addresses = addresses_[0];
+  const auto nobody = std::ranges::find_if(addresses, &std::vector<std::byte>::empty);
+  if (nobody == addresses.end()) return {};
+  const auto rank = static_cast<std::uint32_t>(nobody - addresses.begin());
+  return failure(Code::unsupported, fmt::format("rank {} cannot share memory", rank), rank);
+}
+
+/// Takes up who met whom: all_met[a] has a byte for each rank beside a.
+Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) {
   for (std::uint32_t a = 0; a < all_met.size(); ++a) {
-    const auto neighbours = ranks_beside(a);
-    if (all_met[a].size() != neighbours.size()) {
+    const auto beside = ranks_beside(a);
+    if (all_met[a].size() != beside.size()) {
       return failure(Code::mismatch,
                      fmt::format("rank {} says of {} ranks whether it met them, not of the {} on "
                                  "its host; it runs another build",
-                                 a, all_met[a].size(), neighbours.size()),
+                                 a, all_met[a].size(), beside.size()),
                      a);
     }
-    const auto own_place =
-        static_cast<std::size_t>(std::ranges::find(neighbours, a) - neighbours.begin());
-    for (std::size_t i = 0; i < neighbours.size(); ++i) {
-      const std::uint32_t b = neighbours[i];
-      if (a == b || all_met[b].size() != neighbours.size()) continue;
-      const bool both = all_met[a][i] != std::byte{0} && all_met[b][own_place] != std::byte{0};
-      uses_network_ = uses_network_ || !both;
-      if (!both) unmet_.insert(std::minmax(a, b));
-      if (a == rank_ && both) reach_[b] = Reach::host;
-      if (both || a != rank_) continue;
-      std::string what = fmt::format(
-          "rank {} and rank {} are on one host, but do not meet in "
-          "shared memory",
-          a, b);
-      if (options.require_host) return failure(Code::unsupported, std::move(what), b);
-      logger.warn(what + "; they use the network");
+    for (std::size_t i = 0; i < beside.size(); ++i) {
+      if (beside[i] != a && all_met[a][i] == std::byte{0}) unmet_.insert(std::minmax(a, beside[i]));
     }
+  }
+  for (const std::uint32_t other : ranks_beside(rank_)) {
+    const bool has_met = other != rank_ && !unmet_.contains(std::minmax(rank_, other));
+    if (has_met) reach_[other] = Reach::host;
   }
   return {};
 }

@@ -88,7 +88,9 @@ class Wires {
                    const WireOptions& options,
                    const Logger& logger,
                    Deadline deadline);
+  Status all_share(const Status& made) const;
   Result<std::vector<std::byte>> meet_host(Deadline deadline);
+  Status note_meetings(const std::vector<std::vector<std::byte>>& all_met);
   Status open_network(ControlPlane& control, const WireMaker& make, Deadline deadline);
   Status exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline);
   std::vector<std::uint32_t> ranks_beside(std::uint32_t world_rank) const;

@@ -199,7 +199,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
     ASSERT_EQ(outcomes.size(), 1U);
     ASSERT_EQ(outcomes[0].code, Code::ok);
     ASSERT_EQ(outcomes[0].bytes, expected.size());
-    ASSERT_EQ(std::memcmp(got.data(), expected.data(), expected.size()), 0) << "message " << i;
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.begin())) << "message " << i;
     outcomes.clear();
   }
   sender.join();
@@ -315,17 +315,17 @@ TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
 class ShmViews : public testing::Test {
  protected:
   void SetUp() override {
-    for (auto& transport : transports_) transport = *make_shm({.endpoints = 2});
+    for (auto& transport : transports) transport = *make_shm({.endpoints = 2});
     for (std::size_t i = 0; i < 3; ++i) {
       for (std::size_t j = 0; j < 3; ++j) {
-        if (i != j) to_[i][j] = *transports_[i]->connect(transports_[j]->address());
+        if (i != j) to[i][j] = *transports[i]->connect(transports[j]->address());
       }
     }
     drive();
   }
   void drive() {
     for (int round = 0; round < 200; ++round) {
-      for (auto& transport : transports_) transport->progress();
+      for (auto& transport : transports) transport->progress();
     }
   }
   static void count(Operation& self) noexcept { ++static_cast<Counted&>(self).ended; }
@@ -334,12 +334,12 @@ class ShmViews : public testing::Test {
     int ended = 0;
   };
 
-  std::array<std::unique_ptr<Transport>, 3> transports_;
-  EndpointId to_[3][3] = {};
+  std::array<std::unique_ptr<Transport>, 3> transports;
+  EndpointId to[3][3] = {};
 };
 
 TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
-  auto& [a, b, c] = transports_;
+  auto& [a, b, c] = transports;
   for (const std::uint64_t bytes :
        {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->capabilities().view_bytes}) {
     for (const bool is_early : {false, true}) {
@@ -347,13 +347,13 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
       std::vector<std::byte> source(bytes, std::byte{static_cast<std::uint8_t>(bytes + 1)});
       Counted sent, received;
       if (is_early) {
-        ASSERT_EQ(a->send(to_[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
+        ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
         drive();
       }
       const Posted posted = b->recv_view(bytes, received);
       EXPECT_EQ(posted, is_early ? Posted::done : Posted::pending);
       if (!is_early) {
-        ASSERT_EQ(a->send(to_[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
+        ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
         drive();
       }
       EXPECT_EQ(received.code, Code::ok);
@@ -365,11 +365,11 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
 }
 
 TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
-  auto& [a, b, c] = transports_;
+  auto& [a, b, c] = transports;
   std::vector<std::byte> large(b->capabilities().view_bytes, std::byte{1});
   Counted viewed, sent;
   b->recv_view(1, viewed);
-  a->send(to_[0][1], 1, {large.data(), large.size(), {}}, sent);
+  a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
   drive();
   ASSERT_EQ(viewed.ended, 1);
   std::vector<std::byte> got(large.size());
@@ -377,7 +377,7 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
     std::ranges::fill(large, static_cast<std::byte>(round + 2));
     Counted passing, received;
     b->recv(2, kExactMatch, {got.data(), got.size(), {}}, received, nullptr);
-    a->send(to_[0][1], 2, {large.data(), large.size(), {}}, passing);
+    a->send(to[0][1], 2, {large.data(), large.size(), {}}, passing);
     drive();
     ASSERT_EQ(received.ended, 1) << "round " << round;
     ASSERT_EQ(got, large);
@@ -390,13 +390,13 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
 }
 
 TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
-  auto& [a, b, c] = transports_;
+  auto& [a, b, c] = transports;
   const std::vector<std::byte> large(b->capabilities().view_bytes + 1);
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
     Counted sent, received;
     if (!is_early) b->recv_view(1, received);
-    ASSERT_EQ(a->send(to_[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
+    ASSERT_EQ(a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
     drive();
     if (is_early) {
       EXPECT_EQ(b->recv_view(1, received), Posted::done);
@@ -408,8 +408,8 @@ TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
 }
 
 TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
-  auto& [a, b, c] = transports_;
-  const EndpointId both[] = {to_[0][1], to_[0][2]};
+  auto& [a, b, c] = transports;
+  const EndpointId both[] = {to[0][1], to[0][2]};
   for (std::size_t round = 0; round < 100; ++round) {
     Counted received[2];
     b->recv_view(round, received[0]);
@@ -417,61 +417,61 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
     std::byte* room = nullptr;
     ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
     std::memset(room, static_cast<int>(round), 50'000);
-    for (const EndpointId to : both) a->commit(to, round);
+    for (const EndpointId peer : both) a->commit(peer, round);
     drive();
     for (std::size_t i = 0; i < 2; ++i) {
       ASSERT_EQ(received[i].ended, 1);
       ASSERT_EQ(received[i].view.data[49'999], static_cast<std::byte>(round));
-      transports_[i + 1]->release(received[i].view);
+      transports[i + 1]->release(received[i].view);
     }
   }
   EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
 }
 
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
-  auto& [a, b, c] = transports_;
+  auto& [a, b, c] = transports;
   int placed = 0;
   std::byte* room = nullptr;
-  while (a->reserve({&to_[0][1], 1}, 50'000, room) == Room::given) {
+  while (a->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
     room[0] = std::byte{1};
-    a->commit(to_[0][1], 1);
+    a->commit(to[0][1], 1);
     ASSERT_LT(++placed, 1000);
   }
   EXPECT_GT(placed, 2);
-  ASSERT_EQ(a->reserve({&to_[0][2], 1}, 50'000, room), Room::given);
-  a->commit(to_[0][2], 1);
-  EXPECT_EQ(transports_[1]->discard(0, 0), 0U);
+  ASSERT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given);
+  a->commit(to[0][2], 1);
+  EXPECT_EQ(transports[1]->discard(0, 0), 0U);
   drive();
   EXPECT_EQ(b->discard(1, kExactMatch), static_cast<std::size_t>(placed));
   EXPECT_EQ(c->discard(1, kExactMatch), 1U);
 }
 
 TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
-  auto& [a, b, c] = transports_;
-  const EndpointId both[] = {to_[0][1], to_[0][2]};
+  auto& [a, b, c] = transports;
+  const EndpointId both[] = {to[0][1], to[0][2]};
   std::byte* room = nullptr;
   // c takes all of them, b dies without taking any.
   for (int round = 0; round < 3; ++round) {
     while (a->reserve(both, 50'000, room) == Room::given) {
       room[0] = std::byte{1};
-      for (const EndpointId to : both) a->commit(to, 1);
+      for (const EndpointId peer : both) a->commit(peer, 1);
     }
     a->progress(), c->progress();
     c->discard(1, kExactMatch);
   }
-  EXPECT_EQ(a->reserve({&to_[0][2], 1}, 50'000, room), Room::given) << "its own";
-  a->commit(to_[0][2], 1);
+  EXPECT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given) << "its own";
+  a->commit(to[0][2], 1);
   b.reset();
   EXPECT_EQ(a->reserve(both, 50'000, room), Room::never);
-  a->close(to_[0][1]);
+  a->close(to[0][1]);
   for (int round = 0; round < 200; ++round) a->progress(), c->progress();
   c->discard(1, kExactMatch);
   int placed = 0;
-  for (; a->reserve({&to_[0][2], 1}, 50'000, room) == Room::given; ++placed) {
-    a->commit(to_[0][2], 1);
+  for (; a->reserve({&to[0][2], 1}, 50'000, room) == Room::given; ++placed) {
+    a->commit(to[0][2], 1);
   }
   EXPECT_GT(placed, 10);
-  transports_[1] = *make_shm({});
+  transports[1] = *make_shm({});
 }
 
 }  // namespace

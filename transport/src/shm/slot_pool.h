@@ -21,9 +21,10 @@ class SlotPool {
   explicit SlotPool(const Geometry& geometry)
       : small_bytes_(geometry.small_bytes),
         small_slots_(geometry.small_slots),
-        uses_(geometry.slots()),
-        sizes_{Size(0, geometry.small_slots, geometry.channels),
-               Size(geometry.small_slots, geometry.large_slots, geometry.channels)} {}
+        uses_(geometry.slots()) {
+    sizes_[0] = Size(0, geometry.small_slots, geometry.channels);
+    sizes_[1] = Size(geometry.small_slots, geometry.large_slots, geometry.channels);
+  }
 
   std::optional<std::uint32_t> take(std::uint32_t channel, std::uint64_t bytes) {
     Size& size = sizes_[bytes > small_bytes_];
@@ -63,6 +64,7 @@ class SlotPool {
     std::vector<std::uint32_t> held;  ///< By channel.
     std::uint32_t idle_channels = 0;  ///< Those that hold none.
 
+    Size() = default;
     Size(std::uint32_t begin, std::uint32_t slots, std::uint32_t channels)
         : free(slots), count(slots), held(channels), idle_channels(channels) {
       for (std::uint32_t i = 0; i < slots; ++i) free[i] = begin + i;
