@@ -150,6 +150,7 @@ unsigned Engine::run() {
     operation->release();
   }
   round_.clear();
+  look_at_views();
   return static_cast<unsigned>(moved_ - before);
 }
 
@@ -183,8 +184,8 @@ void Engine::end_if_idle(Operation& operation) {
 void Engine::finish(Operation& operation, Status outcome) {
   if (operation.run.views_held > 0) {
     for (HeldView& held : operation.run.views) release(operation, held);
+    for (HeldView& held : operation.run.arrived) release(operation, held);
   }
-  for (const HeldView& held : operation.run.arrived) held.transport->release(held.view);
   operation.run.arrived.clear();
   deactivate(operation);
   listener_.on_ended(operation, std::move(outcome));

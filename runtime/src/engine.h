@@ -76,8 +76,8 @@ class Engine {
   /// Runs what completions have made ready, and a round of what has more to do; call after each
   /// round of transport progress. Returns how many slices it moved.
   unsigned run();
-  /// Nothing has happened for a while: gives up views of messages that wait for others, whose
-  /// senders may wait for their room. True if there were any.
+  /// Gives up views of messages that wait for others, whose senders may wait for their room: before
+  /// a sleep. True if there were any.
   bool relieve();
 
   /// The first operation under way; follow Operation::active_next.
@@ -120,6 +120,7 @@ class Engine {
   void take_expected(Operation& operation);
   void exchanged(Message& message);
   void took(Operation& operation, StepId id, Code code, std::uint64_t bytes);
+  void hold(Operation& operation, const HeldView& view);
   void finish_exchange(Operation& operation);
 
   // Bytes.
@@ -144,7 +145,8 @@ class Engine {
   static void compute(Operation& operation,
                       const ProgramStep& step,
                       std::uint32_t slice,
-                      std::byte* target);
+                      std::byte* target,
+                      bool is_shared = false);
   transport::Room reserve(Operation& operation,
                           const ProgramStep& step,
                           StepId maker,
@@ -153,12 +155,16 @@ class Engine {
   void commit(Operation& operation, std::uint32_t slice);
   void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
   void release(Operation& operation, HeldView& held) noexcept;
+  void look_at_views();
 
   EngineListener& listener_;
   Operation* active_ = nullptr;
   std::vector<Operation*> busy_, round_;  ///< With a reference to each.
   std::uint64_t moved_ = 0;               ///< Slices.
   std::uint32_t views_held_ = 0;
+  std::uint64_t views_touched_ = 0;  ///< Taken and given up, ever; and as of the last run().
+  std::uint64_t views_touched_before_ = 0;
+  std::uint32_t still_turns_ = 0;
   Patience patience_;
   std::vector<Expected> expected_;                     ///< Messages of the exchange that starts.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,

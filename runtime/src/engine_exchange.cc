@@ -17,7 +17,8 @@ void Engine::start_exchange(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.steps_left = 1;
-  run.arrived.clear();
+  run.ready.clear();
+  run.later.clear();
   expected_.clear();
   // While it is not known whether more will be posted, none is the last.
   run.under_way = 1;
@@ -63,11 +64,13 @@ void Engine::post_exchange(Operation& operation, StepId id) {
 
 /// Takes of the expected messages those that come at this moment.
 void Engine::take_expected(Operation& operation) {
+  if (expected_.empty()) return;
   const auto take = [&](const Expected& one) {
+    if (!operation.health) return false;
     View view;
     std::uint64_t bytes = 0;
     if (!one.link.transport->take_view(one.link.endpoint, one.tag, view, bytes)) return false;
-    operation.run.arrived.push_back({one.link.transport, view, one.id, 0});
+    hold(operation, {one.link.transport, view, one.id, 0});
     took(operation, one.id, Code::ok, bytes);
     return true;
   };
@@ -91,7 +94,7 @@ void Engine::exchanged(Message& message) {
   const HeldView view{message.transport, message.view, id, 0};
   const bool shows = message.in_place && code == Code::ok;
   drop_message(message);
-  if (shows) run.arrived.push_back(view);
+  if (shows) hold(operation, view);
   took(operation, id, code, bytes);
   if (run.under_way == 0 && operation.health) finish_exchange(operation);
 }
@@ -109,17 +112,25 @@ void Engine::took(Operation& operation, StepId id, Code code, std::uint64_t byte
   --operation.run.under_way;
 }
 
+void Engine::hold(Operation& operation, const HeldView& view) {
+  operation.run.arrived.push_back(view);
+  ++operation.run.views_held;
+  ++views_held_;
+  ++views_touched_;
+}
+
 void Engine::finish_exchange(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
-  for (HeldView& arrived : run.arrived) {
+  for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
+    if (arrived.transport == nullptr) continue;  // It is in its place already.
     if (step.target.view == kNone) {
       bring(run, step, 0, arrived.view.data);
-      continue;
+    } else {
+      run.views[step.target.view] = arrived;
     }
-    run.views[step.target.view] = arrived;
   }
   for (const StepId id : program.local_steps) {
     const ProgramStep& step = program.steps[id];
@@ -128,7 +139,7 @@ void Engine::finish_exchange(Operation& operation) {
   for (HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
     if (step.target.view != kNone) run.views[step.target.view].transport = nullptr;
-    arrived.transport->release(arrived.view);
+    release(operation, arrived);
   }
   run.arrived.clear();
   ++moved_;

@@ -168,7 +168,8 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   if (step.kind == StepKind::send && step.cast != kNone) {
     std::byte* memory = nullptr;
     const Room room = reserve(operation, step, kNone, slice, memory);
-    if (room == Room::later) return false;
+    // For several there may be none while there is for each by itself.
+    if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
       copy_bytes(memory, place_of(run, program.sources[step.first_source], slice),
                  program.slice_size(step, slice));
@@ -250,7 +251,7 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
   // Without room it is sent from its place, later: who waited here would hold up the senders of
   // what is looked at.
   if (reserve(operation, step, id, slice, memory) == Room::given) {
-    compute(operation, step, slice, memory);
+    compute(operation, step, slice, memory, true);
     commit(operation, slice);
     store(run, target, memory, run.program->slice_size(step, slice));
   } else {
@@ -262,20 +263,21 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
 void Engine::compute(Operation& operation,
                      const ProgramStep& step,
                      std::uint32_t slice,
-                     std::byte* target) {
+                     std::byte* target,
+                     bool is_shared) {
   auto& run = operation.run;
   const auto& program = *run.program;
   const std::uint64_t bytes = program.slice_size(step, slice);
   run.sources.resize(step.source_count);
-  bool is_in_place = false;
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     const Place& place = program.sources[step.first_source + i];
     const HeldView* held = view_of(run, place, slice);
     run.sources[i] = held != nullptr ? held->view.data : place_of(run, place, slice);
-    is_in_place = is_in_place || run.sources[i] == target;
   }
   if (step.kind == StepKind::copy) {
-    return store(run, target, static_cast<const std::byte*>(run.sources[0]), bytes);
+    const auto* source = static_cast<const std::byte*>(run.sources[0]);
+    // What peers read soon stays in the cache.
+    return is_shared ? copy_bytes(target, source, bytes) : store(run, target, source, bytes);
   }
   program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
                  {step.finish ? program.divisor : 1});
@@ -294,6 +296,7 @@ void Engine::release(Operation& operation, HeldView& held) noexcept {
   held.transport = nullptr;
   --operation.run.views_held;
   --views_held_;
+  ++views_touched_;
 }
 
 /// A slice has arrived: leaves it where it is for the step that reads it, or brings it to its place
@@ -305,6 +308,7 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     run.views[step.target.view + slice % run.program->window] = view;
     ++run.views_held;
     ++views_held_;
+    ++views_touched_;
     return;
   }
   const std::uint64_t bytes = run.program->slice_size(step, slice);
@@ -374,17 +378,29 @@ void Engine::commit(Operation& operation, std::uint32_t slice) {
 
 bool Engine::relieve() {
   if (views_held_ == 0) return false;
+  const auto put_away = [&](Operation& operation, HeldView& held) {
+    if (held.transport == nullptr) return;
+    const auto& run = operation.run;
+    const auto& step = run.program->steps[held.step];
+    copy_bytes(place_of(run, step.target, held.slice), held.view.data,
+               run.program->slice_size(step, held.slice));
+    release(operation, held);
+  };
   for (Operation* operation = active_; operation != nullptr; operation = operation->active_next) {
-    auto& run = operation->run;
-    for (HeldView& held : run.views) {
-      if (held.transport == nullptr) continue;
-      const auto& step = run.program->steps[held.step];
-      copy_bytes(place_of(run, step.target, held.slice), held.view.data,
-                 run.program->slice_size(step, held.slice));
-      release(*operation, held);
-    }
+    if (operation->run.views_held == 0) continue;
+    for (HeldView& held : operation->run.views) put_away(*operation, held);
+    for (HeldView& held : operation->run.arrived) put_away(*operation, held);
   }
   return true;
+}
+
+/// Views that stand still wait for other peers, for whom their senders may be needed.
+void Engine::look_at_views() {
+  constexpr std::uint32_t kPatientTurns = 200;
+  const bool stand_still = views_held_ > 0 && views_touched_ == views_touched_before_;
+  views_touched_before_ = views_touched_;
+  still_turns_ = stand_still ? still_turns_ + 1 : 0;
+  if (still_turns_ >= kPatientTurns) relieve();
 }
 
 }  // namespace xylem::runtime

@@ -25,8 +25,6 @@ constexpr milliseconds kBusyLook{1};
 constexpr milliseconds kTick{50};
 constexpr milliseconds kIdleLook{1000};
 constexpr unsigned kLooksUntilDoze = 100;
-/// Turns without an event after which nobody's room is held any longer.
-constexpr std::uint32_t kQuietTurns = 1000;
 constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
 /// How long the control plane may take to tell of a death that a wire has felt.
@@ -189,8 +187,6 @@ unsigned Job::turn() {
   }
   headers_.run_completed(*this);
   done += engine_.run();
-  quiet_turns_ = done > 0 ? 0 : quiet_turns_ + 1;
-  if (quiet_turns_ == kQuietTurns) engine_.relieve();
   registry_.drain(*wires_);
   // After the transports: a message that is here already is heard before its sender is missed.
   if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {

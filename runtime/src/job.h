@@ -181,8 +181,6 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::vector<Status> lost_;  ///< By rank; OK while it lives.
   std::vector<Clock::time_point> left_;
 
-  std::uint32_t quiet_turns_ = 0;  ///< In a row, without an event.
-
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> events_waiting_{false};

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace xylem::runtime {
@@ -86,7 +87,7 @@ struct StepState {
   std::uint32_t issued = 0;
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
   std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
-  bool queued = false;          ///< In Execution::ready.
+  bool queued = false;          ///< In Execution::ready or later.
 };
 
 struct LaneState {

@@ -17,8 +17,8 @@ namespace xylem::runtime {
 
 struct PeerFacts {
   std::string host;          ///< Host name, for people.
-  std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespace, and user: equal only
-                             ///< where shared memory can meet.
+  std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespace, and user: where it
+                             ///< differs, shared memory cannot meet.
   CoreSet cores;             ///< On which it may run.
   std::string settings;      ///< agreed_settings().
 };

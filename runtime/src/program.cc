@@ -283,7 +283,8 @@ class Compiler {
     for (StepId id = 0; id < steps.size(); ++id) {
       if (steps[id].lane == kNone) program_->local_steps.push_back(id);
     }
-    // A receive may follow sends: what it brings is put into its place after all of them.
+    // A receive may be posted with a send that it follows: nobody can have sent what it brings
+    // before it has what this rank sends.
     const auto may_follow = [&](const ProgramStep& step, const Edge& edge) {
       const ProgramStep& before = steps[edge.before];
       const bool after_sending = before.lane != kNone && program_->lanes[before.lane].outgoing &&

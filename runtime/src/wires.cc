@@ -43,6 +43,11 @@ Result<Wire> make_network_wire(const Config& config,
   return wire;
 }
 
+Link link_over(transport::Transport& transport, transport::EndpointId endpoint) {
+  const auto can = transport.capabilities();
+  return {&transport, endpoint, can.view_bytes, can.inline_bytes};
+}
+
 }  // namespace
 
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
@@ -96,10 +101,10 @@ Status Wires::exchange_facts(ControlPlane& control, const PeerFacts& mine, Deadl
   return {};
 }
 
-std::vector<std::uint32_t> Wires::ranks_beside(std::uint32_t world_rank) const {
+std::vector<std::uint32_t> Wires::ranks_beside() const {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t other = 0; other < peers_.size(); ++other) {
-    if (same_host(world_rank, other)) ranks.push_back(other);
+    if (same_host(rank_, other)) ranks.push_back(other);
   }
   return ranks;
 }
@@ -158,8 +163,11 @@ Status Wires::all_share(const Status& made) const {
 
 /// Takes up who met whom: all_met[a] has a byte for each rank beside a.
 Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) {
+  const auto host_of = host_indices();
+  std::vector<std::vector<std::uint32_t>> hosts(all_met.size());
+  for (std::uint32_t rank = 0; rank < all_met.size(); ++rank) hosts[host_of[rank]].push_back(rank);
   for (std::uint32_t a = 0; a < all_met.size(); ++a) {
-    const auto beside = ranks_beside(a);
+    const auto& beside = hosts[host_of[a]];
     if (all_met[a].size() != beside.size()) {
       return failure(Code::mismatch,
                      fmt::format("rank {} says of {} ranks whether it met them, not of the {} on "
@@ -171,7 +179,7 @@ Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) 
       if (beside[i] != a && all_met[a][i] == std::byte{0}) unmet_.insert(std::minmax(a, beside[i]));
     }
   }
-  for (const std::uint32_t other : ranks_beside(rank_)) {
+  for (const std::uint32_t other : hosts[host_of[rank_]]) {
     const bool has_met = other != rank_ && !unmet_.contains(std::minmax(rank_, other));
     if (has_met) reach_[other] = Reach::host;
   }
@@ -180,7 +188,7 @@ Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) 
 
 /// Connects to all on this host. One byte for each of them, itself included: whether they have met.
 Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
-  const auto beside = ranks_beside(rank_);
+  const auto beside = ranks_beside();
   std::vector<std::byte> met(beside.size());
   const auto& transport = wires_[0].transport;
   if (transport == nullptr) return met;
@@ -188,8 +196,7 @@ Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
     const auto& address = addresses_[0][other];
     if (other == rank_ || address.empty()) continue;
     XYLEM_TRY(const auto endpoint, transport->connect(address));
-    links_[other] = {transport.get(), endpoint, transport->capabilities().view_bytes,
-                     transport->capabilities().inline_bytes};
+    links_[other] = link_over(*transport, endpoint);
   }
   const Deadline patience =
       Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
@@ -227,8 +234,7 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   const std::size_t index = wire_of(world_rank);
   auto& transport = *wires_[index].transport;
   XYLEM_TRY(const auto endpoint, transport.connect(addresses_[index][world_rank]));
-  link = {&transport, endpoint, transport.capabilities().view_bytes,
-          transport.capabilities().inline_bytes};
+  link = link_over(transport, endpoint);
   return link;
 }
 

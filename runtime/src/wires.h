@@ -93,7 +93,8 @@ class Wires {
   Status note_meetings(const std::vector<std::vector<std::byte>>& all_met);
   Status open_network(ControlPlane& control, const WireMaker& make, Deadline deadline);
   Status exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline);
-  std::vector<std::uint32_t> ranks_beside(std::uint32_t world_rank) const;
+  /// Of this host, with this one.
+  std::vector<std::uint32_t> ranks_beside() const;
   std::size_t wire_of(std::uint32_t world_rank) const noexcept {
     return static_cast<std::size_t>(reach_[world_rank]);
   }

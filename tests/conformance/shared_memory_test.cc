@@ -120,6 +120,63 @@ TEST_P(SharedMemory, BroadcastOfMuch) {
   });
 }
 
+TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
+  for (const std::size_t count : {2U, 1000U, 100'000U}) {
+    for (const char* const wait : {"auto", "spin"}) {
+      RankOptions options{.size = 3, .transport = "shm"};
+      options.environment["XYLEM_WAIT"] = wait;
+      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        const auto me = static_cast<std::int32_t>(world.rank());
+        const auto two = world.split(me / 2, me);
+        ASSERT_TRUE(two.is_ok()) << two.status().to_string();
+        const Values in = gift(world.rank(), 0, count);
+        Values out(count), told(1);
+        if (me == 2) {
+          // It calls only when it has heard of rank 1, which first finishes with rank 0.
+          ASSERT_TRUE(world.recv(std::span(told), 1, 0).wait().is_ok());
+        }
+        const Work sum = world.all_reduce(std::span<const std::int32_t>(in), std::span(out));
+        if (me < 2) {
+          Values values = me == 0 ? gift(0, 1, kCount) : Values(kCount);
+          ASSERT_TRUE(two->broadcast(std::span(values), 0).wait().is_ok());
+          ASSERT_EQ(values, gift(0, 1, kCount));
+        }
+        if (me == 1) {
+          ASSERT_TRUE(world.send(std::span<const std::int32_t>(told), 2, 0).wait().is_ok());
+        }
+        ASSERT_TRUE(sum.wait().is_ok());
+        ASSERT_EQ(out, sum_of(3, 0, count));
+      });
+    }
+  }
+}
+
+TEST(SharedMemoryBetweenCommunicators, WhatOnePeerHasTakenServesTheOthers) {
+  for (const char* const wait : {"auto", "spin", "yield"}) {
+    RankOptions options{.size = 4, .transport = "shm"};
+    options.environment["XYLEM_WAIT"] = wait;
+    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      const auto me = static_cast<std::int32_t>(world.rank());
+      const auto without_1 = world.split(me == 1 ? 1 : 0, me);
+      ASSERT_TRUE(without_1.is_ok());
+      constexpr std::size_t kSlot = (64 << 10) / sizeof(std::int32_t);
+      for (int round = 0; round < 40 && me < 2; ++round) {
+        Values values = me == 0 ? gift(0, round, kSlot) : Values(kSlot);
+        const Work work = me == 0 ? world.send(std::span<const std::int32_t>(values), 1, 0)
+                                  : world.recv(std::span(values), 0, 0);
+        ASSERT_TRUE(work.wait().is_ok());
+        ASSERT_EQ(values, gift(0, round, kSlot));
+      }
+      if (me == 1) return;
+      Values values = me == 0 ? gift(0, 7, kCount) : Values(kCount);
+      ASSERT_TRUE(without_1->broadcast(std::span(values), 0).wait().is_ok());
+      ASSERT_EQ(values, gift(0, 7, kCount));
+    });
+  }
+}
+
 std::string world_name(const testing::TestParamInfo<World>& info) {
   const auto& [ranks, memory, algorithm] = info.param;
   return std::to_string(ranks) + "_" + memory + "_" + (algorithm.empty() ? "chosen" : algorithm);

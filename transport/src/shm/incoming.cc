@@ -38,8 +38,10 @@ unsigned Incoming::drain() {
 }
 
 void Incoming::note_taken(const Entry& entry) noexcept {
+  constexpr std::uint32_t kEnough = 16, kSmallSlot = 4;
   const bool is_large = entry.bytes > segment_->geometry().small_bytes;
-  if (++untold_ >= kEntries / 4 || is_large) publish();
+  untold_ += is_large ? kEnough : entry.bytes > kInlineBytes ? kSmallSlot : 1;
+  if (untold_ >= kEnough) publish();
 }
 
 void Incoming::publish() noexcept {

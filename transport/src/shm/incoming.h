@@ -89,7 +89,8 @@ class Incoming {
   std::uint64_t consumed_ = 0;  ///< As the sender knows it.
   std::uint64_t viewed_ = 0;    ///< A bit for each place of the ring that is looked at.
   std::uint32_t granted_ = 0, granted_told_ = 0;
-  std::uint32_t untold_ = 0;  ///< Entries since publish().
+  std::uint32_t untold_ =
+      0;  ///< Since publish(): 1 for an entry, 4 for a slot, 16 for a large one.
   std::uint32_t idle_drains_ = 0;
   std::uint32_t open_streams_ = 0;
   bool is_ended_ = false;

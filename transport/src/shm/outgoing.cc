@@ -66,6 +66,18 @@ Room Outgoing::room() noexcept {
   return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
 }
 
+std::uint32_t Outgoing::unread() noexcept {
+  if (room() == Room::never) return 0;
+  return static_cast<std::uint32_t>(next_ - retired_);
+}
+
+bool Outgoing::has_slots_out() const noexcept {
+  for (std::uint64_t entry = retired_; entry < next_; ++entry) {
+    if (slot_of_[entry % kEntries] != kNoSlot) return true;
+  }
+  return false;
+}
+
 void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   Entry* entry = next_entry(EntryKind::slotted, tag, bytes);
   XYLEM_CHECK(entry != nullptr, channel_);

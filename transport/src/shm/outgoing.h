@@ -36,10 +36,8 @@ class Outgoing {
   Room room() noexcept;
   /// Takes back what the receiver has taken; whether there was any.
   bool retire() noexcept;
-  std::uint32_t unread() noexcept {
-    retire();
-    return static_cast<std::uint32_t>(next_ - retired_);
-  }
+  /// Entries that the receiver has not taken; none where none will be.
+  std::uint32_t unread() noexcept;
   /// The message that stands in a slot, which has one more reader by it. Only where there is room.
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
@@ -54,8 +52,8 @@ class Outgoing {
   /// channel.
   void close(bool has_heard);
   bool is_open() const noexcept { return standing_ == Standing::open; }
-  /// Whether slots are still with the receiver; if it is dead, they can be taken back.
-  bool has_slots_out() const noexcept { return retired_ < next_; }
+  /// Whether slots are still with the receiver; if it has ended, they can be taken back.
+  bool has_slots_out() const noexcept;
   void take_back() noexcept { retire_until(next_); }
 
   const Owner& receiver() const noexcept { return receiver_; }

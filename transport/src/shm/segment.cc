@@ -22,8 +22,8 @@ constexpr std::uint32_t kSmallBytes = 4096;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
 constexpr std::uint64_t kUsualBytes = 2 << 20;
-constexpr std::uint32_t kMostSlots = 1 << 16;  // Entry::slot.
-constexpr std::uint32_t kMostChannels = 1 << 14;
+constexpr std::uint32_t kMostSlots = 1 << 16;           // Entry::slot.
+constexpr std::uint32_t kMostChannels = (1 << 14) - 1;  // Each has a slot, and there is one more.
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;

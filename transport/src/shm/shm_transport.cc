@@ -79,6 +79,7 @@ ShmTransport::ShmTransport(
 
 // What its peers have not read yet stays in the memory that they map.
 ShmTransport::~ShmTransport() {
+  for (Source& source : sources_) source.incoming.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
   for (const Peer& peer : peers_) peer.owner().ring();
 }
@@ -147,12 +148,22 @@ void ShmTransport::meet_peers() {
   }
 }
 
-/// What lies with a receiver that died comes back.
+/// Takes back what all receivers have taken, whoever of them is sent to next.
+bool ShmTransport::reclaim() noexcept {
+  bool has_any = false;
+  for (Endpoint& endpoint : endpoints_) has_any = endpoint.outgoing.retire() || has_any;
+  return has_any;
+}
+
+/// What lies with receivers that have ended, or died, comes back.
 void ShmTransport::bury_dead() {
   for (Endpoint& endpoint : endpoints_) {
-    const Outgoing& outgoing = endpoint.outgoing;
-    if (outgoing.is_open() || !outgoing.has_slots_out()) continue;
-    if (!Door::is_anybody_behind(endpoint.nonce)) endpoint.outgoing.take_back();
+    Outgoing& outgoing = endpoint.outgoing;
+    const bool is_gone = outgoing.receiver().is_gone();
+    if (outgoing.is_open() && !is_gone) continue;
+    outgoing.retire();
+    if (!outgoing.has_slots_out()) continue;
+    if (is_gone || !Door::is_anybody_behind(endpoint.nonce)) outgoing.take_back();
   }
 }
 
@@ -317,8 +328,11 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
     if (room != Room::given) return room;
   }
   const auto readers = static_cast<std::uint32_t>(to.size());
-  const auto slot =
-      readers == 1 ? slots_.take(to.front(), bytes) : slots_.take_shared(readers, bytes);
+  const auto take = [&] {
+    return readers == 1 ? slots_.take(to.front(), bytes) : slots_.take_shared(readers, bytes);
+  };
+  auto slot = take();
+  if (!slot && reclaim()) slot = take();
   if (!slot) return Room::later;
   reserved_ = {*slot, bytes};
   memory = segment_.slot(*slot);
@@ -357,9 +371,14 @@ unsigned ShmTransport::progress() noexcept {
   }
   unsigned count = 0;
   for (Source& source : sources_) count += source.incoming.drain();
+  bool is_stuck = false;
   for (Endpoint& endpoint : endpoints_) {
-    if (endpoint.outgoing.has_work()) count += endpoint.outgoing.pump();
+    if (!endpoint.outgoing.has_work()) continue;
+    const unsigned pumped = endpoint.outgoing.pump();
+    is_stuck = is_stuck || pumped == 0;
+    count += pumped;
   }
+  if (is_stuck) reclaim();
   count += tell();
   idle_rounds_ = count > 0 ? 1 : idle_rounds_ + 1;
   return count;

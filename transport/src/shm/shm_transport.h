@@ -105,6 +105,7 @@ class ShmTransport final : public Transport {
   void answer(std::uint32_t channel);
   const Peer* peer_of(Visitor& visitor);
   void refuse(std::string_view why) const;
+  bool reclaim() noexcept;
   void bury_dead();
   unsigned tell();
 

@@ -31,7 +31,7 @@ struct PathInfo {
   std::string host;        ///< Its host's name.
   std::string transport;   ///< "shm", "ucx-tcp", "ucx-network", "loopback"; "self".
   std::vector<std::string>
-      lanes;  ///< Wires in use, "posix/memory", "tcp/eth0"; empty before the first message.
+      lanes;  ///< Wires in use, "shm/memory", "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
 };
 

@@ -80,13 +80,13 @@ enum class Meeting : std::uint8_t {
 /// Outcome of reserve().
 enum class Room : std::uint8_t {
   given,
-  later,  ///< None now; there will be when a peer has taken what was sent.
+  later,  ///< None now, but when peers have taken what was sent to them: ask again.
   never,  ///< An endpoint cannot be used; send() says why.
 };
 
 /// One wire of an endpoint, as the fabric's library reports it.
 struct Lane {
-  std::string transport;  ///< "posix", "cma", "tcp", "rc_mlx5", "loopback".
+  std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
@@ -127,8 +127,9 @@ class Transport {
                       Operation& operation,
                       Tag* sender_tag = nullptr) noexcept = 0;
 
-  // In place, where `view_bytes` is not 0. A view and a reserved place take room from their
-  // channel: keep them briefly, and never while waiting for more from the same peer.
+  // In place, where `view_bytes` is not 0. A view takes room from its sender, and all that comes
+  // after it from there waits for its end: who keeps one while he waits for others must be ready to
+  // give it up.
 
   /// As recv() of up to view_bytes with an exact tag, but leaves the message where it is:
   /// `operation.view` shows it until release().
