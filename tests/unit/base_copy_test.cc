@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies of every length and alignment move all bytes, and none beside them.
+#include "xylem/base/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using Copy = void (*)(void*, const void*, std::size_t) noexcept;
+
+class CopyTest : public testing::TestWithParam<Copy> {};
+
+TEST_P(CopyTest, MovesAllBytesAndNoOthers) {
+  constexpr std::size_t kMost = 70'000, kMargin = 256;
+  constexpr std::byte kUntouched{0xa5};
+  std::vector<std::byte> source(kMost + kMargin);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7 + 3);
+  std::vector<std::byte> target(kMost + 2 * kMargin, kUntouched);
+  std::vector<std::size_t> lengths;
+  for (std::size_t bytes = 0; bytes <= 600; ++bytes) lengths.push_back(bytes);
+  for (const std::size_t bytes : {1023, 1024, 1025, 1279, 1281, 4096, 65'536, 69'999}) {
+    lengths.push_back(bytes);
+  }
+  for (const std::size_t bytes : lengths) {
+    for (const auto& [from, to] : {std::pair{0, 0}, {1, 0}, {0, 1}, {8, 24}, {63, 65}}) {
+      const auto at = target.begin() + to;
+      const auto end = at + static_cast<std::ptrdiff_t>(bytes);
+      const auto begin = source.begin() + from;
+      GetParam()(&*at, &*begin, bytes);
+      ASSERT_TRUE(std::equal(at, end, begin)) << bytes << " bytes from " << from << " to " << to;
+      const auto is_untouched = [](std::byte byte) { return byte == kUntouched; };
+      ASSERT_TRUE(std::all_of(target.begin(), at, is_untouched)) << bytes;
+      ASSERT_TRUE(std::all_of(end, end + kMargin, is_untouched)) << bytes;
+      std::fill(at, end, kUntouched);
+    }
+  }
+}
+
+TEST_P(CopyTest, OfNothingTouchesNothing) { GetParam()(nullptr, nullptr, 0); }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CopyTest, testing::Values(&copy_bytes, &copy_past_cache));
+
+}  // namespace
+}  // namespace xylem
