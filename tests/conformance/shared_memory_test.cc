@@ -20,10 +20,13 @@ using Values = std::vector<std::int32_t>;
 /// Not a multiple of a slice, nor of the ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
-/// Element i of what `rank` gives in a round.
+/// Element i of what `rank` gives in a round, and of the sum over ranks.
 std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
-  return static_cast<std::int32_t>((i * 31 + rank * 1000 + static_cast<std::size_t>(round)) %
-                                   65'521);
+  return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
+}
+std::int32_t summed(std::uint32_t ranks, int round, std::size_t i) {
+  return static_cast<std::int32_t>(i % 1009 * ranks + 5'000 * ranks * (ranks - 1)) +
+         static_cast<std::int32_t>(ranks) * round;
 }
 
 Values gift(std::uint32_t rank, int round, std::size_t count) {
@@ -34,27 +37,33 @@ Values gift(std::uint32_t rank, int round, std::size_t count) {
 
 Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
   Values sums(count);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    for (std::size_t i = 0; i < count; ++i) sums[i] += given(rank, round, i);
-  }
+  for (std::size_t i = 0; i < count; ++i) sums[i] = summed(ranks, round, i);
   return sums;
 }
 
-/// Ranks, shared memory, algorithm of all_reduce.
-using World = std::tuple<std::uint32_t, std::string, std::string>;
+/// Ranks, shared memory.
+using World = std::tuple<std::uint32_t, std::string>;
+class SharedMemory : public testing::TestWithParam<World> {};
 
-class SharedMemory : public testing::TestWithParam<World> {
+RankOptions options_of(const World& world) {
+  const auto& [ranks, memory] = world;
+  RankOptions options{.size = ranks, .transport = "shm"};
+  options.environment["XYLEM_SHARED_MEMORY"] = memory;
+  return options;
+}
+
+/// A world, and an algorithm of all_reduce.
+class SharedMemoryAllReduce : public testing::TestWithParam<std::tuple<World, std::string>> {
  protected:
   static RankOptions options() {
-    const auto& [ranks, memory, algorithm] = GetParam();
-    RankOptions options{.size = ranks, .transport = "shm"};
-    options.environment["XYLEM_SHARED_MEMORY"] = memory;
-    if (!algorithm.empty()) options.environment["XYLEM_ALGORITHM"] = "all_reduce=" + algorithm;
+    const auto& [world, algorithm] = GetParam();
+    RankOptions options = options_of(world);
+    options.environment["XYLEM_ALGORITHM"] = "all_reduce=" + algorithm;
     return options;
   }
 };
 
-TEST_P(SharedMemory, AllReduceOfMuch) {
+TEST_P(SharedMemoryAllReduce, OfMuch) {
   run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     for (int round = 0; round < 3; ++round) {
@@ -69,7 +78,7 @@ TEST_P(SharedMemory, AllReduceOfMuch) {
 }
 
 TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const std::size_t part = kCount / world.size();
     for (int round = 0; round < 2; ++round) {
@@ -87,7 +96,7 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
   });
 }
 
-TEST_P(SharedMemory, SeveralOperationsAtOnceThatNobodyWaitsForInOrder) {
+TEST_P(SharedMemoryAllReduce, SeveralAtOnceThatNobodyWaitsForInOrder) {
   run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     constexpr int kOperations = 6;
@@ -109,7 +118,7 @@ TEST_P(SharedMemory, SeveralOperationsAtOnceThatNobodyWaitsForInOrder) {
 }
 
 TEST_P(SharedMemory, BroadcastOfMuch) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     for (std::uint32_t root = 0; root < world.size(); ++root) {
       const auto round = static_cast<int>(root);
@@ -177,17 +186,25 @@ TEST(SharedMemoryBetweenCommunicators, WhatOnePeerHasTakenServesTheOthers) {
   }
 }
 
-std::string world_name(const testing::TestParamInfo<World>& info) {
-  const auto& [ranks, memory, algorithm] = info.param;
-  return std::to_string(ranks) + "_" + memory + "_" + (algorithm.empty() ? "chosen" : algorithm);
+std::string name_of(const World& world) {
+  const auto& [ranks, memory] = world;
+  return std::to_string(ranks) + "_" + memory;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks,
-                         SharedMemory,
-                         testing::Combine(testing::Values(2, 3, 5, 8),
-                                          testing::Values("auto", "256K"),
-                                          testing::Values("", "two_shot", "ring")),
-                         world_name);
+std::string name_of_plain(const testing::TestParamInfo<World>& one) { return name_of(one.param); }
+std::string name_of_all_reduce(const testing::TestParamInfo<std::tuple<World, std::string>>& one) {
+  return name_of(std::get<0>(one.param)) + "_" + std::get<1>(one.param);
+}
+
+auto worlds() {
+  return testing::Combine(testing::Values(2, 3, 5, 8), testing::Values("auto", "256K"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);
+INSTANTIATE_TEST_SUITE_P(Worlds,
+                         SharedMemoryAllReduce,
+                         testing::Combine(worlds(), testing::Values("two_shot", "ring")),
+                         name_of_all_reduce);
 
 }  // namespace
 }  // namespace xylem::test
