@@ -18,51 +18,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-/// Four vectors at a time, each written by write(vector, where): all of `bytes` but for less than
-/// four vectors at the end. Returns how much.
-template <typename Write>
-HWY_INLINE std::size_t copy_fours(std::uint8_t* target,
-                                  const std::uint8_t* source,
-                                  std::size_t bytes,
-                                  Write write) {
+void stream_bytes(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
   const Bytes d;
   const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + 4 * lanes <= bytes; i += 4 * lanes) {
-    const auto a = hn::LoadU(d, source + i);
-    const auto b = hn::LoadU(d, source + i + lanes);
-    const auto c = hn::LoadU(d, source + i + 2 * lanes);
-    const auto e = hn::LoadU(d, source + i + 3 * lanes);
-    write(a, target + i);
-    write(b, target + i + lanes);
-    write(c, target + i + 2 * lanes);
-    write(e, target + i + 3 * lanes);
+  // From the first whole line of the target on, four vectors at a time.
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(target) % kLine;
+  std::size_t done = before < bytes ? before : bytes;
+  std::memcpy(target, source, done);
+  for (; done + 4 * lanes <= bytes; done += 4 * lanes) {
+    for (std::size_t i = done; i < done + 4 * lanes; i += lanes) {
+      hn::Stream(hn::LoadU(d, source + i), d, target + i);
+    }
   }
-  return i;
-}
-
-/// How much lies before the first whole line of the target.
-std::size_t head_of(const std::uint8_t* target, std::size_t bytes) {
-  constexpr std::size_t kLine = 64;
-  const std::size_t head = -reinterpret_cast<std::uintptr_t>(target) % kLine;
-  return head < bytes ? head : bytes;
-}
-
-void copy_cached(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
-  const std::size_t head = head_of(target, bytes);
-  std::memcpy(target, source, head);
-  const std::size_t done =
-      head + copy_fours(target + head, source + head, bytes - head,
-                        [](auto vector, std::uint8_t* to) { hn::StoreU(vector, Bytes(), to); });
-  std::memcpy(target + done, source + done, bytes - done);
-}
-
-void copy_streaming(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
-  const std::size_t head = head_of(target, bytes);
-  std::memcpy(target, source, head);
-  const std::size_t done =
-      head + copy_fours(target + head, source + head, bytes - head,
-                        [](auto vector, std::uint8_t* to) { hn::Stream(vector, Bytes(), to); });
   std::memcpy(target + done, source + done, bytes - done);
   hwy::FlushStream();
 }
@@ -74,22 +42,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace xylem {
 
-HWY_EXPORT(copy_cached);
-HWY_EXPORT(copy_streaming);
-
-void copy_bytes(void* target, const void* source, std::size_t bytes) noexcept {
-  constexpr std::size_t kFew = 1024;
-  if (bytes <= kFew) {
-    if (bytes > 0) std::memcpy(target, source, bytes);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(copy_cached)
-  (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
-}
+HWY_EXPORT(stream_bytes);
 
 void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
   if (bytes == 0) return;
-  HWY_DYNAMIC_DISPATCH(copy_streaming)
+  HWY_DYNAMIC_DISPATCH(stream_bytes)
   (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
 }
 

@@ -48,7 +48,8 @@ void Engine::start(Operation& operation) {
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.ready.clear();
   run.later.clear();
-  run.views.assign(program.view_count, HeldView{});
+  // All of them are given up when an operation ends.
+  if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // popped from the back: in list order

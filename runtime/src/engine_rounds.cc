@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace xylem::runtime {
 
@@ -63,7 +64,7 @@ bool is_far_ahead(const Link& link) noexcept {
 void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
   if (source == target || bytes == 0) return;
   if (run.past_cache) return copy_past_cache(target, source, bytes);
-  copy_bytes(target, source, bytes);
+  std::memcpy(target, source, bytes);
 }
 
 }  // namespace
@@ -108,7 +109,7 @@ void Engine::advance(Operation& operation, StepId id) {
   if (step.lane != kNone) return pump(operation, step.lane);
   auto& state = run.steps[id];
   if (state.issued >= ready_slices(run, step)) return;
-  if (step.waits_for_nobody && step.cast != kNone) {
+  if (step.is_unawaited && step.cast != kNone) {
     const Cast& cast = program.casts[step.cast];
     for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
       if (run.steps[program.cast_sends[i]].issued <= state.issued) {
@@ -171,8 +172,8 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
     // For several there may be none while there is for each by itself.
     if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
-      copy_bytes(memory, place_of(run, program.sources[step.first_source], slice),
-                 program.slice_size(step, slice));
+      std::memcpy(memory, place_of(run, program.sources[step.first_source], slice),
+                  program.slice_size(step, slice));
       commit(operation, slice);
       return true;
     }
@@ -276,8 +277,10 @@ void Engine::compute(Operation& operation,
   }
   if (step.kind == StepKind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
+    if (!is_shared) return store(run, target, source, bytes);
     // What peers read soon stays in the cache.
-    return is_shared ? copy_bytes(target, source, bytes) : store(run, target, source, bytes);
+    std::memcpy(target, source, bytes);
+    return;
   }
   program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
                  {step.finish ? program.divisor : 1});
@@ -314,7 +317,7 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
   const std::uint64_t bytes = run.program->slice_size(step, slice);
   std::byte* memory = nullptr;
   if (reserve(operation, step, id, slice, memory) == Room::given) {
-    copy_bytes(memory, view.view.data, bytes);
+    std::memcpy(memory, view.view.data, bytes);
     commit(operation, slice);
   }
   bring(run, step, slice, view.view.data);
@@ -338,7 +341,7 @@ Room Engine::reserve(Operation& operation,
                      std::byte*& memory) {
   auto& run = operation.run;
   const auto& program = *run.program;
-  if (step.cast == kNone || step.waits_for_nobody) return Room::never;
+  if (step.cast == kNone || step.is_unawaited) return Room::never;
   const std::uint64_t bytes = program.slice_size(step, slice);
   reserved_.clear();
   reserved_peers_.clear();
@@ -382,8 +385,8 @@ bool Engine::relieve() {
     if (held.transport == nullptr) return;
     const auto& run = operation.run;
     const auto& step = run.program->steps[held.step];
-    copy_bytes(place_of(run, step.target, held.slice), held.view.data,
-               run.program->slice_size(step, held.slice));
+    const std::uint64_t bytes = run.program->slice_size(step, held.slice);
+    if (bytes > 0) std::memcpy(place_of(run, step.target, held.slice), held.view.data, bytes);
     release(operation, held);
   };
   for (Operation* operation = active_; operation != nullptr; operation = operation->active_next) {

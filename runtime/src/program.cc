@@ -258,8 +258,8 @@ class Compiler {
     for (StepId id = 0; id < steps.size(); ++id) {
       ProgramStep& step = steps[id];
       const bool is_copy = step.kind == StepKind::copy;
-      step.waits_for_nobody = is_copy && step.successor_count == 0;
-      if (step.waits_for_nobody) at(program_->sources[step.first_source], step).copy = id;
+      step.is_unawaited = is_copy && step.successor_count == 0;
+      if (step.is_unawaited) at(program_->sources[step.first_source], step).copy = id;
       if (!is_copy && step.kind != StepKind::recv && step.kind != StepKind::reduce) continue;
       Found& same = at(step.target, step);
       const auto follows = [&](StepId send) { return follows_by_slice(send, id); };

@@ -51,7 +51,7 @@ struct ProgramStep {
   /// Index into Program::casts: of a send, and of the step that makes what is sent; of a copy that
   /// nobody waits for, the sends that it follows, while the bytes are in the cache.
   std::uint32_t cast = collectives::kNone;
-  bool waits_for_nobody = false;  ///< A copy that nobody waits for: done when nothing else is.
+  bool is_unawaited = false;  ///< A copy that no step follows: it keeps behind the sends of `cast`.
 };
 
 /// Sends of the same bytes to several peers, or of what a step has just made: where the transport

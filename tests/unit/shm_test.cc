@@ -297,7 +297,7 @@ TEST(ShmMeeting, FailsWhereNobodyIs) {
 }
 
 TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
-  const std::string path = testing::TempDir() + "shm_meeting.log";
+  const std::string path = testing::TempDir() + "shm_meeting." + std::to_string(getpid());
   auto logger = Logger::open({LogLevel::warn, path}, {});
   ASSERT_TRUE(logger.is_ok());
   auto a = *make_shm({.endpoints = 1}, *logger);

@@ -71,26 +71,25 @@ TEST(Wires, ThatMustShareMemoryAreRefusedWhereOneRankCannot) {
   EXPECT_THAT(refused, testing::Contains(HasSubstr("rank 1 cannot share memory")).Times(2));
 }
 
-TEST(Wires, ThatMustShareMemoryAreRefusedBetweenHosts) {
-  RankOptions options{.size = 2, .hosts = {1, 2}};
-  options.environment["XYLEM_TRANSPORT"] = "shm";
+void expect_all_refused(const RankOptions& options, Code code, const std::string& says) {
   run_ranks(
       options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
-      [](std::uint32_t, const Status& why) {
-        EXPECT_EQ(why.code(), Code::unsupported);
-        EXPECT_THAT(why.to_string(), HasSubstr("1 of 2 ranks share the host"));
+      [&](std::uint32_t, const Status& why) {
+        EXPECT_EQ(why.code(), code);
+        EXPECT_THAT(why.to_string(), HasSubstr(says));
       });
 }
 
-TEST(Wires, OfLittleSharedMemoryAreRefusedWithTheRemedy) {
+TEST(Wires, ThatMustShareMemoryAreRefusedBetweenHosts) {
+  RankOptions options{.size = 2, .hosts = {1, 2}};
+  options.environment["XYLEM_TRANSPORT"] = "shm";
+  expect_all_refused(options, Code::unsupported, "1 of 2 ranks share the host");
+}
+
+TEST(Wires, ThatHaveTooLittleSharedMemoryAreRefused) {
   RankOptions options{.size = 2, .transport = "shm"};
   options.environment["XYLEM_SHARED_MEMORY"] = "4K";
-  run_ranks(
-      options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
-      [](std::uint32_t, const Status& why) {
-        EXPECT_EQ(why.code(), Code::exhausted);
-        EXPECT_THAT(why.to_string(), HasSubstr("4096 bytes of shared memory"));
-      });
+  expect_all_refused(options, Code::exhausted, "4096 bytes of shared memory");
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/incoming.h"
 
-#include "xylem/base/copy.h"
+#include <cstring>
 
 namespace xylem::transport::shm {
 
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (receive.sender_tag != nullptr) *receive.sender_tag = tag;
   if (bytes > receive.target.bytes) return {receive.operation, Code::mismatch, 0};
-  copy_bytes(receive.target.data, data, bytes);
+  if (bytes > 0) std::memcpy(receive.target.data, data, bytes);
   return {receive.operation, Code::ok, bytes};
 }
 
@@ -97,7 +97,7 @@ void Incoming::take_message(const Entry& entry, const std::byte* data) {
     return;
   }
   Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
-  copy_bytes(arrived.payload.data(), data, entry.bytes);
+  if (entry.bytes > 0) std::memcpy(arrived.payload.data(), data, entry.bytes);
 }
 
 /// Keeps the entry that is taken where it is.
@@ -169,7 +169,7 @@ bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   const Region& target = stream.receive.target;
   const bool fits = stream.bytes <= target.bytes;
   if (stream.use == Stream::Use::met && fits) {
-    copy_bytes(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
+    std::memcpy(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
   }
   stream.received += entry.bytes;
   if (stream.received < stream.bytes) return true;

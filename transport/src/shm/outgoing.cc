@@ -2,7 +2,6 @@
 #include "shm/outgoing.h"
 
 #include "xylem/base/check.h"
-#include "xylem/base/copy.h"
 
 #include <algorithm>
 #include <bit>
@@ -94,7 +93,7 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   auto slot = slots_->take(channel_, bytes);
   if (!slot && retire()) slot = slots_->take(channel_, bytes);
   if (!slot) return false;
-  copy_bytes(segment_->slot(*slot), sending.data + sending.sent, bytes);
+  std::memcpy(segment_->slot(*slot), sending.data + sending.sent, bytes);
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;

@@ -4,8 +4,8 @@
 // takes nothing stops nobody else.
 //
 // Those free longest are used first. A slot that a peer has just read is still in that peer's
-// cache, and to write it every line must be asked back from there: 7 to 9 GB/s. When its lines have
-// left that cache, it is written four times as fast (docs/benchmarks.md).
+// cache, and to write it every line must be asked back from there. When its lines have left that
+// cache, it is written up to four times as fast (docs/benchmarks.md).
 #pragma once
 
 #include "shm/segment.h"

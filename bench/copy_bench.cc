@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies between two cores: one thread copies into a slot, the other out of it, in turn over a
+// number of slots. The time is that of both copies; `write` and `read` are their rates.
+#include "xylem/base/copy.h"
+
+#include <benchmark/benchmark.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // Where that is not allowed, the scheduler places them.
+  (void)sched_setaffinity(0, sizeof set, &set);
+}
+
+void by_memcpy(void* target, const void* source, std::size_t bytes) noexcept {
+  std::memcpy(target, source, bytes);
+}
+
+template <auto Copy>
+void hand_over(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto count = static_cast<std::size_t>(state.range(1));
+  std::vector<std::byte> slots(bytes * count), source(bytes);
+  enum class Turn { writer, reader, end };
+  std::atomic<Turn> turn{Turn::writer};
+  std::size_t written = 0;
+  double write_seconds = 0, read_seconds = 0, last_read = 0;
+  std::thread reader([&] {
+    pin(1);
+    std::vector<std::byte> target(bytes);
+    for (std::size_t i = 0;; ++i) {
+      Turn now = turn.load(std::memory_order_acquire);
+      while (now == Turn::writer) now = turn.load(std::memory_order_acquire);
+      if (now == Turn::end) return;
+      const auto begin = Clock::now();
+      std::memcpy(target.data(), slots.data() + i % count * bytes, bytes);
+      last_read = seconds_since(begin);
+      turn.store(Turn::writer, std::memory_order_release);
+    }
+  });
+  pin(0);
+  const auto wait = [&] {
+    while (turn.load(std::memory_order_acquire) != Turn::writer) {
+    }
+  };
+  for (auto _ : state) {
+    const auto begin = Clock::now();
+    Copy(slots.data() + written++ % count * bytes, source.data(), bytes);
+    const double write = seconds_since(begin);
+    turn.store(Turn::reader, std::memory_order_release);
+    wait();
+    write_seconds += write;
+    read_seconds += last_read;
+    state.SetIterationTime(write + last_read);
+  }
+  turn.store(Turn::end, std::memory_order_release);
+  reader.join();
+  const double all = static_cast<double>(state.iterations()) * static_cast<double>(bytes);
+  state.counters["write"] = all / write_seconds;
+  state.counters["read"] = all / read_seconds;
+}
+
+void slots(benchmark::internal::Benchmark* bench) {
+  for (const int bytes : {4 << 10, 16 << 10, 64 << 10}) {
+    for (const int memory : {0, 256 << 10, 1 << 20, 2 << 20, 8 << 20}) {
+      bench->Args({bytes, std::max(1, memory / bytes)});
+    }
+  }
+  bench->UseManualTime();
+}
+
+BENCHMARK(hand_over<&by_memcpy>)->Apply(slots);
+BENCHMARK(hand_over<&xylem::copy_past_cache>)->Apply(slots);
+
+}  // namespace
+
+BENCHMARK_MAIN();
