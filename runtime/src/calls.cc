@@ -199,12 +199,8 @@ Status check_elements(const char* which, std::uint64_t count, DataType type) {
       count, name(type), most_elements(type)));
 }
 
-Result<Call> even_call(const Caller& caller,
-                       Collective collective,
-                       ConstBuffer input,
-                       Buffer output,
-                       ReduceOp op,
-                       std::uint32_t root) {
+Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
+  const auto& [collective, input, output, op, root] = arguments;
   XYLEM_TRY(check_rank("root", root, caller));
   Call call;
   call.collective = collective;
@@ -222,6 +218,42 @@ Result<Call> even_call(const Caller& caller,
   call.input = needs.input ? input.data : nullptr;
   call.output = needs.output ? output.data : nullptr;
   return call;
+}
+
+RightArguments::RightArguments(const Caller& caller, const Call& call)
+    : collective_(call.collective), type_(call.type), op_(call.op.op), root_(call.root) {
+  const Needs needs = buffers_of(caller, call.collective, call.root);
+  has_input_ = needs.input;
+  has_output_ = needs.output;
+  const bool gathers =
+      call.collective == Collective::all_gather || call.collective == Collective::gather;
+  const bool scatters =
+      call.collective == Collective::reduce_scatter || call.collective == Collective::scatter;
+  const bool exchanges = call.collective == Collective::all_to_all;
+  const std::uint64_t whole = call.count * caller.size;
+  input_count_ = scatters || exchanges ? whole : call.count;
+  output_count_ = gathers || exchanges ? whole : call.count;
+  input_bytes_ = input_count_ * size_of(type_);
+  output_bytes_ = output_count_ * size_of(type_);
+  in_place_offset_ = gathers || scatters ? caller.rank * call.count * size_of(type_) : 0;
+}
+
+bool RightArguments::are(const EvenArguments& arguments) const noexcept {
+  const auto& [collective, input, output, op, root] = arguments;
+  const auto is_right = [this](const auto& buffer, std::uint64_t count) {
+    return buffer.count == count && buffer.type == type_ && buffer.data != nullptr &&
+           buffer.memory.kind == MemoryKind::host;
+  };
+  if (collective != collective_ || root != root_ || op.op != op_) return false;
+  if (has_input_ && !is_right(input, input_count_)) return false;
+  if (has_output_ && !is_right(output, output_count_)) return false;
+  if (!has_input_ || !has_output_) return true;
+  const auto in = reinterpret_cast<std::uintptr_t>(input.data);
+  const auto out = reinterpret_cast<std::uintptr_t>(output.data);
+  if (in + input_bytes_ <= out || out + output_bytes_ <= in) return true;
+  if (collective_ == Collective::all_to_all) return false;  // In place it goes by a copy.
+  return input_bytes_ <= output_bytes_ ? in == out + in_place_offset_
+                                       : out == in + in_place_offset_;
 }
 
 Result<Call> uneven_call(const Caller& caller,

@@ -22,14 +22,38 @@ struct Caller {
 /// Whether `type` is one, and memory can hold so much of it.
 Status check_elements(const char* which, std::uint64_t count, DataType type);
 
-/// A collective with equal counts. `op` only where the collective reduces, `root` only where it has
-/// one.
-Result<Call> even_call(const Caller& caller,
-                       collectives::Collective collective,
-                       ConstBuffer input,
-                       Buffer output,
-                       ReduceOp op,
-                       std::uint32_t root);
+/// What a collective with equal counts is asked for with. `op` only where it reduces, `root` only
+/// where it has one.
+struct EvenArguments {
+  collectives::Collective collective = collectives::Collective::barrier;
+  ConstBuffer input;
+  Buffer output;
+  ReduceOp op;
+  std::uint32_t root = 0;
+};
+Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
+
+/// The arguments with which a call was right, but for the addresses: what is like them needs no
+/// other check than that.
+class RightArguments {
+ public:
+  /// Those of an even call that was made at `caller`.
+  RightArguments(const Caller& caller, const Call& call);
+
+  /// Whether these are so, and lie beside or upon each other as they may. Where not, they may be
+  /// right all the same.
+  bool are(const EvenArguments& arguments) const noexcept;
+
+ private:
+  collectives::Collective collective_;
+  DataType type_;
+  RedOp op_;
+  std::uint32_t root_;
+  bool has_input_, has_output_;
+  std::uint64_t input_count_, output_count_;
+  std::uint64_t input_bytes_, output_bytes_;
+  std::uint64_t in_place_offset_;  ///< From the start of the larger buffer, in bytes.
+};
 /// all_gather_v and reduce_scatter_v: `counts` has one entry per rank, alike on all ranks.
 Result<Call> uneven_call(const Caller& caller,
                          collectives::Collective collective,

@@ -29,6 +29,13 @@ Work submit(runtime::Group* group, Make&& make) {
   return group->submit(std::move(call).value());
 }
 
+Work even(runtime::Group* group, const runtime::EvenArguments& arguments) {
+  if (group != nullptr) {
+    if (auto work = group->try_collective(arguments)) return *std::move(work);
+  }
+  return submit(group, [&](const Caller& at) { return even_call(at, arguments); });
+}
+
 }  // namespace
 
 std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->rank() : kNoRank; }
@@ -39,27 +46,19 @@ std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::all_reduce, input, output, op, 0);
-  });
+  return even(group_.get(), {Collective::all_reduce, input, output, op, 0});
 }
 
 Work Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::reduce, input, output, op, root);
-  });
+  return even(group_.get(), {Collective::reduce, input, output, op, root});
 }
 
 Work Communicator::broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::broadcast, input, output, {}, root);
-  });
+  return even(group_.get(), {Collective::broadcast, input, output, {}, root});
 }
 
 Work Communicator::all_gather(ConstBuffer input, Buffer output) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::all_gather, input, output, {}, 0);
-  });
+  return even(group_.get(), {Collective::all_gather, input, output, {}, 0});
 }
 
 Work Communicator::all_gather_v(ConstBuffer input,
@@ -71,9 +70,7 @@ Work Communicator::all_gather_v(ConstBuffer input,
 }
 
 Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::reduce_scatter, input, output, op, 0);
-  });
+  return even(group_.get(), {Collective::reduce_scatter, input, output, op, 0});
 }
 
 Work Communicator::reduce_scatter_v(ConstBuffer input,
@@ -86,9 +83,7 @@ Work Communicator::reduce_scatter_v(ConstBuffer input,
 }
 
 Work Communicator::all_to_all(ConstBuffer input, Buffer output) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::all_to_all, input, output, {}, 0);
-  });
+  return even(group_.get(), {Collective::all_to_all, input, output, {}, 0});
 }
 
 Work Communicator::all_to_all_v(ConstBuffer input,
@@ -101,28 +96,28 @@ Work Communicator::all_to_all_v(ConstBuffer input,
 }
 
 Work Communicator::gather(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::gather, input, output, {}, root);
-  });
+  return even(group_.get(), {Collective::gather, input, output, {}, root});
 }
 
 Work Communicator::scatter(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::scatter, input, output, {}, root);
-  });
+  return even(group_.get(), {Collective::scatter, input, output, {}, root});
 }
 
 Work Communicator::barrier() const {
-  return submit(group_.get(), [&](const Caller& at) {
-    return even_call(at, Collective::barrier, {}, {}, {}, 0);
-  });
+  return even(group_.get(), {Collective::barrier, {}, {}, {}, 0});
 }
 
 Work Communicator::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) const {
+  if (group_ != nullptr) {
+    if (auto work = group_->try_send(buffer, to, tag)) return *std::move(work);
+  }
   return submit(group_.get(), [&](const Caller& at) { return send_call(at, buffer, to, tag); });
 }
 
 Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) const {
+  if (group_ != nullptr && from) {
+    if (auto work = group_->try_recv(buffer, *from, tag)) return *std::move(work);
+  }
   return submit(group_.get(), [&](const Caller& at) { return recv_call(at, buffer, from, tag); });
 }
 

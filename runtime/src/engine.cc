@@ -20,6 +20,10 @@ constexpr std::uint64_t kPastCache = 4 << 20;
 
 }  // namespace
 
+bool Engine::is_past_cache(const Program& program) noexcept {
+  return program.output_bytes >= kPastCache;
+}
+
 void Engine::activate(Operation& operation) noexcept {
   operation.active_previous = nullptr;
   operation.active_next = active_;
@@ -42,8 +46,12 @@ void Engine::deactivate(Operation& operation) noexcept {
 void Engine::start(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
-  run.past_cache = program.output_bytes >= kPastCache;
-  if (program.is_exchange) return start_exchange(operation);
+  run.past_cache = is_past_cache(program);
+  if (program.is_exchange) {
+    run.sent = 0;
+    run.arrived.clear();
+    return post_exchange(operation);
+  }
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.ready.clear();

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace xylem::runtime {
@@ -30,6 +31,31 @@ struct Link {
   transport::Transport* transport = nullptr;
   transport::EndpointId endpoint = 0;
   std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As its Capabilities.
+};
+
+/// A program that is an exchange, with the endpoints of a group whose members all share memory: it
+/// can be run within a call.
+struct Exchange {
+  struct Message {
+    StepId step = 0;
+    transport::EndpointId endpoint = 0;
+    transport::Tag tag = 0;  ///< But for what each call adds.
+    std::uint64_t bytes = 0;
+  };
+  /// Sends of the same bytes: in entries, or in one slot for all of them.
+  struct Cast {
+    std::uint32_t first = 0, count = 0;  ///< Of `sends`, and of their `endpoints`.
+  };
+
+  std::shared_ptr<const Program> program;
+  transport::Transport* transport = nullptr;  ///< Null where there is no message.
+  std::uint64_t inline_bytes = 0;
+  std::vector<Message> sends, receives;
+  std::vector<transport::EndpointId> endpoints;  ///< Of the sends.
+  std::vector<Cast> casts;
+
+  /// None if it is no exchange, or goes over a wire that shares no memory.
+  static std::optional<Exchange> bind(std::shared_ptr<const Program> program, const Group& group);
 };
 
 /// Hears how operations end and what goes wrong on the wire.
@@ -55,6 +81,15 @@ class Engine {
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
   void start(Operation& operation);
+  /// Runs an exchange without an operation, as far as it goes at once; from where `at_hand()` has
+  /// its bases. True if that was all of it. If not, take_over() must follow.
+  bool try_exchange(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
+  Execution& at_hand() noexcept { return at_hand_; }
+  /// Makes an operation of the exchange at hand, which has to wait. `run.kept`, `sequence` and
+  /// `fingerprint` are set. It may end within.
+  void take_over(Operation& operation);
+  /// For messages that are about to come.
+  Patience patience() const noexcept { return patience_.fresh(); }
   /// Posts one message for a point-to-point call; its completion goes to on_body().
   Message& post_send(Operation& operation,
                      Link link,
@@ -88,12 +123,6 @@ class Engine {
   /// A few microseconds.
   static constexpr std::uint32_t kPolls = 64;
 
-  struct Expected {
-    StepId id = 0;
-    transport::Tag tag = 0;
-    Link link;
-  };
-
   static void on_done(transport::Operation& done) noexcept;
 
   Message& take_message(Operation& operation);
@@ -114,23 +143,19 @@ class Engine {
   static void queue_again(Operation& operation, StepId id);
 
   // Exchanges.
-  void start_exchange(Operation& operation);
-  void send_inline(Operation& operation, StepId id, const Link& link);
+  void post_exchange(Operation& operation);
   void post_exchange(Operation& operation, StepId id);
-  void take_expected(Operation& operation);
+  bool send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
+  bool receive_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   void exchanged(Message& message);
   void took(Operation& operation, StepId id, Code code, std::uint64_t bytes);
-  void hold(Operation& operation, const HeldView& view);
-  void finish_exchange(Operation& operation);
+  void finish_exchange(Execution& run);
 
   // Bytes.
+  static bool is_past_cache(const Program& program) noexcept;
   static transport::Tag tag_of(const Operation& operation,
                                const ProgramStep& step,
                                std::uint32_t slice);
-  static bool moves_bytes(const ProgramStep& step) noexcept {
-    return step.bytes > 0 || step.kind == collectives::StepKind::signal ||
-           step.kind == collectives::StepKind::wait;
-  }
   static std::byte* place_of(const Execution& run,
                              const Place& place,
                              std::uint32_t slice) noexcept {
@@ -142,7 +167,7 @@ class Engine {
                     const std::byte* data);
   void run_local(Operation& operation, StepId id, std::uint32_t slice);
   void take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view);
-  static void compute(Operation& operation,
+  static void compute(Execution& run,
                       const ProgramStep& step,
                       std::uint32_t slice,
                       std::byte* target,
@@ -166,7 +191,8 @@ class Engine {
   std::uint64_t views_touched_before_ = 0;
   std::uint32_t still_turns_ = 0;
   Patience patience_;
-  std::vector<Expected> expected_;                     ///< Messages of the exchange that starts.
+  Execution at_hand_;                                  ///< Of a call that is not an operation.
+  std::vector<const Exchange::Message*> expected_;     ///< Of the same: messages yet to come.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
   std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
   transport::Transport* reserved_on_ = nullptr;        ///< over which.

@@ -2,84 +2,186 @@
 //
 // Engine: exchanges, the short way for small calls. Their programs (Program::is_exchange) have one
 // slice in each step, at most one message to and from each peer, and messages that wait for no
-// computation. So all messages are posted at once, and when the last has ended the local steps
-// follow: no states of steps, no rounds. What moves where is the same.
+// computation. So all messages go at once, and when the last has ended the local steps follow: no
+// states of steps, no rounds. What moves where is the same.
+//
+// Where all share memory, and the peers call at the same time, that takes no longer than the call:
+//
+//   try_exchange() ──► all has come: done, without an operation
+//         └──► something has not: take_over() makes an operation of it, which posts the rest
 #include "engine.h"
 #include "group.h"
+#include "tag.h"
 #include "xylem/base/check.h"
+
+#include <algorithm>
+#include <cstring>
 
 namespace xylem::runtime {
 
 using collectives::kNone;
+using transport::Posted;
+using transport::Room;
 using transport::View;
 
-void Engine::start_exchange(Operation& operation) {
+std::optional<Exchange> Exchange::bind(std::shared_ptr<const Program> program, const Group& group) {
+  if (!program->is_exchange) return std::nullopt;
+  Exchange exchange;
+  const Place* last_source = nullptr;
+  for (const StepId id : program->lane_steps) {
+    const ProgramStep& step = program->steps[id];
+    if (!step.is_message()) continue;
+    const Lane& lane = program->lanes[step.lane];
+    const Link link = group.link(lane.peer);
+    if (exchange.transport == nullptr) exchange.transport = link.transport;
+    exchange.inline_bytes = link.inline_bytes;
+    const bool shares = link.view_bytes > 0 && link.view_bytes >= step.bytes;
+    if (link.transport != exchange.transport || !shares) return std::nullopt;
+    const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
+    const Message message{id, link.endpoint,
+                          message_tag(group.slot(), source, lane.number, step.ordinal), step.bytes};
+    if (!lane.outgoing) {
+      exchange.receives.push_back(message);
+      continue;
+    }
+    const Place* place = step.bytes == 0 ? nullptr : &program->sources[step.first_source];
+    const bool is_same = last_source != nullptr && place != nullptr &&
+                         place->same_memory(*last_source) &&
+                         exchange.sends.back().bytes == step.bytes;
+    last_source = place;
+    if (!is_same) {
+      exchange.casts.push_back({static_cast<std::uint32_t>(exchange.sends.size()), 0});
+    }
+    ++exchange.casts.back().count;
+    exchange.sends.push_back(message);
+    exchange.endpoints.push_back(link.endpoint);
+  }
+  exchange.program = std::move(program);
+  return exchange;
+}
+
+// ---- within the call ----
+
+bool Engine::try_exchange(const Exchange& exchange,
+                          std::uint64_t sequence,
+                          std::uint64_t fingerprint) {
+  Execution& run = at_hand_;
+  run.program = exchange.program.get();
+  run.past_cache = is_past_cache(*run.program);
+  run.sent = 0;
+  run.arrived.clear();
+  if (!send_now(exchange, sequence, fingerprint) || !receive_now(exchange, sequence, fingerprint)) {
+    return false;
+  }
+  finish_exchange(run);
+  return true;
+}
+
+/// Sends what there is room for; whether that was all.
+bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint) {
+  Execution& run = at_hand_;
+  for (const Exchange::Cast& cast : exchange.casts) {
+    const Exchange::Message& first = exchange.sends[cast.first];
+    const ProgramStep& step = run.program->steps[first.step];
+    const std::byte* data =
+        step.bytes == 0 ? nullptr : place_of(run, run.program->sources[step.first_source], 0);
+    const bool is_inline = step.bytes <= exchange.inline_bytes;
+    if (!is_inline) {
+      std::byte* memory = nullptr;
+      const auto peers = std::span(exchange.endpoints).subspan(cast.first, cast.count);
+      if (exchange.transport->reserve(peers, step.bytes, memory) != Room::given) return false;
+      std::memcpy(memory, data, step.bytes);
+    }
+    for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
+      const Exchange::Message& message = exchange.sends[i];
+      const auto tag = collective_tag(message.tag, sequence, fingerprint, message.bytes);
+      if (is_inline) {
+        transport::Operation sent;
+        const auto posted =
+            exchange.transport->send(message.endpoint, tag, {data, message.bytes, {}}, sent);
+        XYLEM_CHECK(posted == Posted::done, message.bytes, exchange.inline_bytes);
+        if (sent.code != Code::ok) return false;
+      } else {
+        exchange.transport->commit(message.endpoint, tag);
+      }
+      ++run.sent;
+    }
+  }
+  return true;
+}
+
+/// Receives what comes within a moment; whether that was all.
+bool Engine::receive_now(const Exchange& exchange,
+                         std::uint64_t sequence,
+                         std::uint64_t fingerprint) {
+  expected_.clear();
+  for (const Exchange::Message& message : exchange.receives) expected_.push_back(&message);
+  const auto take = [&] {
+    for (std::size_t i = 0; i < expected_.size();) {
+      const Exchange::Message& message = *expected_[i];
+      View view;
+      const auto tag = collective_tag(message.tag, sequence, fingerprint, message.bytes);
+      if (!exchange.transport->take_view(message.endpoint, tag, message.bytes, view)) {
+        ++i;
+        continue;
+      }
+      at_hand_.arrived.push_back({exchange.transport, view, message.step, 0});
+      expected_[i] = expected_.back();
+      expected_.pop_back();
+    }
+    return expected_.empty();
+  };
+  bool came = take();
+  for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
+    relax();
+    came = take();
+  }
+  patience_.learn(came);
+  return came;
+}
+
+// ---- as an operation ----
+
+void Engine::take_over(Operation& operation) {
+  auto& run = operation.run;
+  std::shared_ptr<const Program> kept = std::move(run.kept);
+  std::swap(run, at_hand_);
+  run.kept = std::move(kept);
+  run.views_held = static_cast<std::uint32_t>(run.arrived.size());
+  views_held_ += run.views_held;
+  ++views_touched_;
+  post_exchange(operation);
+}
+
+/// Posts what has not been sent and has not arrived.
+void Engine::post_exchange(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.steps_left = 1;
   run.ready.clear();
   run.later.clear();
-  expected_.clear();
   // While it is not known whether more will be posted, none is the last.
   run.under_way = 1;
+  std::uint32_t sends = 0;
   for (const StepId id : program.lane_steps) {
     const ProgramStep& step = program.steps[id];
-    if (!moves_bytes(step)) continue;
+    if (!step.is_message()) continue;
+    const bool has_moved =
+        program.lanes[step.lane].outgoing
+            ? sends++ < run.sent
+            : std::ranges::find(run.arrived, id, &HeldView::step) != run.arrived.end();
+    if (has_moved) continue;
     ++run.under_way;
-    const Lane& lane = program.lanes[step.lane];
-    const Link& link = operation.group->link(lane.peer);
-    if (!lane.outgoing && link.view_bytes >= program.slice_bytes) {
-      expected_.push_back({id, tag_of(operation, step, 0), link});
-    } else if (lane.outgoing && link.inline_bytes > 0 && step.bytes <= link.inline_bytes) {
-      send_inline(operation, id, link);
-    } else {
-      post_exchange(operation, id);
-    }
+    post_exchange(operation, id);
   }
-  take_expected(operation);
-  for (const Expected& one : expected_) post_exchange(operation, one.id);
-  if (--run.under_way == 0 && operation.health) finish_exchange(operation);
+  if (--run.under_way == 0 && operation.health) finish_exchange(run);
   end_if_idle(operation);
-}
-
-/// Sends what ends at once.
-void Engine::send_inline(Operation& operation, StepId id, const Link& link) {
-  if (!operation.health) return;
-  const auto& run = operation.run;
-  const ProgramStep& step = run.program->steps[id];
-  const std::byte* data =
-      step.bytes == 0 ? nullptr : place_of(run, run.program->sources[step.first_source], 0);
-  transport::Operation sent;
-  const auto posted =
-      link.transport->send(link.endpoint, tag_of(operation, step, 0), {data, step.bytes, {}}, sent);
-  XYLEM_CHECK(posted == transport::Posted::done, step.bytes, link.inline_bytes);
-  took(operation, id, sent.code, step.bytes);
 }
 
 void Engine::post_exchange(Operation& operation, StepId id) {
   if (!operation.health) return;
   Message& message = take_message(operation);
   if (post_message(operation, id, 0, message)) exchanged(message);
-}
-
-/// Takes of the expected messages those that come at this moment.
-void Engine::take_expected(Operation& operation) {
-  if (expected_.empty()) return;
-  const auto take = [&](const Expected& one) {
-    if (!operation.health) return false;
-    View view;
-    std::uint64_t bytes = 0;
-    if (!one.link.transport->take_view(one.link.endpoint, one.tag, view, bytes)) return false;
-    hold(operation, {one.link.transport, view, one.id, 0});
-    took(operation, one.id, Code::ok, bytes);
-    return true;
-  };
-  std::uint32_t polls = patience_.polls();
-  for (std::erase_if(expected_, take); !expected_.empty() && polls > 0; --polls) {
-    relax();
-    std::erase_if(expected_, take);
-  }
-  patience_.learn(expected_.empty());
 }
 
 /// A message of an exchange has ended.
@@ -94,9 +196,14 @@ void Engine::exchanged(Message& message) {
   const HeldView view{message.transport, message.view, id, 0};
   const bool shows = message.in_place && code == Code::ok;
   drop_message(message);
-  if (shows) hold(operation, view);
+  if (shows) {
+    run.arrived.push_back(view);
+    ++run.views_held;
+    ++views_held_;
+    ++views_touched_;
+  }
   took(operation, id, code, bytes);
-  if (run.under_way == 0 && operation.health) finish_exchange(operation);
+  if (run.under_way == 0 && operation.health) finish_exchange(run);
 }
 
 /// Counts a message that has ended.
@@ -112,15 +219,9 @@ void Engine::took(Operation& operation, StepId id, Code code, std::uint64_t byte
   --operation.run.under_way;
 }
 
-void Engine::hold(Operation& operation, const HeldView& view) {
-  operation.run.arrived.push_back(view);
-  ++operation.run.views_held;
-  ++views_held_;
-  ++views_touched_;
-}
+// ---- both ----
 
-void Engine::finish_exchange(Operation& operation) {
-  auto& run = operation.run;
+void Engine::finish_exchange(Execution& run) {
   const auto& program = *run.program;
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   for (const HeldView& arrived : run.arrived) {
@@ -134,16 +235,19 @@ void Engine::finish_exchange(Operation& operation) {
   }
   for (const StepId id : program.local_steps) {
     const ProgramStep& step = program.steps[id];
-    if (step.bytes > 0) compute(operation, step, 0, place_of(run, step.target, 0));
+    if (step.bytes > 0) compute(run, step, 0, place_of(run, step.target, 0));
   }
-  for (HeldView& arrived : run.arrived) {
+  for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
     if (step.target.view != kNone) run.views[step.target.view].transport = nullptr;
-    release(operation, arrived);
+    if (arrived.transport != nullptr) arrived.transport->release(arrived.view);
   }
   run.arrived.clear();
-  ++moved_;
+  views_held_ -= run.views_held;
+  views_touched_ += run.views_held;
+  run.views_held = 0;
   run.steps_left = 0;
+  ++moved_;
 }
 
 }  // namespace xylem::runtime

@@ -157,7 +157,7 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   auto& run = operation.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
-  if (!moves_bytes(step)) {
+  if (!step.is_message()) {
     ++run.steps[id].issued;
     slice_done(operation, id, slice);
     return true;
@@ -238,8 +238,8 @@ transport::Tag Engine::tag_of(const Operation& operation,
   const auto& lane = operation.run.program->lanes[step.lane];
   const Group& group = *operation.group;
   const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
-  return collective_tag(group.slot(), source, operation.sequence, lane.number, step.ordinal + slice,
-                        operation.fingerprint, step.bytes);
+  return collective_tag(message_tag(group.slot(), source, lane.number, step.ordinal + slice),
+                        operation.sequence, operation.fingerprint, step.bytes);
 }
 
 /// Makes a slice of a copy or a reduction.
@@ -252,21 +252,20 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
   // Without room it is sent from its place, later: who waited here would hold up the senders of
   // what is looked at.
   if (reserve(operation, step, id, slice, memory) == Room::given) {
-    compute(operation, step, slice, memory, true);
+    compute(run, step, slice, memory, true);
     commit(operation, slice);
     store(run, target, memory, run.program->slice_size(step, slice));
   } else {
-    compute(operation, step, slice, target);
+    compute(run, step, slice, target);
   }
   release_views(operation, step, slice);
 }
 
-void Engine::compute(Operation& operation,
+void Engine::compute(Execution& run,
                      const ProgramStep& step,
                      std::uint32_t slice,
                      std::byte* target,
                      bool is_shared) {
-  auto& run = operation.run;
   const auto& program = *run.program;
   const std::uint64_t bytes = program.slice_size(step, slice);
   run.sources.resize(step.source_count);

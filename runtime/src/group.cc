@@ -108,7 +108,7 @@ Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel mo
       chooser_({}),
       links_(spec_.world_ranks.size()),
       history_(spec_.uid),
-      messages_(*this, job_->headers()) {
+      messages_(*this) {
   set_model(std::move(model));
 }
 
@@ -142,13 +142,19 @@ std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noex
 
 Work Group::submit(Call&& call) {
   if (Status alive = job_->check_process(); !alive) return Operation::refused(std::move(alive));
+  Operation& operation = take_operation(std::move(call));
+  Work work = operation.handle();
+  job_->submit(operation);
+  return work;
+}
+
+Operation& Group::take_operation(Call&& call) {
   Operation& operation = job_->operations().take(shared_from_this());
   operation.call = std::move(call);
   operation.source = world_rank(rank());
   pending_.fetch_add(1, std::memory_order_relaxed);
-  Work work = operation.handle();
-  job_->submit(operation);
-  return work;
+  job_->count_operation();
+  return operation;
 }
 
 // The caller holds a reference: the operation may end within.
@@ -177,9 +183,102 @@ void Group::launch(Operation& operation) {
   messages_.start(operation);
 }
 
+// ---- the short way ----
+
+std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
+  if (!job_->try_enter()) return std::nullopt;
+  std::optional<Work> work;
+  const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
+  if (const CachedProgram* known = is_free ? find(arguments) : nullptr) {
+    work = run_exchange(*known, arguments);
+  }
+  job_->progress().release();
+  return work;
+}
+
+/// An exchange that was run with such arguments of late.
+const Group::CachedProgram* Group::find(const EvenArguments& arguments) const noexcept {
+  constexpr int kOfLate = 4;
+  int looked = 0;
+  for (const CachedProgram& cached : programs_) {
+    if (cached.exchange && cached.arguments.are(arguments)) return &cached;
+    if (++looked == kOfLate) break;
+  }
+  return nullptr;
+}
+
+/// An exchange whose arguments are right, as far as it goes at once.
+std::optional<Work> Group::run_exchange(const CachedProgram& known,
+                                        const EvenArguments& arguments) {
+  Engine& engine = job_->engine();
+  Execution& run = engine.at_hand();
+  // Planners never write `input`: verify() proves it, so the cast does not reach a write.
+  run.base[0] = static_cast<std::byte*>(const_cast<void*>(arguments.input.data));
+  run.base[1] = static_cast<std::byte*>(arguments.output.data);
+  run.base[2] = run.scratch.reserve(known.program->scratch_bytes);
+  if (run.base[2] == nullptr && known.program->scratch_bytes > 0) return std::nullopt;
+  record(known.key);
+  const bool has_begun = health_.is_ok();
+  if (has_begun && engine.try_exchange(*known.exchange, sequence_ - 1, history_)) {
+    return Operation::over(world_rank(rank()));
+  }
+  const CallRecord& key = known.key;
+  Call call;
+  call.collective = key.collective;
+  call.type = key.type;
+  call.op = arguments.op;
+  call.root = key.root;
+  call.count = key.count;
+  call.input = arguments.input.data;
+  call.output = arguments.output.data;
+  Operation& operation = take_operation(std::move(call));
+  ++running_;
+  operation.sequence = sequence_ - 1;
+  operation.fingerprint = history_;
+  operation.run.kept = known.program;
+  operation.run.program = known.program.get();
+  operation.run.steps_left = 1;
+  Work work = operation.handle();
+  engine.activate(operation);
+  if (has_begun) {
+    engine.take_over(operation);
+  } else {
+    engine.fail(operation, health_);
+  }
+  return work;
+}
+
+std::optional<Work> Group::try_send(const ConstBuffer& buffer,
+                                    std::uint32_t to,
+                                    std::uint32_t tag) {
+  if (!job_->try_enter()) return std::nullopt;
+  std::optional<Work> work;
+  if (is_well()) work = messages_.try_send(buffer, to, tag);
+  job_->progress().release();
+  return work;
+}
+
+std::optional<Work> Group::try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag) {
+  if (!job_->try_enter()) return std::nullopt;
+  std::optional<Work> work;
+  if (is_well()) work = messages_.try_recv(buffer, from, tag);
+  job_->progress().release();
+  return work;
+}
+
+// ---- collectives ----
+
 void Group::start_collective(Operation& operation) {
   ++running_;
-  record(operation);
+  const Call& call = operation.call;
+  record({0, fingerprint_of(call), 0, call.collective, call.type, call.op.op, call.root, call.count,
+          call.uneven});
+  operation.sequence = sequence_ - 1;
+  operation.fingerprint = history_;
+  if (call.uneven && call.collective == Collective::all_to_all) {
+    sent_counts_.emplace_front(operation.sequence, call.input_counts);
+    if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
+  }
   if (!health_) return;  // The call disagrees with what another rank has published.
   if (Status ready = prepare(operation); !ready) {
     const std::uint32_t self = world_rank(rank());
@@ -192,18 +291,13 @@ void Group::start_collective(Operation& operation) {
   job_->engine().start(operation);
 }
 
-void Group::record(Operation& operation) {
-  const Call& call = operation.call;
+/// Numbers a call and folds it into the history. It may poison the group: others have published a
+/// call that disagrees.
+void Group::record(CallRecord call) {
   CallRecord& record = records_[sequence_ % kRecords];
-  record = {sequence_, fingerprint_of(call), 0,          call.collective, call.type, call.op.op,
-            call.root, call.count,           call.uneven};
+  record = call;
+  record.sequence = sequence_++;
   history_ = record.history = combine(history_, record.fingerprint);
-  operation.sequence = sequence_++;
-  operation.fingerprint = history_;
-  if (call.uneven && call.collective == Collective::all_to_all) {
-    sent_counts_.emplace_front(operation.sequence, call.input_counts);
-    if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
-  }
   job_->watch().on_call(*this, record);
 }
 
@@ -216,7 +310,8 @@ std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence,
 }
 
 Status Group::prepare(Operation& operation) {
-  XYLEM_TRY(operation.run.program, program_for(operation));
+  XYLEM_TRY(operation.run.kept, program_for(operation));
+  operation.run.program = operation.run.kept.get();
   return bind(operation);
 }
 
@@ -229,7 +324,9 @@ Result<std::shared_ptr<const Program>> Group::program_for(const Operation& opera
     return programs_.front().program;
   }
   XYLEM_TRY(auto program, make_program(call));
-  programs_.push_front({records_[operation.sequence % kRecords], program});
+  auto exchange = needs_staging(call) ? std::nullopt : Exchange::bind(program, *this);
+  programs_.push_front({records_[operation.sequence % kRecords], program,
+                        RightArguments({rank(), size()}, call), std::move(exchange)});
   if (programs_.size() > kCachedPrograms) programs_.pop_back();
   return program;
 }

@@ -5,6 +5,7 @@
 // pending and later operations end with that error.
 #pragma once
 
+#include "calls.h"
 #include "engine.h"
 #include "operation.h"
 #include "point_to_point.h"
@@ -74,11 +75,19 @@ class Group : public std::enable_shared_from_this<Group> {
   Job& job() const noexcept { return *job_; }
   /// Submits a checked call.
   Work submit(Call&& call);
+  /// The short way, for calls like an earlier one: if nobody else drives the job, the call is run
+  /// on the spot, and where the peers are there, it has ended when this returns, and needed no
+  /// operation. None if it has to go through submit(), which checks it, too.
+  std::optional<Work> try_collective(const EvenArguments& arguments);
+  std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
+  std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   Result<Communicator> split(std::int32_t color, std::int32_t key);
   Status destroy();
   Status abort(std::string_view why);
   Result<PlanInfo> plan_info(const collectives::Shape& shape, std::uint64_t count, DataType type);
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+  /// An operation to be started, which counts as pending.
+  Operation& take_operation(Call&& call);
 
   // Token holder.
   Link link(std::uint32_t rank) const noexcept { return links_[rank]; }
@@ -112,9 +121,13 @@ class Group : public std::enable_shared_from_this<Group> {
   struct CachedProgram {
     CallRecord key;
     std::shared_ptr<const Program> program;
+    RightArguments arguments;
+    std::optional<Exchange> exchange;
   };
   void start_collective(Operation& operation);
-  void record(Operation& operation);
+  void record(CallRecord call);
+  const CachedProgram* find(const EvenArguments& arguments) const noexcept;
+  std::optional<Work> run_exchange(const CachedProgram& known, const EvenArguments& arguments);
   Status prepare(Operation& operation);
   Result<std::shared_ptr<const Program>> program_for(const Operation& operation);
   Result<std::shared_ptr<const Program>> make_program(const Call& call);

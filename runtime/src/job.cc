@@ -134,9 +134,23 @@ Status Job::check_process() const noexcept {
   return {};
 }
 
-void Job::submit(Operation& operation) {
+void Job::count_operation() noexcept {
   pending_.fetch_add(1, std::memory_order_seq_cst);
   if (keeper_dozes_.load(std::memory_order_seq_cst) && keeper_dozes_.exchange(false)) wake_keeper();
+}
+
+bool Job::try_enter() noexcept {
+  if (is_forked() || closed_.load(std::memory_order_relaxed) || !progress_->try_acquire()) {
+    return false;
+  }
+  const bool is_quiet = submitted_.load(std::memory_order_relaxed) == nullptr &&
+                        !events_waiting_.load(std::memory_order_relaxed) &&
+                        !tick_due_.load(std::memory_order_relaxed) && !headers_.has_completed();
+  if (!is_quiet) progress_->release();
+  return is_quiet;
+}
+
+void Job::submit(Operation& operation) {
   if (progress_->try_acquire()) {
     take_submitted();
     operation.group->launch(operation);

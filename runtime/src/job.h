@@ -71,6 +71,11 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::vector<PathInfo> paths();
   /// Hands an operation to the engine: at once if nobody drives, else through the queue.
   void submit(Operation& operation);
+  /// One more is pending.
+  void count_operation() noexcept;
+  /// Takes the token for a call that may be over at once. False if somebody else has it, or if
+  /// there is something that should be seen to first.
+  bool try_enter() noexcept;
   /// An error in a forked child or after shutdown.
   Status check_process() const noexcept;
   /// In a child nothing of ours may be used, no lock above all.

@@ -45,7 +45,8 @@ void Operation::reset() noexcept {
   call.uneven = false;
   call.input_counts.clear();
   call.output_counts.clear();
-  run.program.reset();
+  run.program = nullptr;
+  run.kept.reset();
   sequence = fingerprint = advanced = advanced_at_tick = 0;
   begun = stalled_since = failed_at = {};
   is_oldest = reported = warned = is_unmatched = false;

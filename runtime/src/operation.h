@@ -105,9 +105,10 @@ struct HeldView {
 
 /// State of a running collective.
 struct Execution {
-  std::shared_ptr<const Program> program;
-  std::byte* base[3] = {};       ///< By collectives::Buffer. `input` is only read.
-  std::uint32_t steps_left = 0;  ///< Point to point: 1 until the message is through.
+  const Program* program = nullptr;
+  std::shared_ptr<const Program> kept;  ///< The same, of an operation: its group may forget it.
+  std::byte* base[3] = {};              ///< By collectives::Buffer. `input` is only read.
+  std::uint32_t steps_left = 0;         ///< Point to point: 1 until the message is through.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
   std::vector<StepId> ready;    ///< To be looked at, last first.
@@ -115,6 +116,7 @@ struct Execution {
   std::vector<HeldView> views;  ///< By Place::view.
   std::uint32_t views_held = 0;
   std::uint32_t under_way = 0;       ///< Of an exchange: messages, and one while they are posted.
+  std::uint32_t sent = 0;            ///< Of an exchange: sends that ended within the call.
   std::vector<HeldView> arrived;     ///< Of an exchange.
   bool past_cache = false;           ///< The output is larger than what caches keep.
   std::vector<const void*> sources;  ///< Of the reduce step being run.
@@ -132,6 +134,8 @@ class Operation {
 
   /// A Work of no job, that has ended with this error.
   static Work refused(Status why);
+  /// A Work that has ended well without an operation.
+  static Work over(std::uint32_t source) noexcept { return Work(source); }
 
   /// A handle for the user.
   Work handle() noexcept {

@@ -15,6 +15,7 @@ namespace xylem::runtime {
 
 using collectives::kNone;
 using transport::Posted;
+using transport::Room;
 
 namespace {
 
@@ -28,6 +29,9 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
 
 }  // namespace
 
+PointToPoint::PointToPoint(Group& group)
+    : group_(group), pool_(group.job().headers()), patience_(group.job().engine().patience()) {}
+
 HeaderSlot& HeaderPool::take() {
   if (free_ == nullptr) {
     free_ = all_.emplace_back(std::make_unique<HeaderSlot>()).get();
@@ -39,6 +43,7 @@ HeaderSlot& HeaderPool::take() {
   slot.code = Code::ok;
   slot.bytes = 0;
   slot.state = nullptr;
+  slot.is_extra = false;
   ++in_use_;
   return slot;
 }
@@ -90,6 +95,184 @@ void HeaderPool::end_sender(Job& job, HeaderSlot& slot) {
   job.engine().finish(operation, Status::ok());
 }
 
+// ---- within the call ----
+
+namespace {
+
+/// Whether a buffer needs no other check, but for its size.
+template <typename SomeBuffer>
+bool is_plain(const SomeBuffer& buffer) noexcept {
+  return static_cast<std::size_t>(buffer.type) < kDataTypeCount &&
+         buffer.memory.kind == MemoryKind::host && (buffer.data != nullptr || buffer.count == 0);
+}
+
+/// A header, and behind it the payload of a small message.
+void write_message(std::byte* to,
+                   const MessageHeader& header,
+                   const void* payload,
+                   std::uint64_t bytes) noexcept {
+  std::memcpy(to, &header, sizeof header);
+  if (bytes > 0) std::memcpy(to + sizeof header, payload, bytes);
+}
+
+}  // namespace
+
+MessageHeader PointToPoint::header_of(const Call& call) noexcept {
+  return {group_.uid(),
+          pairs_[call.peer].sent,
+          call.count,
+          group_.rank(),
+          call.tag,
+          static_cast<std::uint8_t>(call.type),
+          {}};
+}
+
+std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
+                                           std::uint32_t to,
+                                           std::uint32_t tag) {
+  if (to >= group_.size() || to == group_.rank() || !is_plain(buffer) || pairs_.empty()) {
+    return std::nullopt;
+  }
+  const Link link = group_.link(to);
+  if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
+  Call call;
+  call.kind = CallKind::send;
+  call.type = buffer.type;
+  call.count = buffer.count;
+  call.input = buffer.data;
+  call.peer = to;
+  call.tag = tag;
+  const MessageHeader header = header_of(call);
+  const std::uint64_t bytes = body_bytes(header);
+  const transport::Tag header_tag = group_tag(TagKind::message_header, group_.slot());
+  const bool is_small = bytes <= kInlineMessage;
+  const std::uint64_t first_bytes = sizeof header + (is_small ? bytes : 0);
+  if (first_bytes <= link.inline_bytes) {
+    alignas(MessageHeader) std::byte message[kInlineMessage + sizeof header];
+    write_message(message, header, call.input, first_bytes - sizeof header);
+    transport::Operation sent;
+    link.transport->send(link.endpoint, header_tag, {message, first_bytes, {}}, sent);
+    if (sent.code != Code::ok) return std::nullopt;
+  } else {
+    std::byte* message = nullptr;
+    if (link.transport->reserve({&link.endpoint, 1}, first_bytes, message) != Room::given) {
+      return std::nullopt;
+    }
+    write_message(message, header, call.input, first_bytes - sizeof header);
+    link.transport->commit(link.endpoint, header_tag);
+  }
+  ++pairs_[to].sent;
+  const Work over = Operation::over(group_.world_rank(group_.rank()));
+  if (is_small) return over;
+  std::byte* body = nullptr;
+  if (bytes <= link.view_bytes &&
+      link.transport->reserve({&link.endpoint, 1}, bytes, body) == Room::given) {
+    std::memcpy(body, call.input, bytes);
+    link.transport->commit(link.endpoint, body_tag(group_.slot(), group_.rank(), header.number,
+                                                   fingerprint_of(header)));
+    return over;
+  }
+  Operation& operation = begin(std::move(call));
+  Work work = operation.handle();
+  send_body(operation, header);
+  return work;
+}
+
+std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
+                                           std::uint32_t from,
+                                           std::uint32_t tag) {
+  const bool may_be_next = receives_ == nullptr && unexpected_.empty() && !pairs_.empty();
+  if (!may_be_next || from >= group_.size() || from == group_.rank() || !is_plain(buffer)) {
+    return std::nullopt;
+  }
+  const Link link = group_.link(from);
+  if (link.view_bytes == 0) return std::nullopt;
+  const auto message =
+      take_next(link, group_tag(TagKind::message_header, group_.slot()), transport::kAnySize);
+  if (!message) return std::nullopt;
+  Call call;
+  call.kind = CallKind::recv;
+  call.type = buffer.type;
+  call.count = buffer.count;
+  call.output = buffer.data;
+  call.peer = from;
+  call.tag = tag;
+  MessageHeader header;
+  std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
+  const std::uint64_t bytes = buffer.bytes();
+  const bool is_small = bytes <= kInlineMessage;
+  if (message->bytes != sizeof header + (is_small ? bytes : 0) || !is_due(header, call)) {
+    keep(*message, *link.transport);
+    return std::nullopt;
+  }
+  if (is_small && bytes > 0) {
+    std::memcpy(call.output, message->data + sizeof header, bytes);
+  }
+  link.transport->release(*message);
+  ++pairs_[from].expected;
+  const Work over = Operation::over(group_.world_rank(from));
+  if (is_small) return over;
+  if (bytes <= link.view_bytes) {
+    const auto body = take_next(
+        link, body_tag(group_.slot(), from, header.number, fingerprint_of(header)), bytes);
+    if (body) {
+      std::memcpy(call.output, body->data, bytes);
+      link.transport->release(*body);
+      return over;
+    }
+  }
+  Operation& operation = begin(std::move(call));
+  Work work = operation.handle();
+  receive_body(operation, header);
+  return work;
+}
+
+/// An operation for a call that has begun without one.
+Operation& PointToPoint::begin(Call&& call) {
+  Operation& operation = group_.take_operation(std::move(call));
+  operation.run.steps_left = 1;
+  group_.job().engine().activate(operation);
+  return operation;
+}
+
+/// The next message from there, if it comes within a moment.
+std::optional<transport::View> PointToPoint::take_next(const Link& link,
+                                                       transport::Tag tag,
+                                                       std::uint64_t bytes) {
+  transport::View view;
+  const auto take = [&] { return link.transport->take_view(link.endpoint, tag, bytes, view); };
+  bool came = take();
+  for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
+    relax();
+    came = take();
+  }
+  patience_.learn(came);
+  return came ? std::optional(view) : std::nullopt;
+}
+
+/// Whether the header is the next of its sender, and for this receive.
+bool PointToPoint::is_due(const MessageHeader& header, const Call& call) const noexcept {
+  return header.group == group_.uid() && header.source == call.peer && header.tag == call.tag &&
+         header.number == pairs_[call.peer].expected && header.count == call.count &&
+         header.type == static_cast<std::uint8_t>(call.type);
+}
+
+/// Treats a message as if it had come to a posted slot.
+void PointToPoint::keep(const transport::View& view, transport::Transport& transport) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.transport = &transport;
+  slot.incoming = true;
+  slot.is_extra = true;
+  slot.bytes = std::min<std::uint64_t>(view.bytes, sizeof(MessageHeader) + kInlineMessage);
+  std::memcpy(&slot.header, view.data, slot.bytes);
+  transport.release(view);
+  slots_.push_back(&slot);
+  HeaderPool::on_done(slot);
+}
+
+// ---- as an operation ----
+
 void PointToPoint::start(Operation& operation) {
   operation.run.steps_left = 1;
   if (pairs_.empty()) pairs_.resize(group_.size());
@@ -104,13 +287,8 @@ void PointToPoint::send(Operation& operation) {
   slot.owner = nullptr;
   slot.incoming = false;
   slot.peer = group_.world_rank(call.peer);
-  slot.header = {group_.uid(),
-                 pairs_[call.peer].sent++,
-                 call.count,
-                 group_.rank(),
-                 call.tag,
-                 static_cast<std::uint8_t>(call.type),
-                 {}};
+  slot.header = header_of(call);
+  ++pairs_[call.peer].sent;
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
   if (small && bytes > 0) std::memcpy(slot.payload, call.input, bytes);
@@ -135,20 +313,21 @@ void PointToPoint::send(Operation& operation) {
     operation.header = &slot;
     return;
   }
-  engine.post_send(operation, link,
-                   body_tag(group_.slot(), group_.rank(), header.number, fingerprint_of(header)),
-                   {call.input, bytes, {}});
+  send_body(operation, header);
+}
+
+void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
+  const Call& call = operation.call;
+  group_.job().engine().post_send(
+      operation, group_.link(call.peer),
+      body_tag(group_.slot(), group_.rank(), header.number, fingerprint_of(header)),
+      {call.input, body_bytes(header), {}});
 }
 
 void PointToPoint::send_to_self(Operation& operation) {
   const Call& call = operation.call;
-  const MessageHeader header{group_.uid(),
-                             pairs_[call.peer].sent++,
-                             call.count,
-                             group_.rank(),
-                             call.tag,
-                             static_cast<std::uint8_t>(call.type),
-                             {}};
+  const MessageHeader header = header_of(call);
+  ++pairs_[call.peer].sent;
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, nullptr, &operation);
   }
@@ -219,9 +398,15 @@ void PointToPoint::deliver(Operation& receive,
     }
     return;
   }
-  engine.post_recv(receive, group_.link(header.source),
-                   body_tag(group_.slot(), header.source, header.number, fingerprint_of(header)),
-                   transport::kExactMatch, {receive.call.output, bytes, {}});
+  receive_body(receive, header);
+}
+
+void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
+  operation.source = group_.world_rank(header.source);
+  group_.job().engine().post_recv(
+      operation, group_.link(header.source),
+      body_tag(group_.slot(), header.source, header.number, fingerprint_of(header)),
+      transport::kExactMatch, {operation.call.output, body_bytes(header), {}});
 }
 
 void PointToPoint::on_body(Message& message) {
@@ -268,7 +453,9 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
 
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
-  if (whole && slot.header.group != group_.uid()) return post_slot(slot);  // Of the dead; dropped.
+  if (whole && slot.header.group != group_.uid()) {
+    return slot.is_extra ? drop(slot) : post_slot(slot);  // Of the dead; dropped.
+  }
   if (!whole || slot.header.source >= group_.size() || slot.header.type >= kDataTypeCount) {
     return on_bad_slot(slot);
   }
@@ -276,11 +463,15 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   if (slot.header.number != pair.expected) {
     pair.early.push_back(&slot);
     // Keep the number of posted slots up while this one waits for its turn.
-    add_slot(*slot.transport);
+    if (!slot.is_extra) add_slot(*slot.transport);
     return;
   }
   accept(slot);
-  post_slot(slot);
+  if (slot.is_extra) {
+    drop(slot);
+  } else {
+    post_slot(slot);
+  }
   for (bool more = true; more && !closed_;) {
     const auto next = std::ranges::find_if(
         pair.early, [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
@@ -289,9 +480,13 @@ void PointToPoint::on_header(HeaderSlot& slot) {
     HeaderSlot& early = **next;
     pair.early.erase(next);
     accept(early);
-    std::erase(slots_, &early);
-    pool_.give_back(early);
+    drop(early);
   }
+}
+
+void PointToPoint::drop(HeaderSlot& slot) noexcept {
+  std::erase(slots_, &slot);
+  pool_.give_back(slot);
 }
 
 /// Cancelled, or a wire that failed: without posted slots no message comes any more.
@@ -306,8 +501,7 @@ void PointToPoint::on_bad_slot(HeaderSlot& slot) {
                             self, group_.slot(), name(code)),
                 self));
   }
-  std::erase(slots_, &slot);
-  pool_.give_back(slot);
+  drop(slot);
 }
 
 void PointToPoint::accept(HeaderSlot& slot) {

@@ -12,6 +12,7 @@
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 #pragma once
 
+#include "engine.h"
 #include "operation.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/transport.h"
@@ -53,6 +54,7 @@ struct HeaderSlot : transport::Operation {
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
+  bool is_extra = false;                 ///< Was not posted, and will not be.
   bool is_sent = false;                  ///< Outgoing, and its transport holds it.
   std::uint32_t peer = 0;                ///< World rank to which an outgoing one goes.
   runtime::Operation* sender = nullptr;  ///< A send that ends with its message.
@@ -69,6 +71,7 @@ class HeaderPool {
   void run_completed(Job& job);
   /// Slots posted to receive.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
+  bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
   /// Messages handed to a transport that it still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
@@ -89,9 +92,12 @@ class HeaderPool {
 /// One group's messages. Token holder only.
 class PointToPoint {
  public:
-  PointToPoint(Group& group, HeaderPool& pool) : group_(group), pool_(pool) {}
+  explicit PointToPoint(Group& group);
 
   void start(Operation& operation);
+  /// As Group::try_send() and try_recv().
+  std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
+  std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// A large body has been sent or received.
   void on_body(Message& message);
   /// An operation that ends, and may not have met its partner.
@@ -118,6 +124,15 @@ class PointToPoint {
     std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
   };
 
+  MessageHeader header_of(const Call& call) noexcept;  ///< Of the next to the peer.
+  Operation& begin(Call&& call);
+  std::optional<transport::View> take_next(const Link& link,
+                                           transport::Tag tag,
+                                           std::uint64_t bytes);
+  bool is_due(const MessageHeader& header, const Call& call) const noexcept;
+  void keep(const transport::View& view, transport::Transport& transport);
+  void send_body(Operation& operation, const MessageHeader& header);
+  void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);
   void send_to_self(Operation& operation);
   void receive(Operation& operation);
@@ -126,6 +141,7 @@ class PointToPoint {
   void add_slot(transport::Transport& transport);
   void post_slot(HeaderSlot& slot);
   void on_header(HeaderSlot& slot);
+  void drop(HeaderSlot& slot) noexcept;
   void accept(HeaderSlot& slot);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
   /// Takes the first waiting receive that matches off its list; null if there is none.
@@ -139,6 +155,7 @@ class PointToPoint {
 
   Group& group_;
   HeaderPool& pool_;
+  Patience patience_;                          ///< With what a receive is called for.
   std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
   bool closed_ = false;
   std::vector<Pair> pairs_;

@@ -52,6 +52,12 @@ struct ProgramStep {
   /// nobody waits for, the sends that it follows, while the bytes are in the cache.
   std::uint32_t cast = collectives::kNone;
   bool is_unawaited = false;  ///< A copy that no step follows: it keeps behind the sends of `cast`.
+
+  /// Whether a message goes by it: a send or receive of no bytes needs none.
+  bool is_message() const noexcept {
+    return lane != collectives::kNone && (bytes > 0 || kind == collectives::StepKind::signal ||
+                                          kind == collectives::StepKind::wait);
+  }
 };
 
 /// Sends of the same bytes to several peers, or of what a step has just made: where the transport

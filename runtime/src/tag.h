@@ -43,19 +43,24 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-/// Tag of the `ordinal`-th message on a lane from `source`, of an operation with this sequence
-/// number. `fingerprint` is the call's; `bytes` are those of the whole step, so that ends which
-/// disagree on a pair's size never match.
-constexpr transport::Tag collective_tag(std::uint32_t group,
-                                        std::uint32_t source,
+/// What the tags of the `ordinal`-th message on a lane from `source` have in common, whatever the
+/// call.
+constexpr transport::Tag message_tag(std::uint32_t group,
+                                     std::uint32_t source,
+                                     std::uint32_t lane,
+                                     std::uint32_t ordinal) noexcept {
+  return group_tag(TagKind::collective, group) | (static_cast<transport::Tag>(source) << 36) |
+         (static_cast<transport::Tag>(lane) << 23) |
+         (static_cast<transport::Tag>(ordinal & 0x7f) << 16);
+}
+
+/// Tag of such a message of the call with this sequence number and fingerprint; `bytes` are those
+/// of the whole step, so that ends which disagree on a pair's size never match.
+constexpr transport::Tag collective_tag(transport::Tag message,
                                         std::uint64_t sequence,
-                                        std::uint32_t lane,
-                                        std::uint32_t ordinal,
                                         std::uint64_t fingerprint,
                                         std::uint64_t bytes) noexcept {
-  return group_tag(TagKind::collective, group) | (static_cast<transport::Tag>(source) << 36) |
-         ((sequence & 0xff) << 28) | (static_cast<transport::Tag>(lane) << 23) |
-         (static_cast<transport::Tag>(ordinal & 0x7f) << 16) | fold(combine(fingerprint, bytes));
+  return message | ((sequence & 0xff) << 28) | fold(combine(fingerprint, bytes));
 }
 
 /// Tag of the body of the `number`-th message from `source` to its receiver.

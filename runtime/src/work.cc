@@ -7,7 +7,7 @@
 
 namespace xylem {
 
-Work::Work(const Work& other) noexcept : operation_(other.operation_) {
+Work::Work(const Work& other) noexcept : operation_(other.operation_), source_(other.source_) {
   if (operation_ != nullptr) operation_->acquire();
 }
 
@@ -52,7 +52,7 @@ Status Work::status() const {
 }
 
 std::uint32_t Work::source() const noexcept {
-  return operation_ == nullptr ? 0 : operation_->source;
+  return operation_ == nullptr ? source_ : operation_->source;
 }
 
 }  // namespace xylem

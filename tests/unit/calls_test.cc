@@ -36,7 +36,7 @@ Result<Call> even(const Caller& caller,
                   std::uint64_t input,
                   std::uint64_t output,
                   std::uint32_t root = 0) {
-  return even_call(caller, collective, in(input), out(output), RedOp::sum, root);
+  return even_call(caller, {collective, in(input), out(output), RedOp::sum, root});
 }
 
 void expect_refused(const Result<Call>& call,
@@ -88,8 +88,11 @@ TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
   // Modulo 2^64 the ranks have nothing together, which is what the larger buffer has.
   const auto bytes = [](const Caller& caller, Collective collective, std::uint64_t input,
                         std::uint64_t output) {
-    return even_call(caller, collective, {from.data(), input, DataType::uint8},
-                     {to.data(), output, DataType::uint8}, RedOp::sum, 0);
+    return even_call(caller, {collective,
+                              {from.data(), input, DataType::uint8},
+                              {to.data(), output, DataType::uint8},
+                              RedOp::sum,
+                              0});
   };
   const std::string each = "4 ranks with 4611686018427387904 elements of uint8 each";
   for (const std::uint32_t rank : {0U, 3U}) {
@@ -149,21 +152,83 @@ TEST(EvenCall, RefusesWhatIsNoReduction) {
     EXPECT_EQ(call.status().code(), Code::invalid_argument);
     EXPECT_THAT(std::string(call.status().message()), HasSubstr("42 is not a RedOp"));
   };
-  expect_no_reduction(even_call({0, 1}, Collective::all_reduce, in(4), out(4), none, 0));
-  expect_no_reduction(even_call({0, 1}, Collective::reduce, in(4), out(4), none, 0));
-  expect_no_reduction(even_call({0, 1}, Collective::reduce_scatter, in(4), out(4), none, 0));
+  expect_no_reduction(even_call({0, 1}, {Collective::all_reduce, in(4), out(4), none, 0}));
+  expect_no_reduction(even_call({0, 1}, {Collective::reduce, in(4), out(4), none, 0}));
+  expect_no_reduction(even_call({0, 1}, {Collective::reduce_scatter, in(4), out(4), none, 0}));
   expect_no_reduction(
       uneven_call({0, 1}, Collective::reduce_scatter, in(4), out(4), Counts{4}, none));
-  EXPECT_TRUE(even_call({0, 1}, Collective::all_gather, in(4), out(4), none, 0))
+  EXPECT_TRUE(even_call({0, 1}, {Collective::all_gather, in(4), out(4), none, 0}))
       << "what does not reduce ignores it";
 }
 
 TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
   const ConstBuffer nothing(nullptr, kWraps, static_cast<DataType>(99));
-  EXPECT_TRUE(even_call({1, 2}, Collective::broadcast, nothing, out(4), {}, 0));
-  EXPECT_TRUE(even_call({1, 2}, Collective::scatter, nothing, out(4), {}, 0));
-  EXPECT_EQ(even_call({0, 2}, Collective::scatter, nothing, out(4), {}, 0).code(),
+  EXPECT_TRUE(even_call({1, 2}, {Collective::broadcast, nothing, out(4), {}, 0}));
+  EXPECT_TRUE(even_call({1, 2}, {Collective::scatter, nothing, out(4), {}, 0}));
+  EXPECT_EQ(even_call({0, 2}, {Collective::scatter, nothing, out(4), {}, 0}).code(),
             Code::invalid_argument);
+}
+
+// Whatever passes for arguments that were right before would be right by the long way, too.
+TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
+  std::vector<std::byte> memory(4096);
+  const std::array<std::size_t, 4> counts{1, 2, 4, 8}, offsets{0, 1, 2, 4};
+  const auto all = {Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
+                    Collective::all_gather,     Collective::gather,     Collective::scatter,
+                    Collective::reduce_scatter, Collective::all_to_all, Collective::barrier};
+  const Caller caller{1, 2};
+  std::size_t liked = 0, in_place = 0;
+  const auto arguments_of = [&](Collective collective, std::size_t in_count, std::size_t out_count,
+                                std::size_t in_at, std::size_t out_at, DataType type,
+                                std::uint32_t root) {
+    return EvenArguments{collective,
+                         {memory.data() + in_at, in_count, type},
+                         {memory.data() + out_at, out_count, type},
+                         RedOp::sum,
+                         root};
+  };
+  for (const Collective collective : all) {
+    for (const std::size_t in_count : counts) {
+      for (const std::size_t out_count : counts) {
+        // Far from each other, so right if the counts are.
+        const auto first =
+            arguments_of(collective, in_count, out_count, 0, 2048, DataType::uint8, 0);
+        const auto call = even_call(caller, first);
+        if (!call) continue;
+        const RightArguments right(caller, *call);
+        EXPECT_TRUE(right.are(first)) << name(collective) << in_count << ' ' << out_count;
+        for (const std::size_t count : counts) {
+          for (const std::size_t in_at : offsets) {
+            for (const std::size_t out_at : offsets) {
+              for (const DataType type : {DataType::uint8, DataType::int32}) {
+                for (const std::uint32_t root : {0U, 1U}) {
+                  const auto asked =
+                      arguments_of(collective, count, out_count, in_at, out_at, type, root);
+                  if (!right.are(asked)) continue;
+                  ++liked;
+                  const auto checked = even_call(caller, asked);
+                  ASSERT_TRUE(checked) << name(collective) << ": " << checked.status().to_string();
+                  EXPECT_EQ(checked->count, call->count);
+                  EXPECT_EQ(checked->type, call->type);
+                  EXPECT_EQ(checked->root, call->root);
+                  in_place += in_at == out_at ? 1U : 0U;
+                }
+              }
+            }
+          }
+        }
+        auto other = first;
+        other.input.memory.kind = MemoryKind::cuda;
+        other.output.memory.kind = MemoryKind::cuda;
+        EXPECT_EQ(right.are(other), collective == Collective::barrier);
+        other = first;
+        other.input.data = other.output.data = nullptr;
+        EXPECT_EQ(right.are(other), collective == Collective::barrier);
+      }
+    }
+  }
+  EXPECT_GT(liked, 100U);
+  EXPECT_GT(in_place, 10U);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
 
 bool Transport::take_view(EndpointId /*from*/,
                           Tag /*tag*/,
-                          View& /*view*/,
-                          std::uint64_t& /*bytes*/) noexcept {
+                          std::uint64_t /*bytes*/,
+                          View& /*view*/) noexcept {
   return false;
 }
 

@@ -112,9 +112,9 @@ Status Call::operator()() const {
     case Operation::send_recv: {
       const std::uint32_t rank = comm.rank();
       const std::uint32_t size = comm.size();
-      const Work received = comm.recv(output(), (rank + size - 1) % size);
       const Work sent = comm.send(input(), (rank + 1) % size);
-      return wait_all(received, sent);
+      const Work received = comm.recv(output(), (rank + size - 1) % size);
+      return wait_all(sent, received);
     }
   }
   return {};

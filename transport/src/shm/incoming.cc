@@ -107,13 +107,14 @@ View Incoming::show(const std::byte* data) noexcept {
   return {data, pack({channel_, place})};
 }
 
-bool Incoming::take_view(Tag tag, View& view, std::uint64_t& bytes) noexcept {
+bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
   if (!has_entry()) return false;
   const Entry& entry = ring_[next_ % kEntries];
   const bool is_message = entry.kind == EntryKind::eager || entry.kind == EntryKind::slotted;
   if (entry.tag != tag || !is_message || !is_sound(entry)) return false;
-  bytes = entry.bytes;
+  if (bytes != kAnySize && entry.bytes != bytes) return false;
   view = show(data_of(entry));
+  view.bytes = entry.bytes;
   ++next_;
   return true;
 }

@@ -42,8 +42,8 @@ class Incoming {
   }
   /// Takes what there is; returns how much it did.
   unsigned drain();
-  /// The next entry, if it is a message of this tag.
-  bool take_view(Tag tag, View& view, std::uint64_t& bytes) noexcept;
+  /// The next entry, if it is a message of this tag and size.
+  bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
   /// Ends a view of the entry at this place of the ring.
   void release(std::uint32_t place) noexcept;
   /// The announced stream `id` goes to this receive.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sending end of a channel. A message of up to 40 bytes travels within its entry; one that fits
-// into a slot is copied there; a larger one is announced, and flows through slots once the receiver
-// knows where it goes.
+// The sending end of a channel. A message of up to 104 bytes travels within its entry; one that
+// fits into a slot is copied there; a larger one is announced, and flows through slots once the
+// receiver knows where it goes.
 #pragma once
 
 #include "shm/outcome.h"

@@ -16,7 +16,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x78796c656d2d3031;  // "xylem-01": changes with the layout.
+constexpr std::uint64_t kMagic = 0x78796c656d2d3032;  // "xylem-02": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kSmallBytes = 4096;
 constexpr std::uint32_t kLargestSlot = 64 << 10;

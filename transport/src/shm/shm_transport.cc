@@ -300,7 +300,7 @@ Posted ShmTransport::recv_view(Tag tag, Operation& operation) noexcept {
   return Posted::done;
 }
 
-bool ShmTransport::take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept {
+bool ShmTransport::take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept {
   Endpoint& endpoint = endpoints_[from];
   if (endpoint.back == nullptr) {
     const auto comes_from = [&](const Source& source) {
@@ -310,7 +310,7 @@ bool ShmTransport::take_view(EndpointId from, Tag tag, View& view, std::uint64_t
     if (back == sources_.end()) return false;
     endpoint.back = &back->incoming;
   }
-  return endpoint.back->take_view(tag, view, bytes);
+  return endpoint.back->take_view(tag, bytes, view);
 }
 
 void ShmTransport::release(const View& view) noexcept {

@@ -44,7 +44,7 @@ class ShmTransport final : public Transport {
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
   Posted recv_view(Tag tag, Operation& operation) noexcept override;
-  bool take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept override;
+  bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept override;
   void release(const View& view) noexcept override;
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,

@@ -7,6 +7,7 @@
 #include "xylem/base/status.h"
 
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace xylem {
@@ -24,10 +25,12 @@ class [[nodiscard]] XYLEM_API Work {
  public:
   Work() noexcept = default;
   Work(const Work& other) noexcept;
-  Work(Work&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+  Work(Work&& other) noexcept
+      : operation_(std::exchange(other.operation_, nullptr)), source_(other.source_) {}
   Work& operator=(const Work& other) noexcept { return *this = Work(other); }
   Work& operator=(Work&& other) noexcept {
     std::swap(operation_, other.operation_);
+    source_ = other.source_;
     return *this;
   }
   ~Work();
@@ -48,7 +51,11 @@ class [[nodiscard]] XYLEM_API Work {
  private:
   friend class runtime::Operation;
   explicit Work(runtime::Operation* operation) noexcept : operation_(operation) {}
+  /// Of a call that was over when it returned.
+  explicit Work(std::uint32_t source) noexcept : source_(source) {}
+
   runtime::Operation* operation_ = nullptr;
+  std::uint32_t source_ = 0;  ///< Where there is no operation.
 };
 
 /// Waits for all; returns the first error in order of the arguments, or OK.

@@ -22,6 +22,8 @@ using EndpointId = std::uint32_t;
 /// Names a message. Both ends compute the same one.
 using Tag = std::uint64_t;
 inline constexpr Tag kExactMatch = ~Tag{0};
+/// Of a message whose size is not known before.
+inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
 /// What a transport can do, for the planner and for `xylem info`.
 struct Capabilities {
@@ -48,7 +50,8 @@ struct Region {
 /// A message where it has arrived.
 struct View {
   const std::byte* data = nullptr;
-  std::uint64_t id = 0;  ///< The transport's own.
+  std::uint64_t id = 0;     ///< The transport's own.
+  std::uint64_t bytes = 0;  ///< Of take_view().
 };
 
 /// One message in flight. The caller owns it and keeps its address until it has completed; the
@@ -134,10 +137,11 @@ class Transport {
   /// As recv() of up to view_bytes with an exact tag, but leaves the message where it is:
   /// `operation.view` shows it until release().
   virtual Posted recv_view(Tag tag, Operation& operation) noexcept;
-  /// Takes the next message from the peer of an endpoint, if it is here, has this tag, and no more
-  /// than view_bytes: quicker than a receive for one that is about to come. Only for tags for which
-  /// no receive is posted. False: it may still come, or have come before; recv_view() knows.
-  virtual bool take_view(EndpointId from, Tag tag, View& view, std::uint64_t& bytes) noexcept;
+  /// Takes the next message from the peer of an endpoint, if it is here and has this tag and size,
+  /// no more than view_bytes: quicker than a receive for one that is about to come. It passes by
+  /// receives that are posted for the tag. False: it may still come, or have come before;
+  /// recv_view() knows.
+  virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept;
   virtual void release(const View& view) noexcept;
   /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, then
   /// commit() it to each of them before any other call. What was written may be read until the next

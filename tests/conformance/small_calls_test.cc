@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small calls over shared memory, again and again: they may be over when they return, or turn into
+// operations half-way, as the peers come. Sizes lie around those at which messages change their
+// form.
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using Values = std::vector<std::int32_t>;
+
+/// Of 4 B: in an entry, in a small slot, in a large one, in several.
+constexpr std::array<std::size_t, 12> kCounts{0,  1,    2,    16,   17,     26,
+                                              27, 1014, 1015, 1024, 16'384, 16'385};
+
+std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
+  return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
+}
+
+Values gift(std::uint32_t rank, int round, std::size_t count) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = given(rank, round, i);
+  return values;
+}
+
+/// What the ranks' gifts are together: their sum, or one behind the other.
+Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
+  Values sums(count);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < count; ++i) sums[i] += given(rank, round, i);
+  }
+  return sums;
+}
+Values all_of(std::uint32_t ranks, int round, std::size_t count) {
+  Values all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const Values one = gift(rank, round, count);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+std::span<const std::int32_t> read(const Values& values) { return values; }
+
+class SmallCalls : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  static RankOptions options() { return {.size = GetParam(), .transport = "shm"}; }
+};
+
+/// Now and then, and never all ranks at once: so that peers find nobody there.
+void dawdle(std::mt19937& dice) {
+  for (auto left = dice() % 8 == 0 ? dice() % 40 : 0; left > 0; --left) std::this_thread::yield();
+}
+
+TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t size = world.size(), me = world.rank();
+    // What is called is the same on all ranks; how late they are is not.
+    std::mt19937 script(7), dice(me);
+    constexpr int kRounds = 400;
+    for (int round = 0; round < kRounds; ++round) {
+      dawdle(dice);
+      // The same call several times in a row is the usual thing.
+      static constexpr int kInARow = 4;
+      std::mt19937 same(static_cast<unsigned>(round / kInARow));
+      const std::size_t count = kCounts[same() % kCounts.size()];
+      const std::uint32_t root = same() % size;
+      const bool in_place = script() % 4 == 0;
+      const Values mine = gift(me, round, count);
+      switch (same() % 7) {
+        case 0: {
+          Values out = in_place ? mine : Values(count);
+          const Work work = in_place ? world.all_reduce(read(out), std::span(out))
+                                     : world.all_reduce(read(mine), std::span(out));
+          ASSERT_TRUE(work.wait());
+          ASSERT_EQ(out, sum_of(size, round, count)) << "round " << round;
+          ASSERT_EQ(work.source(), me);
+          break;
+        }
+        case 1: {
+          Values out(count * size);
+          ASSERT_TRUE(world.all_gather(read(mine), std::span(out)).wait());
+          ASSERT_EQ(out, all_of(size, round, count)) << "round " << round;
+          break;
+        }
+        case 2: {
+          const Values in = gift(me, round, count * size);
+          const Values sums = sum_of(size, round, count * size);
+          Values out(count);
+          ASSERT_TRUE(world.reduce_scatter(read(in), std::span(out)).wait());
+          const auto part = read(sums).subspan(count * me, count);
+          ASSERT_EQ(out, Values(part.begin(), part.end())) << "round " << round;
+          break;
+        }
+        case 3: {
+          Values values = me == root ? mine : Values(count);
+          ASSERT_TRUE(world.broadcast(std::span(values), root).wait());
+          ASSERT_EQ(values, gift(root, round, count)) << "round " << round;
+          break;
+        }
+        case 4: {
+          const Values in = gift(me, round, count * size);
+          Values out(count * size);
+          ASSERT_TRUE(world.all_to_all(read(in), std::span(out)).wait());
+          for (std::uint32_t rank = 0; rank < size; ++rank) {
+            const Values theirs = gift(rank, round, count * size);
+            const auto part = read(theirs).subspan(count * me, count);
+            const auto got = read(out).subspan(count * rank, count);
+            ASSERT_EQ(Values(got.begin(), got.end()), Values(part.begin(), part.end()));
+          }
+          break;
+        }
+        case 5: ASSERT_TRUE(world.barrier().wait()); break;
+        default: {
+          Values out(me == root ? count : 0);
+          ASSERT_TRUE(world.reduce(read(mine), std::span(out), RedOp::sum, root).wait());
+          if (me == root) {
+            ASSERT_EQ(out, sum_of(size, round, count)) << "round " << round;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_P(SmallCalls, SeveralUnderWayAtOnce) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::mt19937 dice(world.rank());
+    for (int round = 0; round < 200; ++round) {
+      dawdle(dice);
+      std::array<Values, 5> out;
+      std::array<Work, 5> works;
+      std::vector<Values> in;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        in.push_back(gift(world.rank(), round, kCounts[i + 1]));
+        out[i].resize(in.back().size());
+      }
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        works[i] = world.all_reduce(read(in[i]), std::span(out[i]));
+      }
+      for (std::size_t i = out.size(); i-- > 0;) {
+        ASSERT_TRUE(works[i].wait());
+        ASSERT_EQ(out[i], sum_of(world.size(), round, out[i].size()));
+      }
+    }
+  });
+}
+
+TEST_P(SmallCalls, MessagesAroundTheRing) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t size = world.size(), me = world.rank();
+    const std::uint32_t next = (me + 1) % size, before = (me + size - 1) % size;
+    std::mt19937 dice(me);
+    for (int round = 0; round < 600; ++round) {
+      dawdle(dice);
+      const std::size_t count = kCounts[static_cast<std::size_t>(round / 5) % kCounts.size()];
+      const Values mine = gift(me, round, count);
+      Values out(count);
+      Work sent, received;
+      if (dice() % 3 == 0) {
+        received = world.recv(std::span(out), before);
+        sent = world.send(read(mine), next);
+      } else {
+        sent = world.send(read(mine), next);
+        received = world.recv(std::span(out), before);
+      }
+      ASSERT_TRUE(wait_all(sent, received));
+      ASSERT_EQ(out, gift(before, round, count)) << "round " << round;
+      ASSERT_EQ(received.source(), before);
+    }
+  });
+}
+
+TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
+  run_ranks({.size = 3, .transport = "shm"}, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr std::uint32_t kTags = 12;  // More than slots are posted.
+    for (int round = 0; round < 30; ++round) {
+      const std::size_t count = kCounts[static_cast<std::size_t>(round) % kCounts.size()];
+      // A receive from any takes nothing of the next round.
+      const std::uint32_t first_tag = kTags * static_cast<std::uint32_t>(round);
+      if (world.rank() > 0) {
+        std::vector<Values> values;
+        std::vector<Work> sent;
+        for (std::uint32_t tag = 0; tag < kTags; ++tag) values.push_back(gift(tag, round, count));
+        for (std::uint32_t tag = 0; tag < kTags; ++tag) {
+          sent.push_back(world.send(read(values[tag]), 0, first_tag + tag));
+        }
+        for (const Work& work : sent) ASSERT_TRUE(work.wait());
+      } else {
+        for (const std::uint32_t from : {2U, 1U}) {
+          for (std::uint32_t i = 0; i < kTags; ++i) {
+            const std::uint32_t tag = kTags - 1 - i;
+            Values out(count);
+            const Work work = i % 5 == 4 && from == 1
+                                  ? world.recv(std::span(out), std::nullopt, first_tag + tag)
+                                  : world.recv(std::span(out), from, first_tag + tag);
+            ASSERT_TRUE(work.wait());
+            ASSERT_EQ(out, gift(tag, round, count)) << "round " << round << ", tag " << tag;
+            ASSERT_EQ(work.source(), from);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(SmallMessages, OfAnotherSizeThanTheReceiveAreAnErrorOnBothSides) {
+  run_ranks({.size = 2, .transport = "shm"}, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t peer = 1 - world.rank();
+    for (int round = 0; round < 10; ++round) {
+      Values out(4);
+      const Values mine = gift(world.rank(), round, 4);
+      const Work sent = world.send(read(mine), peer);
+      ASSERT_TRUE(wait_all(sent, world.recv(std::span(out), peer)));
+      ASSERT_EQ(out, gift(peer, round, 4));
+    }
+    Values out(5);
+    if (world.rank() == 0) {
+      const Status got = world.recv(std::span(out), 1).wait();
+      EXPECT_EQ(got.code(), Code::mismatch) << got.to_string();
+      EXPECT_NE(got.message().find("4 int32"), std::string::npos) << got.to_string();
+    } else {
+      const Values mine = gift(1, 0, 4);
+      EXPECT_TRUE(world.send(read(mine), 0).wait());
+      // It hears of it at its next call at the latest.
+      EXPECT_EQ(world.recv(std::span(out), 0).wait().code(), Code::mismatch);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SmallCalls, testing::Values(1, 2, 3, 5, 8));
+
+}  // namespace
+}  // namespace xylem::test
