@@ -90,7 +90,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Operation& take_operation(Call&& call);
 
   // Token holder.
-  Link link(std::uint32_t rank) const noexcept { return links_[rank]; }
+  const Link& link(std::uint32_t rank) const noexcept { return links_[rank]; }
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
   void launch(Operation& operation);
   void on_ended(Operation& operation);

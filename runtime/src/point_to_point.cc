@@ -117,13 +117,16 @@ void write_message(std::byte* to,
 
 }  // namespace
 
-MessageHeader PointToPoint::header_of(const Call& call) noexcept {
+MessageHeader PointToPoint::next_header(std::uint32_t to,
+                                        std::uint64_t count,
+                                        DataType type,
+                                        std::uint32_t tag) const noexcept {
   return {group_.uid(),
-          pairs_[call.peer].sent,
-          call.count,
+          pairs_[to].sent,
+          count,
           group_.rank(),
-          call.tag,
-          static_cast<std::uint8_t>(call.type),
+          tag,
+          static_cast<std::uint8_t>(type),
           {}};
 }
 
@@ -133,49 +136,55 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (to >= group_.size() || to == group_.rank() || !is_plain(buffer) || pairs_.empty()) {
     return std::nullopt;
   }
-  const Link link = group_.link(to);
+  const Link& link = group_.link(to);
   if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
-  Call call;
-  call.kind = CallKind::send;
-  call.type = buffer.type;
-  call.count = buffer.count;
-  call.input = buffer.data;
-  call.peer = to;
-  call.tag = tag;
-  const MessageHeader header = header_of(call);
-  const std::uint64_t bytes = body_bytes(header);
+  const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
   const transport::Tag header_tag = group_tag(TagKind::message_header, group_.slot());
+  const std::uint64_t bytes = buffer.bytes();
   const bool is_small = bytes <= kInlineMessage;
-  const std::uint64_t first_bytes = sizeof header + (is_small ? bytes : 0);
-  if (first_bytes <= link.inline_bytes) {
-    alignas(MessageHeader) std::byte message[kInlineMessage + sizeof header];
-    write_message(message, header, call.input, first_bytes - sizeof header);
+  const std::uint64_t payload = is_small ? bytes : 0;
+  if (sizeof header + payload <= link.inline_bytes) {
+    std::byte message[sizeof header + kInlineMessage];
+    write_message(message, header, buffer.data, payload);
     transport::Operation sent;
-    link.transport->send(link.endpoint, header_tag, {message, first_bytes, {}}, sent);
+    link.transport->send(link.endpoint, header_tag, {message, sizeof header + payload, {}}, sent);
     if (sent.code != Code::ok) return std::nullopt;
   } else {
     std::byte* message = nullptr;
-    if (link.transport->reserve({&link.endpoint, 1}, first_bytes, message) != Room::given) {
-      return std::nullopt;
-    }
-    write_message(message, header, call.input, first_bytes - sizeof header);
+    const auto room =
+        link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, message);
+    if (room != Room::given) return std::nullopt;
+    write_message(message, header, buffer.data, payload);
     link.transport->commit(link.endpoint, header_tag);
   }
   ++pairs_[to].sent;
-  const Work over = Operation::over(group_.world_rank(group_.rank()));
-  if (is_small) return over;
-  std::byte* body = nullptr;
-  if (bytes <= link.view_bytes &&
-      link.transport->reserve({&link.endpoint, 1}, bytes, body) == Room::given) {
-    std::memcpy(body, call.input, bytes);
-    link.transport->commit(link.endpoint, body_tag(group_.slot(), group_.rank(), header.number,
-                                                   fingerprint_of(header)));
-    return over;
+  if (!is_small && !try_send_body(link, header, buffer.data)) {
+    Call call;
+    call.kind = CallKind::send;
+    call.type = buffer.type;
+    call.count = buffer.count;
+    call.input = buffer.data;
+    call.peer = to;
+    call.tag = tag;
+    Operation& operation = begin(std::move(call));
+    Work work = operation.handle();
+    send_body(operation, header);
+    return work;
   }
-  Operation& operation = begin(std::move(call));
-  Work work = operation.handle();
-  send_body(operation, header);
-  return work;
+  return Operation::over(group_.world_rank(group_.rank()));
+}
+
+/// Sends the body of a message if it fits into a slot, and there is one.
+bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, const void* data) {
+  const std::uint64_t bytes = body_bytes(header);
+  std::byte* body = nullptr;
+  if (bytes > link.view_bytes ||
+      link.transport->reserve({&link.endpoint, 1}, bytes, body) != Room::given) {
+    return false;
+  }
+  std::memcpy(body, data, bytes);
+  link.transport->commit(link.endpoint, tag_of_body(header));
+  return true;
 }
 
 std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
@@ -185,46 +194,51 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (!may_be_next || from >= group_.size() || from == group_.rank() || !is_plain(buffer)) {
     return std::nullopt;
   }
-  const Link link = group_.link(from);
+  const Link& link = group_.link(from);
   if (link.view_bytes == 0) return std::nullopt;
   const auto message =
       take_next(link, group_tag(TagKind::message_header, group_.slot()), transport::kAnySize);
   if (!message) return std::nullopt;
-  Call call;
-  call.kind = CallKind::recv;
-  call.type = buffer.type;
-  call.count = buffer.count;
-  call.output = buffer.data;
-  call.peer = from;
-  call.tag = tag;
   MessageHeader header;
   std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
   const std::uint64_t bytes = buffer.bytes();
   const bool is_small = bytes <= kInlineMessage;
-  if (message->bytes != sizeof header + (is_small ? bytes : 0) || !is_due(header, call)) {
+  const bool is_due = header.group == group_.uid() && header.source == from && header.tag == tag &&
+                      header.number == pairs_[from].expected && header.count == buffer.count &&
+                      header.type == static_cast<std::uint8_t>(buffer.type) &&
+                      message->bytes == sizeof header + (is_small ? bytes : 0);
+  if (!is_due) {
     keep(*message, *link.transport);
     return std::nullopt;
   }
-  if (is_small && bytes > 0) {
-    std::memcpy(call.output, message->data + sizeof header, bytes);
-  }
+  if (is_small && bytes > 0) std::memcpy(buffer.data, message->data + sizeof header, bytes);
   link.transport->release(*message);
   ++pairs_[from].expected;
-  const Work over = Operation::over(group_.world_rank(from));
-  if (is_small) return over;
-  if (bytes <= link.view_bytes) {
-    const auto body = take_next(
-        link, body_tag(group_.slot(), from, header.number, fingerprint_of(header)), bytes);
-    if (body) {
-      std::memcpy(call.output, body->data, bytes);
-      link.transport->release(*body);
-      return over;
-    }
+  if (!is_small && !try_receive_body(link, header, buffer.data)) {
+    Call call;
+    call.kind = CallKind::recv;
+    call.type = buffer.type;
+    call.count = buffer.count;
+    call.output = buffer.data;
+    call.peer = from;
+    call.tag = tag;
+    Operation& operation = begin(std::move(call));
+    Work work = operation.handle();
+    receive_body(operation, header);
+    return work;
   }
-  Operation& operation = begin(std::move(call));
-  Work work = operation.handle();
-  receive_body(operation, header);
-  return work;
+  return Operation::over(group_.world_rank(from));
+}
+
+/// Receives the body of a message if it comes in a slot, and within a moment.
+bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
+  const std::uint64_t bytes = body_bytes(header);
+  if (bytes > link.view_bytes) return false;
+  const auto body = take_next(link, tag_of_body(header), bytes);
+  if (!body) return false;
+  std::memcpy(data, body->data, bytes);
+  link.transport->release(*body);
+  return true;
 }
 
 /// An operation for a call that has begun without one.
@@ -248,13 +262,6 @@ std::optional<transport::View> PointToPoint::take_next(const Link& link,
   }
   patience_.learn(came);
   return came ? std::optional(view) : std::nullopt;
-}
-
-/// Whether the header is the next of its sender, and for this receive.
-bool PointToPoint::is_due(const MessageHeader& header, const Call& call) const noexcept {
-  return header.group == group_.uid() && header.source == call.peer && header.tag == call.tag &&
-         header.number == pairs_[call.peer].expected && header.count == call.count &&
-         header.type == static_cast<std::uint8_t>(call.type);
 }
 
 /// Treats a message as if it had come to a posted slot.
@@ -287,7 +294,7 @@ void PointToPoint::send(Operation& operation) {
   slot.owner = nullptr;
   slot.incoming = false;
   slot.peer = group_.world_rank(call.peer);
-  slot.header = header_of(call);
+  slot.header = next_header(call.peer, call.count, call.type, call.tag);
   ++pairs_[call.peer].sent;
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
@@ -316,17 +323,19 @@ void PointToPoint::send(Operation& operation) {
   send_body(operation, header);
 }
 
+transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noexcept {
+  return body_tag(group_.slot(), header.source, header.number, fingerprint_of(header));
+}
+
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
   const Call& call = operation.call;
-  group_.job().engine().post_send(
-      operation, group_.link(call.peer),
-      body_tag(group_.slot(), group_.rank(), header.number, fingerprint_of(header)),
-      {call.input, body_bytes(header), {}});
+  group_.job().engine().post_send(operation, group_.link(call.peer), tag_of_body(header),
+                                  {call.input, body_bytes(header), {}});
 }
 
 void PointToPoint::send_to_self(Operation& operation) {
   const Call& call = operation.call;
-  const MessageHeader header = header_of(call);
+  const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   ++pairs_[call.peer].sent;
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, nullptr, &operation);
@@ -403,10 +412,9 @@ void PointToPoint::deliver(Operation& receive,
 
 void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
   operation.source = group_.world_rank(header.source);
-  group_.job().engine().post_recv(
-      operation, group_.link(header.source),
-      body_tag(group_.slot(), header.source, header.number, fingerprint_of(header)),
-      transport::kExactMatch, {operation.call.output, body_bytes(header), {}});
+  group_.job().engine().post_recv(operation, group_.link(header.source), tag_of_body(header),
+                                  transport::kExactMatch,
+                                  {operation.call.output, body_bytes(header), {}});
 }
 
 void PointToPoint::on_body(Message& message) {

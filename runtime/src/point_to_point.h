@@ -44,7 +44,7 @@ struct MessageHeader {
 static_assert(sizeof(MessageHeader) == 40);
 
 /// Messages up to this many bytes travel within their header.
-inline constexpr std::size_t kInlineMessage = 4096 - sizeof(MessageHeader);
+inline constexpr std::size_t kInlineMessage = 4096;
 
 /// A header on its way, with its payload if that is small. Belongs to the pool, so it may outlive
 /// its group.
@@ -124,13 +124,18 @@ class PointToPoint {
     std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
   };
 
-  MessageHeader header_of(const Call& call) noexcept;  ///< Of the next to the peer.
-  Operation& begin(Call&& call);
+  MessageHeader next_header(std::uint32_t to,
+                            std::uint64_t count,
+                            DataType type,
+                            std::uint32_t tag) const noexcept;
+  transport::Tag tag_of_body(const MessageHeader& header) const noexcept;
   std::optional<transport::View> take_next(const Link& link,
                                            transport::Tag tag,
                                            std::uint64_t bytes);
-  bool is_due(const MessageHeader& header, const Call& call) const noexcept;
+  bool try_send_body(const Link& link, const MessageHeader& header, const void* data);
+  bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
   void keep(const transport::View& view, transport::Transport& transport);
+  Operation& begin(Call&& call);
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);

@@ -197,7 +197,7 @@ std::string name_of_all_reduce(const testing::TestParamInfo<std::tuple<World, st
 }
 
 auto worlds() {
-  return testing::Combine(testing::Values(2, 3, 5, 8), testing::Values("auto", "256K"));
+  return testing::Combine(testing::Values(2, 3, 5, 8), testing::Values("auto", "288K"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);

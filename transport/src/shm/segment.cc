@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x78796c656d2d3032;  // "xylem-02": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint32_t kSmallBytes = 4096;
+constexpr std::uint32_t kSmallBytes = 4096 + kLine;  // And what goes before a payload.
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
 constexpr std::uint64_t kUsualBytes = 2 << 20;
@@ -46,13 +46,15 @@ std::uint64_t Geometry::ring_offset(std::uint32_t channel) const noexcept {
 std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
   const std::uint64_t slots = round_up(ring_offset(channels), kPage);
   const std::uint64_t small = std::min(slot, small_slots);
-  return slots + small * small_bytes + (slot - small) * large_bytes;
+  if (slot < small_slots) return slots + small * small_bytes;
+  return slots + round_up(small * small_bytes, kPage) + (slot - small) * large_bytes;
 }
 
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
   // One slot of each size is every channel's own, and one more is for all.
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
-  const std::uint64_t fixed = geometry.slot_offset(0);
+  // Up to a page lies between the two sizes.
+  const std::uint64_t fixed = geometry.slot_offset(0) + kPage;
   const std::uint64_t least = 2 * (std::uint64_t{channels} + 1);
   const auto needed = [&](std::uint64_t large) { return fixed + least * (kSmallBytes + large); };
   if (bytes == 0) bytes = std::max(kUsualBytes, needed(2 * kSmallestSlot));
