@@ -32,7 +32,6 @@ void stream_bytes(std::uint8_t* target, const std::uint8_t* source, std::size_t 
     }
   }
   std::memcpy(target + done, source + done, bytes - done);
-  hwy::FlushStream();
 }
 
 }  // namespace
@@ -44,10 +43,17 @@ namespace xylem {
 
 HWY_EXPORT(stream_bytes);
 
-void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
+void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
   if (bytes == 0) return;
   HWY_DYNAMIC_DISPATCH(stream_bytes)
   (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
+}
+
+void end_past_cache() noexcept { hwy::FlushStream(); }
+
+void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
+  copy_piece_past_cache(target, source, bytes);
+  end_past_cache();
 }
 
 }  // namespace xylem

@@ -167,16 +167,21 @@ class Engine {
                     const std::byte* data);
   void run_local(Operation& operation, StepId id, std::uint32_t slice);
   void take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view);
+  static void find_sources(Execution& run, const ProgramStep& step, std::uint32_t slice);
   static void compute(Execution& run,
                       const ProgramStep& step,
                       std::uint32_t slice,
-                      std::byte* target,
-                      bool is_shared = false);
+                      std::byte* target);
+  void compute_shared(Operation& operation,
+                      const ProgramStep& step,
+                      std::uint32_t slice,
+                      const transport::Reservation& slot,
+                      std::byte* target);
   transport::Room reserve(Operation& operation,
                           const ProgramStep& step,
                           StepId maker,
                           std::uint32_t slice,
-                          std::byte*& memory);
+                          transport::Reservation& slot);
   void commit(Operation& operation, std::uint32_t slice);
   void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
   void release(Operation& operation, HeldView& held) noexcept;

@@ -87,10 +87,10 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
         step.bytes == 0 ? nullptr : place_of(run, run.program->sources[step.first_source], 0);
     const bool is_inline = step.bytes <= exchange.inline_bytes;
     if (!is_inline) {
-      std::byte* memory = nullptr;
+      transport::Reservation slot;
       const auto peers = std::span(exchange.endpoints).subspan(cast.first, cast.count);
-      if (exchange.transport->reserve(peers, step.bytes, memory) != Room::given) return false;
-      std::memcpy(memory, data, step.bytes);
+      if (exchange.transport->reserve(peers, step.bytes, slot) != Room::given) return false;
+      exchange.transport->fill(data);
     }
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
       const Exchange::Message& message = exchange.sends[i];

@@ -7,6 +7,7 @@
 #include "xylem/base/copy.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -167,13 +168,12 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
     return false;
   }
   if (step.kind == StepKind::send && step.cast != kNone) {
-    std::byte* memory = nullptr;
-    const Room room = reserve(operation, step, kNone, slice, memory);
+    transport::Reservation slot;
+    const Room room = reserve(operation, step, kNone, slice, slot);
     // For several there may be none while there is for each by itself.
     if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
-      std::memcpy(memory, place_of(run, program.sources[step.first_source], slice),
-                  program.slice_size(step, slice));
+      reserved_on_->fill(place_of(run, program.sources[step.first_source], slice));
       commit(operation, slice);
       return true;
     }
@@ -248,41 +248,81 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
   const auto& step = run.program->steps[id];
   if (step.bytes == 0) return;
   std::byte* target = place_of(run, step.target, slice);
-  std::byte* memory = nullptr;
+  transport::Reservation slot;
   // Without room it is sent from its place, later: who waited here would hold up the senders of
   // what is looked at.
-  if (reserve(operation, step, id, slice, memory) == Room::given) {
-    compute(run, step, slice, memory, true);
-    commit(operation, slice);
-    store(run, target, memory, run.program->slice_size(step, slice));
+  if (reserve(operation, step, id, slice, slot) == Room::given) {
+    compute_shared(operation, step, slice, slot, target);
   } else {
     compute(run, step, slice, target);
   }
   release_views(operation, step, slice);
 }
 
-void Engine::compute(Execution& run,
-                     const ProgramStep& step,
-                     std::uint32_t slice,
-                     std::byte* target,
-                     bool is_shared) {
-  const auto& program = *run.program;
-  const std::uint64_t bytes = program.slice_size(step, slice);
+void Engine::find_sources(Execution& run, const ProgramStep& step, std::uint32_t slice) {
   run.sources.resize(step.source_count);
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
-    const Place& place = program.sources[step.first_source + i];
+    const Place& place = run.program->sources[step.first_source + i];
     const HeldView* held = view_of(run, place, slice);
     run.sources[i] = held != nullptr ? held->view.data : place_of(run, place, slice);
   }
+}
+
+void Engine::compute(Execution& run,
+                     const ProgramStep& step,
+                     std::uint32_t slice,
+                     std::byte* target) {
+  const auto& program = *run.program;
+  const std::uint64_t bytes = program.slice_size(step, slice);
+  find_sources(run, step, slice);
   if (step.kind == StepKind::copy) {
-    const auto* source = static_cast<const std::byte*>(run.sources[0]);
-    if (!is_shared) return store(run, target, source, bytes);
-    // What peers read soon stays in the cache.
-    std::memcpy(target, source, bytes);
-    return;
+    return store(run, target, static_cast<const std::byte*>(run.sources[0]), bytes);
   }
   program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
                  {step.finish ? program.divisor : 1});
+}
+
+/// Makes a slice where peers read it, tells them, and stores it at its own place, too.
+void Engine::compute_shared(Operation& operation,
+                            const ProgramStep& step,
+                            std::uint32_t slice,
+                            const transport::Reservation& slot,
+                            std::byte* target) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const std::uint64_t bytes = program.slice_size(step, slice);
+  find_sources(run, step, slice);
+  const Finish finish{step.finish ? program.divisor : 1};
+  if (step.kind == StepKind::copy) {
+    const auto* source = static_cast<const std::byte*>(run.sources[0]);
+    reserved_on_->fill(source);
+    commit(operation, slice);
+    store(run, target, source, bytes);
+  } else if (!slot.past_cache) {
+    program.kernel(slot.memory, run.sources.data(), step.source_count,
+                   bytes / program.element_bytes, finish);
+    commit(operation, slice);
+    // What was made last is in the cache.
+    store(run, target, slot.memory, bytes);
+  } else {
+    // By pieces that stay in the nearest cache until they have gone both ways.
+    alignas(64) std::array<std::byte, 8192> piece;
+    for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
+      const std::uint64_t length = std::min<std::uint64_t>(piece.size(), bytes - at);
+      program.kernel(piece.data(), run.sources.data(), step.source_count,
+                     length / program.element_bytes, finish);
+      for (const void*& source : run.sources)
+        source = static_cast<const std::byte*>(source) + length;
+      copy_piece_past_cache(slot.memory + at, piece.data(), length);
+      if (run.past_cache) {
+        copy_piece_past_cache(target + at, piece.data(), length);
+      } else {
+        std::memcpy(target + at, piece.data(), length);
+      }
+    }
+    end_past_cache();
+    commit(operation, slice);
+  }
 }
 
 void Engine::release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
@@ -313,10 +353,9 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     ++views_touched_;
     return;
   }
-  const std::uint64_t bytes = run.program->slice_size(step, slice);
-  std::byte* memory = nullptr;
-  if (reserve(operation, step, id, slice, memory) == Room::given) {
-    std::memcpy(memory, view.view.data, bytes);
+  transport::Reservation slot;
+  if (reserve(operation, step, id, slice, slot) == Room::given) {
+    reserved_on_->fill(view.view.data);
     commit(operation, slice);
   }
   bring(run, step, slice, view.view.data);
@@ -337,7 +376,7 @@ Room Engine::reserve(Operation& operation,
                      const ProgramStep& step,
                      StepId maker,
                      std::uint32_t slice,
-                     std::byte*& memory) {
+                     transport::Reservation& slot) {
   auto& run = operation.run;
   const auto& program = *run.program;
   if (step.cast == kNone || step.is_unawaited) return Room::never;
@@ -363,7 +402,7 @@ Room Engine::reserve(Operation& operation,
     reserved_peers_.push_back(link.endpoint);
   }
   if (reserved_on_ == nullptr) return Room::never;
-  return reserved_on_->reserve(reserved_peers_, bytes, memory);
+  return reserved_on_->reserve(reserved_peers_, bytes, slot);
 }
 
 void Engine::commit(Operation& operation, std::uint32_t slice) {

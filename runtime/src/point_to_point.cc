@@ -150,11 +150,10 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
     link.transport->send(link.endpoint, header_tag, {message, sizeof header + payload, {}}, sent);
     if (sent.code != Code::ok) return std::nullopt;
   } else {
-    std::byte* message = nullptr;
-    const auto room =
-        link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, message);
+    transport::Reservation slot;
+    const auto room = link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, slot);
     if (room != Room::given) return std::nullopt;
-    write_message(message, header, buffer.data, payload);
+    write_message(slot.memory, header, buffer.data, payload);
     link.transport->commit(link.endpoint, header_tag);
   }
   ++pairs_[to].sent;
@@ -177,12 +176,12 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
 /// Sends the body of a message if it fits into a slot, and there is one.
 bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, const void* data) {
   const std::uint64_t bytes = body_bytes(header);
-  std::byte* body = nullptr;
+  transport::Reservation slot;
   if (bytes > link.view_bytes ||
-      link.transport->reserve({&link.endpoint, 1}, bytes, body) != Room::given) {
+      link.transport->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
     return false;
   }
-  std::memcpy(body, data, bytes);
+  link.transport->fill(data);
   link.transport->commit(link.endpoint, tag_of_body(header));
   return true;
 }

@@ -41,14 +41,20 @@ Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
   return sums;
 }
 
-/// Ranks, shared memory.
+const std::string kPastCache = "past_cache";
+
+/// Ranks, and shared memory: how much, or all of it written past the cache.
 using World = std::tuple<std::uint32_t, std::string>;
 class SharedMemory : public testing::TestWithParam<World> {};
 
 RankOptions options_of(const World& world) {
   const auto& [ranks, memory] = world;
   RankOptions options{.size = ranks, .transport = "shm"};
-  options.environment["XYLEM_SHARED_MEMORY"] = memory;
+  if (memory == kPastCache) {
+    options.past_cache = true;
+  } else {
+    options.environment["XYLEM_SHARED_MEMORY"] = memory;
+  }
   return options;
 }
 
@@ -200,7 +206,14 @@ auto worlds() {
   return testing::Combine(testing::Values(2, 3, 5, 8), testing::Values("auto", "288K"));
 }
 
+auto far_worlds() { return testing::Combine(testing::Values(2, 3), testing::Values(kPastCache)); }
+
 INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);
+INSTANTIATE_TEST_SUITE_P(FarWorlds, SharedMemory, far_worlds(), name_of_plain);
+INSTANTIATE_TEST_SUITE_P(FarWorlds,
+                         SharedMemoryAllReduce,
+                         testing::Combine(far_worlds(), testing::Values("two_shot", "ring")),
+                         name_of_all_reduce);
 INSTANTIATE_TEST_SUITE_P(Worlds,
                          SharedMemoryAllReduce,
                          testing::Combine(worlds(), testing::Values("two_shot", "ring")),

@@ -3,6 +3,7 @@
 
 #include "runtime/src/job.h"
 #include "xylem/transport/loopback.h"
+#include "xylem/transport/shm.h"
 
 #include <gtest/gtest.h>
 
@@ -41,6 +42,16 @@ Result<Runtime> start_rank(const RankOptions& options,
     };
   } else {
     parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
+    if (options.past_cache) {
+      parts.wires = [usual = std::move(parts.wires)](runtime::Reach reach,
+                                                     std::uint32_t peers) -> Result<runtime::Wire> {
+        if (reach != runtime::Reach::host) return usual(reach, peers);
+        runtime::Wire wire{"shm", nullptr};
+        XYLEM_TRY(wire.transport,
+                  transport::make_shm({peers, 0, transport::ShmWrites::past_cache}));
+        return wire;
+      };
+    }
   }
   XYLEM_TRY(auto job,
             runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));

@@ -25,6 +25,8 @@ struct RankOptions {
   std::vector<std::uint32_t> hosts{};  ///< Of each rank; by itself all share one.
   /// A rank that cannot make its host wire, over loopback.
   std::optional<std::uint32_t> without_host_wire{};
+  /// Over shm: as though all cores were far from each other.
+  bool past_cache = false;
   runtime::Environment environment{};  ///< XYLEM_ variables.
   /// Variables of single ranks, over those of all.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

@@ -74,6 +74,51 @@ TEST(ShmGeometry, SaysWhatIsMissing) {
   EXPECT_EQ(make_shm({.endpoints = 1 << 20}).code(), Code::exhausted);
 }
 
+/// Copies slots as the choice says, each way taking so long.
+void copy_slots(CacheChoice& choice, int slots, float into, float past) {
+  for (int i = 0; i < slots; ++i) {
+    const bool is_past = choice.next();
+    choice.learn(is_past, is_past ? past : into);
+  }
+}
+
+TEST(ShmCacheChoice, FollowsTheReceiverFromNearToFarAndBack) {
+  CacheChoice choice;
+  EXPECT_FALSE(choice.is_past_cache());
+  for (int round = 0; round < 3; ++round) {
+    copy_slots(choice, 1000, 0.10F, 0.06F);
+    EXPECT_FALSE(choice.is_past_cache()) << "a receiver reads sooner what is in a cache";
+    copy_slots(choice, 100, 0.45F, 0.08F);
+    EXPECT_TRUE(choice.is_past_cache());
+    copy_slots(choice, 1000, 0.45F, 0.08F);
+    EXPECT_TRUE(choice.is_past_cache());
+  }
+  copy_slots(choice, 100, 0.10F, 0.08F);
+  EXPECT_FALSE(choice.is_past_cache());
+}
+
+TEST(ShmCacheChoice, IsNotMovedByInterruptions) {
+  CacheChoice choice;
+  for (int i = 0; i < 10'000; ++i) {
+    const bool is_past = choice.next();
+    choice.learn(is_past, i % 5 == 0 ? 50.0F : 0.1F);
+    ASSERT_FALSE(choice.is_past_cache());
+  }
+}
+
+TEST(ShmCacheChoice, TriesTheOtherWaySeldom) {
+  CacheChoice choice;
+  copy_slots(choice, 1000, 0.45F, 0.08F);
+  int tried = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const bool is_past = choice.next();
+    choice.learn(is_past, is_past ? 0.08F : 0.45F);
+    tried += is_past ? 0 : 1;
+  }
+  EXPECT_GT(tried, 0);
+  EXPECT_LT(tried, 20);
+}
+
 TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
   constexpr std::uint32_t kChannels = 3;
   const Geometry geometry = *plan_geometry(kChannels, kMiB);
@@ -417,9 +462,9 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
     Counted received[2];
     b->recv_view(round, received[0]);
     c->recv_view(round, received[1]);
-    std::byte* room = nullptr;
+    Reservation room;
     ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
-    std::memset(room, static_cast<int>(round), 50'000);
+    std::memset(room.memory, static_cast<int>(round), 50'000);
     for (const EndpointId peer : both) a->commit(peer, round);
     drive();
     for (std::size_t i = 0; i < 2; ++i) {
@@ -434,9 +479,9 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
   auto& [a, b, c] = transports;
   int placed = 0;
-  std::byte* room = nullptr;
+  Reservation room;
   while (a->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
-    room[0] = std::byte{1};
+    room.memory[0] = std::byte{1};
     a->commit(to[0][1], 1);
     ASSERT_LT(++placed, 1000);
   }
@@ -452,11 +497,11 @@ TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
 TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
-  std::byte* room = nullptr;
+  Reservation room;
   // c takes all of them, b dies without taking any.
   for (int round = 0; round < 3; ++round) {
     while (a->reserve(both, 50'000, room) == Room::given) {
-      room[0] = std::byte{1};
+      room.memory[0] = std::byte{1};
       for (const EndpointId peer : both) a->commit(peer, 1);
     }
     a->progress(), c->progress();

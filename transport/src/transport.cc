@@ -23,9 +23,11 @@ void Transport::release(const View& /*view*/) noexcept { XYLEM_CHECK(false, name
 
 Room Transport::reserve(std::span<const EndpointId> /*to*/,
                         std::uint64_t /*bytes*/,
-                        std::byte*& /*memory*/) noexcept {
+                        Reservation& /*reservation*/) noexcept {
   return Room::never;
 }
+
+void Transport::fill(const void* /*data*/) noexcept { XYLEM_CHECK(false, name()); }
 
 void Transport::commit(EndpointId /*to*/, Tag /*tag*/) noexcept { XYLEM_CHECK(false, name()); }
 

@@ -86,6 +86,16 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   publish();
 }
 
+/// Writes a slot the quicker way.
+void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept {
+  if (bytes < CacheChoice::kLeastBytes) {
+    std::memcpy(slot, data, bytes);
+    return;
+  }
+  const bool past_cache = cache_choice_.next();
+  cache_choice_.learn(past_cache, copy_timed(past_cache, slot, data, bytes));
+}
+
 /// Puts `bytes` of the message into a slot and its entry into the ring.
 bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   Entry* entry = next_entry(kind, sending.tag, bytes);
@@ -93,7 +103,7 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   auto slot = slots_->take(channel_, bytes);
   if (!slot && retire()) slot = slots_->take(channel_, bytes);
   if (!slot) return false;
-  std::memcpy(segment_->slot(*slot), sending.data + sending.sent, bytes);
+  fill(segment_->slot(*slot), sending.data + sending.sent, bytes);
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;

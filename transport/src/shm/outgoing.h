@@ -5,6 +5,7 @@
 // receiver knows where it goes.
 #pragma once
 
+#include "shm/cache_choice.h"
 #include "shm/outcome.h"
 #include "shm/owner.h"
 #include "shm/segment.h"
@@ -21,12 +22,17 @@ namespace xylem::transport::shm {
 class Outgoing {
  public:
   /// `channel` of the segment `own`, of which `slots` are. Completions go to `outcomes`.
-  Outgoing(std::uint32_t channel, const Segment& own, SlotPool& slots, Outcomes& outcomes) noexcept
+  Outgoing(std::uint32_t channel,
+           const Segment& own,
+           SlotPool& slots,
+           Outcomes& outcomes,
+           const CacheChoice& choice = CacheChoice()) noexcept
       : channel_(channel),
         segment_(&own),
         ring_(own.ring(channel)),
         slots_(&slots),
-        outcomes_(&outcomes) {}
+        outcomes_(&outcomes),
+        cache_choice_(choice) {}
 
   /// The receiver has answered: `credit` says how far it is.
   void open(const Owner& receiver, const Credit& credit) noexcept;
@@ -57,6 +63,7 @@ class Outgoing {
   void take_back() noexcept { retire_until(next_); }
 
   const Owner& receiver() const noexcept { return receiver_; }
+  CacheChoice& cache_choice() noexcept { return cache_choice_; }
 
  private:
   static constexpr std::uint32_t kNoSlot = ~0U;
@@ -82,6 +89,7 @@ class Outgoing {
   bool is_large(const Sending& sending) const noexcept;
   bool begin(Sending& sending);
   bool announce(Sending& sending);
+  void fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept;
   bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
   unsigned pump_streams();
   unsigned pump_queue();
@@ -104,8 +112,9 @@ class Outgoing {
   std::array<std::uint32_t, kEntries> slot_of_{};
   std::uint32_t streams_used_ = 0;  ///< A bit for each id.
   std::uint32_t granted_ = 0;       ///< Credit::granted, as far as it was followed.
-  Sendings queue_;                  ///< Not in the ring yet, in order.
-  Sendings streams_;                ///< Announced.
+  CacheChoice cache_choice_;
+  Sendings queue_;    ///< Not in the ring yet, in order.
+  Sendings streams_;  ///< Announced.
   Sendings spare_;
 };
 

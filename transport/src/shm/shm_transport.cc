@@ -60,16 +60,18 @@ Result<std::unique_ptr<Transport>> ShmTransport::make(const ShmOptions& options,
     if (epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("epoll");
   }
   return std::unique_ptr<Transport>(new ShmTransport(std::move(segment), std::move(door),
-                                                     std::move(wake), std::move(events), logger));
+                                                     std::move(wake), std::move(events),
+                                                     options.writes, logger));
 }
 
 ShmTransport::ShmTransport(
-    Segment segment, Door door, UniqueFd wake, UniqueFd events, Logger logger)
+    Segment segment, Door door, UniqueFd wake, UniqueFd events, ShmWrites writes, Logger logger)
     : segment_(std::move(segment)),
       slots_(segment_.geometry()),
       door_(std::move(door)),
       wake_(std::move(wake)),
       events_(std::move(events)),
+      writes_(writes),
       logger_(std::move(logger)) {
   const Nonce& nonce = segment_.header().nonce;
   AddressWords words{kAddressMagic, nonce[0], nonce[1], 0};
@@ -99,7 +101,8 @@ Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {
                                                 endpoints_.size()));
   }
   const auto id = static_cast<EndpointId>(endpoints_.size());
-  endpoints_.push_back({{words[1], words[2]}, Outgoing(id, segment_, slots_, outcomes_)});
+  endpoints_.push_back(
+      {{words[1], words[2]}, Outgoing(id, segment_, slots_, outcomes_, CacheChoice(writes_))});
   ++unmet_;
   call(id);
   return id;
@@ -321,7 +324,7 @@ void ShmTransport::release(const View& view) noexcept {
 
 Room ShmTransport::reserve(std::span<const EndpointId> to,
                            std::uint64_t bytes,
-                           std::byte*& memory) noexcept {
+                           Reservation& reservation) noexcept {
   XYLEM_CHECK(!to.empty() && bytes <= segment_.geometry().large_bytes, to.size(), bytes);
   for (const EndpointId id : to) {
     const Room room = endpoints_[id].outgoing.room();
@@ -335,8 +338,27 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
   if (!slot && reclaim()) slot = take();
   if (!slot) return Room::later;
   reserved_ = {*slot, bytes};
-  memory = segment_.slot(*slot);
+  reservation = {segment_.slot(*slot), false};
+  if (bytes < CacheChoice::kLeastBytes) return Room::given;
+  reserved_choices_.clear();
+  for (const EndpointId id : to) {
+    CacheChoice& choice = endpoints_[id].outgoing.cache_choice();
+    reserved_choices_.push_back(&choice);
+    reservation.past_cache = reservation.past_cache || choice.is_past_cache();
+  }
   return Room::given;
+}
+
+void ShmTransport::fill(const void* data) noexcept {
+  std::byte* memory = segment_.slot(reserved_.slot);
+  if (reserved_.bytes < CacheChoice::kLeastBytes) {
+    std::memcpy(memory, data, reserved_.bytes);
+    return;
+  }
+  bool past_cache = false;
+  for (CacheChoice* choice : reserved_choices_) past_cache = choice->next() || past_cache;
+  const float time = copy_timed(past_cache, memory, data, reserved_.bytes);
+  for (CacheChoice* choice : reserved_choices_) choice->learn(past_cache, time);
 }
 
 void ShmTransport::commit(EndpointId to, Tag tag) noexcept {

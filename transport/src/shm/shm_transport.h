@@ -48,7 +48,8 @@ class ShmTransport final : public Transport {
   void release(const View& view) noexcept override;
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,
-               std::byte*& memory) noexcept override;
+               Reservation& reservation) noexcept override;
+  void fill(const void* data) noexcept override;
   void commit(EndpointId to, Tag tag) noexcept override;
   std::uint32_t unread(EndpointId to) noexcept override { return endpoints_[to].outgoing.unread(); }
   void cancel(Operation& operation) noexcept override;
@@ -95,7 +96,8 @@ class ShmTransport final : public Transport {
     Incoming incoming;
   };
 
-  ShmTransport(Segment segment, Door door, UniqueFd wake, UniqueFd events, Logger logger);
+  ShmTransport(
+      Segment segment, Door door, UniqueFd wake, UniqueFd events, ShmWrites writes, Logger logger);
 
   void meet_peers();
   void call(EndpointId id);
@@ -114,6 +116,7 @@ class ShmTransport final : public Transport {
   Door door_;
   UniqueFd wake_;    ///< eventfd by which peers end a sleep.
   UniqueFd events_;  ///< epoll of it and the door.
+  ShmWrites writes_;
   Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
   std::list<Peer> peers_;
@@ -122,6 +125,7 @@ class ShmTransport final : public Transport {
   Matcher matcher_;
   Outcomes outcomes_, telling_;
   Reserved reserved_;
+  std::vector<CacheChoice*> reserved_choices_;  ///< Of its readers.
   std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;

@@ -14,12 +14,19 @@
 
 namespace xylem::transport {
 
+/// How large messages are written into shared memory.
+enum class ShmWrites : std::uint8_t {
+  as_measured,  ///< Into the cache or past it, as each peer is near or far.
+  past_cache,   ///< For tests.
+};
+
 struct ShmOptions {
   /// Most endpoints of this transport, and most of others to it.
   std::uint32_t endpoints = 1;
   /// Shared memory to use at most; 0: 2 MiB, or more if so many endpoints need it. More slots let
   /// more large messages be under way.
   std::uint64_t bytes = 0;
+  ShmWrites writes = ShmWrites::as_measured;
 };
 
 /// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`

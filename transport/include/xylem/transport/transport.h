@@ -87,6 +87,12 @@ enum class Room : std::uint8_t {
   never,  ///< An endpoint cannot be used; send() says why.
 };
 
+/// Memory for a message, as reserve() gives it.
+struct Reservation {
+  std::byte* memory = nullptr;
+  bool past_cache = false;  ///< Write it with copy_past_cache(): those who read it are far away.
+};
+
 /// One wire of an endpoint, as the fabric's library reports it.
 struct Lane {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
@@ -143,12 +149,14 @@ class Transport {
   /// recv_view() knows.
   virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept;
   virtual void release(const View& view) noexcept;
-  /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, then
-  /// commit() it to each of them before any other call. What was written may be read until the next
-  /// call.
+  /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, or
+  /// fill() it, then commit() it to each of them before any other call. What was written may be
+  /// read until the next call.
   virtual Room reserve(std::span<const EndpointId> to,
                        std::uint64_t bytes,
-                       std::byte*& memory) noexcept;
+                       Reservation& reservation) noexcept;
+  /// Copies the message there from `data`, in the way that is quickest.
+  virtual void fill(const void* data) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
   /// How many messages to the endpoint its peer has not taken.
   virtual std::uint32_t unread(EndpointId to) noexcept;
