@@ -2,9 +2,10 @@
  *
  * mpi_coll: times an MPI library's collectives as `xylem bench` times ours, for bench/compare.
  *
- *   mpirun -n N mpi_coll OPERATION SIZE...
+ *   mpirun -n N mpi_coll [--in-place] OPERATION SIZE...
  *
- * float32, sum, root 0, out of place. Sizes are in bytes, with nccl-tests' meaning. A sample is the
+ * float32, sum, root 0; out of place, or with MPI_IN_PLACE, for which `out` holds what is given,
+ * too. Sizes are in bytes, with nccl-tests' meaning. A sample is the
  * slowest rank's time of one call, a barrier before each outside of the clock; calls are made for
  * 0.2 s, at least 5. Results are checked before and after the timing. Prints one line for each
  * size:
@@ -19,7 +20,7 @@
 enum { kFewestCalls = 5, kMostCalls = 20000 };
 static const double kRowSeconds = 0.2;
 
-static int ranks, rank;
+static int ranks, rank, is_in_place;
 
 /* A call: `count` is one rank's share where the data has parts, else the whole buffer. */
 struct call {
@@ -40,20 +41,24 @@ static float sum_of_values(size_t index) {
   return sum;
 }
 
+static const void* given(const struct call* c) { return is_in_place ? MPI_IN_PLACE : c->in; }
+
 static void all_reduce(const struct call* c) {
-  MPI_Allreduce(c->in, c->out, c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Allreduce(given(c), c->out, c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 static void reduce(const struct call* c) {
-  MPI_Reduce(c->in, c->out, c->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+  /* In place concerns the root alone; the others give what is in `out`. */
+  const void* in = !is_in_place ? c->in : rank == 0 ? MPI_IN_PLACE : c->out;
+  MPI_Reduce(in, c->out, c->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
 }
 static void broadcast(const struct call* c) {
   MPI_Bcast(rank == 0 ? c->in : c->out, c->count, MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
 static void all_gather(const struct call* c) {
-  MPI_Allgather(c->in, c->count, MPI_FLOAT, c->out, c->count, MPI_FLOAT, MPI_COMM_WORLD);
+  MPI_Allgather(given(c), c->count, MPI_FLOAT, c->out, c->count, MPI_FLOAT, MPI_COMM_WORLD);
 }
 static void reduce_scatter(const struct call* c) {
-  MPI_Reduce_scatter_block(c->in, c->out, c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Reduce_scatter_block(given(c), c->out, c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 static void all_to_all(const struct call* c) {
   MPI_Alltoall(c->in, c->count, MPI_FLOAT, c->out, c->count, MPI_FLOAT, MPI_COMM_WORLD);
@@ -134,6 +139,10 @@ static long check(const struct operation* op, const struct call* c) {
   long wrong = 0, all = 0;
   for (size_t i = 0; i < c->input; i++) c->in[i] = value(rank, i);
   for (size_t i = 0; i < c->output; i++) c->out[i] = -1; /* is never right */
+  if (is_in_place) {
+    const size_t own = op->output_parts ? (size_t)rank * (size_t)c->count : 0;
+    memcpy(c->out + own, c->in, c->input * sizeof(float));
+  }
   op->make(c);
   /* MPI's broadcast has one buffer: the root's is its input. */
   const float* out = op->make == broadcast && rank == 0 ? c->in : c->out;
@@ -180,7 +189,7 @@ static void measure(const struct operation* op, size_t bytes) {
   c.input = count * (size_t)(op->input_parts ? ranks : 1);
   c.output = count * (size_t)(op->output_parts ? ranks : 1);
   c.in = allocate(c.input);
-  c.out = allocate(c.output);
+  c.out = allocate(is_in_place && c.input > c.output ? c.input : c.output);
 
   long wrong = check(op, &c);
   for (int i = bytes <= 64 * 1024 ? 20 : 3; i > 0; i--) op->make(&c);
@@ -203,11 +212,15 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const struct operation* op = NULL;
+  if (argc > 1 && strcmp(argv[1], "--in-place") == 0) {
+    is_in_place = 1;
+    argc--, argv++;
+  }
   for (size_t i = 0; argc > 1 && i < sizeof kOperations / sizeof *kOperations; i++) {
     if (strcmp(kOperations[i].name, argv[1]) == 0) op = &kOperations[i];
   }
   if (op == NULL || argc < 3) {
-    if (rank == 0) fprintf(stderr, "usage: mpi_coll OPERATION SIZE...\n");
+    if (rank == 0) fprintf(stderr, "usage: mpi_coll [--in-place] OPERATION SIZE...\n");
     MPI_Finalize();
     return 2;
   }

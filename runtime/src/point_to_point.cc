@@ -452,9 +452,9 @@ void PointToPoint::add_slot(transport::Transport& transport) {
 void PointToPoint::post_slot(HeaderSlot& slot) {
   slot.code = Code::ok;
   slot.state = nullptr;
-  const auto posted =
-      slot.transport->recv(group_tag(TagKind::message_header, group_.slot()), kGroupMask,
-                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
+  const auto posted = slot.transport->recv(
+      group_tag(TagKind::message_header, group_.slot()), transport::kExactMatch,
+      {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
   if (posted == Posted::done) HeaderPool::on_done(slot);
 }
 
