@@ -7,9 +7,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <malloc.h>
+
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <latch>
+#include <string>
 #include <thread>
 
 namespace xylem::test {
@@ -256,6 +262,57 @@ TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
     ASSERT_TRUE(world.barrier().wait().is_ok());
     // A question of each that waited and an answer of each, and as much again for a slow machine.
     EXPECT_LE(hub.floods(), 4 * world.size());
+  });
+}
+
+/// What a process holds of the system, and of its own heap.
+struct Holdings {
+  std::ptrdiff_t descriptors = 0, mappings = 0;
+  std::size_t heap_bytes = 0;
+
+  static Holdings now() {
+    Holdings now;
+    now.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("memfd") != std::string::npos) ++now.mappings;
+    }
+    now.heap_bytes = mallinfo2().uordblks;
+    return now;
+  }
+};
+
+TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
+  constexpr int kMany = 10'000, kWarm = 300;  // Pools have grown by then.
+  RankOptions options = two_over("shm");
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    Holdings before;
+    for (int round = 0; round < kMany; ++round) {
+      if (round == kWarm) {
+        ASSERT_TRUE(world.barrier().wait());
+        before = Holdings::now();
+        ASSERT_TRUE(world.barrier().wait());
+      }
+      auto brief = world.duplicate();
+      ASSERT_TRUE(brief.is_ok()) << brief.status().to_string();
+      std::int64_t in = round, out = 0;
+      ASSERT_TRUE(brief->all_reduce(one(in), into(out)).wait());
+      ASSERT_EQ(out, 2 * round);
+      const std::uint32_t peer = 1 - world.rank();
+      const Work sent = brief->send(one(in), peer);
+      ASSERT_TRUE(wait_all(sent, brief->recv(into(out), peer)));
+      ASSERT_EQ(out, round);
+      ASSERT_TRUE(brief->destroy());
+    }
+    ASSERT_TRUE(world.barrier().wait());
+    const Holdings after = Holdings::now();
+    ASSERT_TRUE(world.barrier().wait());
+    EXPECT_EQ(after.descriptors, before.descriptors);
+    EXPECT_EQ(after.mappings, before.mappings);
+    // Two ranks, and what vectors keep for the next time.
+    constexpr std::size_t kSlack = 256 << 10;
+    EXPECT_LT(after.heap_bytes, before.heap_bytes + kSlack);
   });
 }
 

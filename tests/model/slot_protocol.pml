@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One channel of transport/shm, for spin: a sender, a receiver, a ring with slots behind its
+ * entries, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing.cc). Every
+ * interleaving is looked at, and every delay of a store: a release store becomes visible when all
+ * before it have, in any order, and any time later; a full fence waits until all are. Loads happen
+ * in order, as acquire loads do. That is weaker than x86, and for these accesses as weak as ARM.
+ *
+ * Checked: the receiver reads of each message what was sent, and nobody sleeps for ever.
+ * tests/model/slot_protocol breaks it in the ways below, and expects each to be found.
+ */
+#define ENTRIES 2
+#define MESSAGES 5
+
+/* Memory, as all see it. */
+#define TURN 0     /* of ENTRIES: lap in which the entry was filled */
+#define SLOT 2     /* of ENTRIES: which slot holds the message */
+#define DATA 4     /* of two slots */
+#define CONSUMED 6 /* entries that the sender may use again */
+#define SENDER 7   /* 1: asleep */
+#define RECEIVER 8
+#define WORDS 9
+byte memory[WORDS];
+bool bell[2]; /* the eventfds of sender and receiver */
+
+/* Stores on their way: plain ones overtake each other, release ones keep their order. */
+chan data_of[2] = [1] of { byte, byte };
+chan slot_of[2] = [1] of { byte, byte };
+chan released[2] = [4] of { byte, byte };
+
+proctype stores(byte who) {
+  byte address, value;
+end:
+  do
+  :: atomic { data_of[who]?address, value -> memory[address] = value }
+  :: atomic { slot_of[who]?address, value -> memory[address] = value }
+  :: atomic {
+       empty(data_of[who]) && empty(slot_of[who]) && nempty(released[who]) ->
+       released[who]?address, value;
+       memory[address] = value
+     }
+  od
+}
+
+inline fence(who) { empty(data_of[who]) && empty(slot_of[who]) && empty(released[who]) }
+
+/* Owner::wake(): what the other is to find was stored before. */
+inline wake(who, other, state) {
+#ifndef NO_FENCE_BEFORE_WAKING
+  fence(who);
+#endif
+  if
+  :: memory[state] == 1 -> bell[other] = true
+  :: else
+  fi
+}
+
+/* ShmTransport::arm(), and the sleep: `ready` is looked at once more in between. */
+inline sleep_unless(who, state, ready) {
+  released[who]!state, 1;
+#ifndef NO_FENCE_BEFORE_SLEEPING
+  fence(who);
+#endif
+  if
+  :: ready
+  :: else -> bell[who] -> bell[who] = false
+  fi;
+  released[who]!state, 0
+}
+
+proctype sender() {
+  byte next = 0, entry;
+  do
+  :: next == MESSAGES -> break
+  :: next < MESSAGES ->
+    if
+    :: next - memory[CONSUMED] < ENTRIES ->
+      entry = next % ENTRIES;
+#ifdef TURN_BEFORE_DATA
+      released[0]!(TURN + entry), (next / ENTRIES + 1);
+#endif
+      data_of[0]!(DATA + entry), (next + 1);
+      slot_of[0]!(SLOT + entry), entry;
+#ifndef TURN_BEFORE_DATA
+      released[0]!(TURN + entry), (next / ENTRIES + 1);
+#endif
+      next++;
+      wake(0, 1, RECEIVER)
+    :: else -> sleep_unless(0, SENDER, next - memory[CONSUMED] < ENTRIES)
+    fi
+  od
+}
+
+inline tell_sender() {
+  released[1]!CONSUMED, next;
+  told = next;
+  wake(1, 0, SENDER)
+}
+
+proctype receiver() {
+  byte next = 0, told = 0, entry, slot;
+  do
+  :: next == MESSAGES -> break
+  :: next < MESSAGES ->
+    entry = next % ENTRIES;
+    if
+    :: memory[TURN + entry] == next / ENTRIES + 1 ->
+#ifdef CREDIT_BEFORE_READING
+      next++;
+      tell_sender();
+      next--;
+#endif
+      slot = memory[SLOT + entry];
+      assert(memory[DATA + slot] == next + 1);
+      next++;
+      /* The sender is told now, or of several at once. */
+      if
+      :: tell_sender()
+      :: skip
+      fi
+    :: else ->
+#ifndef NO_CREDIT_BEFORE_SLEEPING
+      if
+      :: told < next -> tell_sender()
+      :: else
+      fi;
+#endif
+      sleep_unless(1, RECEIVER, memory[TURN + entry] == next / ENTRIES + 1)
+    fi
+  od
+}
+
+init {
+  atomic {
+    run stores(0);
+    run stores(1);
+    run sender();
+    run receiver()
+  }
+}
