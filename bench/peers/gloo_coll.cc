@@ -44,8 +44,8 @@ double seconds_since(Clock::time_point begun) {
 
 // Small whole numbers: sums over ranks are exact in float32 in any order.
 float value(int from, std::size_t index) {
-  const auto bits = static_cast<unsigned>(index) * 2654435761U ^
-                    static_cast<unsigned>(from + 1) * 2246822519U;
+  const auto bits =
+      static_cast<unsigned>(index) * 2654435761U ^ static_cast<unsigned>(from + 1) * 2246822519U;
   return static_cast<float>((bits ^ bits >> 15) % 61);
 }
 

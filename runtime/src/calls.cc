@@ -220,7 +220,7 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
   return call;
 }
 
-RightArguments::RightArguments(const Caller& caller, const Call& call)
+KnownArguments::KnownArguments(const Caller& caller, const Call& call)
     : collective_(call.collective), type_(call.type), op_(call.op.op), root_(call.root) {
   const Needs needs = buffers_of(caller, call.collective, call.root);
   has_input_ = needs.input;
@@ -238,7 +238,7 @@ RightArguments::RightArguments(const Caller& caller, const Call& call)
   in_place_offset_ = gathers || scatters ? caller.rank * call.count * size_of(type_) : 0;
 }
 
-bool RightArguments::are(const EvenArguments& arguments) const noexcept {
+bool KnownArguments::match(const EvenArguments& arguments) const noexcept {
   const auto& [collective, input, output, op, root] = arguments;
   const auto is_right = [this](const auto& buffer, std::uint64_t count) {
     return buffer.count == count && buffer.type == type_ && buffer.data != nullptr &&

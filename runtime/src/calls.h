@@ -35,14 +35,14 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
 
 /// The arguments with which a call was right, but for the addresses: what is like them needs no
 /// other check than that.
-class RightArguments {
+class KnownArguments {
  public:
   /// Those of an even call that was made at `caller`.
-  RightArguments(const Caller& caller, const Call& call);
+  KnownArguments(const Caller& caller, const Call& call);
 
   /// Whether these are so, and lie beside or upon each other as they may. Where not, they may be
   /// right all the same.
-  bool are(const EvenArguments& arguments) const noexcept;
+  bool match(const EvenArguments& arguments) const noexcept;
 
  private:
   collectives::Collective collective_;

@@ -50,7 +50,7 @@ void Engine::start(Operation& operation) {
   if (program.is_exchange) {
     run.sent = 0;
     run.arrived.clear();
-    return post_exchange(operation);
+    return post_rest(operation);
   }
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});

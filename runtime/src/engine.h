@@ -47,15 +47,15 @@ struct Exchange {
     std::uint32_t first = 0, count = 0;  ///< Of `sends`, and of their `endpoints`.
   };
 
-  std::shared_ptr<const Program> program;
+  const Program* program = nullptr;
   transport::Transport* transport = nullptr;  ///< Null where there is no message.
   std::uint64_t inline_bytes = 0;
   std::vector<Message> sends, receives;
   std::vector<transport::EndpointId> endpoints;  ///< Of the sends.
   std::vector<Cast> casts;
 
-  /// None if it is no exchange, or goes over a wire that shares no memory.
-  static std::optional<Exchange> bind(std::shared_ptr<const Program> program, const Group& group);
+  /// None if it is no exchange, or goes over a wire that shares no memory. The program outlives it.
+  static std::optional<Exchange> bind(const Program& program, const Group& group);
 };
 
 /// Hears how operations end and what goes wrong on the wire.
@@ -143,8 +143,8 @@ class Engine {
   static void queue_again(Operation& operation, StepId id);
 
   // Exchanges.
-  void post_exchange(Operation& operation);
-  void post_exchange(Operation& operation, StepId id);
+  void post_rest(Operation& operation);
+  void post_one(Operation& operation, StepId id);
   bool send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   bool receive_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   void exchanged(Message& message);

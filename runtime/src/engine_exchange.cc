@@ -12,7 +12,6 @@
 #include "engine.h"
 #include "group.h"
 #include "tag.h"
-#include "xylem/base/check.h"
 
 #include <algorithm>
 #include <cstring>
@@ -24,14 +23,14 @@ using transport::Posted;
 using transport::Room;
 using transport::View;
 
-std::optional<Exchange> Exchange::bind(std::shared_ptr<const Program> program, const Group& group) {
-  if (!program->is_exchange) return std::nullopt;
+std::optional<Exchange> Exchange::bind(const Program& program, const Group& group) {
+  if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
   const Place* last_source = nullptr;
-  for (const StepId id : program->lane_steps) {
-    const ProgramStep& step = program->steps[id];
+  for (const StepId id : program.lane_steps) {
+    const ProgramStep& step = program.steps[id];
     if (!step.is_message()) continue;
-    const Lane& lane = program->lanes[step.lane];
+    const Lane& lane = program.lanes[step.lane];
     const Link link = group.link(lane.peer);
     if (exchange.transport == nullptr) exchange.transport = link.transport;
     exchange.inline_bytes = link.inline_bytes;
@@ -44,7 +43,7 @@ std::optional<Exchange> Exchange::bind(std::shared_ptr<const Program> program, c
       exchange.receives.push_back(message);
       continue;
     }
-    const Place* place = step.bytes == 0 ? nullptr : &program->sources[step.first_source];
+    const Place* place = step.bytes == 0 ? nullptr : &program.sources[step.first_source];
     const bool is_same = last_source != nullptr && place != nullptr &&
                          place->same_memory(*last_source) &&
                          exchange.sends.back().bytes == step.bytes;
@@ -56,7 +55,7 @@ std::optional<Exchange> Exchange::bind(std::shared_ptr<const Program> program, c
     exchange.sends.push_back(message);
     exchange.endpoints.push_back(link.endpoint);
   }
-  exchange.program = std::move(program);
+  exchange.program = &program;
   return exchange;
 }
 
@@ -66,7 +65,7 @@ bool Engine::try_exchange(const Exchange& exchange,
                           std::uint64_t sequence,
                           std::uint64_t fingerprint) {
   Execution& run = at_hand_;
-  run.program = exchange.program.get();
+  run.program = exchange.program;
   run.past_cache = is_past_cache(*run.program);
   run.sent = 0;
   run.arrived.clear();
@@ -95,14 +94,10 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
       const Exchange::Message& message = exchange.sends[i];
       const auto tag = collective_tag(message.tag, sequence, fingerprint, message.bytes);
-      if (is_inline) {
-        transport::Operation sent;
-        const auto posted =
-            exchange.transport->send(message.endpoint, tag, {data, message.bytes, {}}, sent);
-        XYLEM_CHECK(posted == Posted::done, message.bytes, exchange.inline_bytes);
-        if (sent.code != Code::ok) return false;
-      } else {
+      if (!is_inline) {
         exchange.transport->commit(message.endpoint, tag);
+      } else if (!exchange.transport->send_inline(message.endpoint, tag, data, message.bytes)) {
+        return false;
       }
       ++run.sent;
     }
@@ -150,11 +145,11 @@ void Engine::take_over(Operation& operation) {
   run.views_held = static_cast<std::uint32_t>(run.arrived.size());
   views_held_ += run.views_held;
   ++views_touched_;
-  post_exchange(operation);
+  post_rest(operation);
 }
 
 /// Posts what has not been sent and has not arrived.
-void Engine::post_exchange(Operation& operation) {
+void Engine::post_rest(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.steps_left = 1;
@@ -172,13 +167,13 @@ void Engine::post_exchange(Operation& operation) {
             : std::ranges::find(run.arrived, id, &HeldView::step) != run.arrived.end();
     if (has_moved) continue;
     ++run.under_way;
-    post_exchange(operation, id);
+    post_one(operation, id);
   }
   if (--run.under_way == 0 && operation.health) finish_exchange(run);
   end_if_idle(operation);
 }
 
-void Engine::post_exchange(Operation& operation, StepId id) {
+void Engine::post_one(Operation& operation, StepId id) {
   if (!operation.health) return;
   Message& message = take_message(operation);
   if (post_message(operation, id, 0, message)) exchanged(message);

@@ -189,7 +189,7 @@ std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
   if (!job_->try_enter()) return std::nullopt;
   std::optional<Work> work;
   const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
-  if (const CachedProgram* known = is_free ? find(arguments) : nullptr) {
+  if (const CachedProgram* known = is_free ? find_exchange(arguments) : nullptr) {
     work = run_exchange(*known, arguments);
   }
   job_->progress().release();
@@ -197,11 +197,12 @@ std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
 }
 
 /// An exchange that was run with such arguments of late.
-const Group::CachedProgram* Group::find(const EvenArguments& arguments) const noexcept {
+const Group::CachedProgram* Group::find_exchange(const EvenArguments& arguments) const noexcept {
+  // So few that a miss costs little. They are not moved up: the long way does that.
   constexpr int kOfLate = 4;
   int looked = 0;
   for (const CachedProgram& cached : programs_) {
-    if (cached.exchange && cached.arguments.are(arguments)) return &cached;
+    if (cached.exchange && cached.arguments.match(arguments)) return &cached;
     if (++looked == kOfLate) break;
   }
   return nullptr;
@@ -324,9 +325,10 @@ Result<std::shared_ptr<const Program>> Group::program_for(const Operation& opera
     return programs_.front().program;
   }
   XYLEM_TRY(auto program, make_program(call));
-  auto exchange = needs_staging(call) ? std::nullopt : Exchange::bind(program, *this);
+  const bool is_scaled = call.op.op == RedOp::premul_sum;
+  auto exchange = is_scaled ? std::nullopt : Exchange::bind(*program, *this);
   programs_.push_front({records_[operation.sequence % kRecords], program,
-                        RightArguments({rank(), size()}, call), std::move(exchange)});
+                        KnownArguments({rank(), size()}, call), std::move(exchange)});
   if (programs_.size() > kCachedPrograms) programs_.pop_back();
   return program;
 }

@@ -121,12 +121,12 @@ class Group : public std::enable_shared_from_this<Group> {
   struct CachedProgram {
     CallRecord key;
     std::shared_ptr<const Program> program;
-    RightArguments arguments;
+    KnownArguments arguments;
     std::optional<Exchange> exchange;
   };
   void start_collective(Operation& operation);
   void record(CallRecord call);
-  const CachedProgram* find(const EvenArguments& arguments) const noexcept;
+  const CachedProgram* find_exchange(const EvenArguments& arguments) const noexcept;
   std::optional<Work> run_exchange(const CachedProgram& known, const EvenArguments& arguments);
   Status prepare(Operation& operation);
   Result<std::shared_ptr<const Program>> program_for(const Operation& operation);

@@ -145,7 +145,8 @@ bool Job::try_enter() noexcept {
   }
   const bool is_quiet = submitted_.load(std::memory_order_relaxed) == nullptr &&
                         !events_waiting_.load(std::memory_order_relaxed) &&
-                        !tick_due_.load(std::memory_order_relaxed) && !headers_.has_completed();
+                        !tick_due_.load(std::memory_order_relaxed) && !headers_.has_completed() &&
+                        engine_.active() == nullptr;
   if (!is_quiet) progress_->release();
   return is_quiet;
 }

@@ -74,7 +74,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   /// One more is pending.
   void count_operation() noexcept;
   /// Takes the token for a call that may be over at once. False if somebody else has it, or if
-  /// there is something that should be seen to first.
+  /// there is something else to be seen to: calls that are over at once move nothing forward.
   bool try_enter() noexcept;
   /// An error in a forked child or after shutdown.
   Status check_process() const noexcept;

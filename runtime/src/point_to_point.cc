@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace xylem::runtime {
@@ -43,7 +44,7 @@ HeaderSlot& HeaderPool::take() {
   slot.code = Code::ok;
   slot.bytes = 0;
   slot.state = nullptr;
-  slot.is_extra = false;
+  slot.is_unposted = false;
   ++in_use_;
   return slot;
 }
@@ -143,12 +144,13 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   const std::uint64_t bytes = buffer.bytes();
   const bool is_small = bytes <= kInlineMessage;
   const std::uint64_t payload = is_small ? bytes : 0;
-  if (sizeof header + payload <= link.inline_bytes) {
-    std::byte message[sizeof header + kInlineMessage];
-    write_message(message, header, buffer.data, payload);
-    transport::Operation sent;
-    link.transport->send(link.endpoint, header_tag, {message, sizeof header + payload, {}}, sent);
-    if (sent.code != Code::ok) return std::nullopt;
+  std::array<std::byte, 256> message;
+  if (sizeof header + payload <= std::min<std::uint64_t>(link.inline_bytes, message.size())) {
+    write_message(message.data(), header, buffer.data, payload);
+    if (!link.transport->send_inline(link.endpoint, header_tag, message.data(),
+                                     sizeof header + payload)) {
+      return std::nullopt;
+    }
   } else {
     transport::Reservation slot;
     const auto room = link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, slot);
@@ -189,8 +191,11 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
 std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
                                            std::uint32_t from,
                                            std::uint32_t tag) {
-  const bool may_be_next = receives_ == nullptr && unexpected_.empty() && !pairs_.empty();
-  if (!may_be_next || from >= group_.size() || from == group_.rank() || !is_plain(buffer)) {
+  if (from >= group_.size() || from == group_.rank() || !is_plain(buffer) || pairs_.empty()) {
+    return std::nullopt;
+  }
+  // Others come before it, or may.
+  if (receives_ != nullptr || !unexpected_.empty() || !pairs_[from].early.empty()) {
     return std::nullopt;
   }
   const Link& link = group_.link(from);
@@ -269,7 +274,7 @@ void PointToPoint::keep(const transport::View& view, transport::Transport& trans
   slot.owner = this;
   slot.transport = &transport;
   slot.incoming = true;
-  slot.is_extra = true;
+  slot.is_unposted = true;
   slot.bytes = std::min<std::uint64_t>(view.bytes, sizeof(MessageHeader) + kInlineMessage);
   std::memcpy(&slot.header, view.data, slot.bytes);
   transport.release(view);
@@ -461,7 +466,7 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != group_.uid()) {
-    return slot.is_extra ? drop(slot) : post_slot(slot);  // Of the dead; dropped.
+    return slot.is_unposted ? drop(slot) : post_slot(slot);  // Of the dead; dropped.
   }
   if (!whole || slot.header.source >= group_.size() || slot.header.type >= kDataTypeCount) {
     return on_bad_slot(slot);
@@ -470,11 +475,11 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   if (slot.header.number != pair.expected) {
     pair.early.push_back(&slot);
     // Keep the number of posted slots up while this one waits for its turn.
-    if (!slot.is_extra) add_slot(*slot.transport);
+    if (!slot.is_unposted) add_slot(*slot.transport);
     return;
   }
   accept(slot);
-  if (slot.is_extra) {
+  if (slot.is_unposted) {
     drop(slot);
   } else {
     post_slot(slot);

@@ -54,7 +54,7 @@ struct HeaderSlot : transport::Operation {
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  bool is_extra = false;                 ///< Was not posted, and will not be.
+  bool is_unposted = false;              ///< Was taken from the ring, and is not posted again.
   bool is_sent = false;                  ///< Outgoing, and its transport holds it.
   std::uint32_t peer = 0;                ///< World rank to which an outgoing one goes.
   runtime::Operation* sender = nullptr;  ///< A send that ends with its message.

@@ -41,28 +41,28 @@ RankOptions two_over(const char* transport) {
   return options;
 }
 
-std::vector<std::uint8_t> pattern(std::size_t number) {
-  std::vector<std::uint8_t> bytes(kSmall);
+std::vector<std::uint8_t> pattern(std::size_t number, std::size_t length) {
+  std::vector<std::uint8_t> bytes(length);
   std::iota(bytes.begin(), bytes.end(), static_cast<std::uint8_t>(number));
   return bytes;
 }
 
 constexpr std::size_t kMany = 900;  ///< More than a queue in shared memory holds.
 
-void send_many(const Communicator& world, std::uint32_t to) {
+void send_many(const Communicator& world, std::uint32_t to, std::size_t length = kSmall) {
   for (std::size_t i = 0; i < kMany; ++i) {
-    const auto bytes = pattern(i);
-    EXPECT_TRUE(world.send(ConstBuffer(bytes.data(), kSmall, DataType::uint8), to, 1).wait());
+    const auto bytes = pattern(i, length);
+    EXPECT_TRUE(world.send(ConstBuffer(bytes.data(), length, DataType::uint8), to, 1).wait());
   }
 }
 
-void receive_many(const Communicator& world) {
+void receive_many(const Communicator& world, std::size_t length = kSmall) {
   for (std::size_t i = 0; i < kMany; ++i) {
-    std::vector<std::uint8_t> bytes(kSmall);
-    const Work receive = world.recv(Buffer(bytes.data(), kSmall, DataType::uint8), 0, 1);
+    std::vector<std::uint8_t> bytes(length);
+    const Work receive = world.recv(Buffer(bytes.data(), length, DataType::uint8), 0, 1);
     EXPECT_TRUE(receive.wait_for(seconds(60))) << "message " << i;
     if (!receive.test()) return;
-    EXPECT_EQ(bytes, pattern(i));
+    EXPECT_EQ(bytes, pattern(i, length));
   }
 }
 
@@ -120,14 +120,16 @@ INSTANTIATE_TEST_SUITE_P(Transports, MessagesOver, testing::Values("loopback", "
 
 // More than the queue of a wire holds: the rest must go while the sender is busy with other things.
 TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
-  std::latch is_sent(2), is_received(2);
-  run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    if (world.rank() == 0) send_many(world, 1);
-    is_sent.arrive_and_wait();
-    if (world.rank() == 1) receive_many(world);
-    is_received.arrive_and_wait();
-  });
+  for (const std::size_t length : {std::size_t{8}, kSmall}) {
+    std::latch is_sent(2), is_received(2);
+    run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      if (world.rank() == 0) send_many(world, 1, length);
+      is_sent.arrive_and_wait();
+      if (world.rank() == 1) receive_many(world, length);
+      is_received.arrive_and_wait();
+    });
+  }
 }
 
 // A goodbye waits for what is on its way, also where the receiver comes late.
@@ -182,10 +184,15 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
 }
 
 // On this loopback a header waits for its receive, so all of them are on their way at once.
-TEST(Messages, HoldUpASenderThatIsFarAhead) {
+class MessagesFarAhead : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, MessagesFarAhead, testing::Values("loopback", "shm"));
+
+TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   constexpr std::size_t kMessages = 1500;
-  RankOptions options;
+  RankOptions options = two_over(GetParam());
   options.eager_bytes = 0;
+  // Whoever receives nothing yet takes nothing out of the queue, either.
+  options.environment["XYLEM_PROGRESS_THREAD"] = "off";
   std::latch is_sent(2);
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();

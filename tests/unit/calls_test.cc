@@ -195,8 +195,8 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
             arguments_of(collective, in_count, out_count, 0, 2048, DataType::uint8, 0);
         const auto call = even_call(caller, first);
         if (!call) continue;
-        const RightArguments right(caller, *call);
-        EXPECT_TRUE(right.are(first)) << name(collective) << in_count << ' ' << out_count;
+        const KnownArguments known(caller, *call);
+        EXPECT_TRUE(known.match(first)) << name(collective) << in_count << ' ' << out_count;
         for (const std::size_t count : counts) {
           for (const std::size_t in_at : offsets) {
             for (const std::size_t out_at : offsets) {
@@ -204,7 +204,7 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
                 for (const std::uint32_t root : {0U, 1U}) {
                   const auto asked =
                       arguments_of(collective, count, out_count, in_at, out_at, type, root);
-                  if (!right.are(asked)) continue;
+                  if (!known.match(asked)) continue;
                   ++liked;
                   const auto checked = even_call(caller, asked);
                   ASSERT_TRUE(checked) << name(collective) << ": " << checked.status().to_string();
@@ -220,10 +220,10 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
         auto other = first;
         other.input.memory.kind = MemoryKind::cuda;
         other.output.memory.kind = MemoryKind::cuda;
-        EXPECT_EQ(right.are(other), collective == Collective::barrier);
+        EXPECT_EQ(known.match(other), collective == Collective::barrier);
         other = first;
         other.input.data = other.output.data = nullptr;
-        EXPECT_EQ(right.are(other), collective == Collective::barrier);
+        EXPECT_EQ(known.match(other), collective == Collective::barrier);
       }
     }
   }

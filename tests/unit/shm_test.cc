@@ -77,7 +77,7 @@ TEST(ShmGeometry, SaysWhatIsMissing) {
 /// Copies slots as the choice says, each way taking so long.
 void copy_slots(CacheChoice& choice, int slots, float into, float past) {
   for (int i = 0; i < slots; ++i) {
-    const bool is_past = choice.next();
+    const bool is_past = choice.is_past_cache() != choice.is_trial();
     choice.learn(is_past, is_past ? past : into);
   }
 }
@@ -100,7 +100,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverFromNearToFarAndBack) {
 TEST(ShmCacheChoice, IsNotMovedByInterruptions) {
   CacheChoice choice;
   for (int i = 0; i < 10'000; ++i) {
-    const bool is_past = choice.next();
+    const bool is_past = choice.is_past_cache() != choice.is_trial();
     choice.learn(is_past, i % 5 == 0 ? 50.0F : 0.1F);
     ASSERT_FALSE(choice.is_past_cache());
   }
@@ -111,7 +111,7 @@ TEST(ShmCacheChoice, TriesTheOtherWaySeldom) {
   copy_slots(choice, 1000, 0.45F, 0.08F);
   int tried = 0;
   for (int i = 0; i < 1000; ++i) {
-    const bool is_past = choice.next();
+    const bool is_past = choice.is_past_cache() != choice.is_trial();
     choice.learn(is_past, is_past ? 0.08F : 0.45F);
     tried += is_past ? 0 : 1;
   }

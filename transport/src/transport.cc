@@ -7,6 +7,13 @@ namespace xylem::transport {
 
 // What a transport without views answers to calls that nobody may make of it.
 
+bool Transport::send_inline(EndpointId /*to*/,
+                            Tag /*tag*/,
+                            const void* /*data*/,
+                            std::uint64_t /*bytes*/) noexcept {
+  return false;
+}
+
 Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
   XYLEM_CHECK(false, name());
   return Posted::done;

@@ -18,12 +18,12 @@ constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace
 
-bool CacheChoice::next() noexcept {
+bool CacheChoice::is_trial() noexcept {
   // Soon until both ways are known; then seldom, all the more where the receiver waits for memory.
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
-  if (is_settled_) return is_past_cache_;
+  if (is_settled_) return false;
   const std::uint32_t interval = !past_.is_known() ? kSoon : is_past_cache_ ? kSeldom : kMostSeldom;
-  return ++slots_ % interval == 0 ? !is_past_cache_ : is_past_cache_;
+  return ++slots_ % interval == 0;
 }
 
 void CacheChoice::learn(bool past_cache, float ns_per_byte) noexcept {

@@ -25,8 +25,9 @@ class CacheChoice {
 
   /// The way that is best by now.
   bool is_past_cache() const noexcept { return is_past_cache_; }
-  /// The way to copy the next slot: now and then the other one, to know how that does by now.
-  bool next() noexcept;
+  /// Counts a slot that is to be copied; whether to copy it the other way, to know how that does by
+  /// now.
+  bool is_trial() noexcept;
   /// A slot was copied so; `ns_per_byte` counts the reading of its source, too.
   void learn(bool past_cache, float ns_per_byte) noexcept;
 

@@ -39,8 +39,10 @@ unsigned Incoming::drain() {
 
 void Incoming::note_taken(const Entry& entry) noexcept {
   constexpr std::uint32_t kEnough = 16, kSmallSlot = 4;
-  const bool is_large = entry.bytes > segment_->geometry().small_bytes;
-  untold_ += is_large ? kEnough : entry.bytes > kInlineBytes ? kSmallSlot : 1;
+  const Geometry& theirs = segment_->geometry();
+  const bool is_scarce = entry.bytes > theirs.small_bytes ||
+                         (entry.bytes > kInlineBytes && theirs.small_slots < 8 * theirs.channels);
+  untold_ += is_scarce ? kEnough : entry.bytes > kInlineBytes ? kSmallSlot : 1;
   if (untold_ >= kEnough) publish();
 }
 

@@ -92,7 +92,7 @@ void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes)
     std::memcpy(slot, data, bytes);
     return;
   }
-  const bool past_cache = cache_choice_.next();
+  const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();
   cache_choice_.learn(past_cache, copy_timed(past_cache, slot, data, bytes));
 }
 
@@ -142,24 +142,24 @@ Posted Outgoing::send(Tag tag, const std::byte* data, std::uint64_t bytes, Opera
     operation.code = Code::peer_lost;
     return Posted::done;
   }
-  Sending sending{&operation, data, bytes, 0, tag, 0, {}};
+  Sending sending{&operation, data, bytes, 0, tag, 0};
   const bool has_begun = queue_.empty() && begin(sending);
   if (has_begun && !is_large(sending)) return Posted::done;
   Sendings& list = has_begun ? streams_ : queue_;
   if (spare_.empty()) spare_.emplace_back();
   list.splice(list.end(), spare_, spare_.begin());
-  Sending& kept = list.back();
-  kept = sending;
-  if (bytes > kInlineBytes) return Posted::pending;
-  // Short enough to be kept.
-  if (bytes > 0) std::memcpy(kept.kept.data(), data, bytes);
-  kept.data = kept.kept.data();
-  kept.operation = nullptr;
-  return Posted::done;
+  list.back() = sending;
+  return Posted::pending;
+}
+
+bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
+  if (bytes > kInlineBytes || room() != Room::given) return false;
+  Sending sending{nullptr, data, bytes, 0, tag, 0};
+  return begin(sending);
 }
 
 void Outgoing::end(Sendings& list, Sendings::iterator at) {
-  if (at->operation != nullptr) outcomes_->push_back({at->operation, Code::ok, 0});
+  outcomes_->push_back({at->operation, Code::ok, 0});
   spare_.splice(spare_.begin(), list, at);
 }
 
@@ -218,7 +218,6 @@ unsigned Outgoing::pump_queue() {
 void Outgoing::lose() {
   for (Sendings* list : {&queue_, &streams_}) {
     for (const Sending& sending : *list) {
-      if (sending.operation == nullptr) continue;
       outcomes_->push_back({sending.operation, Code::peer_lost, 0});
     }
     spare_.splice(spare_.end(), *list);

@@ -38,6 +38,8 @@ class Outgoing {
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
   Posted send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation);
+  /// Up to kInlineBytes, if there is an entry for it now.
+  bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
   /// Whether put() would find an entry.
   Room room() noexcept;
   /// Takes back what the receiver has taken; whether there was any.
@@ -76,13 +78,12 @@ class Outgoing {
 
   /// A send that is not all in the ring yet.
   struct Sending {
-    Operation* operation = nullptr;  ///< Null if it has ended: its bytes are in `kept`.
+    Operation* operation = nullptr;
     const std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t sent = 0;
     Tag tag = 0;
     std::uint8_t id = 0;  ///< Of its stream, once announced.
-    std::array<std::byte, kInlineBytes> kept{};
   };
   using Sendings = std::list<Sending>;
 

@@ -237,6 +237,16 @@ Posted ShmTransport::send(EndpointId to,
                                 operation);
 }
 
+bool ShmTransport::send_inline(EndpointId to,
+                               Tag tag,
+                               const void* data,
+                               std::uint64_t bytes) noexcept {
+  Endpoint& endpoint = endpoints_[to];
+  if (!endpoint.outgoing.send_inline(tag, static_cast<const std::byte*>(data), bytes)) return false;
+  endpoint.bytes_sent += bytes;
+  return true;
+}
+
 void ShmTransport::close(EndpointId id) noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   Endpoint& endpoint = endpoints_[id];
@@ -355,8 +365,13 @@ void ShmTransport::fill(const void* data) noexcept {
     std::memcpy(memory, data, reserved_.bytes);
     return;
   }
-  bool past_cache = false;
-  for (CacheChoice* choice : reserved_choices_) past_cache = choice->next() || past_cache;
+  // One way for all of them: past the cache if that suits any, the other if any wants a trial.
+  bool past_cache = false, is_trial = false;
+  for (CacheChoice* choice : reserved_choices_) {
+    past_cache = past_cache || choice->is_past_cache();
+    is_trial = choice->is_trial() || is_trial;
+  }
+  past_cache = past_cache != is_trial;
   const float time = copy_timed(past_cache, memory, data, reserved_.bytes);
   for (CacheChoice* choice : reserved_choices_) choice->learn(past_cache, time);
 }

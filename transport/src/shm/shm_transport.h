@@ -41,6 +41,7 @@ class ShmTransport final : public Transport {
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   Meeting meeting(EndpointId endpoint) const noexcept override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
+  bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
   Posted recv_view(Tag tag, Operation& operation) noexcept override;

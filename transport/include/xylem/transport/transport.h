@@ -30,7 +30,7 @@ struct Capabilities {
   bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce.
   bool one_sided = false;          ///< put.
   bool cuda = false;               ///< Device memory may be sent and received.
-  std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once.
+  std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, if there is room.
   /// Messages up to this size can be written and read where they travel: reserve(), recv_view().
   std::uint64_t view_bytes = 0;
 };
@@ -90,7 +90,7 @@ enum class Room : std::uint8_t {
 /// Memory for a message, as reserve() gives it.
 struct Reservation {
   std::byte* memory = nullptr;
-  bool past_cache = false;  ///< Write it with copy_past_cache(): those who read it are far away.
+  bool past_cache = false;  ///< Better written past the cache (copy.h): its readers are far away.
 };
 
 /// One wire of an endpoint, as the fabric's library reports it.
@@ -135,6 +135,9 @@ class Transport {
                       Region target,
                       Operation& operation,
                       Tag* sender_tag = nullptr) noexcept = 0;
+
+  /// Sends up to inline_bytes if that can be all of it, by now; else nothing, and false.
+  virtual bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept;
 
   // In place, where `view_bytes` is not 0. A view takes room from its sender, and all that comes
   // after it from there waits for its end: who keeps one while he waits for others must be ready to
