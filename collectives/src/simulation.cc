@@ -99,6 +99,31 @@ Simulation::Simulation(const World& world,
   const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
   remote_out_.assign(hosts, 0);
   remote_in_.assign(hosts, 0);
+  step_us_ = is_exchange() ? model.exchange_step_us : model.step_us;
+}
+
+bool Simulation::is_exchange() const {
+  if (std::ranges::any_of(slices_, [](std::uint32_t slices) { return slices > 1; })) return false;
+  std::vector<std::uint32_t> sent_to, heard_from;
+  for (const Schedule& schedule : world_.ranks) {
+    sent_to.clear();
+    heard_from.clear();
+    for (const Step& step : schedule.steps) {
+      const bool is_outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
+      for (const StepId id : schedule.predecessors_of(step)) {
+        const Step& before = schedule.steps[id];
+        const bool is_message = before.peer != kNone;
+        const bool is_heard = before.kind == StepKind::recv || before.kind == StepKind::wait;
+        if (step.peer == kNone ? !is_message : !is_message || is_heard || is_outgoing) return false;
+      }
+      if (step.peer != kNone) (is_outgoing ? sent_to : heard_from).push_back(step.peer);
+    }
+    for (auto* peers : {&sent_to, &heard_from}) {
+      std::ranges::sort(*peers);
+      if (std::ranges::adjacent_find(*peers) != peers->end()) return false;
+    }
+  }
+  return true;
 }
 
 double Simulation::run() {
@@ -173,9 +198,8 @@ void Simulation::start_slice(Global step) {
     case StepKind::put:
     case StepKind::signal: return depart(step, bytes);
     case StepKind::copy:
-    case StepKind::reduce:
-      return post(occupy_core(rank, model_.step_us + compute_us(step, bytes)), step);
-    case StepKind::wait: return post(occupy_core(rank, model_.step_us), step);
+    case StepKind::reduce: return post(occupy_core(rank, step_us_ + compute_us(step, bytes)), step);
+    case StepKind::wait: return post(occupy_core(rank, step_us_), step);
     case StepKind::recv: return;  // Part of its send.
   }
 }
@@ -201,7 +225,7 @@ void Simulation::depart(Global step, double bytes) {
   double& port = is_capped        ? own_out_[from]
                  : is_local(step) ? local_out_[from]
                                   : remote_out_[model_.host[from]];
-  const double start = std::max(port, occupy_core(from, model_.step_us));
+  const double start = std::max(port, occupy_core(from, step_us_));
   const double bandwidth = is_capped ? model_.rank_remote_GBps : link(step).bandwidth_GBps;
   port = start + transfer_us(bytes, bandwidth);
   post(start, step, bytes);

@@ -56,6 +56,8 @@ class Simulation {
     }
   };
 
+  /// Whether all ranks run what CostModel calls an exchange.
+  bool is_exchange() const;
   void try_start(Global step);
   bool is_ready(Global step) const;
   void start_slice(Global step);
@@ -74,6 +76,7 @@ class Simulation {
   const verifier::World& world_;
   const Dependencies& dependencies_;
   const CostModel& model_;
+  double step_us_ = 0;
   std::vector<double> bytes_;  // Per step.
   std::vector<std::uint32_t> slices_, started_,
       done_;                                         // Per step; a message's are those of its send.

@@ -19,7 +19,6 @@
 namespace xylem::runtime {
 
 using collectives::kNone;
-using transport::Posted;
 using transport::Room;
 using transport::View;
 

@@ -190,7 +190,7 @@ std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
   std::optional<Work> work;
   const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
   if (const CachedProgram* known = is_free ? find_exchange(arguments) : nullptr) {
-    work = run_exchange(*known, arguments);
+    if (known->exchange) work = run_exchange(*known, *known->exchange, arguments);
   }
   job_->progress().release();
   return work;
@@ -210,6 +210,7 @@ const Group::CachedProgram* Group::find_exchange(const EvenArguments& arguments)
 
 /// An exchange whose arguments are right, as far as it goes at once.
 std::optional<Work> Group::run_exchange(const CachedProgram& known,
+                                        const Exchange& exchange,
                                         const EvenArguments& arguments) {
   Engine& engine = job_->engine();
   Execution& run = engine.at_hand();
@@ -220,7 +221,7 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
   if (run.base[2] == nullptr && known.program->scratch_bytes > 0) return std::nullopt;
   record(known.key);
   const bool has_begun = health_.is_ok();
-  if (has_begun && engine.try_exchange(*known.exchange, sequence_ - 1, history_)) {
+  if (has_begun && engine.try_exchange(exchange, sequence_ - 1, history_)) {
     return Operation::over(world_rank(rank()));
   }
   const CallRecord& key = known.key;
@@ -337,6 +338,10 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
   const Shape shape{call.collective, size(), call.root};
   const auto forced = forced_algorithm(job_->config().algorithm, call.collective);
   XYLEM_TRY(const auto choice, chooser_.choose(shape, agreed_bytes(call), forced));
+  if (job_->logger().enabled(LogLevel::debug)) {
+    job_->logger().debug(fmt::format("communicator {}: {} of {} bytes: {}", slot(),
+                                     name(call.collective), agreed_bytes(call), choice.reason));
+  }
   ProgramOptions options;
   options.counts.count = call.count;
   options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));

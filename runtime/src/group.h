@@ -127,7 +127,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void start_collective(Operation& operation);
   void record(CallRecord call);
   const CachedProgram* find_exchange(const EvenArguments& arguments) const noexcept;
-  std::optional<Work> run_exchange(const CachedProgram& known, const EvenArguments& arguments);
+  std::optional<Work> run_exchange(const CachedProgram& known,
+                                   const Exchange& exchange,
+                                   const EvenArguments& arguments);
   Status prepare(Operation& operation);
   Result<std::shared_ptr<const Program>> program_for(const Operation& operation);
   Result<std::shared_ptr<const Program>> make_program(const Call& call);
