@@ -91,6 +91,7 @@ Simulation::Simulation(const World& world,
   began_.assign(steps, 0);
   ended_.assign(steps, 0);
   core_.assign(ranks, 0);
+  written_.assign(ranks, {});
   local_out_.assign(ranks, 0);
   local_in_.assign(ranks, 0);
   own_out_.assign(ranks, 0);
@@ -221,6 +222,9 @@ bool Simulation::has_own_nic(Global step) const {
 // so the slices that wait for one NIC do not hold up the host's others.
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
+  if (is_written(step)) {
+    return post(std::max(now_, written_[from].at[started_[step]]), step, bytes);
+  }
   const bool is_capped = has_own_nic(step);
   double& port = is_capped        ? own_out_[from]
                  : is_local(step) ? local_out_[from]
@@ -228,7 +232,21 @@ void Simulation::depart(Global step, double bytes) {
   const double start = std::max(port, occupy_core(from, step_us_));
   const double bandwidth = is_capped ? model_.rank_remote_GBps : link(step).bandwidth_GBps;
   port = start + transfer_us(bytes, bandwidth);
+  if (world_.step(step).kind == StepKind::send && is_local(step)) {
+    written_[from].at.push_back(start);
+  }
   post(start, step, bytes);
+}
+
+bool Simulation::is_written(Global step) {
+  const Step& it = world_.step(step);
+  if (it.kind != StepKind::send || !is_local(step)) return false;
+  const Operand* operand = &world_.schedule(step).operands[it.first_source];
+  Written& last = written_[world_.owner[step]];
+  const bool is_same =
+      last.operand != nullptr && *last.operand == *operand && last.chunks == it.chunk_count;
+  if (!is_same) last = {operand, it.chunk_count, {}};
+  return started_[step] < last.at.size();
 }
 
 void Simulation::arrive(Global step, double bytes) {
@@ -255,7 +273,9 @@ void Simulation::arrive(Global step, double bytes) {
 double Simulation::compute_us(Global step, double bytes) const {
   const Schedule& schedule = world_.schedule(step);
   const Step& it = world_.step(step);
-  const double passes = std::max(1, it.source_count - 1);
+  // In units of a reduction of two sources, which reads two and writes one: all sources go by in
+  // one pass.
+  const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
   const double speed = it.kind == StepKind::reduce ? model_.reduce_GBps : model_.copy_GBps;
   double time = passes * bytes / (speed * kBytesPerUsPerGBps);
   for (const Operand& source : schedule.sources(it)) {

@@ -72,6 +72,9 @@ class Simulation {
   /// Whether it goes over a NIC of its rank's own.
   bool has_own_nic(Global step) const;
   const LinkCost& link(Global step) const;
+  /// Whether the bytes of this slice are those that its rank has just sent to another of its host:
+  /// they are in the memory that both read.
+  bool is_written(Global step);
 
   const verifier::World& world_;
   const Dependencies& dependencies_;
@@ -79,8 +82,14 @@ class Simulation {
   double step_us_ = 0;
   std::vector<double> bytes_;  // Per step.
   std::vector<std::uint32_t> slices_, started_,
-      done_;                                         // Per step; a message's are those of its send.
-  std::vector<double> began_, ended_;                // Per step, of its first and last slice.
+      done_;                           // Per step; a message's are those of its send.
+  std::vector<double> began_, ended_;  // Per step, of its first and last slice.
+  struct Written {
+    const Operand* operand = nullptr;
+    std::uint32_t chunks = 0;
+    std::vector<double> at;  // When each of its slices was.
+  };
+  std::vector<Written> written_;                     // By rank: what it sent last within its host.
   std::vector<double> core_, local_out_, local_in_;  // When each rank's is free again.
   std::vector<double> own_out_, own_in_;             // The same of a rank's NICs.
   std::vector<double> remote_out_, remote_in_;       // The same per host.

@@ -26,7 +26,7 @@ CostModel simple() {
   model.local = {2, 1};
   model.remote = {20, 0.5};
   model.reduce_GBps = model.copy_GBps = 1e9;
-  model.step_us = 0;
+  model.step_us = model.exchange_step_us = 0;
   return model;
 }
 
@@ -111,8 +111,40 @@ TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
   model.copy_GBps = 0.1;
   EXPECT_NEAR(estimate(Collective::all_gather, "ring", 2, 10000, model), 100, 1e-6);
   model = simple();
-  model.step_us = 1;
+  model.exchange_step_us = 1;
   EXPECT_NEAR(estimate(Collective::broadcast, "ring", 2, 10000, model), 12 + 1, 1e-6);
+  // Three sources are read in one pass, with one result: four thirds of a reduction of two.
+  model = simple();
+  model.reduce_GBps = 0.5;
+  const double two = estimate(Collective::reduce_scatter, "direct", 2, 10000, model) - 12;
+  EXPECT_NEAR(two, 20, 1e-6);
+  const double three = estimate(Collective::reduce_scatter, "direct", 3, 10000, model) - 22;
+  EXPECT_NEAR(three, 20 * 4 / 3.0, 1e-6);
+}
+
+TEST(Estimate, TakesAnExchangeForWhatItIs) {
+  CostModel model = simple();
+  model.step_us = 100;
+  const auto all_reduce = [&](std::string_view name, std::uint64_t bytes) {
+    return estimate(Collective::all_reduce, name, 4, bytes, model);
+  };
+  EXPECT_LT(all_reduce("one_shot", 8), 100) << "one round";
+  EXPECT_GT(all_reduce("two_shot", 8), 100) << "two";
+  EXPECT_GT(all_reduce("recursive_doubling", 8), 100) << "two";
+  model.slice_bytes = 64 * kKiB;
+  EXPECT_LT(all_reduce("one_shot", 64 * kKiB), 1000);
+  EXPECT_GT(all_reduce("one_shot", 65 * kKiB), 100) << "two slices";
+  EXPECT_LT(estimate(Collective::broadcast, "direct", 4, 8, model), 100);
+  EXPECT_GT(estimate(Collective::broadcast, "binomial", 4, 8, model), 100);
+}
+
+TEST(Estimate, WritesWhatSeveralReadersGetOnce) {
+  CostModel model = simple();
+  // The root's port is taken once; each reader's own takes as long.
+  EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 2 + 10, 1e-6);
+  // To other hosts each gets a message of its own.
+  model.host = {0, 1, 2, 3, 4};
+  EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 20 + 4 * 20, 1e-6);
 }
 
 TEST(Estimate, LetsEmptyChunksCostNothing) {

@@ -32,6 +32,18 @@ Schedule gather(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
+Schedule broadcast(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank, 1);
+  if (rank != shape.root) {
+    plan.recv(shape.root, output(0));
+    return std::move(plan).take();
+  }
+  for_each_distance(shape, rank,
+                    [&](std::uint32_t peer, std::uint32_t) { plan.send(peer, input(0)); });
+  plan.copy(output(0), input(0));
+  return std::move(plan).take();
+}
+
 Schedule scatter(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
   if (rank != shape.root) {
@@ -82,6 +94,9 @@ Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
 
 constexpr Planner kPlanners[] = {
     {kName, Collective::gather, "Everyone sends to the root: one latency.", gather},
+    {kName, Collective::broadcast,
+     "The root sends to everyone: one latency, and where they share memory, written once.",
+     broadcast},
     {kName, Collective::scatter, "The root sends to everyone: one latency.", scatter},
     {kName, Collective::all_gather, "Everyone sends to everyone: one latency.", all_gather},
     {kName, Collective::all_to_all, "All pairs at once: one latency.", all_to_all},
