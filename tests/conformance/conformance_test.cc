@@ -99,7 +99,7 @@ void sample_over(const collectives::Planner& planner,
     RankOptions options = options_for(planner, ranks);
     options.transport = transport;
     // So little for odd ones that rings and slots are often full.
-    if (ranks % 2 == 1) options.environment["XYLEM_SHARED_MEMORY"] = "160K";
+    if (ranks % 2 == 1) options.environment["XYLEM_SHARED_MEMORY"] = "176K";
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
       for (const auto& one : cases) {
