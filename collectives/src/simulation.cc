@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace xylem::collectives {
 namespace {
@@ -40,6 +42,30 @@ void for_each_dependency(const World& world, Visit&& visit) {
     }
     if (world.step(id).kind == StepKind::wait) visit(world.signalled_by[id], task);
   }
+}
+
+bool is_outgoing(const Step& step) {
+  return step.kind == StepKind::send || step.kind == StepKind::signal;
+}
+
+// Whether at most one message goes each way between two ranks.
+bool has_single_messages(const Schedule& schedule) {
+  std::vector<std::pair<std::uint32_t, bool>> ways;
+  for (const Step& step : schedule.steps) {
+    if (step.peer != kNone) ways.emplace_back(step.peer, is_outgoing(step));
+  }
+  std::ranges::sort(ways);
+  return std::ranges::adjacent_find(ways) == ways.end();
+}
+
+// Computations wait for messages alone, and of messages only those that arrive wait, for such as
+// were sent.
+bool waits_as_in_exchange(const Schedule& schedule, const Step& step) {
+  return std::ranges::all_of(schedule.predecessors_of(step), [&](StepId id) {
+    const Step& before = schedule.steps[id];
+    if (step.peer == kNone) return before.peer != kNone;
+    return is_outgoing(before) && !is_outgoing(step);
+  });
 }
 
 }  // namespace
@@ -104,27 +130,13 @@ Simulation::Simulation(const World& world,
 }
 
 bool Simulation::is_exchange() const {
-  if (std::ranges::any_of(slices_, [](std::uint32_t slices) { return slices > 1; })) return false;
-  std::vector<std::uint32_t> sent_to, heard_from;
-  for (const Schedule& schedule : world_.ranks) {
-    sent_to.clear();
-    heard_from.clear();
-    for (const Step& step : schedule.steps) {
-      const bool is_outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
-      for (const StepId id : schedule.predecessors_of(step)) {
-        const Step& before = schedule.steps[id];
-        const bool is_message = before.peer != kNone;
-        const bool is_heard = before.kind == StepKind::recv || before.kind == StepKind::wait;
-        if (step.peer == kNone ? !is_message : !is_message || is_heard || is_outgoing) return false;
-      }
-      if (step.peer != kNone) (is_outgoing ? sent_to : heard_from).push_back(step.peer);
-    }
-    for (auto* peers : {&sent_to, &heard_from}) {
-      std::ranges::sort(*peers);
-      if (std::ranges::adjacent_find(*peers) != peers->end()) return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
+         std::ranges::all_of(world_.ranks, [](const Schedule& schedule) {
+           return has_single_messages(schedule) &&
+                  std::ranges::all_of(schedule.steps, [&](const Step& step) {
+                    return waits_as_in_exchange(schedule, step);
+                  });
+         });
 }
 
 double Simulation::run() {
