@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <random>
@@ -243,6 +244,64 @@ TEST(SmallMessages, OfAnotherSizeThanTheReceiveAreAnErrorOnBothSides) {
       EXPECT_EQ(world.recv(std::span(out), 0).wait().code(), Code::mismatch);
     }
   });
+}
+
+/// Floats whose sum depends on the order of additions.
+std::vector<float> rough(std::uint32_t rank, std::size_t count) {
+  std::mt19937 dice(rank + 1);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = std::ldexp(static_cast<float>(dice()), static_cast<int>(dice() % 40) - 52);
+  }
+  return values;
+}
+
+/// What each rank gets of four all_reduces in a row, one after another.
+std::vector<std::vector<float>> sums_over(const std::string& transport,
+                                          const std::string& slice,
+                                          const std::string& algorithm,
+                                          std::uint32_t ranks,
+                                          std::size_t count) {
+  constexpr std::size_t kCalls = 4;
+  std::vector<std::vector<float>> sums(ranks);
+  RankOptions options{.size = ranks, .transport = transport};
+  options.environment["XYLEM_ALGORITHM"] = "all_reduce=" + algorithm;
+  options.environment["XYLEM_SLICE"] = slice;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::vector<float> in = rough(world.rank(), count);
+    std::vector<float>& out = sums[world.rank()];
+    out.resize(kCalls * count);
+    for (std::size_t call = 0; call < kCalls; ++call) {
+      const auto part = std::span(out).subspan(call * count, count);
+      ASSERT_TRUE(world.all_reduce(std::span<const float>(in), part).wait());
+    }
+  });
+  return sums;
+}
+
+// Whether a schedule is run in rounds (as with many slices), by posted messages (over loopback, and
+// in the first call) or within the call, each step has the same operands in the same order: so each
+// bit of the result is the same.
+TEST(SmallReductions, AreTheSameToTheBitHoweverTheyAreRun) {
+  std::vector<float> one_way(200), other_way(200);
+  for (std::uint32_t rank = 0; rank < 5; ++rank) {
+    const auto up = rough(rank, 200), down = rough(4 - rank, 200);
+    for (std::size_t i = 0; i < 200; ++i) one_way[i] += up[i], other_way[i] += down[i];
+  }
+  ASSERT_NE(one_way, other_way) << "the order must matter";
+  for (const char* algorithm : {"one_shot", "recursive_doubling", "two_shot", "ring",
+                                "rabenseifner", "double_binary_tree"}) {
+    for (const std::uint32_t ranks : {2U, 3U, 5U, 8U}) {
+      for (const std::size_t count : {1U, 10U, 200U, 5000U}) {
+        const auto in_rounds = sums_over("loopback", "64", algorithm, ranks, count);
+        for (const char* transport : {"loopback", "shm"}) {
+          EXPECT_EQ(sums_over(transport, "64K", algorithm, ranks, count), in_rounds)
+              << algorithm << " over " << transport << ", " << ranks << " ranks, " << count;
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SmallCalls, testing::Values(1, 2, 3, 5, 8));
