@@ -7,7 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 namespace xylem::collectives {
 namespace {
@@ -90,6 +93,25 @@ std::uint32_t block_of(const Schedule& schedule, const Operand& operand) noexcep
     }
     default: return operand.chunk;
   }
+}
+
+bool is_exchange(const Schedule& schedule) {
+  const auto is_outgoing = [](const Step& step) {
+    return step.kind == StepKind::send || step.kind == StepKind::signal;
+  };
+  std::vector<std::pair<std::uint32_t, bool>> ways;
+  for (const Step& step : schedule.steps) {
+    if (step.kind == StepKind::put) return false;
+    if (step.peer != kNone) ways.emplace_back(step.peer, is_outgoing(step));
+    const auto may_follow = [&](StepId id) {
+      const Step& before = schedule.steps[id];
+      if (step.peer == kNone) return before.peer != kNone;
+      return is_outgoing(before) && !is_outgoing(step);
+    };
+    if (!std::ranges::all_of(schedule.predecessors_of(step), may_follow)) return false;
+  }
+  std::ranges::sort(ways);
+  return std::ranges::adjacent_find(ways) == ways.end();
 }
 
 }  // namespace xylem::collectives

@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 namespace xylem::collectives {
 namespace {
@@ -42,30 +40,6 @@ void for_each_dependency(const World& world, Visit&& visit) {
     }
     if (world.step(id).kind == StepKind::wait) visit(world.signalled_by[id], task);
   }
-}
-
-bool is_outgoing(const Step& step) {
-  return step.kind == StepKind::send || step.kind == StepKind::signal;
-}
-
-// Whether at most one message goes each way between two ranks.
-bool has_single_messages(const Schedule& schedule) {
-  std::vector<std::pair<std::uint32_t, bool>> ways;
-  for (const Step& step : schedule.steps) {
-    if (step.peer != kNone) ways.emplace_back(step.peer, is_outgoing(step));
-  }
-  std::ranges::sort(ways);
-  return std::ranges::adjacent_find(ways) == ways.end();
-}
-
-// Computations wait for messages alone, and of messages only those that arrive wait, for such as
-// were sent.
-bool waits_as_in_exchange(const Schedule& schedule, const Step& step) {
-  return std::ranges::all_of(schedule.predecessors_of(step), [&](StepId id) {
-    const Step& before = schedule.steps[id];
-    if (step.peer == kNone) return before.peer != kNone;
-    return is_outgoing(before) && !is_outgoing(step);
-  });
 }
 
 }  // namespace
@@ -126,17 +100,10 @@ Simulation::Simulation(const World& world,
   const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
   remote_out_.assign(hosts, 0);
   remote_in_.assign(hosts, 0);
-  step_us_ = is_exchange() ? model.exchange_step_us : model.step_us;
-}
-
-bool Simulation::is_exchange() const {
-  return std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
-         std::ranges::all_of(world_.ranks, [](const Schedule& schedule) {
-           return has_single_messages(schedule) &&
-                  std::ranges::all_of(schedule.steps, [&](const Step& step) {
-                    return waits_as_in_exchange(schedule, step);
-                  });
-         });
+  const bool is_exchanged =
+      std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
+      std::ranges::all_of(world.ranks, &is_exchange);
+  step_us_ = is_exchanged ? model.exchange_step_us : model.step_us;
 }
 
 double Simulation::run() {
@@ -250,14 +217,17 @@ void Simulation::depart(Global step, double bytes) {
   post(start, step, bytes);
 }
 
+// Of one memory at different times, sends are told apart by what each of them waits for.
 bool Simulation::is_written(Global step) {
   const Step& it = world_.step(step);
   if (it.kind != StepKind::send || !is_local(step)) return false;
-  const Operand* operand = &world_.schedule(step).operands[it.first_source];
+  const Schedule& schedule = world_.schedule(step);
   Written& last = written_[world_.owner[step]];
   const bool is_same =
-      last.operand != nullptr && *last.operand == *operand && last.chunks == it.chunk_count;
-  if (!is_same) last = {operand, it.chunk_count, {}};
+      last.send != nullptr && last.send->chunk_count == it.chunk_count &&
+      schedule.operands[last.send->first_source] == schedule.operands[it.first_source] &&
+      std::ranges::equal(schedule.predecessors_of(*last.send), schedule.predecessors_of(it));
+  if (!is_same) last = {&it, {}};
   return started_[step] < last.at.size();
 }
 

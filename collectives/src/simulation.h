@@ -56,8 +56,6 @@ class Simulation {
     }
   };
 
-  /// Whether all ranks run what CostModel calls an exchange.
-  bool is_exchange() const;
   void try_start(Global step);
   bool is_ready(Global step) const;
   void start_slice(Global step);
@@ -85,9 +83,8 @@ class Simulation {
       done_;                           // Per step; a message's are those of its send.
   std::vector<double> began_, ended_;  // Per step, of its first and last slice.
   struct Written {
-    const Operand* operand = nullptr;
-    std::uint32_t chunks = 0;
-    std::vector<double> at;  // When each of its slices was.
+    const Step* send = nullptr;  // The first of them.
+    std::vector<double> at;      // When each of its slices was.
   };
   std::vector<Written> written_;                     // By rank: what it sent last within its host.
   std::vector<double> core_, local_out_, local_in_;  // When each rank's is free again.

@@ -25,7 +25,7 @@ using transport::View;
 std::optional<Exchange> Exchange::bind(const Program& program, const Group& group) {
   if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
-  const Place* last_source = nullptr;
+  std::uint32_t last_cast = kNone;
   for (const StepId id : program.lane_steps) {
     const ProgramStep& step = program.steps[id];
     if (!step.is_message()) continue;
@@ -42,14 +42,11 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Group& grou
       exchange.receives.push_back(message);
       continue;
     }
-    const Place* place = step.bytes == 0 ? nullptr : &program.sources[step.first_source];
-    const bool is_same = last_source != nullptr && place != nullptr &&
-                         place->same_memory(*last_source) &&
-                         exchange.sends.back().bytes == step.bytes;
-    last_source = place;
-    if (!is_same) {
+    // None of them waits for anything, so those of one memory send the same.
+    if (step.cast == kNone || step.cast != last_cast) {
       exchange.casts.push_back({static_cast<std::uint32_t>(exchange.sends.size()), 0});
     }
+    last_cast = step.cast;
     ++exchange.casts.back().count;
     exchange.sends.push_back(message);
     exchange.endpoints.push_back(link.endpoint);

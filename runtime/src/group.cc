@@ -224,15 +224,8 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
   if (has_begun && engine.try_exchange(exchange, sequence_ - 1, history_)) {
     return Operation::over(world_rank(rank()));
   }
-  const CallRecord& key = known.key;
-  Call call;
-  call.collective = key.collective;
-  call.type = key.type;
-  call.op = arguments.op;
-  call.root = key.root;
-  call.count = key.count;
-  call.input = arguments.input.data;
-  call.output = arguments.output.data;
+  // Right, as they are those of an earlier call.
+  Call call = even_call({rank(), size()}, arguments).value();
   Operation& operation = take_operation(std::move(call));
   ++running_;
   operation.sequence = sequence_ - 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "point_to_point.h"
 
+#include "calls.h"
 #include "group.h"
 #include "job.h"
 #include "tag.h"
@@ -160,14 +161,8 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   }
   ++pairs_[to].sent;
   if (!is_small && !try_send_body(link, header, buffer.data)) {
-    Call call;
-    call.kind = CallKind::send;
-    call.type = buffer.type;
-    call.count = buffer.count;
-    call.input = buffer.data;
-    call.peer = to;
-    call.tag = tag;
-    Operation& operation = begin(std::move(call));
+    Operation& operation =
+        begin(send_call({group_.rank(), group_.size()}, buffer, to, tag).value());
     Work work = operation.handle();
     send_body(operation, header);
     return work;
@@ -219,14 +214,8 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   link.transport->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, header, buffer.data)) {
-    Call call;
-    call.kind = CallKind::recv;
-    call.type = buffer.type;
-    call.count = buffer.count;
-    call.output = buffer.data;
-    call.peer = from;
-    call.tag = tag;
-    Operation& operation = begin(std::move(call));
+    Operation& operation =
+        begin(recv_call({group_.rank(), group_.size()}, buffer, from, tag).value());
     Work work = operation.handle();
     receive_body(operation, header);
     return work;

@@ -69,7 +69,7 @@ class HeaderPool {
   void give_back(HeaderSlot& slot) noexcept;
   /// Handles the slots whose messages have completed; call after each round of transport progress.
   void run_completed(Job& job);
-  /// Slots posted to receive.
+  /// Slots posted to receive, or that hold what was received.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -283,26 +282,9 @@ class Compiler {
     for (StepId id = 0; id < steps.size(); ++id) {
       if (steps[id].lane == kNone) program_->local_steps.push_back(id);
     }
-    // A receive may be posted with a send that it follows: nobody can have sent what it brings
-    // before it has what this rank sends.
-    const auto may_follow = [&](const ProgramStep& step, const Edge& edge) {
-      const ProgramStep& before = steps[edge.before];
-      const bool after_sending = before.lane != kNone && program_->lanes[before.lane].outgoing &&
-                                 !program_->lanes[step.lane].outgoing;
-      return edge.kind == EdgeKind::lag || after_sending;
-    };
-    const auto is_simple = [&](const ProgramStep& step) {
-      const auto first = program_->edges.begin() + step.first_edge;
-      return step.slices == 1 && std::all_of(first, first + step.edge_count, [&](const Edge& edge) {
-               return step.lane == kNone ? steps[edge.before].lane != kNone
-                                         : may_follow(step, edge);
-             });
-    };
-    std::set<std::pair<std::uint32_t, bool>> peers;
-    const bool one_each = std::ranges::all_of(program_->lanes, [&](const Lane& lane) {
-      return lane.step_count == 1 && peers.emplace(lane.peer, lane.outgoing).second;
-    });
-    program_->is_exchange = one_each && std::ranges::all_of(steps, is_simple);
+    program_->is_exchange =
+        collectives::is_exchange(schedule_) &&
+        std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 
   struct Stream {

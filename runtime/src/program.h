@@ -93,8 +93,7 @@ struct Program {
   std::vector<StepId> cast_sends;
   std::uint32_t view_count = 0;
   std::vector<StepId> local_steps;  ///< Copies and reductions.
-  /// One slice in each step, at most one message to and from each peer, messages that wait for no
-  /// computation, computation that waits for messages alone: see engine_exchange.cc.
+  /// The schedule is an exchange, and each step has one slice: see engine_exchange.cc.
   bool is_exchange = false;
 
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {

@@ -2,6 +2,7 @@
 //
 // Collectives over shared memory of sizes at which it does things that it does not do to small
 // ones: slices read where they arrived, written once for several peers, and past the cache.
+#include "conformance/gifts.h"
 #include "support/ranks.h"
 
 #include <gtest/gtest.h>
@@ -15,31 +16,8 @@
 namespace xylem::test {
 namespace {
 
-using Values = std::vector<std::int32_t>;
-
 /// Not a multiple of a slice, nor of the ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
-
-/// Element i of what `rank` gives in a round, and of the sum over ranks.
-std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
-  return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
-}
-std::int32_t summed(std::uint32_t ranks, int round, std::size_t i) {
-  return static_cast<std::int32_t>(i % 1009 * ranks + 5'000 * ranks * (ranks - 1)) +
-         static_cast<std::int32_t>(ranks) * round;
-}
-
-Values gift(std::uint32_t rank, int round, std::size_t count) {
-  Values values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = given(rank, round, i);
-  return values;
-}
-
-Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
-  Values sums(count);
-  for (std::size_t i = 0; i < count; ++i) sums[i] = summed(ranks, round, i);
-  return sums;
-}
 
 const std::string kPastCache = "past_cache";
 

@@ -3,6 +3,7 @@
 // Small calls over shared memory, again and again: they may be over when they return, or turn into
 // operations half-way, as the peers come. Sizes lie around those at which messages change their
 // form.
+#include "conformance/gifts.h"
 #include "support/ranks.h"
 
 #include <gtest/gtest.h>
@@ -20,30 +21,11 @@
 namespace xylem::test {
 namespace {
 
-using Values = std::vector<std::int32_t>;
-
 /// Of 4 B: in an entry, in a small slot, in a large one, in several.
 constexpr std::array<std::size_t, 12> kCounts{0,  1,    2,    16,   17,     26,
                                               27, 1014, 1015, 1024, 16'384, 16'385};
 
-std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
-  return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
-}
-
-Values gift(std::uint32_t rank, int round, std::size_t count) {
-  Values values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = given(rank, round, i);
-  return values;
-}
-
-/// What the ranks' gifts are together: their sum, or one behind the other.
-Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
-  Values sums(count);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    for (std::size_t i = 0; i < count; ++i) sums[i] += given(rank, round, i);
-  }
-  return sums;
-}
+/// The ranks' gifts one behind the other.
 Values all_of(std::uint32_t ranks, int round, std::size_t count) {
   Values all;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {

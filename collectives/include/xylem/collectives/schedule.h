@@ -149,6 +149,12 @@ struct Schedule {
 };
 inline constexpr std::uint32_t kMaxChannels = 16;
 
+/// Whether it is an exchange, if each step has one slice: at most one message goes each way between
+/// two ranks, computations wait for messages alone, and of messages only those that arrive wait,
+/// for such as were sent (nobody can have sent what they bring before). So all messages can go at
+/// once, and the rest follows.
+bool is_exchange(const Schedule& schedule);
+
 /// Chunks of a buffer at `rank`; 0 where the buffer does not exist there.
 std::uint32_t chunk_count(const Schedule& schedule, std::uint32_t rank, Buffer buffer) noexcept;
 /// The block in a chunk. Precondition: the chunk exists. Scratch chunks only of the schedule's own

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks give in a round of a test, and what it is together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace xylem::test {
+
+using Values = std::vector<std::int32_t>;
+
+/// Element i of what `rank` gives in a round, and of the sum over ranks.
+inline std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
+  return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
+}
+inline std::int32_t summed(std::uint32_t ranks, int round, std::size_t i) {
+  return static_cast<std::int32_t>(i % 1009 * ranks + 5'000 * ranks * (ranks - 1)) +
+         static_cast<std::int32_t>(ranks) * round;
+}
+
+inline Values gift(std::uint32_t rank, int round, std::size_t count) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = given(rank, round, i);
+  return values;
+}
+
+inline Values sum_of(std::uint32_t ranks, int round, std::size_t count) {
+  Values sums(count);
+  for (std::size_t i = 0; i < count; ++i) sums[i] = summed(ranks, round, i);
+  return sums;
+}
+
+}  // namespace xylem::test
