@@ -53,12 +53,35 @@ TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
   const auto rows = rows_of(done.out);
   ASSERT_EQ(rows.size(), 4U) << done.out;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    ASSERT_EQ(rows[i].size(), 10U);
+    ASSERT_EQ(rows[i].size(), 11U);
     EXPECT_EQ(rows[i][0], std::to_string(8 << i));
     EXPECT_EQ(rows[i][8], "0") << "#wrong";
+    EXPECT_EQ(rows[i][9], "-") << "caches hold so little";
   }
   EXPECT_THAT(done.out, HasSubstr("# 2 ranks on 1 host, started by xylem"));
   EXPECT_THAT(done.out, HasSubstr("shm over "));
+}
+
+TEST(Bench, TellsTheShareOfTheMachinesLimitThatALargeRowReaches) {
+  const auto done = run_command(
+      bench({"all_reduce", "-n", "2", "-b", "16M", "-e", "16M", "--iters", "3"}), {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  const auto rows = rows_of(done.out);
+  ASSERT_EQ(rows.size(), 1U) << done.out;
+  EXPECT_GT(std::stod(rows[0][9]), 0);
+}
+
+TEST(Bench, TakesPartsAndOffsetsAsAsked) {
+  for (const char* parts : {"even", "rising", "one"}) {
+    const auto done = run_command(bench({"all_gather_v", "-n", "3", "-b", "1000", "-e", "1000",
+                                         "--parts", parts, "--offset", "4", "--iters", "2"}),
+                                  {}, kLimit);
+    EXPECT_EQ(done.exit_status, 0) << done.err;
+  }
+  const auto wrong = run_command(bench({"all_gather_v", "--parts", "odd"}), {}, kLimit);
+  EXPECT_EQ(wrong.exit_status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--parts"));
+  EXPECT_EQ(run_command(bench({"all_reduce", "--offset", "4096"}), {}, kLimit).exit_status, 2);
 }
 
 TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
@@ -145,8 +168,8 @@ TEST(Bench, ComparesWithAnEarlierReport) {
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("vs base"));
   for (const auto& row : rows_of(done.out)) {
-    ASSERT_EQ(row.size(), 11U);
-    EXPECT_GT(std::stod(row[9]), 0);
+    ASSERT_EQ(row.size(), 12U);
+    EXPECT_GT(std::stod(row[10]), 0);
   }
   std::filesystem::remove(file);
 }

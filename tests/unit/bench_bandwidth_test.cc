@@ -37,6 +37,28 @@ TEST(BusFactor, OfOneRankIsZeroWhereOnlyOthersSharesCount) {
   EXPECT_DOUBLE_EQ(bus_factor(Operation::all_gather, 1), 0.0);
 }
 
+TEST(LeastTraffic, ReadsEveryInputAndWritesEveryOutputOnce) {
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_reduce, 2, false), 4);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_reduce, 3, true), 6);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_gather, 4, false), 5);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::reduce_scatter, 4, false), 5);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::reduce, 4, false), 5);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::gather, 4, false), 2);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::barrier, 4, false), 0);
+}
+
+TEST(LeastTraffic, LeavesOutWhatIsInItsPlaceAlready) {
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::broadcast, 2, false), 3);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::broadcast, 2, true), 2);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_gather, 4, true), 4);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_to_all, 4, true), 6);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::scatter, 4, true), 1.5);
+}
+
+TEST(LeastTime, CountsACopiedByteAsReadAndWritten) {
+  EXPECT_DOUBLE_EQ(least_time(4, {1'000'000}, {20}), 100);
+}
+
 TEST(AlgorithmBandwidth, IsInBillionsOfBytesPerSecond) {
   EXPECT_DOUBLE_EQ(algorithm_bandwidth({1'000'000'000}, 1e6).value, 1.0);
   EXPECT_DOUBLE_EQ(algorithm_bandwidth({1000}, 1).value, 1.0);

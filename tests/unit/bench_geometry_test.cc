@@ -92,6 +92,34 @@ TEST_P(UnevenGeometry, OfAllGatherAndReduceScatterIsUnevenAndWhole) {
   }
 }
 
+TEST_P(UnevenGeometry, MostlyOfOneRankIsWholeAndAgreesAcrossRanks) {
+  const auto [ranks, bytes] = GetParam();
+  std::vector<Geometry> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    auto asked = query(Operation::all_to_all_v, bytes, rank, ranks);
+    asked.parts = Parts::one;
+    all.push_back(geometry(asked));
+  }
+  for (std::uint32_t a = 0; a < ranks; ++a) {
+    EXPECT_EQ(all[a].input * 4, all[a].size.value);
+    for (std::uint32_t b = 0; b < ranks; ++b) {
+      EXPECT_EQ(all[a].send_counts[b], all[b].receive_counts[a]) << a << " to " << b;
+    }
+  }
+  auto asked = query(Operation::all_gather_v, bytes, 0, ranks);
+  asked.parts = Parts::one;
+  const auto gathered = geometry(asked);
+  EXPECT_EQ(gathered.output * 4, gathered.size.value);
+  EXPECT_GE(gathered.receive_counts.front() * 10, gathered.output * 9);
+  for (std::uint32_t i = 2; i < ranks; ++i) EXPECT_EQ(gathered.receive_counts[i], 0U);
+}
+
+TEST(Geometry, EvenPartsAreThoseOfTheOperationOnEqualOnes) {
+  auto asked = query(Operation::all_gather_v, 4096, 1, 4);
+  asked.parts = Parts::even;
+  EXPECT_EQ(geometry(asked).receive_counts, std::vector<std::uint64_t>(4, 256));
+}
+
 INSTANTIATE_TEST_SUITE_P(RanksAndSizes,
                          UnevenGeometry,
                          testing::Combine(testing::Values(1, 2, 3, 5, 8),

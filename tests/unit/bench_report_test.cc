@@ -83,18 +83,24 @@ TEST(Table, HasTheColumnsOfNcclTests) {
   for (std::string line; std::getline(lines, line);) all.push_back(line);
   ASSERT_EQ(all.size(), 4U);
   EXPECT_THAT(words(all[2]), ElementsAre("#", "size", "count", "type", "redop", "root", "time",
-                                         "algbw", "busbw", "#wrong", "algorithm"));
+                                         "algbw", "busbw", "#wrong", "limit", "algorithm"));
   EXPECT_THAT(
       words(table_line(row(Operation::reduce, 1000, 2))),
-      ElementsAre("1000", "250", "float32", "sum", "2", "2.00", "0.50", "0.50", "0", "ring"));
+      ElementsAre("1000", "250", "float32", "sum", "2", "2.00", "0.50", "0.50", "0", "-", "ring"));
   EXPECT_EQ(all[2].find("time") + 4, table_line(row(Operation::reduce, 1000, 2)).find("2.00") + 4)
       << "columns stand under their names";
 }
 
 TEST(Table, SaysNoneWhereThereIsNoReductionOrRoot) {
-  EXPECT_THAT(
-      words(table_line(row(Operation::all_to_all, 1000, 1))),
-      ElementsAre("1000", "250", "float32", "none", "-1", "1.00", "1.00", "0.75", "0", "ring"));
+  EXPECT_THAT(words(table_line(row(Operation::all_to_all, 1000, 1))),
+              ElementsAre("1000", "250", "float32", "none", "-1", "1.00", "1.00", "0.75", "0", "-",
+                          "ring"));
+}
+
+TEST(Table, SaysWhatShareOfTheMemorysBandwidthARowReaches) {
+  auto limited = row(Operation::all_reduce, 1000, 8);
+  limited.limit = 6.0;
+  EXPECT_EQ(words(table_line(limited)).at(9), "75");
 }
 
 TEST(Baseline, GivesTheRatioToTheSameMeasurement) {
@@ -115,6 +121,20 @@ TEST(Baseline, KnowsNothingOfOtherMeasurements) {
   auto in_place = row(Operation::all_reduce, 1024, 5);
   in_place.in_place = true;
   EXPECT_FALSE(earlier->ratio(in_place));
+}
+
+TEST(Baseline, TellsBuffersAndPartsApart) {
+  auto plain = row(Operation::all_gather_v, 1024, 10);
+  plain.parts = Parts::even;
+  const auto earlier = Baseline::parse(to_json({}, {plain}), "before.json");
+  ASSERT_TRUE(earlier);
+  EXPECT_TRUE(earlier->ratio(plain));
+  auto other = plain;
+  other.parts = Parts::one;
+  EXPECT_FALSE(earlier->ratio(other));
+  other = plain;
+  other.offset = {4};
+  EXPECT_FALSE(earlier->ratio(other));
 }
 
 TEST(Baseline, RefusesWhatIsNoReportAndNamesTheFile) {

@@ -38,6 +38,36 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
   return 0;
 }
 
+/// Bytes read and written in the memory of one host by one call, of all its ranks together and over
+/// the row's size: at the least every input is read once and every output written once, but what is
+/// in its place already; whatever passes through caches in between costs no memory traffic.
+constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in_place) noexcept {
+  const double n = ranks;
+  switch (operation) {
+    case Operation::all_reduce:
+    case Operation::send_recv: return 2 * n;
+    case Operation::all_to_all:
+    case Operation::all_to_all_v: return in_place ? 2 * (n - 1) : 2 * n;
+    case Operation::reduce:
+    case Operation::reduce_scatter:
+    case Operation::reduce_scatter_v: return n + 1;
+    case Operation::broadcast:
+    case Operation::all_gather:
+    case Operation::all_gather_v: return in_place ? n : n + 1;
+    case Operation::gather:
+    case Operation::scatter: return in_place ? 2 * (n - 1) / n : 2;
+    case Operation::barrier: return 0;
+  }
+  return 0;
+}
+
+/// Microseconds that a call's least_traffic() takes where the ranks can copy so much, all at once
+/// and past the caches: a copied byte is read once and written once. 0 where nothing is copied.
+constexpr double least_time(double traffic, Bytes size, GBps copied) noexcept {
+  constexpr double kBytesPerMicrosecond = 1e3;  // in one GB/s
+  return traffic / 2 * static_cast<double>(size.value) / copied.value / kBytesPerMicrosecond;
+}
+
 /// 0 for no time.
 constexpr GBps algorithm_bandwidth(Bytes size, double microseconds) noexcept {
   constexpr double kBytesPerMicrosecond = 1e3;  // in one GB/s

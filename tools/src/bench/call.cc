@@ -4,41 +4,18 @@
 #include "bench/call.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
 namespace xylem::tools {
-namespace {
-
-constexpr std::size_t kPage = 4096;
-
-}  // namespace
-
-Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
-  const std::size_t whole_pages = (bytes / kPage + 1) * kPage;
-  PageBuffer buffer;
-  buffer.memory_.reset(
-      static_cast<std::byte*>(::operator new (whole_pages, std::align_val_t{kPage}, std::nothrow)));
-  if (!buffer.memory_) {
-    return failure(Code::exhausted, "no memory for a buffer of " + format_bytes({whole_pages}) +
-                                        ": choose a smaller largest size (-e)");
-  }
-  // Pages that nobody wrote to share one page of zeros, which would make reading them too fast.
-  std::fill_n(buffer.memory_.get(), whole_pages, std::byte{1});
-  return buffer;
-}
-
-void PageBuffer::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete (memory, std::align_val_t{kPage});
-}
-
 Call::Call(Communicator communicator, Operation operation, const BenchOptions& options)
     : communicator_(std::move(communicator)),
       operation_(operation),
       type_(options.type),
       root_(options.root),
-      in_place_(options.in_place && traits(operation).in_place) {}
+      in_place_(options.in_place && traits(operation).in_place),
+      offset_(options.offset.value),
+      parts_(options.parts) {}
 
 Result<Call> Call::create(const Communicator& communicator,
                           Operation operation,
@@ -59,7 +36,8 @@ Result<Call> Call::create(const Communicator& communicator,
     if (options.check) call.reduced_ = pattern.result();
   }
   const Geometry most = geometry(call.query(largest));
-  const std::size_t bytes = std::max(most.input, most.output) * size_of(options.type);
+  const std::size_t bytes =
+      call.offset_ + std::max(most.input, most.output) * size_of(options.type);
   XYLEM_TRY(call.first_, PageBuffer::allocate(bytes));
   if (!call.in_place_) {
     XYLEM_TRY(call.second_, PageBuffer::allocate(bytes));
@@ -68,7 +46,8 @@ Result<Call> Call::create(const Communicator& communicator,
 }
 
 GeometryQuery Call::query(Bytes size) const {
-  return {operation_, size, size_of(type_), communicator_.rank(), communicator_.size(), root_};
+  return {operation_,           size,  size_of(type_), communicator_.rank(),
+          communicator_.size(), root_, parts_};
 }
 
 const Geometry& Call::resize(Bytes size) {
@@ -79,15 +58,15 @@ const Geometry& Call::resize(Bytes size) {
 ConstBuffer Call::input() const {
   // In place, the smaller of input and output is a part of the larger, where this rank has both.
   const bool part = in_place_ && geometry_.input != 0 && geometry_.input < geometry_.output;
-  return {first_.data() + (part ? geometry_.in_place_at * size_of(type_) : 0), geometry_.input,
-          type_};
+  return {first_.data() + offset_ + (part ? geometry_.in_place_at * size_of(type_) : 0),
+          geometry_.input, type_};
 }
 
 Buffer Call::output() const {
-  if (!in_place_) return {second_.data(), geometry_.output, type_};
+  if (!in_place_) return {second_.data() + offset_, geometry_.output, type_};
   const bool part = geometry_.output != 0 && geometry_.output < geometry_.input;
-  return {first_.data() + (part ? geometry_.in_place_at * size_of(type_) : 0), geometry_.output,
-          type_};
+  return {first_.data() + offset_ + (part ? geometry_.in_place_at * size_of(type_) : 0),
+          geometry_.output, type_};
 }
 
 Status Call::operator()() const {

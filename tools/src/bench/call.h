@@ -6,30 +6,17 @@
 
 #include "bench/geometry.h"
 #include "bench/options.h"
+#include "bench/page_buffer.h"
 #include "bench/pattern.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/communicator.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 namespace xylem::tools {
-
-/// Memory on page boundaries.
-class PageBuffer {
- public:
-  static Result<PageBuffer> allocate(std::size_t bytes);
-  std::byte* data() const noexcept { return memory_.get(); }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-};
 
 /// Makes calls of one operation on one communicator. Its buffers serve all sizes of a sweep.
 class Call {
@@ -62,6 +49,8 @@ class Call {
   DataType type_;
   std::uint32_t root_;
   bool in_place_;
+  std::size_t offset_;  ///< Of both buffers from their page, in bytes.
+  Parts parts_;
   ReduceOp redop_;
   std::vector<std::vector<std::byte>> inputs_;  ///< One period of each rank's input.
   std::vector<std::byte> reduced_;              ///< One period of the reduction.

@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -12,6 +13,7 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx-tcp", "ucx-rdma"};
+constexpr std::uint64_t kMostOffset = 4096;
 constexpr std::uint32_t kMostRoots = 1U << 31;
 constexpr std::uint32_t kMostFactor = 1U << 16;
 
@@ -46,6 +48,25 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
                                           "RANK", "Root, where the operation has one [0]")
       ->group(group);
   app.add_flag("--in-place", options.in_place, "Let input and output be the same memory")
+      ->group(group);
+  add_value<Bytes, Bytes>(
+      app, "--offset", options.offset,
+      [](const std::string& text) -> Result<Bytes> {
+        XYLEM_TRY(const Bytes bytes, parse_bytes(text));
+        if (bytes.value < kMostOffset) return bytes;
+        return failure(Code::invalid_argument, "an offset is less than a page, 4096 bytes");
+      },
+      "BYTES", "Let buffers begin so far into a page [0]")
+      ->group(group);
+  add_value<Parts, Parts>(
+      app, "--parts", options.parts,
+      [](const std::string& text) -> Result<Parts> {
+        XYLEM_TRY(const std::string name, one_of(text, kPartsNames));
+        return static_cast<Parts>(std::ranges::find(kPartsNames, name) - kPartsNames.begin());
+      },
+      "even|rising|one",
+      "Shares in the operations whose names end in _v: alike; as 1 : 2 : ... : n; the\n"
+      "first rank's nine tenths, the second's the rest, no others [rising]")
       ->group(group);
   app.add_option("--algorithm", options.algorithm,
                  "Force an algorithm (see xylem info) instead of choosing by size")

@@ -19,12 +19,22 @@ std::size_t before(const Counts& counts, std::uint32_t part) {
   return std::accumulate(counts.begin(), counts.begin() + part, std::uint64_t{0});
 }
 
-/// Uneven parts of `share · ranks` elements in all: weights 1, 2, …, n, begun at another one by
-/// each `shift`, so that whatever a rank sends in all to others is alike on all ranks, and so is
-/// what it gets.
-Counts uneven(std::size_t share, std::uint32_t ranks, std::uint32_t shift) {
+/// Nine tenths of `elements` at place `shift`, the rest at the next.
+Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shift) {
+  constexpr std::uint64_t kTenth = 10;
+  Counts counts(ranks);
+  counts[(shift + 1) % ranks] = elements / kTenth;
+  counts[shift % ranks] += elements - elements / kTenth;
+  return counts;
+}
+
+/// Parts of `share · ranks` elements in all, begun at another place by each `shift`, so that
+/// whatever a rank sends in all to others is alike on all ranks, and so is what it gets.
+Counts uneven(Parts parts, std::size_t share, std::uint32_t ranks, std::uint32_t shift) {
   const std::uint64_t weights = std::uint64_t{ranks} * (ranks + 1) / 2;
   const std::uint64_t elements = std::uint64_t{share} * ranks;
+  if (parts == Parts::even) return Counts(ranks, share);
+  if (parts == Parts::one) return mostly_one(elements, ranks, shift);
   Counts counts(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) {
     const std::uint64_t weight = (i + shift) % ranks + 1;
@@ -46,6 +56,7 @@ class Builder {
         made_.size = {made_.count * query.element_size};
         break;
       case Sizing::parts:
+      case Sizing::uneven_parts:
         made_.count = std::max<std::size_t>(elements / query.ranks, 1);
         made_.size = {made_.count * query.ranks * query.element_size};
         break;
@@ -68,7 +79,7 @@ class Builder {
                 query_.operation == Operation::all_gather || is_root());
         break;
       case Operation::all_gather_v:
-        made_.receive_counts = uneven(made_.count, query_.ranks, 0);
+        made_.receive_counts = uneven(query_.parts, made_.count, query_.ranks, 0);
         collect(made_.receive_counts, true);
         break;
       case Operation::reduce_scatter:
@@ -78,7 +89,7 @@ class Builder {
         spread(Counts(query_.ranks, made_.count), is_root(), query_.root);
         break;
       case Operation::reduce_scatter_v:
-        made_.send_counts = uneven(made_.count, query_.ranks, 0);
+        made_.send_counts = uneven(query_.parts, made_.count, query_.ranks, 0);
         spread(made_.send_counts, true, std::nullopt);
         break;
       case Operation::all_to_all:
@@ -119,8 +130,9 @@ class Builder {
 
   /// What rank `from` sends to each.
   Counts sent_by(std::uint32_t from) const {
-    return query_.operation == Operation::all_to_all ? Counts(query_.ranks, made_.count)
-                                                     : uneven(made_.count, query_.ranks, from);
+    return query_.operation == Operation::all_to_all
+               ? Counts(query_.ranks, made_.count)
+               : uneven(query_.parts, made_.count, query_.ranks, from);
   }
 
   void exchange() {

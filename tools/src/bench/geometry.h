@@ -7,9 +7,11 @@
 #include "bench/operation.h"
 #include "xylem/base/quantity.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace xylem::tools {
@@ -38,6 +40,14 @@ struct Geometry {
   std::vector<Region> result;
 };
 
+/// How the operations on uneven parts share their elements out.
+enum class Parts : std::uint8_t {
+  rising,  ///< In proportions 1 : 2 : … : n.
+  even,    ///< Alike, as the operations on equal parts do.
+  one,     ///< The first rank has nine tenths, the second the rest, others none.
+};
+inline constexpr std::array<std::string_view, 3> kPartsNames{"rising", "even", "one"};
+
 struct GeometryQuery {
   Operation operation = Operation::all_reduce;
   Bytes size;  ///< Asked for; rounded down to whole and equal parts, at least one element each.
@@ -45,6 +55,7 @@ struct GeometryQuery {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::uint32_t root = 0;
+  Parts parts = Parts::rising;
 };
 
 Geometry geometry(const GeometryQuery& query);

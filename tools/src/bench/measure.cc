@@ -4,7 +4,9 @@
 #include "bench/measure.h"
 
 #include "bench/agreement.h"
+#include "bench/bandwidth.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/copy.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +18,7 @@ namespace {
 /// What the timed calls of a row may take, unless it is said how many there are.
 constexpr std::chrono::milliseconds kRowTime{200};
 constexpr std::uint64_t kFewestCalls = 5;
+constexpr std::uint32_t kCopyRounds = 9;
 constexpr std::uint64_t kMostCalls = 20000;
 
 double microseconds(Clock::duration duration) {
@@ -46,6 +49,7 @@ Result<std::uint64_t> check(const Call& call, const Communicator& control) {
 }
 
 /// Times one call after a barrier.
+template <typename Call>
 Result<double> time_one(const Call& call, const Communicator& control) {
   XYLEM_TRY(control.barrier().wait());
   const auto start = Clock::now();
@@ -55,18 +59,19 @@ Result<double> time_one(const Call& call, const Communicator& control) {
 
 /// Batches that double, so that agreeing on whether to go on costs little and no row takes much
 /// longer than asked.
+template <typename Call>
 Result<std::vector<double>> time_each(const Call& call,
-                                      const BenchOptions& options,
+                                      std::optional<std::uint32_t> iterations,
                                       const Communicator& control) {
   std::vector<double> times;
   const auto deadline = Deadline::after(kRowTime);
-  std::uint64_t batch = options.iterations.value_or(1);
+  std::uint64_t batch = iterations.value_or(1);
   while (batch > 0) {
     for (std::uint64_t i = 0; i < batch; ++i) {
       XYLEM_TRY(const double time, time_one(call, control));
       times.push_back(time);
     }
-    if (options.iterations) break;
+    if (iterations) break;
     std::uint64_t next = std::min<std::uint64_t>(times.size(), kMostCalls - times.size());
     if (deadline.passed()) next = times.size() < kFewestCalls ? kFewestCalls - times.size() : 0;
     XYLEM_TRY(batch, from_first(control, next));
@@ -108,7 +113,7 @@ Result<Measurement> time_row(const Call& call,
                              const BenchOptions& options,
                              const Communicator& control) {
   if (options.back_to_back) return time_back_to_back(call, options, control);
-  XYLEM_TRY(auto times, time_each(call, options, control));
+  XYLEM_TRY(auto times, time_each(call, options.iterations, control));
   Measurement result;
   result.iterations = times.size();
   result.microseconds = summarize(std::move(times));
@@ -136,6 +141,24 @@ Result<Measurement> measure(const Call& call,
   XYLEM_TRY(const std::uint64_t wrong_after, check_call());
   row.wrong = wrong_before + wrong_after;
   return row;
+}
+
+Result<Copies> Copies::create(Bytes largest) {
+  Copies copies;
+  XYLEM_TRY(copies.from_, PageBuffer::allocate(largest.value));
+  XYLEM_TRY(copies.to_, PageBuffer::allocate(largest.value));
+  return copies;
+}
+
+void Copies::copy(Bytes bytes) const { copy_past_cache(to_.data(), from_.data(), bytes.value); }
+
+Result<GBps> measure_copies(const Copies& copies, Bytes bytes, const Communicator& control) {
+  const auto copy = [&]() -> Status {
+    copies.copy(bytes);
+    return {};
+  };
+  XYLEM_TRY(auto times, time_each(copy, kCopyRounds, control));
+  return algorithm_bandwidth({bytes.value * control.size()}, summarize(std::move(times)).p50);
 }
 
 }  // namespace xylem::tools

@@ -9,6 +9,7 @@
 
 #include "bench/call.h"
 #include "bench/options.h"
+#include "bench/page_buffer.h"
 #include "bench/statistics.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/communicator.h"
@@ -24,6 +25,18 @@ struct Measurement {
       0;  ///< Elements, in all checks on all ranks; for a barrier: ranks that left too early.
 };
 
+/// What a rank copies to learn what the memory gives.
+class Copies {
+ public:
+  static Result<Copies> create(Bytes largest);
+
+  /// Copies so many bytes, at most `largest`, past the cache.
+  void copy(Bytes bytes) const;
+
+ private:
+  PageBuffer from_, to_;
+};
+
 /// Those that measure together.
 struct Ranks {
   Communicator control;  ///< For what they tell each other besides the call.
@@ -36,5 +49,8 @@ Result<Measurement> measure(const Call& call,
                             Bytes size,
                             const BenchOptions& options,
                             const Ranks& ranks);
+
+/// What all ranks, on one host, copy in a second when all copy at once, `bytes` each. Collective.
+Result<GBps> measure_copies(const Copies& copies, Bytes bytes, const Communicator& control);
 
 }  // namespace xylem::tools

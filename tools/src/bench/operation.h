@@ -31,9 +31,10 @@ enum class Operation : std::uint8_t {
 
 /// What a row's size is, and thereby how much of it crosses the network.
 enum class Sizing : std::uint8_t {
-  none,   ///< No data.
-  whole,  ///< The buffer of one rank; every rank's input or output is all of it.
-  parts,  ///< The larger of input and output: n parts, one for each rank.
+  none,          ///< No data.
+  whole,         ///< The buffer of one rank; every rank's input or output is all of it.
+  parts,         ///< The larger of input and output: n parts, one for each rank.
+  uneven_parts,  ///< The same, of sizes that differ.
 };
 
 struct OperationTraits {

@@ -3,6 +3,7 @@
 // What `xylem bench` is asked to do.
 #pragma once
 
+#include "bench/geometry.h"
 #include "bench/operation.h"
 #include "xylem/base/quantity.h"
 #include "xylem/runtime/types.h"
@@ -27,6 +28,8 @@ struct BenchOptions {
   RedOp redop = RedOp::sum;
   std::uint32_t root = 0;
   bool in_place = false;
+  Bytes offset;  ///< Of every buffer from the page that it begins in.
+  Parts parts = Parts::rising;
 
   std::string algorithm;  ///< Empty: chosen per size.
   std::string transport;  ///< Empty: as configured.

@@ -51,6 +51,11 @@ struct BenchRow {
   bool in_place = false;
   bool checked = true;
   Measurement measured;
+  Bytes offset;                ///< Of the buffers from a page.
+  std::optional<Parts> parts;  ///< Where they are uneven.
+  /// Microseconds that the machine's memory would take, measured beside the row; for one host, and
+  /// sizes that caches cannot hold.
+  std::optional<double> limit;
   std::optional<double> ratio;  ///< Baseline's time over this one's: more than 1 is faster.
 };
 

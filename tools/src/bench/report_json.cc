@@ -32,20 +32,24 @@ Json environment_json(const BenchEnvironment& environment) {
 
 Json row_json(const BenchRow& row) {
   const Statistics& time = row.measured.microseconds;
-  Json json = {{"op", traits(row.operation).name},
-               {"algorithm", row.algorithm},
-               {"transport", row.transport},
-               {"ranks", row.ranks},
-               {"bytes", row.size.value},
-               {"count", row.count},
-               {"type", name(row.type)},
-               {"redop", row.redop ? Json(name(*row.redop)) : Json()},
-               {"root", row.root ? Json(*row.root) : Json()},
-               {"in_place", row.in_place},
-               {"iterations", row.measured.iterations},
-               {"time_us", {{"min", time.min}, {"p50", time.p50}, {"p99", time.p99}}},
-               {"algbw_GBps", algorithm_bandwidth(row).value},
-               {"busbw_GBps", bus_bandwidth(row).value}};
+  Json json = {
+      {"op", traits(row.operation).name},
+      {"algorithm", row.algorithm},
+      {"transport", row.transport},
+      {"ranks", row.ranks},
+      {"bytes", row.size.value},
+      {"count", row.count},
+      {"type", name(row.type)},
+      {"redop", row.redop ? Json(name(*row.redop)) : Json()},
+      {"root", row.root ? Json(*row.root) : Json()},
+      {"in_place", row.in_place},
+      {"offset", row.offset.value},
+      {"parts", row.parts ? Json(kPartsNames[static_cast<std::size_t>(*row.parts)]) : Json()},
+      {"iterations", row.measured.iterations},
+      {"time_us", {{"min", time.min}, {"p50", time.p50}, {"p99", time.p99}}},
+      {"algbw_GBps", algorithm_bandwidth(row).value},
+      {"busbw_GBps", bus_bandwidth(row).value},
+      {"limit_us", row.limit ? Json(*row.limit) : Json()}};
   json["wrong"] = row.checked ? Json(row.measured.wrong) : Json();
   return json;
 }
@@ -54,7 +58,8 @@ Json row_json(const BenchRow& row) {
 /// changes.
 std::string key_of(const Json& row) {
   std::string key;
-  for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place"}) {
+  for (const char* field :
+       {"op", "ranks", "bytes", "type", "redop", "root", "in_place", "offset", "parts"}) {
     key += row.contains(field) ? row[field].dump() : "null";
     key += ' ';
   }

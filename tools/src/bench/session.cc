@@ -5,6 +5,7 @@
 #include "bench/session.h"
 
 #include "bench/agreement.h"
+#include "bench/bandwidth.h"
 #include "bench/call.h"
 #include "bench/environment.h"
 #include "bench/measure.h"
@@ -16,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -40,6 +42,7 @@ class Session {
   Status open_files();
   Status measure_operation(Operation operation, ProgressBar& progress);
   Result<BenchRow> measure_row(Operation operation, Bytes size, Call& call);
+  Result<std::optional<double>> measure_limit(const BenchRow& row);
   std::vector<Bytes> sizes_of(Operation operation) const;
   Status report();
 
@@ -49,6 +52,7 @@ class Session {
   Selection selection_;
   BenchEnvironment environment_;
   std::optional<Baseline> baseline_;
+  std::optional<Copies> copies_;
   std::ofstream json_file_;
   std::vector<BenchRow> rows_;
 };
@@ -143,11 +147,28 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   if (kind.reduces) row.redop = options_.redop;
   if (kind.rooted) row.root = options_.root;
   row.in_place = options_.in_place && kind.in_place;
+  row.offset = options_.offset;
+  if (kind.sizing == Sizing::uneven_parts) row.parts = options_.parts;
   row.checked = options_.check;
   const Ranks ranks{control_, environment_.hosts.size() == 1};
+  XYLEM_TRY(row.limit, measure_limit(row));
   XYLEM_TRY(row.measured, measure(call, operation, geometry.size, options_, ranks));
   if (baseline_) row.ratio = baseline_->ratio(row);
   return row;
+}
+
+/// Just before the row, so that both meet the machine in the same mood.
+Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
+  constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
+  const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
+  if (environment_.hosts.size() > 1 || row.size.value < kBeyondCaches || traffic <= 0) {
+    return std::optional<double>();
+  }
+  if (!copies_) {
+    XYLEM_TRY(copies_, Copies::create(std::max(options_.end, row.size)));
+  }
+  XYLEM_TRY(const GBps copied, measure_copies(*copies_, row.size, control_));
+  return std::optional(least_time(traffic, row.size, copied));
 }
 
 Status Session::report() {

@@ -18,8 +18,9 @@ constexpr std::string_view kNameFormat = "{:>12}  {:>12}  {:>12}  {:>10}  {:>4}"
 std::string figure_columns(std::string_view time,
                            std::string_view algorithm,
                            std::string_view bus,
-                           std::string_view wrong) {
-  return fmt::format("  {:>10}  {:>7}  {:>7}  {:>6}", time, algorithm, bus, wrong);
+                           std::string_view wrong,
+                           std::string_view limit) {
+  return fmt::format("  {:>10}  {:>7}  {:>7}  {:>6}  {:>6}", time, algorithm, bus, wrong, limit);
 }
 
 template <typename... Columns>
@@ -35,6 +36,13 @@ std::string transports_text(const BenchEnvironment& environment) {
                                   : fmt::format("{} over {}", transport, fmt::join(lanes, ", ")));
   }
   return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+/// Percent of what the memory gives.
+std::string limit_text(const BenchRow& row) {
+  constexpr double kPercent = 100;
+  if (!row.limit || row.measured.microseconds.p50 <= 0) return "-";
+  return fmt::format("{:.0f}", kPercent * *row.limit / row.measured.microseconds.p50);
 }
 
 }  // namespace
@@ -76,10 +84,10 @@ std::string table_head(Operation operation, bool in_place, bool with_ratio) {
     text += fmt::format(", {}; size: {}", in_place ? "in place" : "out of place", kind.size);
   }
   text += "\n#" + name_columns("size", "count", "type", "redop", "root").substr(1);
-  text += figure_columns("time", "algbw", "busbw", "#wrong");
+  text += figure_columns("time", "algbw", "busbw", "#wrong", "limit");
   text += fmt::format("{}  algorithm\n", with_ratio ? "  vs base" : "");
   std::string units = '#' + name_columns("(B)", "(elements)", "", "", "").substr(1);
-  units += figure_columns("(us)", "(GB/s)", "(GB/s)", "");
+  units += figure_columns("(us)", "(GB/s)", "(GB/s)", "", "(%)");
   units += with_ratio ? "      (x)" : "";
   units.erase(units.find_last_not_of(' ') + 1);
   return text + units + '\n';
@@ -92,7 +100,7 @@ std::string table_line(const BenchRow& row) {
   text += figure_columns(fmt::format("{:.2f}", row.measured.microseconds.p50),
                          fmt::format("{:.2f}", algorithm_bandwidth(row).value),
                          fmt::format("{:.2f}", bus_bandwidth(row).value),
-                         row.checked ? std::to_string(row.measured.wrong) : "N/A");
+                         row.checked ? std::to_string(row.measured.wrong) : "N/A", limit_text(row));
   if (row.ratio) text += fmt::format("  {:>7.2f}", *row.ratio);
   text += fmt::format("  {}\n", row.algorithm);
   return text;

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether xylem chooses right: its algorithms against one another."""
+
+import statistics
+
+from .peers import Skipped, environment_of_launchers
+
+
+def sweep(xylem, options):
+    """Whether the choice is right: each algorithm is forced in turn, and the one that is chosen where
+    none is may take a tenth more than the quickest, by the median of the turns. Returns the rows in
+    which it does not.
+    """
+    environment = environment_of_launchers()
+    complaints = []
+    for operation in options.ops:
+        print(f"\n{operation}, {options.ranks} ranks: microseconds of the algorithms, and the chosen "
+              "one's time over the quickest's")
+        names = xylem.algorithms(operation)
+        for size in options.sizes if operation != "barrier" else options.sizes[:1]:
+            times, chosen = {name: [] for name in names}, []
+            for _ in range(options.reps):
+                row = xylem.bench(operation, size, environment, options.timeout)
+                chosen.append(row["algorithm"])
+                for name in list(times):
+                    try:
+                        row = xylem.bench(operation, size, environment, options.timeout,
+                                          "--algorithm", name)
+                        times[name].append(row["time_us"]["p50"])
+                    except Skipped:
+                        del times[name]  # Not for so many ranks, or not for one host.
+            medians = {name: statistics.median(runs) for name, runs in times.items()}
+            quickest = min(medians, key=medians.get)
+            over = statistics.median(times[name][turn] / times[quickest][turn]
+                                     for turn, name in enumerate(chosen))
+            # It may differ from start to start: what it goes by is measured at each.
+            usual = " or ".join(sorted(set(chosen)))
+            others = ", ".join(f"{name} {medians[name]:.2f}"
+                               for name in sorted(medians, key=medians.get))
+            print(f"{size:>12}  {usual:<20} {over:>5.2f}   {others}", flush=True)
+            if over > 1.1:
+                complaints.append(f"{operation} {size} B: {usual} is chosen, which takes {over:.2f} "
+                                  f"times as long as {quickest}")
+    return complaints

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers take turns."""
+
+import sys
+
+from .peers import Skipped, environment_of_launchers
+
+
+def collect(peers, options):
+    """times[operation][bytes][peer] = medians, one for each repetition; and what went wrong. Beside
+    the peers, "limit" is the least time by the traffic in memory.
+
+    The peers take turns at each size: a turn is short, so that a change of the machine's mood meets
+    all of a repetition alike, and their ratios are taken within it.
+    """
+    times, wrong, dropped = {}, [], {}
+    environment = environment_of_launchers()
+    for operation in options.ops:
+        for size in options.sizes if operation != "barrier" else options.sizes[:1]:
+            print(f"{operation}, {size} B", file=sys.stderr)
+            cell = times.setdefault(operation, {}).setdefault(size, {})
+            for _ in range(options.reps):
+                for peer in peers:
+                    if peer.name in dropped:
+                        continue
+                    try:
+                        turn = peer.measure(operation, size, environment, options.timeout)
+                    except Skipped as reason:
+                        dropped[peer.name] = f"{operation}, {size} B: {reason}"
+                        cell.pop(peer.name, None)
+                        continue
+                    if turn is None:
+                        continue  # It has no such operation.
+                    cell.setdefault(peer.name, []).append(turn.time)
+                    if turn.limit:
+                        cell.setdefault("limit", []).append(turn.limit)
+                    if turn.wrong:
+                        wrong.append(f"{peer.name} {operation} {size} B: {turn.wrong} wrong elements")
+    return times, wrong, dropped

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Xylem against itself: calls of an unusual kind and plain ones, in turns."""
+
+import copy
+import statistics
+from typing import NamedTuple
+
+from .peers import Xylem, environment_of_launchers
+
+
+class Variant(NamedTuple):
+    """What is compared with what, and how many times as long it may take.
+
+    Both sides are flags of xylem bench; "ranks" and "extra" (elements added to the size) may be
+    overridden. Times are taken over the bytes that one rank moves, as busbw counts them: of the same
+    operation and ranks, that is the time.
+    """
+
+    name: str
+    operation: str
+    most: float
+    flags: tuple = ()
+    ranks: int = 2
+    extra: int = 0
+    plain_flags: tuple = ()
+    plain_ranks: int = 0  # 0: the same.
+
+
+def odd_ranks(operation):
+    """Odd numbers of ranks against the even one above, which has as many ranks on the busiest of
+    two cores; and against the one below, which may have fewer there, for the record.
+    """
+    for ranks in (3, 5, 7):
+        yield Variant(f"{ranks} ranks, {ranks + 1}", operation, 1.3, ranks=ranks,
+                      plain_ranks=ranks + 1)
+        yield Variant(f"{ranks} ranks, {ranks - 1}", operation, 1.3, ranks=ranks,
+                      plain_ranks=ranks - 1)
+
+
+VARIANTS = [
+    Variant("bfloat16, float32", "all_reduce", 1.25, ("--type", "bfloat16")),
+    Variant("float16, float32", "all_reduce", 1.25, ("--type", "float16")),
+    Variant("avg, sum", "all_reduce", 1.02, ("--redop", "avg")),
+    *odd_ranks("all_reduce"),
+    *odd_ranks("all_gather"),
+    *odd_ranks("reduce_scatter"),
+    Variant("1 element more", "all_reduce", 1.3, extra=1),
+    Variant("1 element less", "all_reduce", 1.3, extra=-1),
+    Variant("1 element more", "broadcast", 1.3, extra=1),
+    Variant("unaligned by 4 B", "all_reduce", 1.1, ("--offset", "4")),
+    Variant("unaligned by 4 B", "all_gather", 1.1, ("--offset", "4")),
+    Variant("unaligned by 4 B", "reduce_scatter", 1.1, ("--offset", "4")),
+    Variant("unaligned by 4 B", "broadcast", 1.1, ("--offset", "4")),
+    *(Variant(f"_v, 90 % at one, {ranks} ranks", f"{operation}_v", 1.1, ("--parts", "one"), ranks,
+              plain_flags=("--parts", "even"))
+      for operation in ("all_gather", "reduce_scatter") for ranks in (2, 4)),
+]
+
+
+def with_ranks(options, ranks):
+    changed = copy.copy(options)
+    changed.ranks = ranks
+    return Xylem(changed)
+
+
+def compare_variants(options):
+    """Prints time over time of each variant and size; returns the rows over their limit."""
+    environment = environment_of_launchers()
+    element = 4
+    complaints = []
+    print("microseconds of the variant and of the plain call, and time over time for equal bytes "
+          "moved by a rank")
+    print(f"{'operation':<18} {'variant':<26} {'size (B)':>9} {'variant':>10} {'plain':>10} "
+          f"{'ratio':>6} {'at most':>8}")
+    for variant in VARIANTS:
+        if variant.operation.removesuffix("_v") not in options.ops:
+            continue
+        ours = with_ranks(options, variant.ranks)
+        plain = with_ranks(options, variant.plain_ranks or variant.ranks)
+        for size in options.sizes:
+            pairs = []
+            for _ in range(options.reps):
+                one = ours.bench(variant.operation, size + element * variant.extra, environment,
+                                 options.timeout, *variant.flags)
+                other = plain.bench(variant.operation, size, environment,
+                                    options.timeout, *variant.plain_flags)
+                pairs.append((one, other))
+            over = statistics.median(other["busbw_GBps"] / one["busbw_GBps"] for one, other in pairs)
+            times = [statistics.median(row["time_us"]["p50"] for row in side) for side in zip(*pairs)]
+            print(f"{variant.operation:<18} {variant.name:<26} {size:>9} {times[0]:>10.2f} "
+                  f"{times[1]:>10.2f} {over:>6.2f} {variant.most:>8.2f}"
+                  + ("  <" if over > variant.most else ""), flush=True)
+            wrong = sum(row["wrong"] for pair in pairs for row in pair)
+            where = f"{variant.operation} {size} B, {variant.name}"
+            if wrong:
+                complaints.append(f"{where}: {wrong} wrong elements")
+            if over > variant.most:
+                complaints.append(f"{where}: {over:.2f}, at most {variant.most}")
+    return complaints

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory to measure with.
+#include "bench/page_buffer.h"
+
+#include "xylem/base/quantity.h"
+
+#include <algorithm>
+#include <new>
+
+namespace xylem::tools {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+}  // namespace
+
+Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
+  const std::size_t whole_pages = (bytes / kPage + 1) * kPage;
+  PageBuffer buffer;
+  buffer.memory_.reset(
+      static_cast<std::byte*>(::operator new (whole_pages, std::align_val_t{kPage}, std::nothrow)));
+  if (!buffer.memory_) {
+    return failure(Code::exhausted, "no memory for a buffer of " + format_bytes({whole_pages}) +
+                                        ": choose a smaller largest size (-e)");
+  }
+  // Pages that nobody wrote to share one page of zeros, which would make reading them too fast.
+  std::fill_n(buffer.memory_.get(), whole_pages, std::byte{1});
+  return buffer;
+}
+
+void PageBuffer::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete (memory, std::align_val_t{kPage});
+}
+
+}  // namespace xylem::tools
