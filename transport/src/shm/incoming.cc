@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/incoming.h"
 
+#include "shm/delays.h"
+
 #include <cstring>
 
 namespace xylem::transport::shm {
 
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (receive.sender_tag != nullptr) *receive.sender_tag = tag;
+  delay();
   if (bytes > receive.target.bytes) return {receive.operation, Code::mismatch, 0};
   if (bytes > 0) std::memcpy(receive.target.data, data, bytes);
   return {receive.operation, Code::ok, bytes};
@@ -16,6 +19,7 @@ Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::ui
 
 bool Incoming::has_entry() const noexcept {
   const auto& turn = ring_[next_ % kEntries].turn;
+  delay();
   return !is_ended_ && turn.load(std::memory_order_acquire) == turn_of(next_);
 }
 
@@ -53,7 +57,9 @@ void Incoming::publish() noexcept {
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
   if (consumed_ == told && granted_ == granted_told_) return;
   granted_told_ = granted_;
+  delay();
   credit_->consumed.store(consumed_, std::memory_order_release);
+  delay();
   credit_->granted.store(granted_, std::memory_order_release);
   // The sender may sleep for want of room.
   sender_.wake();
@@ -75,6 +81,7 @@ bool Incoming::is_sound(const Entry& entry) const noexcept {
 }
 
 void Incoming::take(const Entry& entry) {
+  delay();
   bool goes_on = is_sound(entry);
   if (goes_on) {
     switch (entry.kind) {
@@ -99,6 +106,7 @@ void Incoming::take_message(const Entry& entry, const std::byte* data) {
     return;
   }
   Arrived& arrived = matcher_->keep(entry.tag, entry.bytes, false);
+  delay();
   if (entry.bytes > 0) std::memcpy(arrived.payload.data(), data, entry.bytes);
 }
 
@@ -112,6 +120,7 @@ View Incoming::show(const std::byte* data) noexcept {
 bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
   if (!has_entry()) return false;
   const Entry& entry = ring_[next_ % kEntries];
+  delay();
   const bool is_message = entry.kind == EntryKind::eager || entry.kind == EntryKind::slotted;
   if (entry.tag != tag || !is_message || !is_sound(entry)) return false;
   if (bytes != kAnySize && entry.bytes != bytes) return false;
@@ -171,6 +180,7 @@ bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   if (!is_due || entry.bytes > stream.bytes - stream.received) return false;
   const Region& target = stream.receive.target;
   const bool fits = stream.bytes <= target.bytes;
+  delay();
   if (stream.use == Stream::Use::met && fits) {
     std::memcpy(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
   }

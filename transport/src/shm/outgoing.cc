@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/outgoing.h"
 
+#include "shm/delays.h"
 #include "xylem/base/check.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
 
 bool Outgoing::retire() noexcept {
   if (credit_ == nullptr) return false;
+  delay();
   // No more than was sent, whatever the receiver says.
   const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
   const bool has_any = retired_ < consumed;
@@ -40,13 +42,17 @@ Entry* Outgoing::next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexce
   if (next_ - retired_ == kEntries) return nullptr;
   Entry& entry = ring_[next_ % kEntries];
   slot_of_[next_ % kEntries] = kNoSlot;
+  delay();
   entry.kind = kind;
+  delay();
   entry.tag = tag;
+  delay();
   entry.bytes = bytes;
   return &entry;
 }
 
 void Outgoing::publish() noexcept {
+  delay();
   ring_[next_ % kEntries].turn.store(turn_of(next_), std::memory_order_release);
   ++next_;
   receiver_.wake();
@@ -88,6 +94,7 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
 
 /// Writes a slot the quicker way.
 void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept {
+  delay();
   if (bytes < CacheChoice::kLeastBytes) {
     std::memcpy(slot, data, bytes);
     return;
@@ -129,6 +136,7 @@ bool Outgoing::begin(Sending& sending) {
   if (sending.bytes > kInlineBytes) return put_slot(EntryKind::slotted, sending, sending.bytes);
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
   if (entry == nullptr) return false;
+  delay();
   if (sending.bytes > 0) std::memcpy(entry->payload.data(), sending.data, sending.bytes);
   publish();
   sending.sent = sending.bytes;
@@ -181,6 +189,7 @@ unsigned Outgoing::pump() {
 
 unsigned Outgoing::pump_streams() {
   unsigned count = 0;
+  delay();
   const std::uint32_t granted =
       credit_ == nullptr ? 0 : credit_->granted.load(std::memory_order_acquire);
   const std::uint64_t most = segment_->geometry().large_bytes;

@@ -3,6 +3,7 @@
 // The owner of a segment, as a peer sees it: gone or not, and woken if it sleeps.
 #pragma once
 
+#include "shm/delays.h"
 #include "shm/segment.h"
 
 namespace xylem::transport::shm {
@@ -22,7 +23,9 @@ class Owner {
   /// that it sleeps (Dekker; the other half is ShmTransport::arm()).
   void wake() const noexcept {
     if (state_ == nullptr) return;
+    delay();
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    delay();
     if (state_->load(std::memory_order_relaxed) == OwnerState::asleep) ring();
   }
   /// Makes its descriptor readable in any case.

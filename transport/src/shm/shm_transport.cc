@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/shm_transport.h"
 
+#include "shm/delays.h"
 #include "xylem/base/check.h"
 #include "xylem/base/hash.h"
 
@@ -361,6 +362,7 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
 
 void ShmTransport::fill(const void* data) noexcept {
   std::byte* memory = segment_.slot(reserved_.slot);
+  delay();
   if (reserved_.bytes < CacheChoice::kLeastBytes) {
     std::memcpy(memory, data, reserved_.bytes);
     return;
@@ -401,6 +403,7 @@ std::size_t ShmTransport::discard(Tag tag, Tag mask) noexcept {
 
 unsigned ShmTransport::progress() noexcept {
   const bool was_asleep = std::exchange(is_armed_, false);
+  delay();
   if (was_asleep) segment_.header().state.store(OwnerState::awake, std::memory_order_relaxed);
   if (was_asleep || unmet_ > 0 || idle_rounds_ % kRoundsPerLook == 0) {
     meet_peers();
@@ -444,8 +447,11 @@ Result<bool> ShmTransport::arm() noexcept {
   std::uint64_t wakes = 0;
   [[maybe_unused]] const auto drained = ::read(wake_.get(), &wakes, sizeof wakes);
   auto& state = segment_.header().state;
+  delay();
   state.store(OwnerState::asleep, std::memory_order_relaxed);
+  delay();
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  delay();
   bool is_busy = false;
   for (Source& source : sources_) {
     source.incoming.settle();

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two ends of shared memory hand over messages of all kinds, both ways at once, while each load and
+// store that the other end sees may be put off by a time that a seed gives. The sources of the
+// transport are built for this test with XYLEM_SHM_DELAYS.
+//
+// One run hands over a million entries; a long one: shm_delays_test --gtest_repeat=100
+#include "shm/delays.h"
+#include "xylem/base/clock.h"
+#include "xylem/transport/shm.h"
+
+#include <gtest/gtest.h>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace xylem::transport::shm {
+namespace {
+
+/// xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators" (2016).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15U | 1U) {}
+  std::uint64_t operator()() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545F4914F6CDD1DU;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+thread_local std::optional<Random> delays;
+
+}  // namespace
+
+void delay() noexcept {
+  if (!delays) return;  // While they meet.
+  const std::uint64_t chance = (*delays)() >> 32;
+  if (chance % 8 != 0) return;
+  if (chance % 8192 == 0) return std::this_thread::yield();
+  for (volatile std::uint64_t turns = chance / 8 % 128; turns > 0;) turns = turns - 1;
+}
+
+namespace {
+
+constexpr std::uint64_t kEntriesOfARun = 1'000'000;
+constexpr std::uint64_t kMostBytes = 150'000;
+constexpr auto kDeadline = std::chrono::seconds(20);
+
+/// The i-th message that one end sends.
+struct Content {
+  Content(std::uint64_t seed, std::uint64_t index) {
+    Random random(seed << 32 ^ index);
+    const std::uint64_t kind = random() >> 32;
+    std::uint64_t most = 104;
+    if (kind % 16 == 0) most = 5000;
+    if (kind % 128 == 0) most = 20'000;
+    if (kind % 4096 == 0) most = kMostBytes;
+    bytes = (random() >> 16) % (most + 1);
+    first = random();
+  }
+  void write(std::byte* data) const {
+    for (std::uint64_t at = 0; at < bytes; at += 8) {
+      const std::uint64_t word = first + at;
+      std::memcpy(data + at, &word, std::min<std::uint64_t>(8, bytes - at));
+    }
+  }
+  bool is(const std::byte* data) const {
+    for (std::uint64_t at = 0; at < bytes; at += 8) {
+      const std::uint64_t word = first + at;
+      if (std::memcmp(data + at, &word, std::min<std::uint64_t>(8, bytes - at)) != 0) return false;
+    }
+    return true;
+  }
+
+  std::uint64_t bytes = 0;
+  std::uint64_t first = 0;
+};
+
+/// One end: sends and receives messages 0, 1, 2, … whose tag is their number, by all ways in turn.
+class End {
+ public:
+  End(Transport& transport, EndpointId peer, std::uint64_t seed, std::uint64_t peers_seed)
+      : transport_(transport),
+        peer_(peer),
+        seed_(seed),
+        peers_seed_(peers_seed),
+        random_(seed),
+        message_(kMostBytes) {
+    for (Receiving& receiving : receivings_) receiving.data.resize(kMostBytes);
+    for (Sending& sending : sendings_) sending.data.resize(kMostBytes);
+  }
+
+  /// Both ways, so many entries or more each. Stops at the first that is wrong.
+  void exchange(std::uint64_t messages) {
+    while (sent_ < messages || received_ < messages || under_way_ > 0) {
+      bool moved = sent_ < messages && send();
+      if (asked_ < messages) moved = ask(random_() >> 33) || moved;
+      moved = transport_.progress() > 0 || moved;
+      moved = check() || moved;
+      if (HasFailure()) return;
+      idle_ = moved ? 0 : idle_ + 1;
+      if (idle_ <= 50 + (random_() >> 33) % 64) continue;
+      // What has come unasked wakes nobody.
+      idle_ = 0;
+      if (asked_ < messages && ask(kReceive)) continue;
+      if (!sleep()) return;
+    }
+  }
+  std::uint64_t entries() const { return entries_; }
+
+ private:
+  static constexpr std::size_t kWindow = 24;
+  static constexpr std::uint64_t kReceive = 1;  ///< The way of ask() that posts a receive.
+  enum class State : std::uint8_t { free, under_way, ended };
+  struct Tracked : Operation {
+    Tracked() { done = end; }
+    static void end(Operation& self) noexcept { static_cast<Tracked&>(self).state = State::ended; }
+    State state = State::free;
+  };
+  struct Sending : Tracked {
+    std::vector<std::byte> data;
+  };
+  struct Receiving : Tracked {
+    std::vector<std::byte> data;
+    std::uint64_t index = 0;
+    bool shows = false;
+  };
+
+  static bool HasFailure() { return testing::Test::HasFailure(); }
+
+  bool send() {
+    const Content content(seed_, sent_);
+    const std::uint64_t way = random_() >> 33;
+    const Tag tag = sent_;
+    const std::uint64_t fits = transport_.capabilities().view_bytes;
+    if (content.bytes <= transport_.capabilities().inline_bytes && way % 4 == 0) {
+      content.write(message_.data());
+      if (!transport_.send_inline(peer_, tag, message_.data(), content.bytes)) return false;
+    } else if (content.bytes > 0 && content.bytes <= fits && way % 4 == 1) {
+      Reservation slot;
+      if (transport_.reserve(std::span(&peer_, 1), content.bytes, slot) != Room::given)
+        return false;
+      content.write(message_.data());
+      transport_.fill(message_.data());
+      transport_.commit(peer_, tag);
+    } else {
+      Sending& sending = sendings_[sent_ % kWindow];
+      if (sending.state == State::under_way) return false;
+      content.write(sending.data.data());
+      sending.state = State::under_way;
+      ++under_way_;
+      if (transport_.send(peer_, tag, {sending.data.data(), content.bytes, {}}, sending) ==
+          Posted::done) {
+        sending.state = State::ended;
+      }
+    }
+    ++sent_;
+    entries_ += content.bytes <= fits ? 1 : 1 + (content.bytes + fits - 1) / fits;
+    return true;
+  }
+
+  /// Asks for the next message.
+  bool ask(std::uint64_t way) {
+    const Content content(peers_seed_, asked_);
+    View view;
+    if (way % 2 == 0 && transport_.take_view(peer_, asked_, content.bytes, view)) {
+      delay();
+      EXPECT_TRUE(content.is(view.data)) << "message " << asked_;
+      transport_.release(view);
+      ++asked_;
+      ++received_;
+      return true;
+    }
+    if (way % 8 > 1) return false;  // It may come yet while nobody has asked for it.
+    Receiving& receiving = receivings_[asked_ % kWindow];
+    if (receiving.state != State::free) return false;
+    receiving.index = asked_;
+    receiving.state = State::under_way;
+    receiving.shows =
+        way % 8 == 0 && content.bytes > 0 && content.bytes <= transport_.capabilities().view_bytes;
+    const Posted posted =
+        receiving.shows
+            ? transport_.recv_view(asked_, receiving)
+            : transport_.recv(asked_, kExactMatch,
+                              {receiving.data.data(), receiving.data.size(), {}}, receiving);
+    if (posted == Posted::done) receiving.state = State::ended;
+    ++asked_;
+    return true;
+  }
+
+  bool check() {
+    bool found = false;
+    for (Sending& sending : sendings_) {
+      if (sending.state != State::ended) continue;
+      EXPECT_EQ(sending.code, Code::ok);
+      sending.state = State::free;
+      --under_way_;
+      found = true;
+    }
+    for (Receiving& receiving : receivings_) {
+      if (receiving.state != State::ended) continue;
+      const Content content(peers_seed_, receiving.index);
+      EXPECT_EQ(receiving.code, Code::ok);
+      EXPECT_EQ(receiving.bytes, content.bytes) << "message " << receiving.index;
+      delay();
+      EXPECT_TRUE(content.is(receiving.shows ? receiving.view.data : receiving.data.data()))
+          << "message " << receiving.index;
+      if (receiving.shows) transport_.release(receiving.view);
+      receiving.state = State::free;
+      ++received_;
+      found = true;
+    }
+    return found;
+  }
+
+  /// Until the other end has done something; whether it did in time.
+  bool sleep() {
+    const auto armed = transport_.arm();
+    EXPECT_TRUE(armed.is_ok());
+    if (!armed.is_ok() || !*armed) return armed.is_ok();
+    pollfd descriptor{transport_.wake_fd(), POLLIN, 0};
+    const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(kDeadline).count();
+    const int woken = poll(&descriptor, 1, static_cast<int>(most));
+    EXPECT_EQ(woken, 1) << "nobody woke an end that sent " << sent_ << ", asked for " << asked_
+                        << " and received " << received_;
+    return woken == 1;
+  }
+
+  Transport& transport_;
+  EndpointId peer_;
+  std::uint64_t seed_, peers_seed_;
+  Random random_;
+  std::vector<std::byte> message_;
+  std::array<Sending, kWindow> sendings_;
+  std::array<Receiving, kWindow> receivings_;
+  std::uint64_t sent_ = 0, asked_ = 0, received_ = 0, under_way_ = 0, entries_ = 0;
+  std::uint64_t idle_ = 0;
+};
+
+TEST(ShmDelays, LoseAndChangeNothing) {
+  static std::uint64_t seed = 0;  // Another for each run of --gtest_repeat.
+  seed += 2;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  // Little memory: rings and slots are full most of the time.
+  std::array<std::unique_ptr<Transport>, 2> transports;
+  std::array<EndpointId, 2> peers{};
+  for (auto& transport : transports) transport = *make_shm({.endpoints = 1, .bytes = 192 << 10});
+  for (std::size_t i : {0U, 1U}) peers[i] = *transports[i]->connect(transports[1 - i]->address());
+  const auto have_met = [&] {
+    return transports[0]->meeting(peers[0]) == Meeting::met &&
+           transports[1]->meeting(peers[1]) == Meeting::met;
+  };
+  for (const auto deadline = Deadline::after(kDeadline); !have_met();) {
+    ASSERT_FALSE(deadline.passed());
+    for (auto& transport : transports) transport->progress();
+  }
+  std::array<std::uint64_t, 2> entries{};
+  const auto run = [&](std::size_t i) {
+    delays.emplace(seed + i);
+    End end(*transports[i], peers[i], seed + i, seed + 1 - i);
+    end.exchange(kEntriesOfARun / 2);
+    entries[i] = end.entries();
+    delays.reset();
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_GE(entries[0] + entries[1], kEntriesOfARun);
+}
+
+}  // namespace
+}  // namespace xylem::transport::shm
