@@ -20,8 +20,13 @@ constexpr std::uint64_t kPastCache = 4 << 20;
 
 }  // namespace
 
-bool Engine::is_past_cache(const Program& program) noexcept {
-  return program.output_bytes >= kPastCache;
+bool Engine::is_past_cache(const Execution& run) noexcept {
+  const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
+  const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
+  // What is written over what has just been read is in the cache already.
+  const bool is_over_input =
+      input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
+  return run.program->output_bytes >= kPastCache && !is_over_input;
 }
 
 void Engine::activate(Operation& operation) noexcept {
@@ -46,7 +51,7 @@ void Engine::deactivate(Operation& operation) noexcept {
 void Engine::start(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
-  run.past_cache = is_past_cache(program);
+  run.past_cache = is_past_cache(run);
   if (program.is_exchange) {
     run.sent = 0;
     run.arrived.clear();

@@ -152,7 +152,7 @@ class Engine {
   void finish_exchange(Execution& run);
 
   // Bytes.
-  static bool is_past_cache(const Program& program) noexcept;
+  static bool is_past_cache(const Execution& run) noexcept;
   static transport::Tag tag_of(const Operation& operation,
                                const ProgramStep& step,
                                std::uint32_t slice);

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "group.h"
 #include "tag.h"
+#include "trace.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +63,7 @@ bool Engine::try_exchange(const Exchange& exchange,
                           std::uint64_t fingerprint) {
   Execution& run = at_hand_;
   run.program = exchange.program;
-  run.past_cache = is_past_cache(*run.program);
+  run.past_cache = is_past_cache(run);
   run.sent = 0;
   run.arrived.clear();
   if (!send_now(exchange, sequence, fingerprint) || !receive_now(exchange, sequence, fingerprint)) {
@@ -116,6 +117,7 @@ bool Engine::receive_now(const Exchange& exchange,
         ++i;
         continue;
       }
+      trace(at_hand_, at_hand_.program->steps[message.step], 0, Traced::received, 0, view.data);
       at_hand_.arrived.push_back({exchange.transport, view, message.step, 0});
       expected_[i] = expected_.back();
       expected_.pop_back();
@@ -188,6 +190,7 @@ void Engine::exchanged(Message& message) {
   const bool shows = message.in_place && code == Code::ok;
   drop_message(message);
   if (shows) {
+    trace(run, step, 0, Traced::received, 0, view.view.data);
     run.arrived.push_back(view);
     ++run.views_held;
     ++views_held_;
@@ -226,7 +229,9 @@ void Engine::finish_exchange(Execution& run) {
   }
   for (const StepId id : program.local_steps) {
     const ProgramStep& step = program.steps[id];
-    if (step.bytes > 0) compute(run, step, 0, place_of(run, step.target, 0));
+    if (step.bytes == 0) continue;
+    compute(run, step, 0, place_of(run, step.target, 0));
+    trace(run, step, 0, Traced::result, 0, place_of(run, step.target, 0));
   }
   for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];

@@ -4,6 +4,7 @@
 #include "engine.h"
 #include "group.h"
 #include "tag.h"
+#include "trace.h"
 #include "xylem/base/copy.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 namespace xylem::runtime {
 
+using collectives::Buffer;
 using collectives::EdgeKind;
 using collectives::kNone;
 using collectives::StepKind;
@@ -60,6 +62,33 @@ HeldView* view_of(Execution& run, const Place& place, std::uint32_t slice) noexc
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
+}
+
+void copy_piece(void* target, const void* source, std::size_t bytes) noexcept {
+  std::memcpy(target, source, bytes);
+}
+
+/// Reduces from `run.sources`, which go on, by pieces that stay in the nearest cache until `put`
+/// has copied them to their places: so reading and writing memory overlap. They are made in
+/// `memory`, or, without any, aside.
+template <typename Put>
+void reduce_by_pieces(Execution& run,
+                      const ProgramStep& step,
+                      std::uint64_t bytes,
+                      std::byte* memory,
+                      const Put& put) {
+  constexpr std::size_t kPiece = 2048;
+  const auto& program = *run.program;
+  const Finish finish{step.finish ? program.divisor : 1};
+  alignas(64) std::array<std::byte, kPiece> aside;
+  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
+    const std::uint64_t length = std::min<std::uint64_t>(kPiece, bytes - at);
+    std::byte* const piece = memory != nullptr ? memory + at : aside.data();
+    program.kernel(piece, run.sources.data(), step.source_count, length / program.element_bytes,
+                   finish);
+    for (const void*& source : run.sources) source = static_cast<const std::byte*>(source) + length;
+    put(at, piece, length);
+  }
 }
 
 void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
@@ -256,6 +285,7 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
   } else {
     compute(run, step, slice, target);
   }
+  trace(run, step, slice, Traced::result, 0, target);
   release_views(operation, step, slice);
 }
 
@@ -265,6 +295,7 @@ void Engine::find_sources(Execution& run, const ProgramStep& step, std::uint32_t
     const Place& place = run.program->sources[step.first_source + i];
     const HeldView* held = view_of(run, place, slice);
     run.sources[i] = held != nullptr ? held->view.data : place_of(run, place, slice);
+    trace(run, step, slice, Traced::source, i, run.sources[i]);
   }
 }
 
@@ -277,6 +308,13 @@ void Engine::compute(Execution& run,
   find_sources(run, step, slice);
   if (step.kind == StepKind::copy) {
     return store(run, target, static_cast<const std::byte*>(run.sources[0]), bytes);
+  }
+  const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
+  if (run.past_cache && is_last) {
+    reduce_by_pieces(run, step, bytes, nullptr, [&](std::uint64_t at, auto* piece, auto length) {
+      copy_piece_past_cache(target + at, piece, length);
+    });
+    return end_past_cache();
   }
   program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
                  {step.finish ? program.divisor : 1});
@@ -292,36 +330,32 @@ void Engine::compute_shared(Operation& operation,
   const auto& program = *run.program;
   const std::uint64_t bytes = program.slice_size(step, slice);
   find_sources(run, step, slice);
-  const Finish finish{step.finish ? program.divisor : 1};
   if (step.kind == StepKind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     reserved_on_->fill(source);
     commit(operation, slice);
     store(run, target, source, bytes);
-  } else if (!slot.past_cache) {
-    program.kernel(slot.memory, run.sources.data(), step.source_count,
-                   bytes / program.element_bytes, finish);
-    commit(operation, slice);
-    // What was made last is in the cache.
-    store(run, target, slot.memory, bytes);
-  } else {
-    // By pieces that stay in the nearest cache until they have gone both ways.
-    alignas(64) std::array<std::byte, 8192> piece;
-    for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
-      const std::uint64_t length = std::min<std::uint64_t>(piece.size(), bytes - at);
-      program.kernel(piece.data(), run.sources.data(), step.source_count,
-                     length / program.element_bytes, finish);
-      for (const void*& source : run.sources)
-        source = static_cast<const std::byte*>(source) + length;
-      copy_piece_past_cache(slot.memory + at, piece.data(), length);
-      if (run.past_cache) {
-        copy_piece_past_cache(target + at, piece.data(), length);
-      } else {
-        std::memcpy(target + at, piece.data(), length);
-      }
-    }
+  } else if (slot.past_cache) {
+    const auto put = run.past_cache ? &copy_piece_past_cache : &copy_piece;
+    reduce_by_pieces(run, step, bytes, nullptr, [&](std::uint64_t at, auto* piece, auto length) {
+      copy_piece_past_cache(slot.memory + at, piece, length);
+      put(target + at, piece, length);
+    });
     end_past_cache();
     commit(operation, slice);
+  } else if (run.past_cache) {
+    reduce_by_pieces(run, step, bytes, slot.memory,
+                     [&](std::uint64_t at, auto* piece, auto length) {
+                       copy_piece_past_cache(target + at, piece, length);
+                     });
+    end_past_cache();
+    commit(operation, slice);
+  } else {
+    program.kernel(slot.memory, run.sources.data(), step.source_count,
+                   bytes / program.element_bytes, {step.finish ? program.divisor : 1});
+    commit(operation, slice);
+    // What was made last is in the cache.
+    std::memcpy(target, slot.memory, bytes);
   }
 }
 
@@ -346,6 +380,7 @@ void Engine::release(Operation& operation, HeldView& held) noexcept {
 void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view) {
   auto& run = operation.run;
   const auto& step = run.program->steps[id];
+  trace(run, step, slice, Traced::received, 0, view.view.data);
   if (step.target.view != kNone) {
     run.views[step.target.view + slice % run.program->window] = view;
     ++run.views_held;

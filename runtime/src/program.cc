@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include "tag.h"
+#include "trace.h"
 
 #include <fmt/format.h>
 
@@ -283,7 +284,7 @@ class Compiler {
       if (steps[id].lane == kNone) program_->local_steps.push_back(id);
     }
     program_->is_exchange =
-        collectives::is_exchange(schedule_) &&
+        !are_all_by_rounds() && collectives::is_exchange(schedule_) &&
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine's ways through one schedule: a call that is over when it returns, an exchange as an
+// operation, and rounds. Each must read and make, in every step of every rank, what the others do:
+// the same operands with the same bytes, in whatever memory they lie. The engine is built for this
+// test with XYLEM_ENGINE_TRACE.
+#include "conformance/gifts.h"
+#include "runtime/src/trace.h"
+#include "support/ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+/// What a step read or made.
+struct Event {
+  std::uint32_t step = 0, slice = 0, operand = 0;
+  Traced what = Traced::source;
+  std::size_t hash = 0;  ///< Of the bytes.
+  friend auto operator<=>(const Event&, const Event&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Event& event) {
+    return out << "step " << event.step << " slice " << event.slice << " operand " << event.operand
+               << " kind " << static_cast<int>(event.what) << " hash " << event.hash;
+  }
+};
+
+/// Of the calls that write one output, in any order.
+struct Trace {
+  std::vector<Event> events;
+  bool by_call = false;  ///< All of it without an operation.
+};
+
+std::mutex traces_mutex;
+std::map<const std::byte*, Trace> traces;
+std::atomic<bool> by_rounds{false};
+
+}  // namespace
+
+bool are_all_by_rounds() { return by_rounds; }
+
+void trace(const Execution& run,
+           const ProgramStep& step,
+           std::uint32_t slice,
+           Traced what,
+           std::uint32_t operand,
+           const void* data) {
+  const auto bytes = run.program->slice_size(step, slice);
+  if (bytes == 0) return;
+  const std::string_view text(static_cast<const char*>(data), bytes);
+  const auto id = static_cast<std::uint32_t>(&step - run.program->steps.data());
+  const std::scoped_lock lock(traces_mutex);
+  Trace& made = traces[run.base[static_cast<int>(collectives::Buffer::output)]];
+  made.by_call = (made.events.empty() || made.by_call) && run.kept == nullptr;
+  made.events.push_back({id, slice, operand, what, std::hash<std::string_view>()(text)});
+}
+
+namespace {
+
+using test::gift;
+using test::Values;
+
+enum class Way : std::uint8_t { call, operation, rounds };
+
+constexpr std::array kOperations{"all_reduce", "all_gather", "reduce_scatter",
+                                 "all_to_all", "reduce",     "broadcast"};
+
+Work call(const Communicator& world,
+          std::string_view operation,
+          std::span<const std::int32_t> in,
+          std::span<std::int32_t> out) {
+  if (operation == "all_reduce") return world.all_reduce(in, out.first(in.size()));
+  if (operation == "reduce") return world.reduce(in, out.first(in.size()), RedOp::sum, 0);
+  if (operation == "all_gather") return world.all_gather(in, out);
+  const std::size_t part = in.size() / world.size();
+  if (operation == "reduce_scatter") return world.reduce_scatter(in, out.first(part));
+  if (operation == "all_to_all") return world.all_to_all(in, out.first(in.size()));
+  return world.broadcast(in, out.first(in.size()), 0);
+}
+
+/// What each rank did in its calls of one operation, by the way that was taken.
+using Traces = std::map<Way, std::vector<std::vector<Event>>>;
+
+class EngineTrace : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  /// Calls it again and again, so that calls end within and on the way.
+  static void collect(std::string_view operation, std::size_t count, Traces& found) {
+    constexpr int kCalls = 60;
+    const std::uint32_t ranks = GetParam();
+    std::mutex mutex;
+    test::run_ranks({.size = ranks, .transport = "shm"}, [&](Runtime& runtime, test::MemoryHub&) {
+      const auto world = runtime.world();
+      const Values in = gift(world.rank(), 0, count * ranks);
+      for (int i = 0; i < kCalls; ++i) {
+        // Whoever is late makes operations of the others' calls.
+        for (int left = i % 4 == static_cast<int>(world.rank() % 4) ? i : 0; left > 0; --left) {
+          std::this_thread::yield();
+        }
+        Values out(in.size() * ranks);
+        ASSERT_TRUE(call(world, operation, in, std::span(out)).wait());
+        Trace made;
+        {
+          const std::scoped_lock lock(traces_mutex);
+          made = std::move(traces[reinterpret_cast<const std::byte*>(out.data())]);
+          traces.erase(reinterpret_cast<const std::byte*>(out.data()));
+        }
+        if (made.events.empty()) continue;  // Nothing is read or made at this rank.
+        std::ranges::sort(made.events);
+        const Way way = by_rounds ? Way::rounds : made.by_call ? Way::call : Way::operation;
+        const std::scoped_lock lock(mutex);
+        auto& of_way = found[way];
+        of_way.resize(ranks);
+        auto& events = of_way[world.rank()];
+        if (events.empty()) events = made.events;
+        ASSERT_EQ(events, made.events) << "call " << i << " of rank " << world.rank();
+      }
+    });
+  }
+};
+
+TEST_P(EngineTrace, IsTheSameByEveryWay) {
+  bool ended_within = false, became_operations = false;
+  for (const std::string_view operation : kOperations) {
+    for (const std::size_t count : {1U, 26U, 700U}) {
+      SCOPED_TRACE(testing::Message() << operation << " of " << count);
+      Traces found;
+      for (const bool rounds : {false, true}) {
+        by_rounds = rounds;
+        collect(operation, count, found);
+        if (HasFailure()) return;
+      }
+      by_rounds = false;
+      const auto& reference = found[Way::rounds];
+      for (const Way way : {Way::call, Way::operation}) {
+        const auto& of_way = found[way];
+        for (std::size_t rank = 0; rank < of_way.size(); ++rank) {
+          if (of_way[rank].empty()) continue;
+          (way == Way::call ? ended_within : became_operations) = true;
+          ASSERT_EQ(of_way[rank], reference[rank]) << "rank " << rank;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(became_operations);
+  EXPECT_TRUE(ended_within || GetParam() > std::thread::hardware_concurrency());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineTrace, testing::Values(1, 2, 3, 5, 8));
+
+}  // namespace
+}  // namespace xylem::runtime
