@@ -57,7 +57,8 @@ Actors actors_of(const Planner& planner, const Question& asked) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
-  if (shape.per_host == shape.ranks) return {symmetry, symmetry.representatives()};
+  const bool shares_cores = asked.model.host_cores > 0 && asked.model.host_cores < shape.per_host;
+  if (shape.per_host == shape.ranks && !shares_cores) return {symmetry, symmetry.representatives()};
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }

@@ -3,12 +3,15 @@
 // Virtual time. Slices start as soon as what they wait for has completed, and queue for what they
 // need: the core for dispatch, copies and reductions; for messages the port at which they leave,
 // then the port at which they arrive, each at the link's bandwidth (a rank's ports inside a host,
-// its host's ports between hosts, and its own NICs' there). Windows of scratch are taken to be wide
-// enough, so lag edges do not count.
+// its host's ports between hosts, and its own NICs' there). Where ranks share cores, these move
+// messages inside the host in turn with all else, and going on with another rank takes time.
+// Windows of scratch are taken to be wide enough, so lag edges do not count.
 #include "simulation.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace xylem::collectives {
 namespace {
@@ -90,10 +93,10 @@ Simulation::Simulation(const World& world,
   done_.assign(steps, 0);
   began_.assign(steps, 0);
   ended_.assign(steps, 0);
-  core_.assign(ranks, 0);
-  written_.assign(ranks, {});
+  place_ranks();
   local_out_.assign(ranks, 0);
   local_in_.assign(ranks, 0);
+  written_.assign(ranks, {});
   own_out_.assign(ranks, 0);
   own_in_.assign(ranks, 0);
   const auto last_host = std::ranges::max_element(model.host);
@@ -188,9 +191,39 @@ void Simulation::post(double time, Global step, double arriving_bytes) {
   events_.push({time, serial_++, step, arriving_bytes});
 }
 
+/// The ranks of a host take its cores in turn.
+void Simulation::place_ranks() {
+  const auto ranks = static_cast<std::uint32_t>(world_.ranks.size());
+  std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    hosts[model_.host.empty() ? 0 : model_.host[rank]].push_back(rank);
+  }
+  core_of_.resize(ranks);
+  std::uint32_t cores = 0;
+  for (const auto& [host, on_it] : hosts) {
+    const auto many = static_cast<std::uint32_t>(on_it.size());
+    const std::uint32_t own = model_.host_cores == 0 ? many : std::min(model_.host_cores, many);
+    for (std::uint32_t i = 0; i < many; ++i) core_of_[on_it[i]] = cores + i % own;
+    cores += own;
+  }
+  core_.assign(cores, 0);
+  last_on_.assign(cores, kNone);
+  shares_cores_ = cores < ranks;
+}
+
 double Simulation::occupy_core(std::uint32_t rank, double duration) {
-  core_[rank] = std::max(core_[rank], now_) + duration;
-  return core_[rank];
+  const std::uint32_t core = core_of_[rank];
+  const std::uint32_t before = std::exchange(last_on_[core], rank);
+  if (before != kNone && before != rank) duration += model_.switch_us;
+  core_[core] = std::max(core_[core], now_) + duration;
+  return core_[core];
+}
+
+/// A message is read when its rank goes on, which is counted there.
+double Simulation::read_by_core(std::uint32_t rank, double duration) {
+  double& free = core_[core_of_[rank]];
+  free = std::max(free, now_) + duration;
+  return free;
 }
 
 bool Simulation::has_own_nic(Global step) const {
@@ -208,9 +241,11 @@ void Simulation::depart(Global step, double bytes) {
   double& port = is_capped        ? own_out_[from]
                  : is_local(step) ? local_out_[from]
                                   : remote_out_[model_.host[from]];
-  const double start = std::max(port, occupy_core(from, step_us_));
   const double bandwidth = is_capped ? model_.rank_remote_GBps : link(step).bandwidth_GBps;
-  port = start + transfer_us(bytes, bandwidth);
+  const double transfer = transfer_us(bytes, bandwidth);
+  const double by_core = takes_turns(step) ? transfer : 0;
+  const double start = std::max(port, occupy_core(from, step_us_ + by_core));
+  if (!takes_turns(step)) port = start + transfer;
   if (world_.step(step).kind == StepKind::send && is_local(step)) {
     written_[from].at.push_back(start);
   }
@@ -234,6 +269,7 @@ bool Simulation::is_written(Global step) {
 void Simulation::arrive(Global step, double bytes) {
   const std::uint32_t to = world_.index_of(world_.step(step).peer);
   const double transfer = transfer_us(bytes, link(step).bandwidth_GBps);
+  if (takes_turns(step)) return post(read_by_core(to, transfer) + link(step).alpha_us, step);
   double start = now_;
   if (has_own_nic(step)) {
     double& out = remote_out_[model_.host[world_.owner[step]]];

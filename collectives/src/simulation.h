@@ -62,7 +62,11 @@ class Simulation {
   void depart(Global step, double bytes);
   void arrive(Global step, double bytes);
   void post(double time, Global step, double arriving_bytes = -1);
+  void place_ranks();
+  /// Whether cores move this message one after another with all else that they do.
+  bool takes_turns(Global step) const { return shares_cores_ && is_local(step); }
   double occupy_core(std::uint32_t rank, double duration);
+  double read_by_core(std::uint32_t rank, double duration);
   double compute_us(Global step, double bytes) const;
   void complete(Global step);
   double slice_bytes(Global step) const;
@@ -86,10 +90,14 @@ class Simulation {
     const Step* send = nullptr;  // The first of them.
     std::vector<double> at;      // When each of its slices was.
   };
-  std::vector<Written> written_;                     // By rank: what it sent last within its host.
-  std::vector<double> core_, local_out_, local_in_;  // When each rank's is free again.
-  std::vector<double> own_out_, own_in_;             // The same of a rank's NICs.
-  std::vector<double> remote_out_, remote_in_;       // The same per host.
+  std::vector<Written> written_;              // By rank: what it sent last within its host.
+  std::vector<std::uint32_t> core_of_;        // By rank.
+  std::vector<double> core_;                  // When it is free again.
+  std::vector<double> local_out_, local_in_;  // The same of each rank's ports.
+  std::vector<std::uint32_t> last_on_;        // The rank that had a core last.
+  bool shares_cores_ = false;
+  std::vector<double> own_out_, own_in_;        // The same of a rank's NICs.
+  std::vector<double> remote_out_, remote_in_;  // The same per host.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;
   std::uint64_t serial_ = 0;

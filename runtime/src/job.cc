@@ -106,6 +106,7 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   registry_.claim_slot(0);
   collectives::CostModel model = default_model(config(), wires_->host_indices());
+  model.host_cores = wires_->host_cores();
   world_ = Group::make(shared_from_this(), std::move(spec), model);
   XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
   with_token([&] { world_->set_model(std::move(model)); });

@@ -57,6 +57,7 @@ PeerFacts own_facts(const LoadedConfig& loaded) {
   facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
                          combine(inode_of("/proc/self/ns/ipc"), geteuid()));
   facts.cores = own_cores();
+  facts.quota = core_quota().value_or(0);
   facts.settings = agreed_settings(loaded);
   return facts;
 }
@@ -66,15 +67,16 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
   put(blob, facts.host);
   put(blob, std::to_string(facts.kernel));
   put(blob, to_text(facts.cores));
+  put(blob, std::to_string(facts.quota));
   put(blob, facts.settings);
   return blob;
 }
 
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
-  std::string kernel, cores;
+  std::string kernel, cores, quota;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, cores) &&
-                     take(blob, facts.settings);
+                     take(blob, quota) && take(blob, facts.settings);
   auto core_set = parse_cores(cores);
   if (!whole || !core_set) {
     return failure(
@@ -85,6 +87,7 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   }
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
   facts.cores = *std::move(core_set);
+  facts.quota = static_cast<std::uint32_t>(std::strtoul(quota.c_str(), nullptr, 10));
   return facts;
 }
 

@@ -20,6 +20,7 @@ struct PeerFacts {
   std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespace, and user: where it
                              ///< differs, shared memory cannot meet.
   CoreSet cores;             ///< On which it may run.
+  std::uint32_t quota = 0;   ///< Cores' worth of time that its cgroups grant; 0: no bound.
   std::string settings;      ///< agreed_settings().
 };
 PeerFacts own_facts(const LoadedConfig& loaded);

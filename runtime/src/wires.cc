@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace xylem::runtime {
@@ -271,12 +272,25 @@ std::uint32_t Wires::local_ranks() const noexcept {
       peers_, [&](const PeerFacts& peer) { return peer.kernel == peers_[rank_].kernel; }));
 }
 
-std::uint32_t Wires::local_cores() const {
+std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
   std::vector<CoreSet> sets;
+  std::optional<std::uint32_t> quota;
   for (const auto& peer : peers_) {
-    if (peer.kernel == peers_[rank_].kernel) sets.push_back(peer.cores);
+    if (peer.kernel != kernel) continue;
+    sets.push_back(peer.cores);
+    if (peer.quota > 0) quota = std::min(quota.value_or(peer.quota), peer.quota);
   }
-  return cores_together(sets, core_quota());
+  return cores_together(sets, quota);
+}
+
+std::uint32_t Wires::local_cores() const { return cores_of(peers_[rank_].kernel); }
+
+std::uint32_t Wires::host_cores() const {
+  std::set<std::uint64_t> kernels;
+  for (const auto& peer : peers_) kernels.insert(peer.kernel);
+  std::uint32_t fewest = ~0U;
+  for (const std::uint64_t kernel : kernels) fewest = std::min(fewest, cores_of(kernel));
+  return fewest;
 }
 
 std::vector<std::uint32_t> Wires::host_indices() const {

@@ -74,6 +74,8 @@ class Wires {
   /// How many ranks are on this host, and how many cores they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
+  /// Cores that the ranks of a host have together, on the host that has fewest. Alike on all ranks.
+  std::uint32_t host_cores() const;
   /// Index of each rank's host, in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
   const std::vector<Wire>& all() const noexcept { return wires_; }
@@ -93,6 +95,7 @@ class Wires {
   Status note_meetings(const std::vector<std::vector<std::byte>>& all_met);
   Status open_network(ControlPlane& control, const WireMaker& make, Deadline deadline);
   Status exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline);
+  std::uint32_t cores_of(std::uint64_t kernel) const;
   /// Of this host, with this one.
   std::vector<std::uint32_t> ranks_beside() const;
   std::size_t wire_of(std::uint32_t world_rank) const noexcept {

@@ -71,6 +71,21 @@ TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
   EXPECT_NEAR(time, 16 * 20 + 20, 1);
 }
 
+TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
+  const auto time_on = [](std::uint32_t cores, double switch_us) {
+    CostModel model = simple();
+    model.host_cores = cores;
+    model.switch_us = switch_us;
+    return estimate(Collective::all_to_all, "direct", 4, 10000, model);
+  };
+  EXPECT_NEAR(time_on(0, 5), 3 * 10 + 2, 1e-6);
+  EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "nobody shares";
+  // Each block is written and read, by one core for all its ranks.
+  EXPECT_NEAR(time_on(2, 0), 2 * 2 * 3 * 10 + 2, 1e-6);
+  EXPECT_NEAR(time_on(1, 0), 2 * 4 * 3 * 10 + 2, 1e-6);
+  EXPECT_GE(time_on(2, 5), time_on(2, 0) + 5);
+}
+
 TEST(Estimate, KeepsARankToItsOwnNics) {
   CostModel model = simple();
   model.local = {2, 100};
@@ -207,6 +222,19 @@ TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
   EXPECT_EQ(choose(model, {Collective::reduce_scatter, 16, 0}, 64 * kMiB).planner->name,
             "hierarchical_ring");
   EXPECT_NE(choose(model, shape, 8).planner->name, "hierarchical_ring");
+}
+
+TEST(Choose, HasFewTurnsWhereRanksShareCores) {
+  const auto chosen = [](std::uint32_t cores) {
+    CostModel model = assumed_costs();
+    model.slice_bytes = 64 * kKiB;
+    model.host_cores = cores;
+    Chooser chooser(model);
+    return std::string(
+        chooser.choose({Collective::reduce_scatter, 4, 0}, 256 * kKiB)->planner->name);
+  };
+  // A ring goes from rank to rank with every slice.
+  EXPECT_EQ(chosen(2), "direct");
 }
 
 TEST(Choose, ObeysAName) {

@@ -92,6 +92,18 @@ double rank_rate(const topology::Topology& host,
   return least;
 }
 
+/// For the ranks of a host together, on the host that has fewest; 0 where that is not known, or
+/// ranks are for GPUs.
+std::uint32_t fewest_cores(const std::vector<topology::Topology>& hosts) {
+  std::uint32_t fewest = ~0U;
+  for (const topology::Topology& host : hosts) {
+    std::uint32_t cores = 0;
+    for (const topology::Package& package : host.packages()) cores += package.cpus.count();
+    fewest = std::min(fewest, host.gpus().empty() ? cores : 0);
+  }
+  return fewest;
+}
+
 }  // namespace
 
 Result<PlannedJob> job_of(const PlanOptions& options) {
@@ -107,6 +119,7 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   }
   XYLEM_TRY(job.cluster, topology::make_cluster(std::move(hosts), network));
   job.model = collectives::assumed_costs();
+  job.model.host_cores = fewest_cores(job.cluster.hosts);
   if (const auto rate = ring_rate(job.cluster.hosts)) {
     job.model.local.bandwidth_GBps = rate->value;
     job.local_origin = "latency assumed, bandwidth of the GPU rings";
