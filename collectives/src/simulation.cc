@@ -105,7 +105,7 @@ Simulation::Simulation(const World& world,
   remote_in_.assign(hosts, 0);
   const bool is_exchanged =
       std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
-      std::ranges::all_of(world.ranks, &is_exchange);
+      hosts == 1 && std::ranges::all_of(world.ranks, &is_exchange);
   step_us_ = is_exchanged ? model.exchange_step_us : model.step_us;
 }
 

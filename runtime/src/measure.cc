@@ -161,11 +161,7 @@ Status measure_links(Group& world, CostModel& model, Deadline deadline) {
 }  // namespace
 
 CostModel default_model(const Config& config, std::vector<std::uint32_t> hosts) {
-  // Of the engine in rounds: with it, two_shot overtakes recursive_doubling (2 ranks) and one_shot
-  // (4) where it does in fact (docs/benchmarks.md, "The choice").
-  constexpr double kStepUs = 0.8;
   CostModel model = collectives::assumed_costs();
-  model.step_us = kStepUs;
   model.slice_bytes = config.slice.value;
   model.host = std::move(hosts);
   return model;

@@ -92,6 +92,13 @@ Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
+Schedule barrier(const Shape& shape, std::uint32_t rank) {
+  Builder plan(kName, shape, rank);
+  for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t) { plan.signal(to); });
+  for_each_distance(shape, rank, [&](std::uint32_t, std::uint32_t from) { plan.wait(from, 1); });
+  return std::move(plan).take();
+}
+
 constexpr Planner kPlanners[] = {
     {kName, Collective::gather, "Everyone sends to the root: one latency.", gather},
     {kName, Collective::broadcast,
@@ -102,6 +109,7 @@ constexpr Planner kPlanners[] = {
     {kName, Collective::all_to_all, "All pairs at once: one latency.", all_to_all},
     {kName, Collective::reduce_scatter,
      "Everyone sends to each owner, which sums in one pass: one latency.", reduce_scatter},
+    {kName, Collective::barrier, "Everyone signals everyone: one latency.", barrier},
 };
 
 }  // namespace

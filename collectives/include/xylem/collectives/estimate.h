@@ -32,7 +32,7 @@ struct CostModel {
   double reduce_GBps = 10;  ///< Bytes of output of a two-source reduction.
   double copy_GBps = 10;
   double step_us = 0.05;  ///< Dispatch of one slice of a step.
-  /// The same in an exchange of single slices (schedule.h).
+  /// The same in an exchange of single slices (schedule.h) within a host.
   double exchange_step_us = 0.05;
   std::uint64_t slice_bytes = 256 * 1024;
   std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all on one.
