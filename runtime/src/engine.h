@@ -75,8 +75,8 @@ class Engine {
   static constexpr std::uint32_t kPointToPoint = collectives::kNone;
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
-  /// Each rank of this host has a core: what is about to come may be polled for.
-  void allow_polling() noexcept { patience_ = Patience(kPolls); }
+  /// How to poll for what is about to come; without it, nothing is polled for.
+  void set_patience(Patience patience) noexcept { patience_ = patience; }
 
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
@@ -120,9 +120,6 @@ class Engine {
   void activate(Operation& operation) noexcept;
 
  private:
-  /// A few microseconds.
-  static constexpr std::uint32_t kPolls = 64;
-
   static void on_done(transport::Operation& done) noexcept;
 
   Message& take_message(Operation& operation);

@@ -126,7 +126,7 @@ bool Engine::receive_now(const Exchange& exchange,
   };
   bool came = take();
   for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
-    relax();
+    patience_.pause();
     came = take();
   }
   patience_.learn(came);

@@ -98,7 +98,11 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   const std::uint32_t local = wires_->local_ranks();
   const WaitPolicy policy = WaitPolicy::make(config().wait, wires_->local_cores(), local);
   progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this), policy);
-  if (policy.spin.count() > 0) engine_.allow_polling();
+  if (policy.spin.count() > 0) {
+    engine_.set_patience(Patience::spinning());
+  } else if (policy.yield.count() > 0) {
+    engine_.set_patience(Patience::yielding());
+  }
   XYLEM_TRY(keeper_, start_service_thread("drive progress", [this] { keep(); }));
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);

@@ -250,7 +250,7 @@ std::optional<transport::View> PointToPoint::take_next(const Link& link,
   const auto take = [&] { return link.transport->take_view(link.endpoint, tag, bytes, view); };
   bool came = take();
   for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
-    relax();
+    patience_.pause();
     came = take();
   }
   patience_.learn(came);
