@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from typing import NamedTuple, Optional
@@ -32,15 +33,21 @@ class Skipped(Exception):
 
 def run(command, environment, timeout):
     """Standard output of a command that succeeds."""
-    try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, text=True,
-                              capture_output=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        raise Skipped(f"did not end within {timeout} s") from None
-    if done.returncode not in (0, 1):  # 1: a wrong result, which the rows tell
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-        raise Skipped(f"exited with status {done.returncode}: {said[-1]}")
-    return done.stdout
+    # A group of its own, so that nothing is left of one that is given up.
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          start_new_session=True) as process:
+        try:
+            out, errors = process.communicate(timeout=timeout)
+        except BaseException as ending:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(ending, subprocess.TimeoutExpired):
+                raise Skipped(f"did not end within {timeout} s") from None
+            raise
+    if process.returncode not in (0, 1):  # 1: a wrong result, which the rows tell
+        said = (errors.strip() or out.strip() or "nothing").splitlines()
+        raise Skipped(f"exited with status {process.returncode}: {said[-1]}")
+    return out
 
 
 def turn_of(operation, text):

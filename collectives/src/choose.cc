@@ -23,6 +23,8 @@ bool all_differ(std::vector<std::uint32_t> numbers) {
 }
 
 constexpr std::uint64_t kExactSteps = 60000;  // A ring of 110 ranks, a tree of 6000.
+// Where ranks share cores, all of them are run, not one that stands for all.
+constexpr std::uint64_t kExactSharedSteps = 10000;
 
 // What has to be run to know what all ranks do: under a symmetry that takes hosts to hosts the
 // ranks of one host, else all.
@@ -44,6 +46,12 @@ bool are_alike(const Question& asked) {
   return host.empty() || asked.shape.per_host > 1 || all_differ(host);
 }
 
+bool shares_cores(const Question& asked) {
+  return std::ranges::any_of(asked.model.host_cores, [&](std::uint32_t cores) {
+    return cores > 0 && cores < asked.shape.per_host;
+  });
+}
+
 // Parts are whole lines, so they differ much where they are of a few; then their ranks do, too.
 bool has_even_blocks(const Planner& planner, const Question& asked) {
   constexpr std::uint64_t kManyLines = 8;
@@ -57,8 +65,9 @@ Actors actors_of(const Planner& planner, const Question& asked) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
-  const bool shares_cores = asked.model.host_cores > 0 && asked.model.host_cores < shape.per_host;
-  if (shape.per_host == shape.ranks && !shares_cores) return {symmetry, symmetry.representatives()};
+  if (shape.per_host == shape.ranks && !shares_cores(asked)) {
+    return {symmetry, symmetry.representatives()};
+  }
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }
@@ -107,6 +116,7 @@ Question halved(const Question& asked, Along along) {
     for (std::uint32_t rank = 0; rank < half.model.host.size(); ++rank) {
       half.model.host[rank] = rank / shape.per_host;
     }
+    for (std::uint32_t& cores : half.model.host_cores) cores = (cores + 1) / 2;
   }
   half.model.host.resize(std::min<std::size_t>(half.model.host.size(), shape.ranks));
   shape.root = std::min(shape.root, shape.ranks - 1);
@@ -135,7 +145,8 @@ template <typename Predict>
 double extrapolate(const Planner& planner, const Question& asked, Along along, Predict&& predict) {
   int halvings = 0;
   Question part = asked;
-  while (can_halve(part, along) && count_steps(planner, part) > kExactSteps) {
+  const std::uint64_t most = shares_cores(asked) ? kExactSharedSteps : kExactSteps;
+  while (can_halve(part, along) && count_steps(planner, part) > most) {
     part = halved(part, along);
     ++halvings;
   }

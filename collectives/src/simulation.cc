@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -105,7 +106,8 @@ Simulation::Simulation(const World& world,
   remote_in_.assign(hosts, 0);
   const bool is_exchanged =
       std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
-      hosts == 1 && std::ranges::all_of(world.ranks, &is_exchange);
+      std::ranges::adjacent_find(model.host, std::not_equal_to()) == model.host.end() &&
+      std::ranges::all_of(world.ranks, &is_exchange);
   step_us_ = is_exchanged ? model.exchange_step_us : model.step_us;
 }
 
@@ -202,7 +204,8 @@ void Simulation::place_ranks() {
   std::uint32_t cores = 0;
   for (const auto& [host, on_it] : hosts) {
     const auto many = static_cast<std::uint32_t>(on_it.size());
-    const std::uint32_t own = model_.host_cores == 0 ? many : std::min(model_.host_cores, many);
+    const std::uint32_t known = host < model_.host_cores.size() ? model_.host_cores[host] : 0;
+    const std::uint32_t own = known == 0 ? many : std::min(known, many);
     for (std::uint32_t i = 0; i < many; ++i) core_of_[on_it[i]] = cores + i % own;
     cores += own;
   }

@@ -124,13 +124,7 @@ bool Engine::receive_now(const Exchange& exchange,
     }
     return expected_.empty();
   };
-  bool came = take();
-  for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
-    patience_.pause();
-    came = take();
-  }
-  patience_.learn(came);
-  return came;
+  return patience_.await(take);
 }
 
 // ---- as an operation ----

@@ -3,9 +3,12 @@
 // How long to poll for what is about to come, before the wait is left to whoever waits.
 #pragma once
 
+#include "xylem/base/clock.h"
+
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 namespace xylem::runtime {
@@ -40,31 +43,56 @@ class Patience {
 
   /// One that has learnt nothing yet.
   Patience fresh() const noexcept { return {most_, yields_}; }
-  /// How often to poll again after the first time.
-  std::uint32_t polls() noexcept {
-    constexpr std::uint32_t kMisses = 3, kSeldom = 16, kMostSeldom = 1024;
-    if (misses_ < kMisses) return most_;
-    if (misses_ == kMisses) {
-      interval_ = kSeldom;
-      calls_ = 0;
+  /// Looks whether `take` has it, and again for a while; whether it has.
+  template <typename Take>
+  bool await(const Take& take) {
+    if (take()) {
+      regain();
+      return true;
     }
+    std::uint32_t polls = allowed();
+    if (polls == 0) return false;
+    // The others may keep a core for long; what takes longer than this is not worth waiting for.
+    constexpr std::chrono::microseconds kLongest{50};
+    const auto end = yields_ ? Clock::now() + kLongest : Clock::time_point::max();
+    bool came = false, is_late = false;
+    for (; polls > 0 && !came && !is_late; --polls) {
+      yields_ ? static_cast<void>(sched_yield()) : relax();
+      came = take();
+      is_late = yields_ && Clock::now() > end;
+    }
+    if (came && !is_late) {
+      regain();
+    } else {
+      ++misses_;
+    }
+    return came;
+  }
+
+ private:
+  Patience(std::uint32_t most, bool yields) noexcept : most_(most), yields_(yields) {}
+
+  /// How often to look again.
+  std::uint32_t allowed() noexcept {
+    constexpr std::uint32_t kMisses = 3, kMostSeldom = 1024;
+    if (misses_ < kMisses) return most_;
     if (++calls_ < interval_) return 0;
     calls_ = 0;
     interval_ = std::min(2 * interval_, kMostSeldom);
     return most_;
   }
-  /// Between two polls.
-  void pause() const noexcept { yields_ ? static_cast<void>(sched_yield()) : relax(); }
-  void learn(bool came) noexcept { misses_ = came ? 0 : misses_ + 1; }
+  void regain() noexcept {
+    misses_ = calls_ = 0;
+    interval_ = kSeldom;
+  }
 
- private:
-  Patience(std::uint32_t most, bool yields) noexcept : most_(most), yields_(yields) {}
+  static constexpr std::uint32_t kSeldom = 16;
 
   std::uint32_t most_ = 0;
   bool yields_ = false;
   std::uint32_t misses_ = 0;  ///< In a row.
   std::uint32_t calls_ = 0;   ///< Since the last try.
-  std::uint32_t interval_ = 0;
+  std::uint32_t interval_ = kSeldom;
 };
 
 }  // namespace xylem::runtime

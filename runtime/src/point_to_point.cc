@@ -248,13 +248,7 @@ std::optional<transport::View> PointToPoint::take_next(const Link& link,
                                                        std::uint64_t bytes) {
   transport::View view;
   const auto take = [&] { return link.transport->take_view(link.endpoint, tag, bytes, view); };
-  bool came = take();
-  for (std::uint32_t polls = came ? 0 : patience_.polls(); !came && polls > 0; --polls) {
-    patience_.pause();
-    came = take();
-  }
-  patience_.learn(came);
-  return came ? std::optional(view) : std::nullopt;
+  return patience_.await(take) ? std::optional(view) : std::nullopt;
 }
 
 /// Treats a message as if it had come to a posted slot.

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -28,7 +29,13 @@ Result<std::string> hardware_key(const CostModel& model) {
   topology::DiscoverOptions options;
   options.cuda.clear();
   XYLEM_TRY(const auto machine, topology::discover(options));
-  return fmt::format("{}/{}", topology::fingerprint(machine).to_string(), model.slice_bytes);
+  std::string key =
+      fmt::format("{}/{}", topology::fingerprint(machine).to_string(), model.slice_bytes);
+  // Ranks that share cores share what these move.
+  const auto ranks = static_cast<std::uint32_t>(std::ranges::count(model.host, 0U));
+  const std::uint32_t cores = model.host_cores.empty() ? 0 : model.host_cores.front();
+  if (cores > 0 && cores < ranks) key += fmt::format("/{} ranks on {} cores", ranks, cores);
+  return key;
 }
 
 json to_json(const LinkCost& cost) {

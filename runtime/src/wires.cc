@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace xylem::runtime {
@@ -285,12 +284,13 @@ std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
 
 std::uint32_t Wires::local_cores() const { return cores_of(peers_[rank_].kernel); }
 
-std::uint32_t Wires::host_cores() const {
-  std::set<std::uint64_t> kernels;
-  for (const auto& peer : peers_) kernels.insert(peer.kernel);
-  std::uint32_t fewest = ~0U;
-  for (const std::uint64_t kernel : kernels) fewest = std::min(fewest, cores_of(kernel));
-  return fewest;
+std::vector<std::uint32_t> Wires::host_cores() const {
+  const auto hosts = host_indices();
+  std::vector<std::uint32_t> cores;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (hosts[rank] == cores.size()) cores.push_back(cores_of(peers_[rank].kernel));
+  }
+  return cores;
 }
 
 std::vector<std::uint32_t> Wires::host_indices() const {

@@ -74,8 +74,8 @@ class Wires {
   /// How many ranks are on this host, and how many cores they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
-  /// Cores that the ranks of a host have together, on the host that has fewest. Alike on all ranks.
-  std::uint32_t host_cores() const;
+  /// Cores that the ranks of each host have together, by host_indices().
+  std::vector<std::uint32_t> host_cores() const;
   /// Index of each rank's host, in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
   const std::vector<Wire>& all() const noexcept { return wires_; }

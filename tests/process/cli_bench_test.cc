@@ -81,7 +81,9 @@ TEST(Bench, TakesPartsAndOffsetsAsAsked) {
   const auto wrong = run_command(bench({"all_gather_v", "--parts", "odd"}), {}, kLimit);
   EXPECT_EQ(wrong.exit_status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--parts"));
-  EXPECT_EQ(run_command(bench({"all_reduce", "--offset", "4096"}), {}, kLimit).exit_status, 2);
+  for (const char* offset : {"4096", "2"}) {
+    EXPECT_EQ(run_command(bench({"all_reduce", "--offset", offset}), {}, kLimit).exit_status, 2);
+  }
 }
 
 TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {

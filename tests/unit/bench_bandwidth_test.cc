@@ -53,6 +53,7 @@ TEST(LeastTraffic, LeavesOutWhatIsInItsPlaceAlready) {
   EXPECT_DOUBLE_EQ(least_traffic(Operation::all_gather, 4, true), 4);
   EXPECT_DOUBLE_EQ(least_traffic(Operation::all_to_all, 4, true), 6);
   EXPECT_DOUBLE_EQ(least_traffic(Operation::scatter, 4, true), 1.5);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::all_reduce, 1, true), 0);
 }
 
 TEST(LeastTime, CountsACopiedByteAsReadAndWritten) {

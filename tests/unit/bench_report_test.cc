@@ -137,6 +137,20 @@ TEST(Baseline, TellsBuffersAndPartsApart) {
   EXPECT_FALSE(earlier->ratio(other));
 }
 
+TEST(Baseline, TakesReportsThatTellNoOffsetAndParts) {
+  auto uneven = row(Operation::all_gather_v, 1024, 10);
+  uneven.parts = Parts::rising;
+  auto report = nlohmann::json::parse(to_json({}, {uneven, row(Operation::reduce, 64, 10)}));
+  for (auto& result : report["results"]) {
+    result.erase("offset");
+    result.erase("parts");
+  }
+  const auto earlier = Baseline::parse(report.dump(), "old.json");
+  ASSERT_TRUE(earlier);
+  EXPECT_TRUE(earlier->ratio(uneven));
+  EXPECT_TRUE(earlier->ratio(row(Operation::reduce, 64, 5)));
+}
+
 TEST(Baseline, RefusesWhatIsNoReportAndNamesTheFile) {
   for (const char* text : {"", "[]", "{}", "{\"schema\": 1}", "{\"schema\": 2, \"results\": []}",
                            "{\"schema\": 1, \"results\": [{}]}",

@@ -54,7 +54,7 @@ void delay() noexcept {
 
 namespace {
 
-constexpr std::uint64_t kEntriesOfARun = 1'000'000;
+constexpr std::uint64_t kMessages = 500'000;  // Each way, of an entry or more.
 constexpr std::uint64_t kMostBytes = 150'000;
 constexpr auto kDeadline = std::chrono::seconds(20);
 
@@ -118,7 +118,6 @@ class End {
       if (!sleep()) return;
     }
   }
-  std::uint64_t entries() const { return entries_; }
 
  private:
   static constexpr std::size_t kWindow = 24;
@@ -167,7 +166,6 @@ class End {
       }
     }
     ++sent_;
-    entries_ += content.bytes <= fits ? 1 : 1 + (content.bytes + fits - 1) / fits;
     return true;
   }
 
@@ -245,7 +243,7 @@ class End {
   std::vector<std::byte> message_;
   std::array<Sending, kWindow> sendings_;
   std::array<Receiving, kWindow> receivings_;
-  std::uint64_t sent_ = 0, asked_ = 0, received_ = 0, under_way_ = 0, entries_ = 0;
+  std::uint64_t sent_ = 0, asked_ = 0, received_ = 0, under_way_ = 0;
   std::uint64_t idle_ = 0;
 };
 
@@ -266,18 +264,15 @@ TEST(ShmDelays, LoseAndChangeNothing) {
     ASSERT_FALSE(deadline.passed());
     for (auto& transport : transports) transport->progress();
   }
-  std::array<std::uint64_t, 2> entries{};
   const auto run = [&](std::size_t i) {
     delays.emplace(seed + i);
     End end(*transports[i], peers[i], seed + i, seed + 1 - i);
-    end.exchange(kEntriesOfARun / 2);
-    entries[i] = end.entries();
+    end.exchange(kMessages);
     delays.reset();
   };
   std::thread other(run, 1);
   run(0);
   other.join();
-  EXPECT_GE(entries[0] + entries[1], kEntriesOfARun);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
 /// in its place already; whatever passes through caches in between costs no memory traffic.
 constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in_place) noexcept {
   const double n = ranks;
+  if (in_place && ranks == 1) return 0;
   switch (operation) {
     case Operation::all_reduce:
     case Operation::send_recv: return 2 * n;

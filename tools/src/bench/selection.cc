@@ -41,6 +41,10 @@ std::string obstacle(const OperationTraits& operation,
     return fmt::format("needs at least {} ranks, there is {}", operation.least_ranks, ranks);
   }
   if (options.in_place && !operation.in_place) return "has no in-place form";
+  if (options.offset.value % size_of(options.type) != 0) {
+    return fmt::format("--offset {}: no multiple of {}'s {} bytes", options.offset.value,
+                       name(options.type), size_of(options.type));
+  }
   if (operation.reduces) {
     if (const Status status = check_reduction(options.redop, options.type); !status) {
       return std::string(status.message());

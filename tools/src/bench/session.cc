@@ -160,14 +160,15 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
 /// Just before the row, so that both meet the machine in the same mood.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
+  constexpr Bytes kEnough{std::uint64_t{64} << 20};
   const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
   if (environment_.hosts.size() > 1 || row.size.value < kBeyondCaches || traffic <= 0) {
     return std::optional<double>();
   }
   if (!copies_) {
-    XYLEM_TRY(copies_, Copies::create(std::max(options_.end, row.size)));
+    XYLEM_TRY(copies_, Copies::create(kEnough));
   }
-  XYLEM_TRY(const GBps copied, measure_copies(*copies_, row.size, control_));
+  XYLEM_TRY(const GBps copied, measure_copies(*copies_, std::min(row.size, kEnough), control_));
   return std::optional(least_time(traffic, row.size, copied));
 }
 

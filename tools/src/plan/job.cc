@@ -92,16 +92,12 @@ double rank_rate(const topology::Topology& host,
   return least;
 }
 
-/// For the ranks of a host together, on the host that has fewest; 0 where that is not known, or
-/// ranks are for GPUs.
-std::uint32_t fewest_cores(const std::vector<topology::Topology>& hosts) {
-  std::uint32_t fewest = ~0U;
-  for (const topology::Topology& host : hosts) {
-    std::uint32_t cores = 0;
-    for (const topology::Package& package : host.packages()) cores += package.cpus.count();
-    fewest = std::min(fewest, host.gpus().empty() ? cores : 0);
-  }
-  return fewest;
+/// For the ranks of the host together; 0 where that is not known, or ranks are for GPUs.
+std::uint32_t cores_of(const topology::Topology& host) {
+  if (!host.gpus().empty()) return 0;
+  std::uint32_t cores = 0;
+  for (const topology::Package& package : host.packages()) cores += package.cpus.count();
+  return cores;
 }
 
 }  // namespace
@@ -119,7 +115,9 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   }
   XYLEM_TRY(job.cluster, topology::make_cluster(std::move(hosts), network));
   job.model = collectives::assumed_costs();
-  job.model.host_cores = fewest_cores(job.cluster.hosts);
+  for (const topology::Topology& host : job.cluster.hosts) {
+    job.model.host_cores.push_back(cores_of(host));
+  }
   if (const auto rate = ring_rate(job.cluster.hosts)) {
     job.model.local.bandwidth_GBps = rate->value;
     job.local_origin = "latency assumed, bandwidth of the GPU rings";

@@ -66,10 +66,12 @@ void print_job(const PlannedJob& job) {
       fmt::print("  {:<24} {}\n", fmt::format("rail {}", i), rails[i]);
     }
   }
-  const std::uint32_t cores = job.model.host_cores;
-  const std::uint32_t most = *std::ranges::max_element(job.ranks_of_host);
-  if (cores > 0 && cores < most) {
-    fmt::print("  {:<24} {} cores for {} ranks, which take turns\n", "on a host", cores, most);
+  for (std::size_t host = 0; host < job.ranks_of_host.size(); ++host) {
+    const std::uint32_t cores = job.model.host_cores[host], ranks = job.ranks_of_host[host];
+    if (cores == 0 || cores >= ranks) continue;
+    fmt::print("  {:<24} {} cores for {} ranks, which take turns\n",
+               fmt::format("on host {}", host), cores, ranks);
+    break;  // The others are mostly alike.
   }
   fmt::print("  {:<24} reductions {}, copies {} (assumed, by CPUs)\n", "at a rank",
              format_bandwidth(GBps{job.model.reduce_GBps}),

@@ -36,8 +36,9 @@ struct CostModel {
   double exchange_step_us = 0.05;
   std::uint64_t slice_bytes = 256 * 1024;
   std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all on one.
-  /// Of a host, for its ranks together: with more ranks they take turns. 0: one for each rank.
-  std::uint32_t host_cores = 0;
+  /// By host index, for the host's ranks together: with more ranks they take turns. Empty, or 0:
+  /// one for each rank.
+  std::vector<std::uint32_t> host_cores;
   /// Until a core goes on with another of its ranks: sched_yield and cold caches.
   double switch_us = 3;
 };

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long is polled for what is about to come.
+#include "runtime/src/patience.h"
+
+#include <gtest/gtest.h>
+
+namespace xylem::runtime {
+namespace {
+
+/// How often one call looks for what never comes.
+int looks(Patience& patience) {
+  int count = 0;
+  EXPECT_FALSE(patience.await([&] {
+    ++count;
+    return false;
+  }));
+  return count;
+}
+
+TEST(Patience, TakesWhatIsThereAtOnce) {
+  for (Patience patience : {Patience(), Patience::spinning(), Patience::yielding()}) {
+    int count = 0;
+    EXPECT_TRUE(patience.await([&] { return ++count == 1; }));
+    EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(Patience, PollsForWhatIsAboutToCome) {
+  for (Patience patience : {Patience::spinning(), Patience::yielding()}) {
+    int count = 0;
+    EXPECT_TRUE(patience.await([&] { return ++count == 3; }));
+  }
+  Patience none;
+  EXPECT_EQ(looks(none), 1);
+}
+
+TEST(Patience, IsLostAfterSomeMissesAndTriedEverMoreSeldom) {
+  for (Patience patience : {Patience::spinning(), Patience::yielding()}) {
+    int tries = 0, last = 0, longest = 0;
+    for (int call = 0; call < 10'000; ++call) {
+      if (looks(patience) == 1) continue;
+      ++tries;
+      longest = std::max(longest, call - last);
+      last = call;
+    }
+    EXPECT_LT(tries, 40);
+    EXPECT_GT(tries, 3);
+    EXPECT_GE(longest, 1024);
+    // What is there again when it is called for brings it back.
+    EXPECT_TRUE(patience.await([] { return true; }));
+    EXPECT_GT(looks(patience), 1);
+  }
+}
+
+/// Others keep the core.
+TEST(Patience, ThatYieldsEndsByTheClock) {
+  Patience patience = Patience::yielding();
+  const auto look_late = [] {
+    const auto end = Clock::now() + std::chrono::microseconds(60);
+    while (Clock::now() < end) relax();
+    return false;
+  };
+  int count = 0;
+  EXPECT_FALSE(patience.await([&] {
+    ++count;
+    return look_late();
+  }));
+  EXPECT_EQ(count, 2) << "once, and once after the first yield";
+}
+
+}  // namespace
+}  // namespace xylem::runtime
