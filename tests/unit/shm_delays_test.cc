@@ -109,7 +109,7 @@ class End {
       if (asked_ < messages) moved = ask(random_() >> 33) || moved;
       moved = transport_.progress() > 0 || moved;
       moved = check() || moved;
-      if (HasFailure()) return;
+      if (testing::Test::HasFailure()) return;
       idle_ = moved ? 0 : idle_ + 1;
       if (idle_ <= 50 + (random_() >> 33) % 64) continue;
       // What has come unasked wakes nobody.
@@ -136,8 +136,6 @@ class End {
     std::uint64_t index = 0;
     bool shows = false;
   };
-
-  static bool HasFailure() { return testing::Test::HasFailure(); }
 
   bool send() {
     const Content content(seed_, sent_);

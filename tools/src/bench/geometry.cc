@@ -33,9 +33,9 @@ Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shi
 Counts uneven(Parts parts, std::size_t share, std::uint32_t ranks, std::uint32_t shift) {
   const std::uint64_t weights = std::uint64_t{ranks} * (ranks + 1) / 2;
   const std::uint64_t elements = std::uint64_t{share} * ranks;
-  if (parts == Parts::even) return Counts(ranks, share);
   if (parts == Parts::one) return mostly_one(elements, ranks, shift);
-  Counts counts(ranks);
+  Counts counts(ranks, share);
+  if (parts == Parts::even) return counts;
   for (std::uint32_t i = 0; i < ranks; ++i) {
     const std::uint64_t weight = (i + shift) % ranks + 1;
     counts[i] = elements / weights * weight;
