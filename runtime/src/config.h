@@ -34,6 +34,9 @@ enum class WaitMode : std::uint8_t {
   sleep,
 };
 
+/// Config::pull_from that no message reaches.
+inline constexpr Bytes kNeverPull{~std::uint64_t{0}};
+
 /// Every setting, with the defaults of the table. Fields that all ranks must agree on are marked
 /// `agreed` there.
 struct Config {
@@ -45,9 +48,10 @@ struct Config {
   std::string transport = "auto";
   std::string algorithm;  // agreed
   std::string interfaces, devices;
-  Bytes slice{256 * 1024};   // agreed
-  std::uint32_t window = 8;  // slices in flight per (peer, channel)
-  Bytes shared_memory{0};    // agreed; 0: as much as serves the ranks of a host
+  Bytes slice{256 * 1024};         // agreed
+  std::uint32_t window = 8;        // slices in flight per (peer, channel)
+  std::optional<Bytes> pull_from;  // agreed; without: as measured
+  Bytes shared_memory{0};          // agreed; 0: as much as serves the ranks of a host
   WaitMode wait = WaitMode::automatic;
   bool progress_thread = true;
   std::string tuning = "measure";  ///< "measure", "off", or the path of a cache file.

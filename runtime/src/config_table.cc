@@ -73,6 +73,23 @@ Status set_shared_memory(Config& config, std::string_view text) {
   return {};
 }
 
+Status set_pull_from(Config& config, std::string_view text) {
+  constexpr Bytes kSmallest{4096};
+  const auto size = parse_bytes(text);
+  if (text != "auto" && text != "never" && (!size || *size < kSmallest)) {
+    return failure(Code::invalid_argument, "it must be auto, never or a size from 4 KiB on");
+  }
+  config.pull_from.reset();
+  if (text == "never") config.pull_from = kNeverPull;
+  if (size) config.pull_from = *size;
+  return {};
+}
+
+std::string show_pull_from(const Config& config) {
+  if (!config.pull_from) return "auto";
+  return *config.pull_from == kNeverPull ? "never" : format_bytes(*config.pull_from);
+}
+
 Status set_tuning(Config& config, std::string_view text) {
   if (text != "measure" && text != "off" && text.find('/') == std::string_view::npos) {
     return failure(Code::invalid_argument,
@@ -253,6 +270,17 @@ constexpr Setting kSettings[] = {
          [](const Config& c) {
            return c.shared_memory.value == 0 ? "auto" : format_bytes(c.shared_memory);
          }},
+    {.name = "XYLEM_PULL_FROM",
+     .field = "pull_from",
+     .unit = "bytes",
+     .default_value = "auto",
+     .example = "64K",
+     .sentence = "From which size on messages within a host are copied once, by their receiver out "
+                 "of the sender's process, where the system allows it: auto (where it was measured "
+                 "to be quicker), never, or a size.",
+     .agreed = true,
+     .set = set_pull_from,
+     .show = show_pull_from},
     {.name = "XYLEM_WAIT",
      .field = "wait",
      .unit = "",

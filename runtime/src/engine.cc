@@ -122,7 +122,7 @@ void Engine::completed(Message& message) {
   const bool right_size = !message.incoming || step.bytes == 0 ||
                           message.bytes == operation.run.program->slice_size(step, slice);
   const bool is_well = operation.health && code == Code::ok && right_size;
-  const bool shows = message.in_place && code == Code::ok;
+  const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
   const HeldView view{message.transport, message.view, id, slice};
   drop_message(message);
   --operation.run.lanes[step.lane].in_flight;

@@ -134,6 +134,9 @@ class Engine {
   void pump(Operation& operation, std::uint32_t lane);
   bool post(Operation& operation, StepId id, std::uint32_t slice);
   static bool post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message);
+  static transport::ConstRegion source_of(const Execution& run,
+                                          const ProgramStep& step,
+                                          std::uint32_t slice) noexcept;
   void slice_done(Operation& operation, StepId id, std::uint32_t slice);
   static StepId head_of(Operation& operation, std::uint32_t lane) noexcept;
   static void queue(Operation& operation, StepId id);
@@ -146,7 +149,8 @@ class Engine {
   bool receive_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   void exchanged(Message& message);
   void took(Operation& operation, StepId id, Code code, std::uint64_t bytes);
-  void finish_exchange(Execution& run);
+  void finish_if_last(Operation& operation);
+  StepId finish_exchange(Execution& run);
 
   // Bytes.
   static bool is_past_cache(const Execution& run) noexcept;
@@ -181,7 +185,8 @@ class Engine {
                           transport::Reservation& slot);
   void commit(Operation& operation, std::uint32_t slice);
   void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
-  void release(Operation& operation, HeldView& held) noexcept;
+  void release(Operation& operation, HeldView& held);
+  void lose_view(Operation& operation, StepId id);
   void look_at_views();
 
   EngineListener& listener_;

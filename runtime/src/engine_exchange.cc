@@ -13,6 +13,7 @@
 #include "group.h"
 #include "tag.h"
 #include "trace.h"
+#include "xylem/base/check.h"
 
 #include <algorithm>
 #include <cstring>
@@ -69,7 +70,8 @@ bool Engine::try_exchange(const Exchange& exchange,
   if (!send_now(exchange, sequence, fingerprint) || !receive_now(exchange, sequence, fingerprint)) {
     return false;
   }
-  finish_exchange(run);
+  const StepId lost = finish_exchange(run);
+  XYLEM_CHECK(lost == kNone, lost);  // What is taken within a call has left its sender's buffer.
   return true;
 }
 
@@ -161,7 +163,8 @@ void Engine::post_rest(Operation& operation) {
     ++run.under_way;
     post_one(operation, id);
   }
-  if (--run.under_way == 0 && operation.health) finish_exchange(run);
+  --run.under_way;
+  finish_if_last(operation);
   end_if_idle(operation);
 }
 
@@ -181,7 +184,7 @@ void Engine::exchanged(Message& message) {
   const Code code = message.code;
   const std::uint64_t bytes = message.incoming ? message.bytes : step.bytes;
   const HeldView view{message.transport, message.view, id, 0};
-  const bool shows = message.in_place && code == Code::ok;
+  const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
   drop_message(message);
   if (shows) {
     trace(run, step, 0, Traced::received, 0, view.view.data);
@@ -191,7 +194,13 @@ void Engine::exchanged(Message& message) {
     ++views_touched_;
   }
   took(operation, id, code, bytes);
-  if (run.under_way == 0 && operation.health) finish_exchange(run);
+  finish_if_last(operation);
+}
+
+void Engine::finish_if_last(Operation& operation) {
+  if (operation.run.under_way > 0 || !operation.health) return;
+  const StepId lost = finish_exchange(operation.run);
+  if (lost != kNone) lose_view(operation, lost);
 }
 
 /// Counts a message that has ended.
@@ -209,7 +218,9 @@ void Engine::took(Operation& operation, StepId id, Code code, std::uint64_t byte
 
 // ---- both ----
 
-void Engine::finish_exchange(Execution& run) {
+/// Brings what has arrived to its place and runs the local steps. Returns a step whose message its
+/// sender had withdrawn, if there is one.
+StepId Engine::finish_exchange(Execution& run) {
   const auto& program = *run.program;
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   for (const HeldView& arrived : run.arrived) {
@@ -227,10 +238,13 @@ void Engine::finish_exchange(Execution& run) {
     compute(run, step, 0, place_of(run, step.target, 0));
     trace(run, step, 0, Traced::result, 0, place_of(run, step.target, 0));
   }
+  StepId lost = kNone;
   for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
     if (step.target.view != kNone) run.views[step.target.view].transport = nullptr;
-    if (arrived.transport != nullptr) arrived.transport->release(arrived.view);
+    if (arrived.transport != nullptr && !arrived.transport->release(arrived.view)) {
+      lost = arrived.step;
+    }
   }
   run.arrived.clear();
   views_held_ -= run.views_held;
@@ -238,6 +252,7 @@ void Engine::finish_exchange(Execution& run) {
   run.views_held = 0;
   run.steps_left = 0;
   ++moved_;
+  return lost;
 }
 
 }  // namespace xylem::runtime

@@ -229,15 +229,24 @@ bool Engine::post_message(Operation& operation, StepId id, std::uint32_t slice, 
   message.slice = slice;
   message.incoming = !lane.outgoing;
   message.in_place = message.incoming && bytes > 0 && program.slice_bytes <= link.view_bytes;
-  if (message.in_place) return link.transport->recv_view(tag, message) == Posted::done;
   if (message.incoming) {
-    std::byte* data = bytes == 0 ? nullptr : place_of(run, step.target, slice);
-    return link.transport->recv(tag, transport::kExactMatch, {data, bytes, {}}, message) ==
-           Posted::done;
+    const transport::Region target{
+        bytes == 0 ? nullptr : place_of(run, step.target, slice), bytes, {}};
+    return Posted::done ==
+           (message.in_place ? link.transport->recv_view(tag, target, message)
+                             : link.transport->recv(tag, transport::kExactMatch, target, message));
   }
-  const std::byte* data =
-      bytes == 0 ? nullptr : place_of(run, program.sources[step.first_source], slice);
-  return link.transport->send(link.endpoint, tag, {data, bytes, {}}, message) == Posted::done;
+  const auto source = bytes == 0 ? transport::ConstRegion{} : source_of(run, step, slice);
+  return link.transport->send(link.endpoint, tag, source, message) == Posted::done;
+}
+
+/// A slice of what a step sends.
+transport::ConstRegion Engine::source_of(const Execution& run,
+                                         const ProgramStep& step,
+                                         std::uint32_t slice) noexcept {
+  return {.data = place_of(run, run.program->sources[step.first_source], slice),
+          .bytes = run.program->slice_size(step, slice),
+          .stay = run.program->stay};
 }
 
 void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
@@ -366,13 +375,23 @@ void Engine::release_views(Operation& operation, const ProgramStep& step, std::u
   }
 }
 
-void Engine::release(Operation& operation, HeldView& held) noexcept {
+void Engine::release(Operation& operation, HeldView& held) {
   if (held.transport == nullptr) return;
-  held.transport->release(held.view);
+  const bool is_whole = held.transport->release(held.view);
   held.transport = nullptr;
   --operation.run.views_held;
   --views_held_;
   ++views_touched_;
+  if (!is_whole) lose_view(operation, held.step);
+}
+
+/// The sender of what was looked at has given up: the operation does not end well, and ends when it
+/// is known why.
+void Engine::lose_view(Operation& operation, StepId id) {
+  if (!operation.health || operation.ended()) return;
+  ++operation.run.steps_left;
+  const auto& program = *operation.run.program;
+  listener_.on_wire_error(operation, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
 }
 
 /// A slice has arrived: leaves it where it is for the step that reads it, or brings it to its place
@@ -394,7 +413,7 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     commit(operation, slice);
   }
   bring(run, step, slice, view.view.data);
-  view.transport->release(view.view);
+  if (!view.transport->release(view.view)) lose_view(operation, id);
 }
 
 /// Copies a slice that has arrived to its place.
@@ -437,6 +456,10 @@ Room Engine::reserve(Operation& operation,
     reserved_peers_.push_back(link.endpoint);
   }
   if (reserved_on_ == nullptr) return Room::never;
+  // What is made now is better read from slots while it is in the cache, if its own place is not.
+  const bool leaves_cache = maker != kNone && run.past_cache;
+  const auto source = source_of(run, program.steps[reserved_.front()], slice);
+  if (!leaves_cache && reserved_on_->is_readable(source)) return Room::never;
   return reserved_on_->reserve(reserved_peers_, bytes, slot);
 }
 

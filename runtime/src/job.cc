@@ -109,13 +109,20 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   spec.rank = rank();
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   registry_.claim_slot(0);
-  collectives::CostModel model = default_model(config(), wires_->host_indices());
-  model.host_cores = wires_->host_cores();
-  world_ = Group::make(shared_from_this(), std::move(spec), model);
-  XYLEM_TRY(model, measure(*world_, std::move(model), deadline));
-  with_token([&] { world_->set_model(std::move(model)); });
+  Tuning tuning = default_tuning(config(), wires_->host_indices());
+  tuning.model.host_cores = wires_->host_cores();
+  pull_from(tuning.pull_from);
+  world_ = Group::make(shared_from_this(), std::move(spec), tuning.model);
+  XYLEM_TRY(tuning, measure(*world_, std::move(tuning), deadline));
+  // What was asked for wins over a file.
+  pull_from(config().pull_from.value_or(Bytes{tuning.pull_from}).value);
+  with_token([&] { world_->set_model(std::move(tuning.model)); });
   is_open_ = true;
   return {};
+}
+
+void Job::pull_from(std::uint64_t bytes) {
+  with_token([&] { wires_->pull_from(bytes); });
 }
 
 Job::~Job() {

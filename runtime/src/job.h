@@ -65,6 +65,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   const Config& config() const noexcept { return loaded_.config; }
   const Logger& logger() const noexcept { return logger_; }
   const Wires& wires() const noexcept { return *wires_; }
+  /// As Transport::pull_from(), of what carries messages within the host.
+  void pull_from(std::uint64_t bytes);
   std::shared_ptr<Group> world() const noexcept { return world_; }
   Progress& progress() noexcept { return *progress_; }
   OperationPool& operations() noexcept { return operations_; }

@@ -4,11 +4,11 @@
 #include "group.h"
 #include "job.h"
 #include "kernels/reduce.h"
-#include "tuning_file.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -24,6 +24,7 @@ constexpr std::uint64_t kLarge = 1 << 20;
 constexpr int kSmallRounds = 100;
 constexpr int kLargeRounds = 8;
 constexpr std::uint32_t kTag = 0;
+static_assert(kNeverPull.value == transport::kAnySize);
 
 double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -129,10 +130,13 @@ std::optional<std::uint32_t> partner(const CostModel& model, const Group& world,
 struct Constants {
   LinkCost local, remote;
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
+  std::uint64_t pull_from = 0;
 };
 
-Status share(Group& world, CostModel& model, Deadline deadline) {
-  Constants constants{model.local, model.remote, model.reduce_GBps, model.copy_GBps, model.step_us};
+Status share(Group& world, Tuning& tuning, Deadline deadline) {
+  CostModel& model = tuning.model;
+  Constants constants{model.local,     model.remote,  model.reduce_GBps,
+                      model.copy_GBps, model.step_us, tuning.pull_from};
   Call call;
   call.collective = collectives::Collective::broadcast;
   call.type = DataType::uint8;
@@ -144,39 +148,68 @@ Status share(Group& world, CostModel& model, Deadline deadline) {
   model.reduce_GBps = constants.reduce_GBps;
   model.copy_GBps = constants.copy_GBps;
   model.step_us = constants.step_us;
+  tuning.pull_from = constants.pull_from;
   return {};
 }
 
-Status measure_links(Group& world, CostModel& model, Deadline deadline) {
+/// From which size on messages are better fetched; and how quick the link is then.
+Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
+  constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, 64 << 10};
+  // Who copies twice keeps two cores busy, but does not depend on what the system allows.
+  constexpr double kClearly = 0.9;
+  bool has_won = true;
+  for (const std::uint64_t bytes : kSizes) {
+    world.job().pull_from(transport::kAnySize);
+    XYLEM_TRY(const double through_slots, ping_pong(world, partner, bytes, kLargeRounds));
+    world.job().pull_from(bytes);
+    XYLEM_TRY(const double pulled, ping_pong(world, partner, bytes, kLargeRounds));
+    has_won = has_won && pulled < kClearly * through_slots;
+    if (!has_won) continue;
+    tuning.pull_from = bytes;
+    if (bytes != kLarge) continue;
+    LinkCost& local = tuning.model.local;
+    local.bandwidth_GBps =
+        static_cast<double>(bytes) / std::max(pulled - local.alpha_us, 1.0) / 1e3;
+  }
+  return {};
+}
+
+Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
+  CostModel& model = tuning.model;
+  const bool is_asked = !world.job().config().pull_from;
   for (const bool local : {true, false}) {
     const auto other = partner(model, world, local);
     if (!other) continue;
-    const bool first = world.rank() < *other;
-    XYLEM_TRY(const auto cost, measure_link(world, {*other, first, deadline}));
+    const Partner with{*other, world.rank() < *other, deadline};
+    XYLEM_TRY(const auto cost, measure_link(world, with));
     (local ? model.local : model.remote) = cost;
+    if (local && is_asked) {
+      XYLEM_TRY(measure_pull(world, with, tuning));
+    }
   }
   return {};
 }
 
 }  // namespace
 
-CostModel default_model(const Config& config, std::vector<std::uint32_t> hosts) {
-  CostModel model = collectives::assumed_costs();
-  model.slice_bytes = config.slice.value;
-  model.host = std::move(hosts);
-  return model;
+Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts) {
+  Tuning tuning{collectives::assumed_costs()};
+  tuning.model.slice_bytes = config.slice.value;
+  tuning.model.host = std::move(hosts);
+  tuning.pull_from = config.pull_from.value_or(kNeverPull).value;
+  return tuning;
 }
 
-Result<CostModel> measure(Group& world, CostModel model, Deadline deadline) {
+Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline) {
   const Job& job = world.job();
-  const std::string& tuning = job.config().tuning;
-  if (tuning == "off" || world.size() == 1) return model;
-  const bool use_file = tuning != "measure";
+  const std::string& source = job.config().tuning;
+  if (source == "off" || world.size() == 1) return tuning;
+  const bool use_file = source != "measure";
   // Only rank 0's file counts; the others learn in the broadcast whether it served.
   std::uint8_t known = 0;
   if (use_file && world.rank() == 0) {
-    XYLEM_TRY(const auto loaded, load_tuning(tuning, model));
-    if (loaded) model = *loaded, known = 1;
+    XYLEM_TRY(const auto loaded, load_tuning(source, tuning));
+    if (loaded) tuning = *loaded, known = 1;
   }
   Call call;
   call.collective = collectives::Collective::broadcast;
@@ -185,14 +218,14 @@ Result<CostModel> measure(Group& world, CostModel model, Deadline deadline) {
   call.input = call.output = &known;
   XYLEM_TRY(complete(world, std::move(call), deadline));
   if (known == 0) {
-    XYLEM_TRY(measure_links(world, model, deadline));
-    if (world.rank() == 0) measure_core(model);
+    XYLEM_TRY(measure_links(world, tuning, deadline));
+    if (world.rank() == 0) measure_core(tuning.model);
     if (use_file && world.rank() == 0) {
-      if (Status saved = save_tuning(tuning, model); !saved) job.logger().warn(saved.message());
+      if (Status saved = save_tuning(source, tuning); !saved) job.logger().warn(saved.message());
     }
   }
-  XYLEM_TRY(share(world, model, deadline));
-  return model;
+  XYLEM_TRY(share(world, tuning, deadline));
+  return tuning;
 }
 
 }  // namespace xylem::runtime

@@ -60,6 +60,7 @@ class Compiler {
     mark_views();
     mark_casts();
     mark_exchange();
+    choose_stay();
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
@@ -286,6 +287,32 @@ class Compiler {
     program_->is_exchange =
         !are_all_by_rounds() && collectives::is_exchange(schedule_) &&
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
+  }
+
+  /// A reduction keeps what it reads where it lies. One that follows sends of its own, since it
+  /// writes over what they read, would keep its peers from ending theirs while it waits for them.
+  void choose_stay() {
+    const auto& steps = program_->steps;
+    std::vector<bool> follows_send(steps.size(), false);
+    bool keeps_others = false;
+    for (StepId id = 0; id < steps.size(); ++id) {
+      const ProgramStep& step = steps[id];
+      for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
+        const Edge& edge = program_->edges[e];
+        const ProgramStep& before = steps[edge.before];
+        const bool is_users = before.kind == StepKind::send &&
+                              program_->sources[before.first_source].buffer != Buffer::scratch;
+        if (edge.kind == EdgeKind::lag || (!is_users && !follows_send[edge.before])) continue;
+        follows_send[id] = true;
+      }
+      const auto first = program_->sources.begin() + step.first_source;
+      const bool reads_views = std::any_of(first, first + step.source_count,
+                                           [](const Place& at) { return at.view != kNone; });
+      keeps_others = keeps_others || (reads_views && follows_send[id]);
+    }
+    if (program_->is_exchange || keeps_others) return;
+    program_->stay =
+        program_->kernel == nullptr ? transport::Stay::anywhere : transport::Stay::in_shared;
   }
 
   struct Stream {

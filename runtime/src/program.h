@@ -10,6 +10,7 @@
 #include "xylem/collectives/layout.h"
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/schedule.h"
+#include "xylem/transport/transport.h"
 
 #include <cstdint>
 #include <memory>
@@ -95,6 +96,8 @@ struct Program {
   std::vector<StepId> local_steps;  ///< Copies and reductions.
   /// The schedule is an exchange, and each step has one slice: see engine_exchange.cc.
   bool is_exchange = false;
+  /// Where what is sent may stay until its receiver has read it.
+  transport::Stay stay = transport::Stay::nowhere;
 
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
     const std::uint64_t begin = slice * slice_bytes;

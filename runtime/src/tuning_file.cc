@@ -42,6 +42,15 @@ json to_json(const LinkCost& cost) {
   return {{"alpha_us", cost.alpha_us}, {"bandwidth_GBps", cost.bandwidth_GBps}};
 }
 
+/// A size, or null for none.
+bool read(const json& value, std::uint64_t& size) {
+  size = transport::kAnySize;
+  if (value.is_null()) return true;
+  if (!value.is_number_unsigned()) return false;
+  size = value.get<std::uint64_t>();
+  return size > 0;
+}
+
 /// A constant of the model: a number that estimates can be made with, or the file is damaged.
 bool read(const json& object, const char* key, double& value) {
   const auto found = object.find(key);
@@ -84,30 +93,37 @@ Result<json> parse(const std::string& path) {
 
 }  // namespace
 
-Result<std::optional<CostModel>> load_tuning(const std::string& path, const CostModel& model) {
+Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning& tuning) {
   XYLEM_TRY(const auto content, parse(path));
-  XYLEM_TRY(const auto key, hardware_key(model));
+  XYLEM_TRY(const auto key, hardware_key(tuning.model));
   const auto found = content["machines"].find(key);
-  if (found == content["machines"].end()) return std::optional<CostModel>();
-  CostModel loaded = model;
-  if (!read(*found, "local", loaded.local) || !read(*found, "remote", loaded.remote) ||
-      !read(*found, "reduce_GBps", loaded.reduce_GBps) ||
-      !read(*found, "copy_GBps", loaded.copy_GBps)) {
+  if (found == content["machines"].end()) return std::optional<Tuning>();
+  Tuning loaded = tuning;
+  CostModel& model = loaded.model;
+  if (!read(*found, "local", model.local) || !read(*found, "remote", model.remote) ||
+      !read(*found, "reduce_GBps", model.reduce_GBps) ||
+      !read(*found, "copy_GBps", model.copy_GBps) ||
+      (found->contains("pull_from") && !read((*found)["pull_from"], loaded.pull_from))) {
     return failure(
         Code::invalid_argument,
         fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path,
                     key));
   }
-  return std::optional<CostModel>(std::move(loaded));
+  // Earlier versions did not measure it.
+  if (!found->contains("pull_from")) return std::optional<Tuning>();
+  return std::optional<Tuning>(std::move(loaded));
 }
 
-Status save_tuning(const std::string& path, const CostModel& model) {
+Status save_tuning(const std::string& path, const Tuning& tuning) {
+  const CostModel& model = tuning.model;
+  const bool pulls = tuning.pull_from != transport::kAnySize;
   XYLEM_TRY(auto content, parse(path));
   XYLEM_TRY(const auto key, hardware_key(model));
   content["machines"][key] = {{"local", to_json(model.local)},
                               {"remote", to_json(model.remote)},
                               {"reduce_GBps", model.reduce_GBps},
-                              {"copy_GBps", model.copy_GBps}};
+                              {"copy_GBps", model.copy_GBps},
+                              {"pull_from", pulls ? json(tuning.pull_from) : json()}};
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   std::ofstream file(fresh, std::ios::trunc);
   file << content.dump(2) << '\n';

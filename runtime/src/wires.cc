@@ -266,6 +266,10 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
   return transport->capabilities().view_bytes;
 }
 
+void Wires::pull_from(std::uint64_t bytes) noexcept {
+  if (const auto& transport = wires_[0].transport) transport->pull_from(bytes);
+}
+
 std::uint32_t Wires::local_ranks() const noexcept {
   return static_cast<std::uint32_t>(std::ranges::count_if(
       peers_, [&](const PeerFacts& peer) { return peer.kernel == peers_[rank_].kernel; }));

@@ -71,6 +71,8 @@ class Wires {
   /// The largest message that all pairs of these ranks can read where it arrives, so the largest
   /// slice that can be fused; 0 if a pair shares no memory. Alike on all of them.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
+  /// As Transport::pull_from(), of the host wire.
+  void pull_from(std::uint64_t bytes) noexcept;
   /// How many ranks are on this host, and how many cores they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;

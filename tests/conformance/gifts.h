@@ -3,13 +3,15 @@
 // What ranks give in a round of a test, and what it is together.
 #pragma once
 
+#include "support/buffer_allocator.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace xylem::test {
 
-using Values = std::vector<std::int32_t>;
+using Values = std::vector<std::int32_t, BufferAllocator<std::int32_t>>;
 
 /// Element i of what `rank` gives in a round, and of the sum over ranks.
 inline std::int32_t given(std::uint32_t rank, int round, std::size_t i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives over shared memory of sizes at which it does things that it does not do to small
-// ones: slices read where they arrived, written once for several peers, and past the cache.
+// ones: slices read where they arrived, written once for several peers, and past the cache;
+// messages read where they were sent from, and fetched from there.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 
@@ -19,9 +20,10 @@ namespace {
 /// Not a multiple of a slice, nor of the ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
-const std::string kPastCache = "past_cache";
+const std::string kPastCache = "past_cache", kPulled = "pulled", kAllocated = "allocated";
 
-/// Ranks, and shared memory: how much, or all of it written past the cache.
+/// Ranks, and shared memory: how much; or all of it written past the cache; or what is sent is
+/// fetched from processes, or read where it is.
 using World = std::tuple<std::uint32_t, std::string>;
 class SharedMemory : public testing::TestWithParam<World> {};
 
@@ -30,6 +32,10 @@ RankOptions options_of(const World& world) {
   RankOptions options{.size = ranks, .transport = "shm"};
   if (memory == kPastCache) {
     options.past_cache = true;
+  } else if (memory == kPulled) {
+    options.environment["XYLEM_PULL_FROM"] = "4K";
+  } else if (memory == kAllocated) {
+    options.allocates_buffers = true;
   } else {
     options.environment["XYLEM_SHARED_MEMORY"] = memory;
   }
@@ -73,8 +79,9 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
           world.reduce_scatter(std::span<const std::int32_t>(in), std::span(mine)).wait().is_ok());
       ASSERT_TRUE(std::equal(mine.begin(), mine.end(),
                              sums.begin() + static_cast<std::ptrdiff_t>(part * world.rank())));
-      ASSERT_TRUE(
-          world.all_gather(std::span<const std::int32_t>(mine), std::span(all)).wait().is_ok());
+      const Status gathered =
+          world.all_gather(std::span<const std::int32_t>(mine), std::span(all)).wait();
+      ASSERT_TRUE(gathered.is_ok()) << gathered.to_string();
       ASSERT_EQ(all, sums);
     }
   });
@@ -109,6 +116,32 @@ TEST_P(SharedMemory, BroadcastOfMuch) {
       Values values = world.rank() == root ? gift(root, round, kCount) : Values(kCount);
       ASSERT_TRUE(world.broadcast(std::span(values), root).wait().is_ok());
       ASSERT_EQ(values, gift(root, round, kCount));
+    }
+  });
+}
+
+TEST_P(SharedMemory, MessagesOfAllSizesToAllAtOnce) {
+  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const auto me = static_cast<int>(world.rank());
+    for (const std::size_t count :
+         {std::size_t{1}, std::size_t{1024}, std::size_t{16'384}, kCount / 4}) {
+      std::vector<Values> sent, got;
+      std::vector<Work> works;
+      for (std::uint32_t peer = 0; peer < world.size(); ++peer) {
+        sent.push_back(gift(world.rank(), static_cast<int>(peer), count));
+        got.emplace_back(count);
+      }
+      for (std::uint32_t peer = 0; peer < world.size(); ++peer) {
+        if (peer == world.rank()) continue;
+        works.push_back(world.send(std::span<const std::int32_t>(sent[peer]), peer, 3));
+        works.push_back(world.recv(std::span(got[peer]), peer, 3));
+      }
+      for (const Work& work : works) ASSERT_TRUE(work.wait().is_ok());
+      for (std::uint32_t peer = 0; peer < world.size(); ++peer) {
+        if (peer == world.rank()) continue;
+        ASSERT_EQ(got[peer], gift(peer, me, count)) << count << " from " << peer;
+      }
     }
   });
 }
@@ -184,14 +217,18 @@ auto worlds() {
   return testing::Combine(testing::Values(2, 3, 5, 8), testing::Values("auto", "288K"));
 }
 
-auto far_worlds() { return testing::Combine(testing::Values(2, 3), testing::Values(kPastCache)); }
+auto far_worlds() {
+  return testing::Combine(testing::Values(2, 3, 5),
+                          testing::Values(kPastCache, kPulled, kAllocated));
+}
 
 INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);
 INSTANTIATE_TEST_SUITE_P(FarWorlds, SharedMemory, far_worlds(), name_of_plain);
-INSTANTIATE_TEST_SUITE_P(FarWorlds,
-                         SharedMemoryAllReduce,
-                         testing::Combine(far_worlds(), testing::Values("two_shot", "ring")),
-                         name_of_all_reduce);
+INSTANTIATE_TEST_SUITE_P(
+    FarWorlds,
+    SharedMemoryAllReduce,
+    testing::Combine(far_worlds(), testing::Values("two_shot", "ring", "recursive_doubling")),
+    name_of_all_reduce);
 INSTANTIATE_TEST_SUITE_P(Worlds,
                          SharedMemoryAllReduce,
                          testing::Combine(worlds(), testing::Values("two_shot", "ring")),

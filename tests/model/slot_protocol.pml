@@ -7,7 +7,7 @@
  * in order, as acquire loads do. That is weaker than x86, and for these accesses as weak as ARM.
  *
  * Checked: the receiver reads of each message what was sent, and nobody sleeps for ever.
- * tests/model/slot_protocol breaks it in the ways below, and expects each to be found.
+ * tests/model/protocols breaks it in the ways below, and expects each to be found.
  */
 #define ENTRIES 2
 #define MESSAGES 5

@@ -71,6 +71,15 @@ TEST(Bench, TellsTheShareOfTheMachinesLimitThatALargeRowReaches) {
   EXPECT_GT(std::stod(rows[0][9]), 0);
 }
 
+TEST(Bench, TakesBuffersFromTheLibraryAsAsked) {
+  for (const char* operation : {"all_reduce", "all_gather", "broadcast", "send_recv"}) {
+    const auto done = run_command(bench({operation, "-n", "3", "-b", "16K", "-e", "1M", "-f", "8",
+                                         "--allocate", "--iters", "5"}),
+                                  {}, kLimit);
+    EXPECT_EQ(done.exit_status, 0) << done.out << done.err;
+  }
+}
+
 TEST(Bench, TakesPartsAndOffsetsAsAsked) {
   for (const char* parts : {"even", "rising", "one"}) {
     const auto done = run_command(bench({"all_gather_v", "-n", "3", "-b", "1000", "-e", "1000",

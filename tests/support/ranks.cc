@@ -2,6 +2,7 @@
 #include "support/ranks.h"
 
 #include "runtime/src/job.h"
+#include "support/buffer_allocator.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/shm.h"
 
@@ -68,6 +69,8 @@ void run_ranks(const RankOptions& options,
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < options.size; ++rank) {
     threads.emplace_back([&, rank] {
+      BufferSource::of_thread =
+          options.allocates_buffers ? BufferSource::library : BufferSource::heap;
       auto runtime = start_rank(options, rank, hub, fabric);
       if (runtime) {
         body(*runtime, *hub);

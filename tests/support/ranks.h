@@ -27,6 +27,8 @@ struct RankOptions {
   std::optional<std::uint32_t> without_host_wire{};
   /// Over shm: as though all cores were far from each other.
   bool past_cache = false;
+  /// What BufferAllocator gives to the rank's thread is of xylem::allocate().
+  bool allocates_buffers = false;
   runtime::Environment environment{};  ///< XYLEM_ variables.
   /// Variables of single ranks, over those of all.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

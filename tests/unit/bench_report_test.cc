@@ -135,14 +135,18 @@ TEST(Baseline, TellsBuffersAndPartsApart) {
   other = plain;
   other.offset = {4};
   EXPECT_FALSE(earlier->ratio(other));
+  other = plain;
+  other.allocated = true;
+  EXPECT_FALSE(earlier->ratio(other));
 }
 
-TEST(Baseline, TakesReportsThatTellNoOffsetAndParts) {
+TEST(Baseline, TakesReportsThatTellNothingOfBuffersAndParts) {
   auto uneven = row(Operation::all_gather_v, 1024, 10);
   uneven.parts = Parts::rising;
   auto report = nlohmann::json::parse(to_json({}, {uneven, row(Operation::reduce, 64, 10)}));
   for (auto& result : report["results"]) {
     result.erase("offset");
+    result.erase("allocated");
     result.erase("parts");
   }
   const auto earlier = Baseline::parse(report.dump(), "old.json");

@@ -102,6 +102,18 @@ TEST(CValues, EveryTypeHasItsSize) {
   EXPECT_EQ(xylem_data_type_size(-1), 0U);
 }
 
+TEST(CMemory, IsAllocatedAndGivenBackOnce) {
+  void* memory = nullptr;
+  ASSERT_EQ(xylem_allocate(1000, &memory), XYLEM_OK);
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(static_cast<const char*>(memory)[999], 0);
+  EXPECT_EQ(xylem_deallocate(memory), XYLEM_OK);
+  EXPECT_EQ(xylem_deallocate(memory), XYLEM_INVALID_ARGUMENT);
+  EXPECT_EQ(xylem_allocate(0, &memory), XYLEM_INVALID_ARGUMENT);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(xylem_allocate(8, nullptr), XYLEM_INVALID_ARGUMENT);
+}
+
 TEST(CStart, WithoutALauncherItIsAJobOfOne) {
   for (const char* variable : {"XYLEM_RANK", "XYLEM_SIZE", "RANK", "WORLD_SIZE",
                                "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",

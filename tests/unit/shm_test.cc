@@ -8,8 +8,10 @@
 #include "shm/incoming.h"
 #include "shm/matcher.h"
 #include "shm/outgoing.h"
+#include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
+#include "xylem/transport/shared_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -222,7 +224,9 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
 
   Outcomes outcomes;
   Matcher matcher;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), ours->credit(0), matcher, outcomes);
+  bool wants_look = false;
+  PeerMemory memory(wants_look);
+  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes);
   Traffic traffic(kSeed);
   std::vector<std::byte> got(100'000);
   std::mt19937_64 random(1);
@@ -264,7 +268,9 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   Outgoing outgoing(0, *theirs, slots, sent);
   outgoing.open(Owner(*ours, -1), ours->credit(0));
   Matcher matcher;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), ours->credit(0), matcher, received);
+  bool wants_look = false;
+  PeerMemory memory(wants_look);
+  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received);
 
   const std::vector<std::byte> large(100'000);
   Operation first, second;
@@ -287,6 +293,44 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   EXPECT_TRUE(received.empty());
 }
 
+TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
+  const Geometry geometry = *plan_geometry(1, 160 << 10);
+  const Nonce nonce{1, 2};
+  for (const bool is_withdrawn : {false, true}) {
+    SCOPED_TRACE(is_withdrawn);
+    auto theirs = Segment::create(geometry, nonce);
+    auto ours = Segment::create(geometry, {3, 4});
+    ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
+    SlotPool slots(geometry);
+    Outcomes sent, received;
+    Outgoing outgoing(0, *theirs, slots, sent);
+    outgoing.open(Owner(*ours, -1), ours->credit(0));
+    Matcher matcher;
+    bool wants_look = false;
+    PeerMemory memory(wants_look);
+    memory.open_process(getpid(), reinterpret_cast<std::uintptr_t>(&theirs->header().nonce), nonce);
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
+                      received);
+
+    const std::vector<std::byte> large(3 << 20, std::byte{1});
+    std::vector<std::byte> got(large.size());
+    Operation sending, receiving;
+    matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
+    const Location at{Location::Where::process, 0, reinterpret_cast<std::uintptr_t>(large.data())};
+    ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
+    incoming.drain();
+    ASSERT_TRUE(incoming.is_fetching());
+    // Before the receiver can know by an entry.
+    if (is_withdrawn) theirs->withdrawal(0).withdrawn.store(1);
+    while (incoming.is_fetching()) incoming.drain();
+    ASSERT_EQ(received.size(), 1U);
+    EXPECT_EQ(received[0].code, is_withdrawn ? Code::peer_lost : Code::ok);
+    EXPECT_EQ(got == large, true) << "all of it was read";
+    outgoing.pump();
+    EXPECT_EQ(sent.size(), 1U);
+  }
+}
+
 TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
   const Geometry geometry = *plan_geometry(1, kMiB);
   for (int lie = 0; lie < 6; ++lie) {
@@ -296,7 +340,10 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
     Matcher matcher;
     Outcomes outcomes;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), ours->credit(0), matcher, outcomes);
+    bool wants_look = false;
+    PeerMemory memory(wants_look);
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
+                      outcomes);
     Entry& entry = theirs->ring(0)[0];
     entry.kind = lie < 2 ? EntryKind::slotted : EntryKind::fragment;
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());
@@ -398,7 +445,7 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
         ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
         drive();
       }
-      const Posted posted = b->recv_view(bytes, received);
+      const Posted posted = b->recv_view(bytes, {}, received);
       EXPECT_EQ(posted, is_early ? Posted::done : Posted::pending);
       if (!is_early) {
         ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
@@ -416,7 +463,7 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
   auto& [a, b, c] = transports;
   std::vector<std::byte> large(b->capabilities().view_bytes, std::byte{1});
   Counted viewed, sent;
-  b->recv_view(1, viewed);
+  b->recv_view(1, {}, viewed);
   a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
   drive();
   ASSERT_EQ(viewed.ended, 1);
@@ -443,13 +490,14 @@ TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
     Counted sent, received;
-    if (!is_early) b->recv_view(1, received);
+    if (!is_early) b->recv_view(1, {}, received);
     ASSERT_EQ(a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
     drive();
     if (is_early) {
-      EXPECT_EQ(b->recv_view(1, received), Posted::done);
+      EXPECT_EQ(b->recv_view(1, {}, received), Posted::pending);
       drive();
     }
+    EXPECT_EQ(received.ended, 1);
     EXPECT_EQ(received.code, Code::mismatch);
     EXPECT_EQ(sent.ended, 1) << "the sender is released";
   }
@@ -460,8 +508,8 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
   const EndpointId both[] = {to[0][1], to[0][2]};
   for (std::size_t round = 0; round < 100; ++round) {
     Counted received[2];
-    b->recv_view(round, received[0]);
-    c->recv_view(round, received[1]);
+    b->recv_view(round, {}, received[0]);
+    c->recv_view(round, {}, received[1]);
     Reservation room;
     ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
     std::memset(room.memory, static_cast<int>(round), 50'000);
@@ -520,6 +568,301 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   }
   EXPECT_GT(placed, 10);
   transports[1] = *make_shm({});
+}
+
+/// Messages that stay where they were sent from: in memory of allocate_shared(), or fetched from
+/// the process.
+class ShmReadable : public ShmViews {
+ protected:
+  static constexpr std::uint64_t kBytes = 300'000;
+  enum class Where { shared, process };
+
+  void SetUp() override {
+    ShmViews::SetUp();
+    memory = static_cast<std::byte*>(*allocate_shared(kBytes + kBytes));
+    fill(memory, 1);
+  }
+  void TearDown() override {
+    if (memory != nullptr) {
+      EXPECT_TRUE(free_shared(memory).is_ok());
+    }
+  }
+  static void fill(std::byte* at, int seed) {
+    for (std::uint64_t i = 0; i < kBytes; ++i) at[i] = static_cast<std::byte>(seed + i % 251);
+  }
+  /// What is sent from there; where processes are read, from the heap.
+  ConstRegion source(Where where) {
+    if (where == Where::shared) return {memory, kBytes, {}};
+    for (auto& transport : transports) transport->pull_from(kBytes);
+    heap.assign(memory, memory + kBytes);
+    return {heap.data(), kBytes, {}};
+  }
+  bool is_whole(const std::byte* at) const { return std::equal(memory, memory + kBytes, at); }
+
+  std::byte* memory = nullptr;
+  std::vector<std::byte> heap, got = std::vector<std::byte>(kBytes);
+};
+
+TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
+  auto& [a, b, c] = transports;
+  ASSERT_TRUE(b->can_pull(to[1][0])) << "these are tests of one process, which may read itself";
+  for (const Where where : {Where::shared, Where::process}) {
+    for (const bool is_early : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(where) << is_early);
+      const ConstRegion from = source(where);
+      EXPECT_TRUE(a->is_readable(from));
+      std::ranges::fill(got, std::byte{0});
+      Counted sent, received;
+      if (is_early) {
+        ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
+        drive();
+        EXPECT_EQ(sent.ended, 0) << "it is still to be read";
+      }
+      ASSERT_EQ(b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received), Posted::pending);
+      if (!is_early) {
+        ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
+      }
+      drive();
+      EXPECT_EQ(received.ended, 1);
+      EXPECT_EQ(received.code, Code::ok);
+      EXPECT_EQ(received.bytes, kBytes);
+      EXPECT_TRUE(is_whole(got.data()));
+      EXPECT_EQ(sent.ended, 1);
+      EXPECT_EQ(sent.code, Code::ok);
+    }
+  }
+}
+
+TEST_F(ShmReadable, MayBeToldToLeave) {
+  auto& [a, b, c] = transports;
+  for (const Where where : {Where::shared, Where::process}) {
+    ConstRegion from = source(where);
+    from.bytes = b->capabilities().view_bytes;
+    for (auto& transport : transports) transport->pull_from(from.bytes);
+    from.stay = where == Where::shared ? Stay::nowhere : Stay::in_shared;
+    EXPECT_FALSE(a->is_readable(from));
+    Counted sent;
+    EXPECT_EQ(a->send(to[0][1], 1, from, sent), Posted::done);
+    drive();
+    EXPECT_EQ(b->discard(1, kExactMatch), 1U);
+  }
+}
+
+TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
+  auto& [a, b, c] = transports;
+  for (const bool is_early : {false, true}) {
+    SCOPED_TRACE(is_early);
+    Counted sent, received;
+    const ConstRegion from{memory + 64, kBytes - 64, {}};
+    if (is_early) {
+      a->send(to[0][1], 1, from, sent);
+      drive();
+    }
+    ASSERT_EQ(b->recv_view(1, {}, received), Posted::pending);
+    if (!is_early) a->send(to[0][1], 1, from, sent);
+    drive();
+    ASSERT_EQ(received.ended, 1);
+    ASSERT_EQ(received.bytes, from.bytes);
+    ASSERT_NE(received.view.data, nullptr);
+    EXPECT_NE(received.view.data, memory + 64) << "another mapping of the same memory";
+    memory[64] = std::byte{77};
+    EXPECT_EQ(received.view.data[0], std::byte{77});
+    EXPECT_EQ(sent.ended, 0);
+    EXPECT_TRUE(b->release(received.view));
+    drive();
+    EXPECT_EQ(sent.ended, 1);
+  }
+}
+
+TEST_F(ShmReadable, AreBroughtWhereNoViewCanBe) {
+  auto& [a, b, c] = transports;
+  Counted sent, received;
+  ASSERT_EQ(b->recv_view(1, {got.data(), kBytes, {}}, received), Posted::pending);
+  a->send(to[0][1], 1, source(Where::process), sent);
+  drive();
+  ASSERT_EQ(received.ended, 1);
+  EXPECT_EQ(received.code, Code::ok);
+  EXPECT_EQ(received.view.data, nullptr);
+  EXPECT_TRUE(is_whole(got.data()));
+  EXPECT_EQ(sent.ended, 1);
+}
+
+TEST_F(ShmReadable, OfAnotherSizeThanIsAskedForAreAMismatch) {
+  auto& [a, b, c] = transports;
+  for (const Where where : {Where::shared, Where::process}) {
+    Counted sent, received;
+    b->recv(1, kExactMatch, {got.data(), kBytes - 1, {}}, received);
+    a->send(to[0][1], 1, source(where), sent);
+    drive();
+    EXPECT_EQ(received.code, Code::mismatch);
+    EXPECT_EQ(received.ended, 1);
+    EXPECT_EQ(sent.ended, 1) << "the sender is released";
+  }
+}
+
+TEST_F(ShmReadable, ThatNobodyWantsReleaseTheirSender) {
+  auto& [a, b, c] = transports;
+  for (const Where where : {Where::shared, Where::process}) {
+    Counted sent;
+    a->send(to[0][1], 1, source(where), sent);
+    drive();
+    EXPECT_EQ(b->discard(1, kExactMatch), 1U);
+    drive();
+    EXPECT_EQ(sent.ended, 1);
+  }
+}
+
+TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
+  auto& [a, b, c] = transports;
+  Counted sent, viewed;
+  b->recv_view(1, {}, viewed);
+  a->send(to[0][1], 1, {memory, kBytes, {}}, sent);
+  drive();
+  ASSERT_EQ(viewed.ended, 1);
+  a->close(to[0][1]);
+  a->progress();
+  EXPECT_EQ(sent.ended, 1);
+  EXPECT_EQ(sent.code, Code::peer_lost);
+  fill(memory, 2);  // It is its user's again.
+  EXPECT_FALSE(b->release(viewed.view));
+}
+
+TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
+  auto& [a, b, c] = transports;
+  // Of more than one piece.
+  const std::vector<std::byte> large(3 << 20, std::byte{1});
+  std::vector<std::byte> target(large.size());
+  for (auto& transport : transports) transport->pull_from(kBytes);
+  Counted sent, received;
+  b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
+  a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
+  while (target[0] == std::byte{0}) b->progress();
+  ASSERT_EQ(received.ended, 0);
+  a->close(to[0][1]);
+  a->progress();
+  ASSERT_EQ(sent.ended, 1);
+  drive();
+  EXPECT_EQ(received.ended, 1);
+  EXPECT_EQ(received.code, Code::peer_lost);
+}
+
+TEST_F(ShmReadable, HaveArrivedThoughTheirReceiverLeftBeforeTheSenderLooked) {
+  auto& [a, b, c] = transports;
+  for (const Where where : {Where::shared, Where::process}) {
+    Counted sent, received;
+    auto& receiver = where == Where::shared ? b : c;
+    const EndpointId peer = where == Where::shared ? to[0][1] : to[0][2];
+    receiver->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
+    a->send(peer, 1, source(where), sent);
+    while (received.ended == 0) receiver->progress();
+    receiver = *make_shm({});
+    a->progress();
+    EXPECT_EQ(sent.ended, 1);
+    EXPECT_EQ(sent.code, Code::ok);
+  }
+}
+
+TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
+  auto& [a, b, c] = transports;
+  Counted sent, received;
+  std::vector<std::byte> large(3 << 20, std::byte{1}), target(large.size());
+  for (auto& transport : transports) transport->pull_from(kBytes);
+  b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
+  a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
+  while (target[0] == std::byte{0}) b->progress();
+  b->close(to[1][0]);
+  drive();
+  EXPECT_EQ(received.ended, 1);
+  EXPECT_EQ(received.code, Code::peer_lost);
+  EXPECT_EQ(sent.ended, 1) << "nobody keeps its buffer";
+}
+
+TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
+  auto& [a, b, c] = transports;
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    const std::string text{std::istreambuf_iterator<char>(maps), {}};
+    return std::ranges::count(text, '\n');
+  };
+  const auto before = mappings();
+  for (int round = 0; round < 20; ++round) {
+    auto* fresh = static_cast<std::byte*>(*allocate_shared(kBytes));
+    std::memset(fresh, round + 1, kBytes);
+    for (const EndpointId peer : {to[0][1], to[0][2]}) {
+      Counted sent, received;
+      auto& receiver = peer == to[0][1] ? b : c;
+      receiver->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
+      a->send(peer, 1, {fresh, kBytes, {}}, sent);
+      drive();
+      ASSERT_EQ(received.ended, 1);
+      ASSERT_EQ(got[kBytes - 1], static_cast<std::byte>(round + 1));
+      ASSERT_EQ(sent.ended, 1);
+    }
+    ASSERT_TRUE(free_shared(fresh).is_ok());
+    drive();
+  }
+  EXPECT_LE(mappings(), before + 2);
+}
+
+TEST_F(ShmReadable, MemoryIsRefusedByName) {
+  EXPECT_EQ(allocate_shared(0).code(), Code::invalid_argument);
+  EXPECT_EQ(allocate_shared(std::uint64_t{1} << 60).code(), Code::exhausted);
+  int local = 0;
+  const Status wrong = free_shared(&local);
+  EXPECT_EQ(wrong.code(), Code::invalid_argument);
+  EXPECT_THAT(wrong.to_string(), HasSubstr("was not allocated here"));
+  EXPECT_EQ(free_shared(nullptr).code(), Code::invalid_argument);
+  void* const once = *allocate_shared(1);
+  EXPECT_TRUE(free_shared(once).is_ok());
+  EXPECT_EQ(free_shared(once).code(), Code::invalid_argument);
+}
+
+TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
+  bool wants_look = false;
+  const Nonce nonce{1, 2}, other{1, 3};
+  const auto at = reinterpret_cast<std::uintptr_t>(&nonce);
+  std::array<std::byte, 16> source{std::byte{9}}, target{};
+  const auto from = reinterpret_cast<std::uintptr_t>(source.data());
+  PeerMemory right(wants_look), wrong(wants_look), nobody(wants_look), nowhere(wants_look);
+  right.open_process(getpid(), at, nonce);
+  ASSERT_TRUE(right.can_pull());
+  EXPECT_TRUE(right.pull(target.data(), from, target.size()));
+  EXPECT_EQ(target, source);
+  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "no memory is there";
+  wrong.open_process(getpid(), at, other);
+  EXPECT_FALSE(wrong.can_pull());
+  nobody.open_process(0, at, nonce);
+  EXPECT_FALSE(nobody.can_pull());
+  nowhere.open_process(getpid(), 8, nonce);
+  EXPECT_FALSE(nowhere.can_pull());
+  EXPECT_FALSE(nowhere.can_read({Location::Where::process, 0, from}));
+}
+
+TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
+  bool wants_look = false;
+  PeerMemory memory(wants_look);
+  const auto made = make_sealed_memory(kMiB);
+  ASSERT_TRUE(made.is_ok());
+  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch) << "it would be read past it";
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "it may shrink";
+  ASSERT_TRUE(memory.map(1, made->fd, kMiB).is_ok());
+  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch) << "it has it already";
+  const auto shared = [](std::uint32_t allocation, std::uint64_t at) {
+    return Location{Location::Where::shared, allocation, at};
+  };
+  EXPECT_NE(memory.find(shared(1, 0), kMiB), nullptr);
+  EXPECT_NE(memory.find(shared(1, kMiB - 1), 1), nullptr);
+  EXPECT_EQ(memory.find(shared(1, kMiB - 1), 2), nullptr);
+  EXPECT_EQ(memory.find(shared(1, ~std::uint64_t{0}), 2), nullptr);
+  EXPECT_EQ(memory.find(shared(2, 0), 1), nullptr);
+  memory.hold(shared(1, 0));
+  const std::byte* const held = memory.find(shared(1, 0), 1);
+  memory.forget(1);
+  EXPECT_EQ(memory.find(shared(1, 0), 1), nullptr) << "not for new messages";
+  EXPECT_EQ(*held, std::byte{0}) << "still mapped";
+  memory.release(shared(1, 0));
+  munmap(made->memory, kMiB);
 }
 
 }  // namespace

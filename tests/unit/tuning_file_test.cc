@@ -45,18 +45,20 @@ class TuningFile : public testing::Test {
     EXPECT_TRUE(save_tuning(path, measured()));
     return json::parse(content());
   }
-  static CostModel measured() {
-    CostModel model;
+  static Tuning measured() {
+    Tuning tuning;
+    CostModel& model = tuning.model;
     model.local = {2.5, 7.5};
     model.remote = {20.0, 1.5};
     model.reduce_GBps = 9.0;
     model.copy_GBps = 11.0;
-    return model;
+    tuning.pull_from = 65536;
+    return tuning;
   }
   void expect_damaged(const std::string& text, const std::string& sentence) const {
     SCOPED_TRACE(text);
     write(text);
-    const auto loaded = load_tuning(path, CostModel());
+    const auto loaded = load_tuning(path, Tuning());
     ASSERT_FALSE(loaded);
     EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
     EXPECT_THAT(
@@ -68,21 +70,40 @@ class TuningFile : public testing::Test {
 };
 
 TEST_F(TuningFile, IsNothingWhereThereIsNone) {
-  const auto loaded = load_tuning(path, CostModel());
+  const auto loaded = load_tuning(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   EXPECT_FALSE(loaded->has_value());
 }
 
 TEST_F(TuningFile, GivesBackWhatWasSaved) {
   ASSERT_TRUE(save_tuning(path, measured()));
-  const auto loaded = load_tuning(path, CostModel());
+  const auto loaded = load_tuning(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   ASSERT_TRUE(loaded->has_value());
-  const CostModel model = loaded->value_or(CostModel());
+  EXPECT_EQ(loaded->value_or(Tuning()).pull_from, 65536U);
+  const CostModel model = loaded->value_or(Tuning()).model;
   EXPECT_EQ(model.local.alpha_us, 2.5);
   EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
   EXPECT_EQ(model.reduce_GBps, 9.0);
   EXPECT_EQ(model.copy_GBps, 11.0);
+}
+
+TEST_F(TuningFile, TellsThatNothingIsPulled) {
+  Tuning tuning = measured();
+  tuning.pull_from = transport::kAnySize;
+  ASSERT_TRUE(save_tuning(path, tuning));
+  const auto loaded = load_tuning(path, measured());
+  ASSERT_TRUE(loaded && loaded->has_value());
+  EXPECT_EQ(loaded->value_or(measured()).pull_from, transport::kAnySize);
+}
+
+TEST_F(TuningFile, OfAnEarlierVersionIsMeasuredAgain) {
+  json content = saved();
+  for (auto& entry : content["machines"]) entry.erase("pull_from");
+  write(content.dump());
+  const auto loaded = load_tuning(path, Tuning());
+  ASSERT_TRUE(loaded) << loaded.status().to_string();
+  EXPECT_FALSE(loaded->has_value());
 }
 
 TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {
@@ -167,6 +188,11 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
       expect_bad_entry(entry);
     }
   }
+  for (const json& size : {json("64K"), json(-1), json(0), json(1.5), json::array()}) {
+    json entry = right["machines"][key];
+    entry["pull_from"] = size;
+    expect_bad_entry(entry);
+  }
   for (const char* const member : {"local", "remote", "reduce_GBps", "copy_GBps"}) {
     json entry = right["machines"][key];
     entry.erase(member);
@@ -176,7 +202,7 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
 
 TEST_F(TuningFile, ThatIsAFolderIsRefused) {
   path = folder;
-  const auto loaded = load_tuning(path, CostModel());
+  const auto loaded = load_tuning(path, Tuning());
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
 }

@@ -14,7 +14,7 @@ bool Transport::send_inline(EndpointId /*to*/,
   return false;
 }
 
-Posted Transport::recv_view(Tag /*tag*/, Operation& /*operation*/) noexcept {
+Posted Transport::recv_view(Tag /*tag*/, Region /*target*/, Operation& /*operation*/) noexcept {
   XYLEM_CHECK(false, name());
   return Posted::done;
 }
@@ -26,7 +26,16 @@ bool Transport::take_view(EndpointId /*from*/,
   return false;
 }
 
-void Transport::release(const View& /*view*/) noexcept { XYLEM_CHECK(false, name()); }
+bool Transport::release(const View& /*view*/) noexcept {
+  XYLEM_CHECK(false, name());
+  return true;
+}
+
+bool Transport::is_readable(const ConstRegion& /*source*/) noexcept { return false; }
+
+void Transport::pull_from(std::uint64_t /*bytes*/) noexcept {}
+
+bool Transport::can_pull(EndpointId /*endpoint*/) const noexcept { return false; }
 
 Room Transport::reserve(std::span<const EndpointId> /*to*/,
                         std::uint64_t /*bytes*/,

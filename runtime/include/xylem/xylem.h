@@ -5,6 +5,7 @@
 #pragma once
 
 #include "xylem/base/status.h"           // IWYU pragma: export
+#include "xylem/runtime/allocation.h"    // IWYU pragma: export
 #include "xylem/runtime/communicator.h"  // IWYU pragma: export
 #include "xylem/runtime/options.h"       // IWYU pragma: export
 #include "xylem/runtime/runtime.h"       // IWYU pragma: export

@@ -38,9 +38,10 @@ Result<Call> Call::create(const Communicator& communicator,
   const Geometry most = geometry(call.query(largest));
   const std::size_t bytes =
       call.offset_ + std::max(most.input, most.output) * size_of(options.type);
-  XYLEM_TRY(call.first_, PageBuffer::allocate(bytes));
+  const auto allocate = options.allocate ? &PageBuffer::allocate_shared : &PageBuffer::allocate;
+  XYLEM_TRY(call.first_, allocate(bytes));
   if (!call.in_place_) {
-    XYLEM_TRY(call.second_, PageBuffer::allocate(bytes));
+    XYLEM_TRY(call.second_, allocate(bytes));
   }
   return call;
 }

@@ -49,6 +49,9 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
       ->group(group);
   app.add_flag("--in-place", options.in_place, "Let input and output be the same memory")
       ->group(group);
+  app.add_flag("--allocate", options.allocate,
+               "Take the buffers from xylem::allocate(), which ranks of a host read in place")
+      ->group(group);
   add_value<Bytes, Bytes>(
       app, "--offset", options.offset,
       [](const std::string& text) -> Result<Bytes> {

@@ -28,7 +28,8 @@ struct BenchOptions {
   RedOp redop = RedOp::sum;
   std::uint32_t root = 0;
   bool in_place = false;
-  Bytes offset;  ///< Of every buffer from the page that it begins in.
+  bool allocate = false;  ///< Take buffers from xylem::allocate().
+  Bytes offset;           ///< Of every buffer from the page that it begins in.
   Parts parts = Parts::rising;
 
   std::string algorithm;  ///< Empty: chosen per size.

@@ -13,10 +13,18 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
+std::size_t in_whole_pages(std::size_t bytes) { return (bytes / kPage + 1) * kPage; }
+
 }  // namespace
 
+Result<PageBuffer> PageBuffer::allocate_shared(std::size_t bytes) {
+  PageBuffer buffer;
+  XYLEM_TRY(buffer.shared_, xylem::allocate(in_whole_pages(bytes)));
+  return buffer;
+}
+
 Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
-  const std::size_t whole_pages = (bytes / kPage + 1) * kPage;
+  const std::size_t whole_pages = in_whole_pages(bytes);
   PageBuffer buffer;
   buffer.memory_.reset(
       static_cast<std::byte*>(::operator new (whole_pages, std::align_val_t{kPage}, std::nothrow)));

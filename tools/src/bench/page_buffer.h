@@ -4,6 +4,7 @@
 #pragma once
 
 #include "xylem/base/status.h"
+#include "xylem/runtime/allocation.h"
 
 #include <cstddef>
 #include <memory>
@@ -14,13 +15,18 @@ namespace xylem::tools {
 class PageBuffer {
  public:
   static Result<PageBuffer> allocate(std::size_t bytes);
-  std::byte* data() const noexcept { return memory_.get(); }
+  /// From xylem::allocate().
+  static Result<PageBuffer> allocate_shared(std::size_t bytes);
+  std::byte* data() const noexcept {
+    return memory_ ? memory_.get() : static_cast<std::byte*>(shared_.data());
+  }
 
  private:
   struct Free {
     void operator()(std::byte* memory) const noexcept;
   };
   std::unique_ptr<std::byte, Free> memory_;
+  Allocation shared_;
 };
 
 }  // namespace xylem::tools

@@ -51,6 +51,7 @@ struct BenchRow {
   bool in_place = false;
   bool checked = true;
   Measurement measured;
+  bool allocated = false;      ///< The buffers are of xylem::allocate().
   Bytes offset;                ///< Of the buffers from a page.
   std::optional<Parts> parts;  ///< Where they are uneven.
   /// Microseconds that the machine's memory would take, measured beside the row; for one host, and

@@ -43,6 +43,7 @@ Json row_json(const BenchRow& row) {
       {"redop", row.redop ? Json(name(*row.redop)) : Json()},
       {"root", row.root ? Json(*row.root) : Json()},
       {"in_place", row.in_place},
+      {"allocated", row.allocated},
       {"offset", row.offset.value},
       {"parts", row.parts ? Json(kPartsNames[static_cast<std::size_t>(*row.parts)]) : Json()},
       {"iterations", row.measured.iterations},
@@ -57,6 +58,7 @@ Json row_json(const BenchRow& row) {
 /// What a report says that was written before there was such a field.
 std::string default_of(std::string_view field, const Json& row) {
   if (field == "offset") return "0";
+  if (field == "allocated") return "false";
   const bool is_uneven = row.value("op", std::string()).ends_with("_v");
   return field == "parts" && is_uneven ? "\"rising\"" : "null";
 }
@@ -65,8 +67,8 @@ std::string default_of(std::string_view field, const Json& row) {
 /// changes.
 std::string key_of(const Json& row) {
   std::string key;
-  for (const char* field :
-       {"op", "ranks", "bytes", "type", "redop", "root", "in_place", "offset", "parts"}) {
+  for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place",
+                            "allocated", "offset", "parts"}) {
     key += row.contains(field) ? row[field].dump() : default_of(field, row);
     key += ' ';
   }

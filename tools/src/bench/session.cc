@@ -147,6 +147,7 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   if (kind.reduces) row.redop = options_.redop;
   if (kind.rooted) row.root = options_.root;
   row.in_place = options_.in_place && kind.in_place;
+  row.allocated = options_.allocate;
   row.offset = options_.offset;
   if (kind.sizing == Sizing::uneven_parts) row.parts = options_.parts;
   row.checked = options_.check;

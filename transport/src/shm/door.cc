@@ -15,7 +15,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-constexpr std::size_t kDescriptors = 2;
+constexpr std::size_t kMost = Visitor::kMostDescriptors;
 
 struct Address {
   sockaddr_un un{};
@@ -33,6 +33,16 @@ struct Address {
 
 }  // namespace
 
+std::size_t descriptors_of(Introduction::Kind kind) noexcept {
+  switch (kind) {
+    case Introduction::Kind::hello:
+    case Introduction::Kind::accept: return 2;
+    case Introduction::Kind::share: return 1;
+    case Introduction::Kind::forget: return 0;
+  }
+  return 0;
+}
+
 Result<Door> Door::open(const Nonce& nonce) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const Address address(nonce);
@@ -47,25 +57,25 @@ Result<Door> Door::open(const Nonce& nonce) {
 
 Door::Sent Door::introduce(const Nonce& to,
                            const Introduction& introduction,
-                           int segment,
-                           int wake) noexcept {
+                           std::span<const int> descriptors) noexcept {
   Address address(to);
   Introduction copy = introduction;
   iovec data{&copy, sizeof copy};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control{};
   msghdr message{};
   message.msg_name = &address.un;
   message.msg_namelen = address.bytes;
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(kDescriptors * sizeof(int));
-  const std::array<int, kDescriptors> descriptors{segment, wake};
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
   for (;;) {
     if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return Sent::done;
     if (errno == EINTR) continue;
@@ -85,9 +95,8 @@ std::optional<Visitor> Door::next() noexcept {
   for (;;) {
     Visitor visitor;
     iovec data{&visitor.introduction, sizeof visitor.introduction};
-    alignas(cmsghdr)
-        std::array<char, CMSG_SPACE(kDescriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
-            control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
+        control{};
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
@@ -103,16 +112,20 @@ std::optional<Visitor> Door::next() noexcept {
         ucred who{};
         std::memcpy(&who, CMSG_DATA(at), sizeof who);
         is_ours = who.uid == geteuid();
+        visitor.process = who.pid;
       } else if (at->cmsg_type == SCM_RIGHTS) {
-        std::array<int, kDescriptors> descriptors{-1, -1};
+        std::array<int, kMost> descriptors{};
+        descriptors.fill(-1);
         const std::size_t bytes = at->cmsg_len - CMSG_LEN(0);
         std::memcpy(descriptors.data(), CMSG_DATA(at), std::min(bytes, sizeof descriptors));
-        visitor.segment.reset(descriptors[0]);
-        visitor.wake.reset(descriptors[1]);
+        for (std::size_t i = 0; i < kMost; ++i) visitor.descriptors[i].reset(descriptors[i]);
       }
     }
-    const bool is_whole = static_cast<std::size_t>(got) == sizeof visitor.introduction;
-    if (is_ours && is_whole && visitor.segment && visitor.wake) return visitor;
+    const auto given = static_cast<std::size_t>(
+        std::ranges::count_if(visitor.descriptors, [](const UniqueFd& fd) { return bool{fd}; }));
+    const bool is_whole = static_cast<std::size_t>(got) == sizeof visitor.introduction &&
+                          given == descriptors_of(visitor.introduction.kind);
+    if (is_ours && is_whole) return visitor;
   }
 }
 

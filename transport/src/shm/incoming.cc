@@ -2,15 +2,28 @@
 #include "shm/incoming.h"
 
 #include "shm/delays.h"
+#include "xylem/base/copy.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace xylem::transport::shm {
+namespace {
+
+/// Of what is fetched in one go: between two of them everything else is heard.
+constexpr std::uint64_t kPiece = 512 << 10;
+
+bool fits(const Receive& receive, std::uint64_t bytes) noexcept {
+  return bytes <= receive.target.bytes;
+}
+
+}  // namespace
 
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (receive.sender_tag != nullptr) *receive.sender_tag = tag;
   delay();
-  if (bytes > receive.target.bytes) return {receive.operation, Code::mismatch, 0};
+  if (!fits(receive, bytes)) return {receive.operation, Code::mismatch, 0};
   if (bytes > 0) std::memcpy(receive.target.data, data, bytes);
   return {receive.operation, Code::ok, bytes};
 }
@@ -32,6 +45,7 @@ unsigned Incoming::drain() {
     ++count;
     note_taken(entry);
   }
+  if (fetching_ != 0) count += fetch_pieces();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();
   if (count == 0 && open_streams_ > 0 && sender_.is_gone() && !has_entry()) {
@@ -59,6 +73,8 @@ void Incoming::publish() noexcept {
   granted_told_ = granted_;
   delay();
   credit_->consumed.store(consumed_, std::memory_order_release);
+  delay();
+  credit_->fetched.store(fetched_, std::memory_order_relaxed);
   delay();
   credit_->granted.store(granted_, std::memory_order_release);
   // The sender may sleep for want of room.
@@ -134,25 +150,28 @@ const std::byte* Incoming::data_of(const Entry& entry) const noexcept {
   return entry.kind == EntryKind::eager ? entry.payload.data() : segment_->slot(entry.slot);
 }
 
-void Incoming::release(std::uint32_t place) noexcept {
+bool Incoming::release(std::uint32_t place) noexcept {
+  if (place >= kEntries) {
+    const auto id = static_cast<std::uint8_t>(place - kEntries);
+    const bool is_whole = !is_withdrawn();
+    memory_->release(streams_[id].location);
+    end_here(id);
+    return is_whole;
+  }
   viewed_ &= ~(std::uint64_t{1} << place);
   note_taken(ring_[place]);
+  return true;
 }
 
 bool Incoming::take_announcement(const Entry& entry) {
   Stream& stream = streams_[entry.id];
   if (stream.use != Stream::Use::free) return false;
-  stream = {Stream::Use::announced, entry.tag, entry.bytes, 0, {}};
+  stream = {Stream::Use::announced, false, entry.tag, entry.bytes, 0, {}, {}};
+  std::memcpy(&stream.location, entry.payload.data(), sizeof stream.location);
   ++open_streams_;
   Receive receive;
   if (matcher_->take_receive(entry.tag, receive)) {
-    if (receive.wants_view) {
-      // Longer than anything that can be looked at in place.
-      outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
-      refuse(entry.id);
-    } else {
-      meet(entry.id, receive);
-    }
+    meet(entry.id, receive);
   } else {
     matcher_->keep(entry.tag, entry.bytes, true).stream = {channel_, entry.id};
   }
@@ -164,34 +183,119 @@ void Incoming::meet(std::uint8_t id, const Receive& receive) {
   stream.use = Stream::Use::met;
   stream.receive = receive;
   if (receive.sender_tag != nullptr) *receive.sender_tag = stream.tag;
-  grant(id);
-  publish();
+  const bool can_show = receive.wants_view && stream.location.where == Location::Where::shared;
+  if (!can_show && !fits(receive, stream.bytes)) {
+    outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
+    return refuse(id);
+  }
+  if (!memory_->can_read(stream.location)) return take_through_slots(id);
+  // Not here: who posts a receive does not wait for a copy.
+  fetching_ |= 1U << id;
 }
 
 void Incoming::refuse(std::uint8_t id) {
-  streams_[id].use = Stream::Use::dropped;
-  grant(id);
+  Stream& stream = streams_[id];
+  if (stream.location.where != Location::Where::nowhere) return end_here(id);
+  stream.use = Stream::Use::dropped;
+  grant(id, false);
   publish();
+}
+
+void Incoming::take_through_slots(std::uint8_t id) {
+  fetching_ &= ~(1U << id);
+  streams_[id].received = 0;
+  grant(id, false);
+  publish();
+}
+
+void Incoming::grant(std::uint8_t id, bool is_fetched) noexcept {
+  const std::uint32_t bit = 1U << id;
+  granted_ ^= bit;
+  fetched_ = is_fetched ? fetched_ | bit : fetched_ & ~bit;
+}
+
+// ---- messages that stay where they lie ----
+
+unsigned Incoming::fetch_pieces() {
+  unsigned count = 0;
+  for (std::uint32_t left = fetching_; left != 0; left &= left - 1, ++count) {
+    fetch(static_cast<std::uint8_t>(std::countr_zero(left)));
+  }
+  return count;
+}
+
+/// Shows a stream, or copies a piece of it.
+void Incoming::fetch(std::uint8_t id) {
+  Stream& stream = streams_[id];
+  const Receive& receive = stream.receive;
+  const std::uint64_t at = stream.received;
+  const std::uint64_t bytes = std::min(kPiece, stream.bytes - at);
+  delay();
+  if (stream.location.where == Location::Where::shared) {
+    const std::byte* data = memory_->find(stream.location, stream.bytes);
+    if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
+    if (data == nullptr) return fits(receive, stream.bytes) ? take_through_slots(id) : lose(id);
+    if (receive.wants_view) {
+      fetching_ &= ~(1U << id);
+      stream.use = Stream::Use::viewed;
+      memory_->hold(stream.location);
+      outcomes_->push_back(
+          {receive.operation, Code::ok, stream.bytes, {data, pack({channel_, kEntries + id})}});
+      return;
+    }
+    std::memcpy(static_cast<std::byte*>(receive.target.data) + at, data + at, bytes);
+  } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
+                            stream.location.at + at, bytes)) {
+    return is_withdrawn() ? lose(id) : take_through_slots(id);
+  }
+  stream.received += bytes;
+  if (stream.received < stream.bytes) return;
+  if (is_withdrawn()) return lose(id);
+  outcomes_->push_back({receive.operation, Code::ok, stream.bytes});
+  end_here(id);
+}
+
+/// Of what was read before.
+bool Incoming::is_withdrawn() const noexcept {
+  delay();
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return withdrawal_->withdrawn.load(std::memory_order_relaxed) != 0;
+}
+
+void Incoming::lose(std::uint8_t id) noexcept {
+  outcomes_->push_back({streams_[id].receive.operation, Code::peer_lost, 0});
+  end_here(id);
+}
+
+/// The sender may go on without sending anything of it.
+void Incoming::end_here(std::uint8_t id) noexcept {
+  end_stream(id);
+  grant(id, true);
+  publish();
+}
+
+void Incoming::end_stream(std::uint8_t id) noexcept {
+  fetching_ &= ~(1U << id);
+  streams_[id].use = Stream::Use::free;
+  if (open_streams_ > 0) --open_streams_;
 }
 
 bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   Stream& stream = streams_[entry.id];
   const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
   if (!is_due || entry.bytes > stream.bytes - stream.received) return false;
-  const Region& target = stream.receive.target;
-  const bool fits = stream.bytes <= target.bytes;
+  if ((fetching_ >> entry.id & 1) != 0) return false;
+  auto* target = static_cast<std::byte*>(stream.receive.target.data);
   delay();
-  if (stream.use == Stream::Use::met && fits) {
-    std::memcpy(static_cast<std::byte*>(target.data) + stream.received, data, entry.bytes);
+  if (stream.use == Stream::Use::met) {
+    std::memcpy(target + stream.received, data, entry.bytes);
   }
   stream.received += entry.bytes;
   if (stream.received < stream.bytes) return true;
   if (stream.use == Stream::Use::met) {
-    const std::uint64_t bytes = fits ? stream.bytes : 0;
-    outcomes_->push_back({stream.receive.operation, fits ? Code::ok : Code::mismatch, bytes});
+    outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes});
   }
-  stream.use = Stream::Use::free;
-  --open_streams_;
+  end_stream(entry.id);
   return true;
 }
 
@@ -202,12 +306,16 @@ void Incoming::give_up() {
   matcher_->drop_streams(channel_);
   for (std::uint8_t id = 0; id < kStreams; ++id) {
     Stream& stream = streams_[id];
-    if (stream.use == Stream::Use::free) continue;
+    if (stream.use == Stream::Use::free || stream.use == Stream::Use::viewed) continue;
+    if ((fetching_ >> id & 1) != 0) {
+      lose(id);
+      continue;
+    }
     if (stream.use == Stream::Use::met) {
       outcomes_->push_back({stream.receive.operation, Code::peer_lost, 0});
     }
     // Or the sender would wait for ever.
-    if (stream.use == Stream::Use::announced) grant(id);
+    if (stream.use == Stream::Use::announced) grant(id, false);
     stream.use = Stream::Use::dropped;
   }
   publish();

@@ -60,8 +60,9 @@ void Outgoing::publish() noexcept {
 
 // ---- messages ----
 
-bool Outgoing::is_large(const Sending& sending) const noexcept {
-  return sending.bytes > segment_->geometry().large_bytes;
+bool Outgoing::is_announced(const Sending& sending) const noexcept {
+  return sending.location.where != Location::Where::nowhere ||
+         sending.bytes > segment_->geometry().large_bytes;
 }
 
 Room Outgoing::room() noexcept {
@@ -126,13 +127,15 @@ bool Outgoing::announce(Sending& sending) {
   sending.id = static_cast<std::uint8_t>(std::countr_one(streams_used_));
   streams_used_ |= 1U << sending.id;
   entry->id = sending.id;
+  delay();
+  std::memcpy(entry->payload.data(), &sending.location, sizeof sending.location);
   publish();
   return true;
 }
 
 /// Puts a message into the ring, whole or announced; false where there is no room.
 bool Outgoing::begin(Sending& sending) {
-  if (is_large(sending)) return announce(sending);
+  if (is_announced(sending)) return announce(sending);
   if (sending.bytes > kInlineBytes) return put_slot(EntryKind::slotted, sending, sending.bytes);
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
   if (entry == nullptr) return false;
@@ -143,16 +146,20 @@ bool Outgoing::begin(Sending& sending) {
   return true;
 }
 
-Posted Outgoing::send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation) {
+Posted Outgoing::send(Tag tag,
+                      const std::byte* data,
+                      std::uint64_t bytes,
+                      Operation& operation,
+                      const Location& location) {
   operation.code = Code::ok;
   operation.bytes = 0;
   if (!is_open() || receiver_.is_gone()) {
     operation.code = Code::peer_lost;
     return Posted::done;
   }
-  Sending sending{&operation, data, bytes, 0, tag, 0};
+  Sending sending{&operation, data, bytes, 0, tag, 0, location};
   const bool has_begun = queue_.empty() && begin(sending);
-  if (has_begun && !is_large(sending)) return Posted::done;
+  if (has_begun && !is_announced(sending)) return Posted::done;
   Sendings& list = has_begun ? streams_ : queue_;
   if (spare_.empty()) spare_.emplace_back();
   list.splice(list.end(), spare_, spare_.begin());
@@ -162,7 +169,7 @@ Posted Outgoing::send(Tag tag, const std::byte* data, std::uint64_t bytes, Opera
 
 bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (bytes > kInlineBytes || room() != Room::given) return false;
-  Sending sending{nullptr, data, bytes, 0, tag, 0};
+  Sending sending{nullptr, data, bytes, 0, tag, 0, {}};
   return begin(sending);
 }
 
@@ -172,13 +179,16 @@ void Outgoing::end(Sendings& list, Sendings::iterator at) {
 }
 
 unsigned Outgoing::pump() {
-  if (receiver_.is_gone()) {
+  // First: what it has told before it went is to be heard.
+  const bool is_gone = receiver_.is_gone();
+  retire();
+  unsigned count = pump_streams(is_gone);
+  if (is_gone) {
     lose();
     standing_ = Standing::closed;
-    return 1;
+    return count + 1;
   }
-  retire();
-  unsigned count = pump_streams() + pump_queue();
+  count += pump_queue();
   if (standing_ == Standing::closing && next_entry(EntryKind::closed, 0, 0) != nullptr) {
     publish();
     standing_ = Standing::closed;
@@ -187,16 +197,26 @@ unsigned Outgoing::pump() {
   return count;
 }
 
-unsigned Outgoing::pump_streams() {
+/// Ends streams that the receiver has fetched; of others that it has granted, sends what there is
+/// room for, unless it is gone.
+unsigned Outgoing::pump_streams(bool is_gone) {
   unsigned count = 0;
   delay();
   const std::uint32_t granted =
       credit_ == nullptr ? 0 : credit_->granted.load(std::memory_order_acquire);
+  if (granted == granted_) return 0;
+  delay();
+  const std::uint32_t fetched = credit_->fetched.load(std::memory_order_relaxed);
   const std::uint64_t most = segment_->geometry().large_bytes;
   for (auto it = streams_.begin(); it != streams_.end();) {
     const auto at = it++;
     const std::uint32_t bit = 1U << at->id;
     if (((granted ^ granted_) & bit) == 0) continue;
+    if ((fetched & bit) != 0) {
+      at->sent = at->bytes;
+      ++count;
+    }
+    if (is_gone && at->sent < at->bytes) continue;
     while (at->sent < at->bytes &&
            put_slot(EntryKind::fragment, *at, std::min(most, at->bytes - at->sent))) {
       ++count;
@@ -213,7 +233,7 @@ unsigned Outgoing::pump_queue() {
   unsigned count = 0;
   for (; !queue_.empty() && begin(queue_.front()); ++count) {
     const auto at = queue_.begin();
-    if (is_large(*at)) {
+    if (is_announced(*at)) {
       streams_.splice(streams_.end(), queue_, at);
     } else {
       end(queue_, at);
@@ -223,6 +243,14 @@ unsigned Outgoing::pump_queue() {
 }
 
 // ---- the end ----
+
+/// Messages that lie in their users' buffers are these users' again.
+void Outgoing::withdraw() noexcept {
+  delay();
+  segment_->withdrawal(channel_).withdrawn.store(1, std::memory_order_relaxed);
+  delay();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 void Outgoing::lose() {
   for (Sendings* list : {&queue_, &streams_}) {
@@ -235,6 +263,7 @@ void Outgoing::lose() {
 
 void Outgoing::close(bool has_heard) {
   if (!is_open()) return;
+  withdraw();
   lose();
   standing_ = has_heard ? Standing::closing : Standing::closed;
   if (has_heard) pump();

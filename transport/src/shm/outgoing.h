@@ -2,7 +2,8 @@
 //
 // The sending end of a channel. A message of up to 104 bytes travels within its entry; one that
 // fits into a slot is copied there; a larger one is announced, and flows through slots once the
-// receiver knows where it goes.
+// receiver knows where it goes. One that lies where the receiver can read it is announced, too, and
+// stays there until the receiver has it.
 #pragma once
 
 #include "shm/cache_choice.h"
@@ -37,7 +38,11 @@ class Outgoing {
   /// The receiver has answered: `credit` says how far it is.
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
-  Posted send(Tag tag, const std::byte* data, std::uint64_t bytes, Operation& operation);
+  Posted send(Tag tag,
+              const std::byte* data,
+              std::uint64_t bytes,
+              Operation& operation,
+              const Location& location = {});
   /// Up to kInlineBytes, if there is an entry for it now.
   bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
   /// Whether put() would find an entry.
@@ -84,19 +89,21 @@ class Outgoing {
     std::uint64_t sent = 0;
     Tag tag = 0;
     std::uint8_t id = 0;  ///< Of its stream, once announced.
+    Location location{};
   };
   using Sendings = std::list<Sending>;
 
-  bool is_large(const Sending& sending) const noexcept;
+  bool is_announced(const Sending& sending) const noexcept;
   bool begin(Sending& sending);
   bool announce(Sending& sending);
   void fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept;
   bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
-  unsigned pump_streams();
+  unsigned pump_streams(bool is_gone);
   unsigned pump_queue();
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
   void publish() noexcept;
   void retire_until(std::uint64_t entry) noexcept;
+  void withdraw() noexcept;
   void lose();
   void end(Sendings& list, Sendings::iterator at);
 

@@ -9,14 +9,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace xylem::transport::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x78796c656d2d3032;  // "xylem-02": changes with the layout.
+constexpr std::uint64_t kMagic = 0x78796c656d2d3033;  // "xylem-03": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kSmallBytes = 4096 + kLine;  // And what goes before a payload.
 constexpr std::uint32_t kLargestSlot = 64 << 10;
@@ -29,6 +34,19 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexce
   return (value + unit - 1) / unit * unit;
 }
 
+/// What can be had without swapping, as the kernel estimates it; all there may be if it does not
+/// say.
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::uint64_t kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %" SCNu64, &kibibytes) == 1) {
+      return kibibytes << 10;
+    }
+  }
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
 Status system_error(Code code, std::string_view what) {
   return failure(code, fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
 }
@@ -37,9 +55,13 @@ Status system_error(Code code, std::string_view what) {
 
 std::uint64_t Geometry::credits_offset() const noexcept { return round_up(sizeof(Header), kLine); }
 
+std::uint64_t Geometry::withdrawals_offset() const noexcept {
+  return credits_offset() + std::uint64_t{channels} * sizeof(Credit);
+}
+
 std::uint64_t Geometry::ring_offset(std::uint32_t channel) const noexcept {
   const std::uint64_t rings =
-      round_up(credits_offset() + std::uint64_t{channels} * sizeof(Credit), kPage);
+      round_up(withdrawals_offset() + std::uint64_t{channels} * sizeof(Withdrawal), kPage);
   return rings + std::uint64_t{channel} * kEntries * sizeof(Entry);
 }
 
@@ -76,27 +98,40 @@ Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
   return geometry;
 }
 
-Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
+Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
+  // The kernel would take page after page, and in the end processes.
+  if (const std::uint64_t available = available_memory(); bytes > available) {
+    return failure(Code::exhausted, fmt::format("{} bytes of memory are more than the {} that this "
+                                                "machine has left: ask for less",
+                                                bytes, available));
+  }
   UniqueFd fd(memfd_create("xylem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error(Code::unsupported, "memfd_create");
-  const auto bytes = static_cast<off_t>(geometry.bytes());
-  if (ftruncate(fd.get(), bytes) != 0) return system_error(Code::exhausted, "ftruncate");
+  const auto size = static_cast<off_t>(bytes);
+  if (ftruncate(fd.get(), size) != 0) {
+    return system_error(Code::exhausted, fmt::format("no {} bytes", bytes));
+  }
   // All of it now: a shortage is an error here, and no signal at the first touch.
-  if (fallocate(fd.get(), 0, 0, bytes) != 0) {
+  if (fallocate(fd.get(), 0, 0, size) != 0) {
     return system_error(Code::exhausted, fmt::format("no {} bytes: free some memory", bytes));
   }
-  void* memory = mmap(nullptr, geometry.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
-  Segment segment(std::move(fd), static_cast<std::byte*>(memory), geometry);
-  if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return system_error(Code::unsupported, "sealing");
   }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
 #ifdef F_SEAL_FUTURE_WRITE
   // Since Linux 5.1; without it peers keep from writing of their own accord.
-  (void)fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  (void)fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 #endif
+  return SealedMemory{std::move(fd), static_cast<std::byte*>(memory)};
+}
+
+Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
+  XYLEM_TRY(SealedMemory made, make_sealed_memory(geometry.bytes()));
+  Segment segment(std::move(made.fd), made.memory, geometry);
   // Zero is the first state of all else.
-  Header* header = std::construct_at(static_cast<Header*>(memory));
+  Header* header = std::construct_at(reinterpret_cast<Header*>(made.memory));
   header->magic = kMagic;
   header->nonce = nonce;
   header->geometry = geometry;

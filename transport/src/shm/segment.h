@@ -2,7 +2,8 @@
 //
 // A segment: the memory that one transport writes and its peers read.
 //
-//   header │ credits, one line per incoming channel │ rings, one per outgoing channel │ slots
+//   header │ credits, one line per incoming channel │ withdrawals, one line per outgoing channel │
+//   rings, one per outgoing channel │ slots
 //
 // A channel leads from one endpoint to its peer. Its ring of entries lies with the sender, the
 // credits that say how far the receiver has come with the receiver: so every word has one writer.
@@ -11,7 +12,15 @@
 // `turn` with release; the receiver loads it with acquire before it reads them. The receiver reads,
 // and then stores `consumed` with release; the sender loads it with acquire before it writes the
 // entry or the slot again. `turn` counts laps from 1, so what an earlier lap left is never taken
-// for new. Nothing else is shared but `state`, for which see Owner::wake().
+// for new. Of `state` see Owner::wake().
+//
+// A message may stay where it lies, in memory that the peer can read besides the segment: it is
+// announced with its Location. The receiver has read all of it when `granted` turns, stored with
+// release after `fetched`; the sender loads `granted` with acquire before its buffer is its user's
+// again. A sender that gives up cannot wait for that: it stores `withdrawn`, and a fence keeps what
+// is written to the buffer behind that store; the receiver's fence keeps its look at `withdrawn`
+// behind its reads. So who reads what was written later finds out (as the reader of a seqlock:
+// Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
 #pragma once
 
 #include "xylem/base/status.h"
@@ -44,6 +53,7 @@ struct Geometry {
     return slot < small_slots ? small_bytes : large_bytes;
   }
   std::uint64_t credits_offset() const noexcept;
+  std::uint64_t withdrawals_offset() const noexcept;
   std::uint64_t ring_offset(std::uint32_t channel) const noexcept;
   std::uint64_t slot_offset(std::uint32_t slot) const noexcept;
   std::uint64_t bytes() const noexcept { return slot_offset(slots()); }
@@ -68,14 +78,35 @@ struct alignas(kLine) Credit {
   std::atomic<std::uint64_t> consumed{0};  ///< Entries that the sender may use again.
   /// A bit for each stream, which turns when the receiver has found out where its message goes.
   std::atomic<std::uint32_t> granted{0};
+  /// A bit for each stream, as of that turn: the receiver has the message, and needs no fragments.
+  std::atomic<std::uint32_t> fetched{0};
+};
+
+/// Of an outgoing channel: written by the sender.
+struct alignas(kLine) Withdrawal {
+  /// Not 0: messages that are still where they lay may have been written over.
+  std::atomic<std::uint32_t> withdrawn{0};
 };
 
 enum class EntryKind : std::uint8_t {
   eager,     ///< A message, within the entry.
   slotted,   ///< A message, in a slot.
-  announce,  ///< A message of `bytes` to come as stream `id`, once granted.
+  announce,  ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
+             ///< Location.
   fragment,  ///< `bytes` more of stream `id`, in a slot.
   closed,    ///< The endpoint was closed; streams that are not complete never will be.
+};
+
+/// Where an announced message lies, if its receiver can read it there.
+struct Location {
+  enum class Where : std::uint32_t {
+    nowhere,  ///< It comes through slots.
+    shared,   ///< In memory that the sender shares: `at` in `allocation`.
+    process,  ///< At the address `at` of the sender's process.
+  };
+  Where where = Where::nowhere;
+  std::uint32_t allocation = 0;
+  std::uint64_t at = 0;
 };
 
 inline constexpr std::uint64_t kInlineBytes = 104;
@@ -91,17 +122,26 @@ struct alignas(2 * kLine) Entry {
   Tag tag = 0;
   std::array<std::byte, kInlineBytes> payload{};
 };
-static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine);
+static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
+              sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
 
 /// The lap in which the entry-th entry of a ring is filled.
 constexpr std::uint32_t turn_of(std::uint64_t entry) noexcept {
   return static_cast<std::uint32_t>(entry / kEntries) + 1;
 }
 
+/// Memory without a name that is there in full, mapped to be written; others can neither write it
+/// nor change its size. Whoever holds it unmaps it.
+struct SealedMemory {
+  UniqueFd fd;
+  std::byte* memory = nullptr;
+};
+Result<SealedMemory> make_sealed_memory(std::uint64_t bytes);
+
 /// A mapped segment.
 class Segment {
  public:
-  /// A new one, mapped to be written. Others can neither write it nor change its size.
+  /// A new one, mapped to be written.
   static Result<Segment> create(const Geometry& geometry, const Nonce& nonce);
   /// Maps another's to be read. Fails with `mismatch` if it is not the one of this nonce.
   static Result<Segment> open(UniqueFd fd, const Nonce& nonce);
@@ -118,6 +158,9 @@ class Segment {
   Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
   Credit& credit(std::uint32_t channel) const noexcept {
     return reinterpret_cast<Credit*>(memory_ + geometry_.credits_offset())[channel];
+  }
+  Withdrawal& withdrawal(std::uint32_t channel) const noexcept {
+    return reinterpret_cast<Withdrawal*>(memory_ + geometry_.withdrawals_offset())[channel];
   }
   Entry* ring(std::uint32_t channel) const noexcept {
     return reinterpret_cast<Entry*>(memory_ + geometry_.ring_offset(channel));

@@ -23,6 +23,9 @@ namespace {
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
 /// Rounds in which nothing happened between two looks at the door.
 constexpr std::uint32_t kRoundsPerLook = 64;
+/// Shorter messages are written into slots wherever they lie: that takes less than to hear that
+/// they have been read.
+constexpr std::uint64_t kLeastShared = 8 << 10;
 /// View::id of what arrived before it was asked for.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};
 
@@ -123,12 +126,19 @@ Meeting ShmTransport::meeting(EndpointId id) const noexcept {
 void ShmTransport::call(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
   if (endpoint.has_called || !endpoint.outgoing.is_open()) return;
-  const Introduction hello{Introduction::Kind::hello, id, 0, segment_.header().nonce};
-  const auto sent = door_.introduce(endpoint.nonce, hello, segment_.fd(), wake_.get());
+  const auto sent =
+      introduce_to(endpoint.nonce, {.kind = Introduction::Kind::hello, .channel = id});
   endpoint.has_called = sent == Door::Sent::done;
   if (sent != Door::Sent::nobody) return;
   endpoint.outgoing.close(false);
   stop_waiting(endpoint);
+}
+
+Door::Sent ShmTransport::introduce_to(const Nonce& nonce, Introduction introduction) {
+  const Nonce& own = segment_.header().nonce;
+  introduction.from = own;
+  introduction.nonce_at = reinterpret_cast<std::uintptr_t>(&own);
+  return door_.introduce(nonce, introduction, std::array{segment_.fd(), wake_.get()});
 }
 
 void ShmTransport::stop_waiting(Endpoint& endpoint) noexcept {
@@ -136,19 +146,29 @@ void ShmTransport::stop_waiting(Endpoint& endpoint) noexcept {
 }
 
 void ShmTransport::meet_peers() {
+  wants_look_ = false;
   if (unmet_ > 0) {
     for (EndpointId id = 0; id < endpoints_.size(); ++id) call(id);
     for (std::uint32_t channel = 0; channel < sources_.size(); ++channel) answer(channel);
   }
-  while (auto visitor = door_.next()) {
-    const Introduction introduction = visitor->introduction;
-    const Peer* peer = peer_of(*visitor);
-    if (peer == nullptr) continue;
-    if (introduction.kind == Introduction::Kind::hello) {
-      heed_hello(introduction, *peer);
-    } else {
-      heed_accept(introduction, *peer);
-    }
+  while (auto visitor = door_.next()) heed(*visitor);
+}
+
+void ShmTransport::heed(Visitor& visitor) {
+  const Introduction& said = visitor.introduction;
+  Peer* peer = peer_of(visitor);
+  if (peer == nullptr) return;
+  switch (said.kind) {
+    case Introduction::Kind::hello: return heed_hello(said, *peer);
+    case Introduction::Kind::accept: return heed_accept(said, *peer);
+    case Introduction::Kind::share:
+      // What cannot be mapped comes through slots.
+      if (Status mapped = peer->memory.map(said.allocation, visitor.descriptors[0], said.bytes);
+          !mapped) {
+        refuse(mapped.message());
+      }
+      return;
+    case Introduction::Kind::forget: return peer->memory.forget(said.allocation);
   }
 }
 
@@ -171,7 +191,7 @@ void ShmTransport::bury_dead() {
   }
 }
 
-void ShmTransport::heed_hello(const Introduction& hello, const Peer& peer) {
+void ShmTransport::heed_hello(const Introduction& hello, Peer& peer) {
   if (hello.channel >= peer.segment.geometry().channels) return refuse("it names no channel");
   if (sources_.size() == segment_.geometry().channels) {
     return refuse(fmt::format("{} others have come before it, as many as there is room for",
@@ -179,7 +199,7 @@ void ShmTransport::heed_hello(const Introduction& hello, const Peer& peer) {
   }
   const auto channel = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back({&peer, hello.channel, false,
-                      Incoming(channel, peer.segment, hello.channel, peer.owner(),
+                      Incoming(channel, peer.segment, hello.channel, peer.owner(), peer.memory,
                                segment_.credit(channel), matcher_, outcomes_)});
   ++unmet_;
   answer(channel);
@@ -188,9 +208,9 @@ void ShmTransport::heed_hello(const Introduction& hello, const Peer& peer) {
 void ShmTransport::answer(std::uint32_t channel) {
   Source& source = sources_[channel];
   if (source.has_answered) return;
-  const Introduction accept{Introduction::Kind::accept, source.their_channel, channel,
-                            segment_.header().nonce};
-  const auto sent = door_.introduce(source.peer->nonce, accept, segment_.fd(), wake_.get());
+  const auto sent = introduce_to(
+      source.peer->nonce,
+      {.kind = Introduction::Kind::accept, .channel = source.their_channel, .credit = channel});
   source.has_answered = sent != Door::Sent::later;
   if (source.has_answered) --unmet_;
 }
@@ -206,22 +226,103 @@ void ShmTransport::heed_accept(const Introduction& accept, const Peer& peer) {
   stop_waiting(endpoint);
 }
 
-const ShmTransport::Peer* ShmTransport::peer_of(Visitor& visitor) {
-  const Nonce nonce = visitor.introduction.from;
+ShmTransport::Peer* ShmTransport::peer_of(Visitor& visitor) {
+  const Introduction& said = visitor.introduction;
+  const Nonce nonce = said.from;
   const auto known = std::ranges::find(peers_, nonce, &Peer::nonce);
   if (known != peers_.end()) return &*known;
-  auto segment = Segment::open(std::move(visitor.segment), nonce);
+  if (descriptors_of(said.kind) != Visitor::kMostDescriptors) {
+    refuse("it comes from somebody who has not said hello");
+    return nullptr;
+  }
+  auto segment = Segment::open(std::move(visitor.descriptors[0]), nonce);
   if (!segment) {
     refuse(segment.status().message());
     return nullptr;
   }
-  return &peers_.emplace_back(Peer{nonce, std::move(*segment), std::move(visitor.wake)});
+  Peer& peer = peers_.emplace_back(nonce, std::move(*segment), std::move(visitor.descriptors[1]),
+                                   wants_look_);
+  peer.memory.open_process(visitor.process, said.nonce_at, nonce);
+  return &peer;
 }
 
 void ShmTransport::refuse(std::string_view why) const {
   if (logger_.enabled(LogLevel::warn)) {
     logger_.warn(fmt::format("shared memory: an introduction is refused: {}", why));
   }
+}
+
+// ---- memory that peers read where it is ----
+
+/// The allocation that holds it; null if none does, or it is too short to be worth it.
+const Allocation* ShmTransport::find_shared(const ConstRegion& source) {
+  if (source.bytes < kLeastShared) return nullptr;
+  if (shared_version_ != Allocations::of_process().version()) follow_allocations();
+  const auto holds = [&](const Allocation& shared) {
+    return shared.holds(source.data, source.bytes);
+  };
+  const auto at = std::ranges::find_if(shared_, holds);
+  return at == shared_.end() ? nullptr : &*at;
+}
+
+/// Lets peers unmap what has been given back.
+void ShmTransport::follow_allocations() {
+  Allocations& allocations = Allocations::of_process();
+  shared_version_ = allocations.version();
+  shared_ = allocations.list();
+  for (Endpoint& endpoint : endpoints_) {
+    std::erase_if(endpoint.knows, [&](std::uint32_t id) {
+      if (std::ranges::find(shared_, id, &Allocation::id) != shared_.end()) return false;
+      const Introduction forget{
+          .kind = Introduction::Kind::forget, .allocation = id, .from = segment_.header().nonce};
+      const bool is_late = door_.introduce(endpoint.nonce, forget, {}) == Door::Sent::later;
+      if (is_late) shared_version_ = ~std::uint64_t{0};  // Again, with the next message.
+      return !is_late;
+    });
+  }
+}
+
+/// Whether the peer of an endpoint has been handed an allocation.
+bool ShmTransport::share(Endpoint& endpoint, const Allocation& allocation) {
+  if (std::ranges::find(endpoint.knows, allocation.id) != endpoint.knows.end()) return true;
+  // Who has not heard of this end does not know whose it is.
+  if (endpoint.is_waiting || !endpoint.outgoing.is_open()) return false;
+  const Introduction share{.kind = Introduction::Kind::share,
+                           .allocation = allocation.id,
+                           .bytes = allocation.bytes,
+                           .from = segment_.header().nonce};
+  if (door_.introduce(endpoint.nonce, share, std::array{allocation.fd->get()}) !=
+      Door::Sent::done) {
+    return false;
+  }
+  endpoint.knows.push_back(allocation.id);
+  return true;
+}
+
+Location ShmTransport::locate(Endpoint& endpoint, const ConstRegion& source) {
+  const Allocation* shared = source.stay == Stay::nowhere ? nullptr : find_shared(source);
+  if (shared != nullptr && share(endpoint, *shared)) {
+    const auto* at = static_cast<const std::byte*>(source.data);
+    return {Location::Where::shared, shared->id, static_cast<std::uint64_t>(at - shared->memory)};
+  }
+  if (source.stay == Stay::anywhere && source.bytes >= pull_from_) {
+    return {Location::Where::process, 0, reinterpret_cast<std::uintptr_t>(source.data)};
+  }
+  return {};
+}
+
+bool ShmTransport::is_readable(const ConstRegion& source) noexcept {
+  switch (source.stay) {
+    case Stay::nowhere: return false;
+    case Stay::in_shared: return find_shared(source) != nullptr;
+    case Stay::anywhere: return source.bytes >= pull_from_ || find_shared(source) != nullptr;
+  }
+  return false;
+}
+
+bool ShmTransport::can_pull(EndpointId endpoint) const noexcept {
+  const auto peer = std::ranges::find(peers_, endpoints_[endpoint].nonce, &Peer::nonce);
+  return peer != peers_.end() && peer->memory.can_pull();
 }
 
 // ---- messages ----
@@ -235,7 +336,7 @@ Posted ShmTransport::send(EndpointId to,
   Endpoint& endpoint = endpoints_[to];
   endpoint.bytes_sent += source.bytes;
   return endpoint.outgoing.send(tag, static_cast<const std::byte*>(source.data), source.bytes,
-                                operation);
+                                operation, locate(endpoint, source));
 }
 
 bool ShmTransport::send_inline(EndpointId to,
@@ -291,26 +392,24 @@ Posted ShmTransport::recv(
   return Posted::done;
 }
 
-Posted ShmTransport::recv_view(Tag tag, Operation& operation) noexcept {
+Posted ShmTransport::recv_view(Tag tag, Region target, Operation& operation) noexcept {
   operation.state = nullptr;
   Arrived* arrived = matcher_.find_arrived(tag, kExactMatch);
   if (arrived == nullptr) {
-    matcher_.post({tag, kExactMatch, {}, &operation, nullptr, true});
+    matcher_.post({tag, kExactMatch, target, &operation, nullptr, true});
+    return Posted::pending;
+  }
+  if (arrived->is_stream) {
+    const StreamId stream = arrived->stream;
+    matcher_.drop(*arrived);
+    sources_[stream.channel].incoming.meet(stream.id,
+                                           {tag, kExactMatch, target, &operation, nullptr, true});
     return Posted::pending;
   }
   operation.code = Code::ok;
   operation.bytes = arrived->bytes;
-  if (arrived->is_stream) {
-    // Longer than anything that can be looked at in place.
-    const StreamId stream = arrived->stream;
-    matcher_.drop(*arrived);
-    sources_[stream.channel].incoming.refuse(stream.id);
-    operation.code = Code::mismatch;
-    operation.bytes = 0;
-  } else {
-    operation.view = {arrived->payload.data(), kLent};
-    matcher_.lend(*arrived);
-  }
+  operation.view = {arrived->payload.data(), kLent};
+  matcher_.lend(*arrived);
   return Posted::done;
 }
 
@@ -327,10 +426,13 @@ bool ShmTransport::take_view(EndpointId from, Tag tag, std::uint64_t bytes, View
   return endpoint.back->take_view(tag, bytes, view);
 }
 
-void ShmTransport::release(const View& view) noexcept {
-  if (view.id == kLent) return matcher_.take_back(view.data);
+bool ShmTransport::release(const View& view) noexcept {
+  if (view.id == kLent) {
+    matcher_.take_back(view.data);
+    return true;
+  }
   const ViewPlace place = unpack(view.id);
-  sources_[place.channel].incoming.release(place.place);
+  return sources_[place.channel].incoming.release(place.place);
 }
 
 Room ShmTransport::reserve(std::span<const EndpointId> to,
@@ -405,10 +507,11 @@ unsigned ShmTransport::progress() noexcept {
   const bool was_asleep = std::exchange(is_armed_, false);
   delay();
   if (was_asleep) segment_.header().state.store(OwnerState::awake, std::memory_order_relaxed);
-  if (was_asleep || unmet_ > 0 || idle_rounds_ % kRoundsPerLook == 0) {
+  if (was_asleep || unmet_ > 0 || wants_look_ || idle_rounds_ % kRoundsPerLook == 0) {
     meet_peers();
     bury_dead();
   }
+  if (shared_version_ != Allocations::of_process().version()) follow_allocations();
   unsigned count = 0;
   for (Source& source : sources_) count += source.incoming.drain();
   bool is_stuck = false;
@@ -455,7 +558,8 @@ Result<bool> ShmTransport::arm() noexcept {
   bool is_busy = false;
   for (Source& source : sources_) {
     source.incoming.settle();
-    is_busy = is_busy || !source.has_answered || source.incoming.has_entry();
+    is_busy = is_busy || !source.has_answered || source.incoming.has_entry() ||
+              source.incoming.is_fetching();
   }
   for (Endpoint& endpoint : endpoints_) {
     const bool must_call = endpoint.outgoing.is_open() && !endpoint.has_called;

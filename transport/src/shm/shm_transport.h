@@ -4,11 +4,13 @@
 // from and to each of them.
 #pragma once
 
+#include "shm/allocations.h"
 #include "shm/door.h"
 #include "shm/incoming.h"
 #include "shm/matcher.h"
 #include "shm/outcome.h"
 #include "shm/outgoing.h"
+#include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
 #include "xylem/base/log.h"
@@ -44,9 +46,12 @@ class ShmTransport final : public Transport {
   bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
-  Posted recv_view(Tag tag, Operation& operation) noexcept override;
+  Posted recv_view(Tag tag, Region target, Operation& operation) noexcept override;
   bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept override;
-  void release(const View& view) noexcept override;
+  bool release(const View& view) noexcept override;
+  bool is_readable(const ConstRegion& source) noexcept override;
+  void pull_from(std::uint64_t bytes) noexcept override { pull_from_ = bytes; }
+  bool can_pull(EndpointId endpoint) const noexcept override;
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,
                Reservation& reservation) noexcept override;
@@ -75,7 +80,13 @@ class ShmTransport final : public Transport {
     Nonce nonce{};
     Segment segment;
     UniqueFd wake;
+    PeerMemory memory;
 
+    Peer(const Nonce& its_nonce, Segment its_segment, UniqueFd its_wake, bool& wants_look) noexcept
+        : nonce(its_nonce),
+          segment(std::move(its_segment)),
+          wake(std::move(its_wake)),
+          memory(wants_look) {}
     Owner owner() const noexcept { return {segment, wake.get()}; }
   };
 
@@ -83,15 +94,16 @@ class ShmTransport final : public Transport {
   struct Endpoint {
     Nonce nonce{};
     Outgoing outgoing;
-    bool has_called = false;   ///< The hello has left.
-    bool is_waiting = true;    ///< For the answer to it.
-    Incoming* back = nullptr;  ///< From the same peer; null until it is known.
+    bool has_called = false;             ///< The hello has left.
+    bool is_waiting = true;              ///< For the answer to it.
+    Incoming* back = nullptr;            ///< From the same peer; null until it is known.
+    std::vector<std::uint32_t> knows{};  ///< Allocations that have been handed over.
     std::uint64_t bytes_sent = 0;
   };
 
   /// The receiving end of a channel, whose number is that of its credits.
   struct Source {
-    const Peer* peer = nullptr;
+    Peer* peer = nullptr;
     std::uint32_t their_channel = 0;
     bool has_answered = false;  ///< The sender has been told, or is gone.
     Incoming incoming;
@@ -103,11 +115,17 @@ class ShmTransport final : public Transport {
   void meet_peers();
   void call(EndpointId id);
   void stop_waiting(Endpoint& endpoint) noexcept;
-  void heed_hello(const Introduction& hello, const Peer& peer);
+  void heed(Visitor& visitor);
+  void heed_hello(const Introduction& hello, Peer& peer);
   void heed_accept(const Introduction& accept, const Peer& peer);
   void answer(std::uint32_t channel);
-  const Peer* peer_of(Visitor& visitor);
+  Door::Sent introduce_to(const Nonce& nonce, Introduction introduction);
+  Peer* peer_of(Visitor& visitor);
   void refuse(std::string_view why) const;
+  const Allocation* find_shared(const ConstRegion& source);
+  bool share(Endpoint& endpoint, const Allocation& allocation);
+  void follow_allocations();
+  Location locate(Endpoint& endpoint, const ConstRegion& source);
   bool reclaim() noexcept;
   void bury_dead();
   unsigned tell();
@@ -120,11 +138,15 @@ class ShmTransport final : public Transport {
   ShmWrites writes_;
   Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
+  bool wants_look_ = false;  ///< At the door.
   std::list<Peer> peers_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
   Matcher matcher_;
   Outcomes outcomes_, telling_;
+  std::vector<Allocation> shared_;  ///< As of `shared_version_`.
+  std::uint64_t shared_version_ = 0;
+  std::uint64_t pull_from_ = kAnySize;
   Reserved reserved_;
   std::vector<CacheChoice*> reserved_choices_;  ///< Of its readers.
   std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.

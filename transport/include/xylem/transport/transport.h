@@ -35,11 +35,19 @@ struct Capabilities {
   std::uint64_t view_bytes = 0;
 };
 
+/// Which messages may stay where they are, and be sent when their receiver has read them there.
+enum class Stay : std::uint8_t {
+  nowhere,    ///< Sending ends as soon as the transport has room, whatever the receiver does.
+  in_shared,  ///< Those in memory that peers map.
+  anywhere,   ///< Those, too, that the receiver fetches from the process, to copy them anyway.
+};
+
 /// Bytes to read or write, and where they live.
 struct ConstRegion {
   const void* data = nullptr;
   std::uint64_t bytes = 0;
   Memory memory{};
+  Stay stay = Stay::anywhere;
 };
 struct Region {
   void* data = nullptr;
@@ -63,7 +71,7 @@ struct Operation {
   Code code = Code::ok;     ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost,
                             ///< mismatch (longer than the region), exhausted or internal.
   std::uint64_t bytes = 0;  ///< Received bytes.
-  View view;                ///< Of recv_view() that ended well.
+  View view;                ///< Of recv_view() that ended well; no data if it was copied.
   void* state = nullptr;    ///< The transport's own.
 };
 
@@ -143,15 +151,26 @@ class Transport {
   // after it from there waits for its end: who keeps one while he waits for others must be ready to
   // give it up.
 
-  /// As recv() of up to view_bytes with an exact tag, but leaves the message where it is:
-  /// `operation.view` shows it until release().
-  virtual Posted recv_view(Tag tag, Operation& operation) noexcept;
+  /// As recv() with an exact tag, but leaves the message where it is, if it can be looked at there:
+  /// `operation.view` shows it until release(). Up to view_bytes every message can that was not
+  /// sent from readable memory.
+  virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept;
   /// Takes the next message from the peer of an endpoint, if it is here and has this tag and size,
   /// no more than view_bytes: quicker than a receive for one that is about to come. It passes by
   /// receives that are posted for the tag. False: it may still come, or have come before;
   /// recv_view() knows.
   virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept;
-  virtual void release(const View& view) noexcept;
+  /// Ends it. False if the sender had closed its endpoint, and what was looked at may have changed
+  /// meanwhile.
+  virtual bool release(const View& view) noexcept;
+  /// Whether peers on this host read such a source where it is: sending it copies nothing, and ends
+  /// when its receiver has it.
+  virtual bool is_readable(const ConstRegion& source) noexcept;
+  /// Messages of so many bytes and more that may stay anywhere are fetched by their receivers from
+  /// the sender's process, where they can; kAnySize: none are.
+  virtual void pull_from(std::uint64_t bytes) noexcept;
+  /// Whether what the peer of an endpoint sends can be fetched from its process.
+  virtual bool can_pull(EndpointId endpoint) const noexcept;
   /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, or
   /// fill() it, then commit() it to each of them before any other call. What was written may be
   /// read until the next call.

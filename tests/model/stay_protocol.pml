@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages that stay in their sender's buffer until their receiver has read them there
+ * (segment.h, Incoming::fetch, Outgoing::withdraw), for spin. The sender announces a message, and
+ * writes the next one into the same two words when it hears that the last has been read, or, once
+ * it has given up, at any time. Every interleaving is looked at, and every delay of a store, as in
+ * slot_protocol.pml.
+ *
+ * Checked: what the receiver takes for whole is what was sent.
+ * tests/model/protocols breaks it in the ways below, and expects each to be found.
+ */
+#define MESSAGES 3
+
+/* Memory, as all see it. */
+#define TURN 0      /* messages announced */
+#define DATA 1      /* of two words */
+#define WITHDRAWN 3
+#define GRANTED 4   /* messages read */
+#define WORDS 5
+byte memory[WORDS];
+
+/* Stores on their way: plain ones overtake each other, release ones keep their order. */
+chan low_of[2] = [1] of { byte, byte };
+chan high_of[2] = [1] of { byte, byte };
+chan withdrawn_of[2] = [1] of { byte, byte };
+chan released[2] = [4] of { byte, byte };
+
+proctype stores(byte who) {
+  byte address, value;
+end:
+  do
+  :: atomic { low_of[who]?address, value -> memory[address] = value }
+  :: atomic { high_of[who]?address, value -> memory[address] = value }
+  :: atomic { withdrawn_of[who]?address, value -> memory[address] = value }
+  :: atomic {
+       empty(low_of[who]) && empty(high_of[who]) && empty(withdrawn_of[who]) &&
+       nempty(released[who]) ->
+       released[who]?address, value;
+       memory[address] = value
+     }
+  od
+}
+
+inline fence(who) {
+  empty(low_of[who]) && empty(high_of[who]) && empty(withdrawn_of[who]) && empty(released[who])
+}
+
+inline write(value) {
+  low_of[0]!DATA, (value);
+  high_of[0]!(DATA + 1), (value)
+}
+
+proctype sender() {
+  byte next = 1;
+  do
+  :: next > MESSAGES -> break
+  :: next <= MESSAGES ->
+    write(next);
+    released[0]!TURN, next;
+    if
+    :: memory[GRANTED] == next -> next++
+    :: true -> /* It gives up, and the buffer is its user's. */
+      withdrawn_of[0]!WITHDRAWN, 1;
+#ifndef NO_FENCE_AFTER_WITHDRAWING
+      fence(0);
+#endif
+      write(99);
+      break
+    fi
+  od
+}
+
+proctype receiver() {
+  byte next = 1, low, high;
+end:
+  do
+  :: next > MESSAGES -> break
+  :: next <= MESSAGES ->
+end_of_one_who_gave_up:
+    memory[TURN] == next;
+#ifdef GRANT_BEFORE_READING
+    released[1]!GRANTED, next;
+#endif
+    low = memory[DATA];
+    high = memory[DATA + 1];
+#ifndef NO_LOOK_AT_WITHDRAWN
+    if
+    :: memory[WITHDRAWN] == 1 -> break
+    :: else
+    fi;
+#endif
+    assert(low == next && high == next);
+#ifndef GRANT_BEFORE_READING
+    released[1]!GRANTED, next;
+#endif
+    next++
+  od
+}
+
+init {
+  atomic {
+    run stores(0);
+    run stores(1);
+    run sender();
+    run receiver()
+  }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the buffers of a test lie: on the heap, or in memory of xylem::allocate().
+#pragma once
+
+#include "xylem/runtime/allocation.h"
+
+#include <cstddef>
+#include <memory>
+#include <new>
+
+namespace xylem::test {
+
+/// Chosen for each thread.
+struct BufferSource {
+  enum Kind { heap, library };
+  static inline thread_local Kind of_thread = heap;
+};
+
+/// For standard containers, which keep to the source that their thread had when they were made.
+template <typename T>
+struct BufferAllocator {
+  using value_type = T;
+
+  BufferAllocator() = default;
+  template <typename Other>
+  BufferAllocator(const BufferAllocator<Other>& other) noexcept : source(other.source) {}
+
+  T* allocate(std::size_t count) {
+    if (source == BufferSource::heap) return std::allocator<T>().allocate(count);
+    auto allocation = xylem::allocate(count * sizeof(T));
+    if (!allocation) throw std::bad_alloc();
+    return static_cast<T*>(allocation->release());
+  }
+  void deallocate(T* memory, std::size_t count) noexcept {
+    if (source == BufferSource::heap) return std::allocator<T>().deallocate(memory, count);
+    (void)xylem::deallocate(memory);
+  }
+  friend bool operator==(const BufferAllocator& a, const BufferAllocator& b) noexcept {
+    return a.source == b.source;
+  }
+
+  BufferSource::Kind source = BufferSource::of_thread;
+};
+
+}  // namespace xylem::test

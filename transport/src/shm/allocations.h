@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory that this process shares by allocate_shared(). Transports keep a copy of the list, and
+// look whether it has changed; they hand descriptors to their peers.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace xylem::transport::shm {
+
+struct Allocation {
+  std::uint32_t id = 0;  ///< Never used again in this process.
+  std::byte* memory = nullptr;
+  std::uint64_t bytes = 0;
+  std::shared_ptr<const UniqueFd> fd;
+
+  bool holds(const void* data, std::uint64_t size) const noexcept {
+    const auto* at = static_cast<const std::byte*>(data);
+    return at >= memory && at < memory + bytes &&
+           size <= static_cast<std::uint64_t>(memory + bytes - at);
+  }
+};
+
+/// Any thread.
+class Allocations {
+ public:
+  static Allocations& of_process() noexcept;
+
+  Result<void*> add(std::uint64_t bytes);
+  Status remove(void* memory);
+  /// Changes when the list does.
+  std::uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
+  std::vector<Allocation> list() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<std::uint64_t> version_{0};
+  std::uint32_t next_id_ = 0;
+  std::vector<Allocation> list_;
+};
+
+}  // namespace xylem::transport::shm
