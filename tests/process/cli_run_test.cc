@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace xylem {
@@ -94,6 +95,20 @@ TEST(Run, MixesRanksOnlyBetweenLines) {
 TEST(Run, WritesLinesAsTheyAreWithoutPrefix) {
   const auto done = run_command(shell_ranks(2, "echo plain", {"--no-prefix"}));
   EXPECT_EQ(done.out, "plain\nplain\n");
+}
+
+TEST(Run, BindsRanksToCpusOfTheirOwn) {
+  const std::string script = "grep Cpus_allowed_list /proc/self/status";
+  const auto free = run_command(shell_ranks(1, script, {"--no-prefix"}));
+  const auto alone = run_command(shell_ranks(1, script, {"--no-prefix", "--bind"}));
+  EXPECT_EQ(alone.exit_status, 0) << alone.err;
+  if (std::thread::hardware_concurrency() < 2) return;  // No two sets.
+  const auto two = run_command(shell_ranks(2, script, {"--no-prefix", "--bind"}));
+  EXPECT_EQ(two.exit_status, 0) << two.err;
+  const auto sets = lines_of(two.out);
+  ASSERT_EQ(sets.size(), 2U);
+  EXPECT_NE(sets[0], sets[1]);
+  EXPECT_NE(lines_of(free.out)[0], sets[0]);
 }
 
 TEST(Run, GivesEachRankItsPlaceInOneJob) {

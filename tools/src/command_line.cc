@@ -36,7 +36,8 @@ void describe_run(CLI::App& app, RunOptions& options) {
   app.footer(
       "Examples:\n"
       "  xylem run -n 4 -- ./train --epochs 3\n"
-      "  xylem run -n 2 --timeout 10min python3 job.py");
+      "  xylem run -n 2 --timeout 10min python3 job.py\n"
+      "  xylem run -n 8 --bind -- ./train");
   app.prefix_command();
   add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
                                           whole_number(1, kMostRanks), "N", "Ranks to start")
@@ -45,6 +46,10 @@ void describe_run(CLI::App& app, RunOptions& options) {
       app, "--timeout", options.timeout,
       [](const std::string& text) { return parse_duration(text); }, "TIME",
       "End the job after this time, with status 124 (90s, 10min)");
+  app.add_flag(
+      "--bind", options.bind,
+      "Let each rank run on its share of the CPUs near its GPU, or of all CPUs where there\n"
+      "are no GPUs (xylem topo and xylem plan show what is near)");
   app.add_flag(
       "--no-prefix", [&options](std::int64_t) { options.prefix = false; },
       "Write lines as they are, without the rank");

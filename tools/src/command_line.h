@@ -20,6 +20,7 @@ namespace xylem::tools {
 struct RunOptions {
   std::uint32_t ranks = 1;
   bool prefix = true;
+  bool bind = false;  ///< Each rank to its share of the CPUs near its place.
   std::optional<std::chrono::nanoseconds> timeout;
   std::vector<std::string> command;
 };

@@ -263,6 +263,7 @@ Result<JobOutcome> run_job(const JobOptions& options) {
     RankOptions one;
     one.process.command = options.command;
     one.process.environment = membership.environment(rank);
+    if (!options.cpus.empty()) one.process.cpus = options.cpus[rank];
     one.process.signal_mask = signals.former_mask();
     one.prefix = options.prefix ? fmt::format("[{}] ", rank) : "";
     one.first = rank == 0;

@@ -11,6 +11,7 @@
 
 #include "run/process.h"
 #include "xylem/base/status.h"
+#include "xylem/topology/cpu_set.h"
 
 #include <chrono>
 #include <cstdint>
@@ -24,8 +25,9 @@ struct JobOptions {
   std::string speaker = "xylem run";  ///< Leads the lines that the launcher itself writes.
   std::vector<std::string> command;
   std::uint32_t ranks = 1;
-  bool prefix = true;              ///< Lead each line with its rank: "[2] ".
-  bool first_rank_direct = false;  ///< Rank 0 writes to our own streams, terminal and all.
+  std::vector<topology::CpuSet> cpus;  ///< Of each rank; empty: they may run anywhere.
+  bool prefix = true;                  ///< Lead each line with its rank: "[2] ".
+  bool first_rank_direct = false;      ///< Rank 0 writes to our own streams, terminal and all.
   bool explained_exits =
       false;  ///< Ranks that exit say why themselves; only deaths are worth a line.
   std::optional<std::chrono::nanoseconds> timeout;  ///< Of the whole job.

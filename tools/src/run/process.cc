@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -31,11 +32,26 @@ std::string reason(int error) { return std::generic_category().message(error); }
 /// Puts `fd` in the place of `standard`; a standard stream that stays is left alone.
 bool redirect(int fd, int standard) { return fd < 0 || ::dup2(fd, standard) >= 0; }
 
+bool bind_to(const topology::CpuSet& cpus) {
+  if (cpus.empty()) return true;
+  const auto count = static_cast<int>(cpus.ranges().back().last) + 1;
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
+      CPU_ALLOC(count), [](cpu_set_t* memory) { CPU_FREE(memory); });
+  const std::size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set.get());
+  for (const topology::CpuSet::Range& range : cpus.ranges()) {
+    for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
+      CPU_SET_S(cpu, bytes, set.get());
+    }
+  }
+  return ::sched_setaffinity(0, bytes, set.get()) == 0;
+}
+
 /// The child's side, up to exec. Returns errno if that fails.
 int become(const ProcessOptions& options, pid_t parent) {
   // The parent's death must end the child also if it came before prctl() took effect.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) return ESRCH;
-  if (::setpgid(0, 0) != 0) return errno;
+  if (::setpgid(0, 0) != 0 || !bind_to(options.cpus)) return errno;
   if (!redirect(options.input, STDIN_FILENO) || !redirect(options.output, STDOUT_FILENO) ||
       !redirect(options.error, STDERR_FILENO)) {
     return errno;

@@ -7,6 +7,7 @@
 
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
+#include "xylem/topology/cpu_set.h"
 
 #include <sys/types.h>
 
@@ -33,6 +34,7 @@ struct Ending {
 struct ProcessOptions {
   std::vector<std::string> command;  ///< Program, looked up in PATH, and its arguments.
   std::vector<std::pair<std::string, std::string>> environment;  ///< Added to the parent's.
+  topology::CpuSet cpus;   ///< It may run on these; empty: on those of the parent.
   int input = -1;          ///< Becomes standard input; -1: the parent's.
   int output = -1;         ///< Becomes standard output; -1: the parent's.
   int error = -1;          ///< Becomes standard error; -1: the parent's.

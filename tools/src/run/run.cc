@@ -4,6 +4,7 @@
 #include "run/run.h"
 
 #include "exit_code.h"
+#include "run/binding.h"
 #include "run/job.h"
 
 #include <fmt/format.h>
@@ -16,6 +17,14 @@ int run(const RunOptions& options) {
   job.ranks = options.ranks;
   job.prefix = options.prefix;
   job.timeout = options.timeout;
+  if (options.bind) {
+    auto cpus = bind_ranks(options.ranks);
+    if (!cpus) {
+      fmt::print(stderr, "{}: {}\n", job.speaker, cpus.status().message());
+      return kExitNotRunnable;
+    }
+    job.cpus = std::move(*cpus);
+  }
   const auto outcome = run_job(job);
   if (outcome) return outcome->exit_status();
   fmt::print(stderr, "{}: {}\n", job.speaker, outcome.status().message());
