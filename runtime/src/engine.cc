@@ -14,19 +14,15 @@ using transport::Posted;
 namespace {
 
 constexpr std::size_t kMessageBlock = 64;
-/// Outputs from this size on are written past the cache: measured on machines with 1 MiB of second
-/// level cache for a core and 32 MiB of third level for all (docs/benchmarks.md).
-constexpr std::uint64_t kPastCache = 4 << 20;
-
 }  // namespace
 
-bool Engine::is_past_cache(const Execution& run) noexcept {
+bool Engine::is_past_cache(const Execution& run) const noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
   // What is written over what has just been read is in the cache already.
   const bool is_over_input =
       input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
-  return run.program->output_bytes >= kPastCache && !is_over_input;
+  return run.program->output_bytes >= past_cache_from_ && !is_over_input;
 }
 
 void Engine::activate(Operation& operation) noexcept {

@@ -73,10 +73,13 @@ class EngineListener {
 class Engine {
  public:
   static constexpr std::uint32_t kPointToPoint = collectives::kNone;
+  static constexpr std::uint64_t kNoOutput = ~std::uint64_t{0};
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
   /// How to poll for what is about to come; without it, nothing is polled for.
   void set_patience(Patience patience) noexcept { patience_ = patience; }
+  /// Outputs from this size on are written past the cache, but over their own input.
+  void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
 
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
@@ -153,7 +156,7 @@ class Engine {
   StepId finish_exchange(Execution& run);
 
   // Bytes.
-  static bool is_past_cache(const Execution& run) noexcept;
+  bool is_past_cache(const Execution& run) const noexcept;
   static transport::Tag tag_of(const Operation& operation,
                                const ProgramStep& step,
                                std::uint32_t slice);
@@ -198,6 +201,7 @@ class Engine {
   std::uint64_t views_touched_before_ = 0;
   std::uint32_t still_turns_ = 0;
   Patience patience_;
+  std::uint64_t past_cache_from_ = kNoOutput;
   Execution at_hand_;                                  ///< Of a call that is not an operation.
   std::vector<const Exchange::Message*> expected_;     ///< Of the same: messages yet to come.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,

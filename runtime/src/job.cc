@@ -20,6 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kPage = 4096;
+/// What the outputs of a host's ranks may take together to stay in its caches, which hold inputs as
+/// well: measured with 32 MiB of third level (docs/benchmarks.md).
+constexpr std::uint64_t kCachedOutputs = 16 << 20;
 /// How often the keeper looks while work is pending, and how long it goes on so after the last.
 constexpr milliseconds kBusyLook{1};
 constexpr milliseconds kTick{50};
@@ -103,6 +106,7 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   } else if (policy.yield.count() > 0) {
     engine_.set_patience(Patience::yielding());
   }
+  engine_.set_past_cache_from(kCachedOutputs / local);
   XYLEM_TRY(keeper_, start_service_thread("drive progress", [this] { keep(); }));
   GroupSpec spec;
   spec.uid = hash_text(placement_.job);
