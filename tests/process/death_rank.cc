@@ -4,9 +4,11 @@
 // phase of a given call. A survivor checks that its Work ends with peer_lost naming the victim,
 // soon, and that nothing touches its buffers after that.
 //
-//   death_rank OP VICTIM CALLS PHASE BYTES
+//   death_rank OP VICTIM CALLS PHASE BYTES MEMORY
 //
-// PHASE 0: before the call; 1: right after submitting it; n: after n - 1 turns of progress.
+// PHASE 0: before the call; 1: right after submitting it; n: after n - 1 turns of progress. MEMORY
+// "allocated": buffers are of xylem::allocate().
+#include "support/buffer_allocator.h"
 #include "xylem/xylem.h"
 
 #include <signal.h>
@@ -27,8 +29,10 @@ using xylem::DataType;
 using xylem::RedOp;
 using xylem::Work;
 
+using Values = std::vector<float, xylem::test::BufferAllocator<float>>;
+
 struct Buffers {
-  std::vector<float> input, output;
+  Values input, output;
 };
 
 /// What one call is waited for by; a send has a Work of its own.
@@ -80,7 +84,8 @@ int fail(const char* what, const std::string& detail) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  using xylem::test::BufferSource;
+  if (argc != 7) return 2;
   const std::string op = argv[1];
   const auto victim = static_cast<std::uint32_t>(std::atoi(argv[2]));
   const int calls = std::atoi(argv[3]), phase = std::atoi(argv[4]);
@@ -88,8 +93,9 @@ int main(int argc, char** argv) {
   auto runtime = xylem::Runtime::create();
   if (!runtime) return fail("start", runtime.status().to_string());
   const auto world = runtime->world();
-  Buffers buffers{std::vector<float>(world.size() * count, 1.0F),
-                  std::vector<float>(world.size() * count)};
+  BufferSource::of_thread =
+      std::string(argv[6]) == "allocated" ? BufferSource::library : BufferSource::heap;
+  Buffers buffers{Values(world.size() * count, 1.0F), Values(world.size() * count)};
   const bool dies = runtime->rank() == victim;
   // Nobody is through this before all have started.
   xylem::Status status = world.barrier().wait();

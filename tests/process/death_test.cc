@@ -14,6 +14,8 @@ namespace {
 struct World {
   const char* transport;
   std::uint32_t ranks;
+  /// Where what is sent is read: "slots", or where it lies, "pulled" from processes or "allocated".
+  const char* memory = "slots";
 };
 
 class Death : public testing::TestWithParam<std::tuple<const char*, World>> {};
@@ -29,11 +31,16 @@ TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
     const PrivateDirectory directory;
     const std::uint32_t victim = random() % world.ranks;
     const std::uint32_t bytes = random() % 2 == 0 ? 64 : 1 << 20;
-    const std::vector<std::string> arguments{op, std::to_string(victim),
-                                             std::to_string(random() % 4), std::to_string(phase),
-                                             std::to_string(bytes)};
-    auto ranks = start_ranks(directory, world.ranks, "death_rank", arguments,
-                             {{"XYLEM_TRANSPORT", world.transport}});
+    const std::vector<std::string> arguments{op,
+                                             std::to_string(victim),
+                                             std::to_string(random() % 4),
+                                             std::to_string(phase),
+                                             std::to_string(bytes),
+                                             world.memory};
+    const bool pulls = std::string(world.memory) == "pulled";
+    auto ranks = start_ranks(
+        directory, world.ranks, "death_rank", arguments,
+        {{"XYLEM_TRANSPORT", world.transport}, {"XYLEM_PULL_FROM", pulls ? "4K" : "never"}});
     for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
       const Exit exit = ranks[rank].wait(std::chrono::seconds(30));
       if (rank == victim) {
@@ -50,27 +57,30 @@ TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
 std::string test_name(const testing::TestParamInfo<Death::ParamType>& info) {
   const auto& [op, world] = info.param;
   return std::string(op) + (std::string(world.transport) == "ucx-tcp" ? "_tcp_" : "_shm_") +
-         std::to_string(world.ranks);
+         world.memory + "_" + std::to_string(world.ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Operations,
-    Death,
-    testing::Combine(testing::Values("all_reduce",
-                                     "reduce",
-                                     "broadcast",
-                                     "all_gather",
-                                     "all_gather_v",
-                                     "reduce_scatter",
-                                     "reduce_scatter_v",
-                                     "all_to_all",
-                                     "all_to_all_v",
-                                     "gather",
-                                     "scatter",
-                                     "barrier",
-                                     "send_recv"),
-                     testing::Values(World{"shm", 2}, World{"shm", 5}, World{"ucx-tcp", 3})),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(Operations,
+                         Death,
+                         testing::Combine(testing::Values("all_reduce",
+                                                          "reduce",
+                                                          "broadcast",
+                                                          "all_gather",
+                                                          "all_gather_v",
+                                                          "reduce_scatter",
+                                                          "reduce_scatter_v",
+                                                          "all_to_all",
+                                                          "all_to_all_v",
+                                                          "gather",
+                                                          "scatter",
+                                                          "barrier",
+                                                          "send_recv"),
+                                          testing::Values(World{"shm", 2},
+                                                          World{"shm", 5},
+                                                          World{"shm", 3, "pulled"},
+                                                          World{"shm", 3, "allocated"},
+                                                          World{"ucx-tcp", 3})),
+                         test_name);
 
 }  // namespace
 }  // namespace xylem::test
