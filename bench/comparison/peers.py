@@ -15,7 +15,8 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers
 # Debian's Open MPI refuses UCX without an InfiniBand device unless it may use any.
 OVER_UCX = ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any",
             "--mca", "opal_common_ucx_devices", "any"]
-RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4"]
+RING = ["--mca", "coll_tuned_use_dynamic_rules", "1",
+        "--mca", "coll_tuned_allreduce_algorithm", "4"]
 OVER_SHARED_MEMORY = ["--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
 
 
@@ -244,7 +245,8 @@ class Torch:
         return turn_of(operation, text)
 
     def describe(self):
-        return f"torch {self.version}"
+        always = "" if self.in_place else " (all_reduce, reduce and broadcast in place)"
+        return f"torch {self.version}{always}"
 
 
 def make_peer(name, options, build):

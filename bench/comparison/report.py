@@ -14,7 +14,7 @@ def cpu_model():
 
 
 def ratio(cell, name):
-    """xylem's time over the peer's: the median of those within each repetition; None without both."""
+    """xylem's time over the peer's: the median of the repetitions' ratios; None without both."""
     if "xylem" not in cell or name not in cell:
         return None
     return statistics.median(ours / theirs for ours, theirs in zip(cell["xylem"], cell[name]))

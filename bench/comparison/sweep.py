@@ -7,15 +7,14 @@ from .peers import Skipped, environment_of_launchers
 
 
 def sweep(xylem, options):
-    """Whether the choice is right: each algorithm is forced in turn, and the one that is chosen where
-    none is may take a tenth more than the quickest, by the median of the turns. Returns the rows in
-    which it does not.
+    """Each algorithm is forced in turn, and the one that is chosen where none is may take a tenth
+    more than the quickest, by the median of the turns. Returns the rows in which it takes more.
     """
     environment = environment_of_launchers()
     complaints = []
     for operation in options.ops:
-        print(f"\n{operation}, {options.ranks} ranks: microseconds of the algorithms, and the chosen "
-              "one's time over the quickest's")
+        print(f"\n{operation}, {options.ranks} ranks: microseconds of the algorithms, and the "
+              "chosen one's time over the quickest's")
         names = xylem.algorithms(operation)
         for size in options.sizes if operation != "barrier" else options.sizes[:1]:
             times, chosen = {name: [] for name in names}, []
@@ -39,6 +38,6 @@ def sweep(xylem, options):
                                for name in sorted(medians, key=medians.get))
             print(f"{size:>12}  {usual:<20} {over:>5.2f}   {others}", flush=True)
             if over > 1.1:
-                complaints.append(f"{operation} {size} B: {usual} is chosen, which takes {over:.2f} "
-                                  f"times as long as {quickest}")
+                complaints.append(f"{operation} {size} B: {usual} is chosen, which takes "
+                                  f"{over:.2f} times as long as {quickest}")
     return complaints

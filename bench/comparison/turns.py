@@ -35,5 +35,6 @@ def collect(peers, options):
                     if turn.limit:
                         cell.setdefault("limit", []).append(turn.limit)
                     if turn.wrong:
-                        wrong.append(f"{peer.name} {operation} {size} B: {turn.wrong} wrong elements")
+                        wrong.append(f"{peer.name} {operation} {size} B: {turn.wrong} wrong "
+                                     "elements")
     return times, wrong, dropped

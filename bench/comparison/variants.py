@@ -12,8 +12,8 @@ class Variant(NamedTuple):
     """What is compared with what, and how many times as long it may take.
 
     Both sides are flags of xylem bench; "ranks" and "extra" (elements added to the size) may be
-    overridden. Times are taken over the bytes that one rank moves, as busbw counts them: of the same
-    operation and ranks, that is the time.
+    overridden. Times are taken over the bytes that one rank moves, as busbw counts them: of the
+    same operation and ranks, that is the time.
     """
 
     name: str

@@ -23,30 +23,53 @@ static float sum_of_values(size_t index) {
   return sum;
 }
 
-float summed(const struct call* c, size_t i) {
+/* What element i of this rank's output must be. */
+static float summed(const struct call* c, size_t i) {
   (void)c;
   return sum_of_values(i);
 }
-float summed_part(const struct call* c, size_t i) {
+static float summed_part(const struct call* c, size_t i) {
   return sum_of_values((size_t)rank * (size_t)c->count + i);
 }
-float of_root(const struct call* c, size_t i) {
+static float of_root(const struct call* c, size_t i) {
   (void)c;
   return value(0, i);
 }
-float part_of_root(const struct call* c, size_t i) {
+static float part_of_root(const struct call* c, size_t i) {
   return value(0, (size_t)rank * (size_t)c->count + i);
 }
-float of_each(const struct call* c, size_t i) {
+static float of_each(const struct call* c, size_t i) {
   return value((int)(i / (size_t)c->count), i % (size_t)c->count);
 }
-float part_of_each(const struct call* c, size_t i) {
+static float part_of_each(const struct call* c, size_t i) {
   return value((int)(i / (size_t)c->count), (size_t)rank * (size_t)c->count + i % (size_t)c->count);
 }
-float of_previous(const struct call* c, size_t i) {
+static float of_previous(const struct call* c, size_t i) {
   (void)c;
   return value((rank + ranks - 1) % ranks, i);
 }
+
+/* What an operation is, whoever makes it. `right`: NULL where there is no data. `input_parts`,
+ * `output_parts`: whether that buffer holds a share for each rank; `root_only`: whether only the
+ * root has a result. */
+struct operation {
+  const char* name;
+  float (*right)(const struct call*, size_t);
+  int input_parts, output_parts, root_only;
+};
+
+static const struct operation kOperations[] = {
+    {"all_reduce", summed, 0, 0, 0},
+    {"reduce", summed, 0, 0, 1},
+    {"broadcast", of_root, 0, 0, 0},
+    {"all_gather", of_each, 0, 1, 0},
+    {"reduce_scatter", summed_part, 1, 0, 0},
+    {"all_to_all", part_of_each, 1, 1, 0},
+    {"gather", of_each, 0, 1, 1},
+    {"scatter", part_of_root, 1, 0, 0},
+    {"barrier", NULL, 0, 0, 0},
+    {"send_recv", of_previous, 0, 0, 0},
+};
 
 float* broadcast_buffer(const struct call* c) { return rank == 0 ? c->in : c->out; }
 
@@ -60,7 +83,7 @@ static float* allocate(size_t elements) {
 }
 
 /* One checked call; wrong elements on all ranks. */
-static long check(const struct operation* op, const struct call* c) {
+static long check(const struct operation* op, const struct collective* by, const struct call* c) {
   long wrong = 0, all = 0;
   for (size_t i = 0; i < c->input; i++) c->in[i] = value(rank, i);
   for (size_t i = 0; i < c->output; i++) c->out[i] = -1; /* is never right */
@@ -68,8 +91,8 @@ static long check(const struct operation* op, const struct call* c) {
     const size_t own = op->output_parts ? (size_t)rank * (size_t)c->count : 0;
     memcpy(c->out + own, c->in, c->input * sizeof(float));
   }
-  op->make(c);
-  const float* out = op->result != NULL ? op->result(c) : c->out;
+  by->make(c);
+  const float* out = by->result != NULL ? by->result(c) : c->out;
   if (op->right != NULL && (rank == 0 || !op->root_only)) {
     for (size_t i = 0; i < c->output; i++) wrong += out[i] != op->right(c, i);
   }
@@ -84,7 +107,7 @@ static int ascending(const void* a, const void* b) {
 
 /* Batches that double, and rank 0 says when it is enough. Returns how many samples rank 0 has in
  * `slowest`. */
-static int time_calls(const struct operation* op, const struct call* c, double* slowest) {
+static int time_calls(const struct collective* by, const struct call* c, double* slowest) {
   static double times[kMostCalls];
   const double start = MPI_Wtime();
   int done = 0, batch = 1;
@@ -92,7 +115,7 @@ static int time_calls(const struct operation* op, const struct call* c, double* 
     for (int i = 0; i < batch; i++) {
       MPI_Barrier(MPI_COMM_WORLD);
       const double before = MPI_Wtime();
-      op->make(c);
+      by->make(c);
       times[done++] = (MPI_Wtime() - before) * 1e6;
     }
     batch = done < kMostCalls - done ? done : kMostCalls - done;
@@ -103,7 +126,7 @@ static int time_calls(const struct operation* op, const struct call* c, double* 
   return done;
 }
 
-static void measure(const struct operation* op, size_t bytes) {
+static void measure(const struct operation* op, const struct collective* by, size_t bytes) {
   static double times[kMostCalls];
   const int parts = op->input_parts || op->output_parts;
   size_t count = bytes / sizeof(float) / (size_t)(parts ? ranks : 1);
@@ -115,10 +138,10 @@ static void measure(const struct operation* op, size_t bytes) {
   c.in = allocate(c.input);
   c.out = allocate(is_in_place && c.input > c.output ? c.input : c.output);
 
-  long wrong = check(op, &c);
-  for (int i = bytes <= 64 * 1024 ? 20 : 3; i > 0; i--) op->make(&c);
-  const int done = time_calls(op, &c, times);
-  wrong += check(op, &c);
+  long wrong = check(op, by, &c);
+  for (int i = bytes <= 64 * 1024 ? 20 : 3; i > 0; i--) by->make(&c);
+  const int done = time_calls(by, &c, times);
+  wrong += check(op, by, &c);
   if (rank == 0) {
     qsort(times, (size_t)done, sizeof(double), ascending);
     const double p50 = done % 2 ? times[done / 2] : (times[done / 2 - 1] + times[done / 2]) / 2;
@@ -136,19 +159,23 @@ void find_place(void) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 }
 
-int run_coll(int argc, char** argv, const struct operation* operations, size_t count) {
+int run_coll(int argc, char** argv, const struct collective* collectives, size_t count) {
   const struct operation* op = NULL;
+  const struct collective* by = NULL;
   if (argc > 1 && strcmp(argv[1], "--in-place") == 0) {
     is_in_place = 1;
     argc--, argv++;
   }
   for (size_t i = 0; argc > 1 && i < count; i++) {
-    if (strcmp(operations[i].name, argv[1]) == 0) op = &operations[i];
+    if (strcmp(collectives[i].name, argv[1]) == 0) by = &collectives[i];
+  }
+  for (size_t i = 0; by != NULL && i < sizeof kOperations / sizeof *kOperations; i++) {
+    if (strcmp(kOperations[i].name, by->name) == 0) op = &kOperations[i];
   }
   if (op == NULL || argc < 3) {
     if (rank == 0) fprintf(stderr, "usage: PROGRAM [--in-place] OPERATION SIZE...\n");
     return 2;
   }
-  for (int i = 2; i < argc; i++) measure(op, strtoull(argv[i], NULL, 10));
+  for (int i = 2; i < argc; i++) measure(op, by, strtoull(argv[i], NULL, 10));
   return 0;
 }

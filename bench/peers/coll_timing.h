@@ -25,26 +25,13 @@ struct call {
   float *in, *out;
 };
 
-/* What element i of this rank's output must be. */
-float summed(const struct call* c, size_t i);
-float summed_part(const struct call* c, size_t i);
-float of_root(const struct call* c, size_t i);
-float part_of_root(const struct call* c, size_t i);
-float of_each(const struct call* c, size_t i);
-float part_of_each(const struct call* c, size_t i);
-float of_previous(const struct call* c, size_t i);
-
 /* Where a broadcast of one buffer has its result: the root's is its input. */
 float* broadcast_buffer(const struct call* c);
 
-/* `right`: NULL where there is no data. `input_parts`, `output_parts`: whether that buffer holds a
- * share for each rank; `root_only`: whether only the root has a result. `result`: where it is, NULL
- * for `out`. */
-struct operation {
+/* How a library makes the operation of this name. `result`: where it leaves it, NULL for `out`. */
+struct collective {
   const char* name;
   void (*make)(const struct call*);
-  float (*right)(const struct call*, size_t);
-  int input_parts, output_parts, root_only;
   float* (*result)(const struct call*);
 };
 
@@ -52,6 +39,6 @@ struct operation {
 void find_place(void);
 
 /* Measures what the command line asks for. Returns the exit status. */
-int run_coll(int argc, char** argv, const struct operation* operations, size_t count);
+int run_coll(int argc, char** argv, const struct collective* collectives, size_t count);
 
 #endif

@@ -44,23 +44,23 @@ static void send_recv(const struct call* c) {
                (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-static const struct operation kOperations[] = {
-    {"all_reduce", all_reduce, summed, 0, 0, 0, NULL},
-    {"reduce", reduce, summed, 0, 0, 1, NULL},
-    {"broadcast", broadcast, of_root, 0, 0, 0, broadcast_buffer},
-    {"all_gather", all_gather, of_each, 0, 1, 0, NULL},
-    {"reduce_scatter", reduce_scatter, summed_part, 1, 0, 0, NULL},
-    {"all_to_all", all_to_all, part_of_each, 1, 1, 0, NULL},
-    {"gather", gather, of_each, 0, 1, 1, NULL},
-    {"scatter", scatter, part_of_root, 1, 0, 0, NULL},
-    {"barrier", barrier, NULL, 0, 0, 0, NULL},
-    {"send_recv", send_recv, of_previous, 0, 0, 0, NULL},
+static const struct collective kCollectives[] = {
+    {"all_reduce", all_reduce, NULL},
+    {"reduce", reduce, NULL},
+    {"broadcast", broadcast, broadcast_buffer},
+    {"all_gather", all_gather, NULL},
+    {"reduce_scatter", reduce_scatter, NULL},
+    {"all_to_all", all_to_all, NULL},
+    {"gather", gather, NULL},
+    {"scatter", scatter, NULL},
+    {"barrier", barrier, NULL},
+    {"send_recv", send_recv, NULL},
 };
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   find_place();
-  const int status = run_coll(argc, argv, kOperations, sizeof kOperations / sizeof *kOperations);
+  const int status = run_coll(argc, argv, kCollectives, sizeof kCollectives / sizeof *kCollectives);
   MPI_Finalize();
   return status;
 }

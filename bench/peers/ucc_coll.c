@@ -177,14 +177,14 @@ static float* own_block(const struct call* c) {
   return c->out + (is_in_place ? (size_t)rank * (size_t)c->count : 0);
 }
 
-static const struct operation kOperations[] = {
-    {"all_reduce", all_reduce, summed, 0, 0, 0, NULL},
-    {"reduce", reduce, summed, 0, 0, 1, NULL},
-    {"broadcast", broadcast, of_root, 0, 0, 0, broadcast_buffer},
-    {"all_gather", all_gather, of_each, 0, 1, 0, NULL},
-    {"reduce_scatter", reduce_scatter, summed_part, 1, 0, 0, own_block},
-    {"all_to_all", all_to_all, part_of_each, 1, 1, 0, NULL},
-    {"barrier", barrier, NULL, 0, 0, 0, NULL},
+static const struct collective kCollectives[] = {
+    {"all_reduce", all_reduce, NULL},
+    {"reduce", reduce, NULL},
+    {"broadcast", broadcast, broadcast_buffer},
+    {"all_gather", all_gather, NULL},
+    {"reduce_scatter", reduce_scatter, own_block},
+    {"all_to_all", all_to_all, NULL},
+    {"barrier", barrier, NULL},
 };
 
 int main(int argc, char** argv) {
@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
     argc--, argv++;
   }
   start();
-  const int status = run_coll(argc, argv, kOperations, sizeof kOperations / sizeof *kOperations);
+  const int status = run_coll(argc, argv, kCollectives, sizeof kCollectives / sizeof *kCollectives);
   stop();
   MPI_Finalize();
   return status;

@@ -177,11 +177,13 @@ struct Prediction {
 
 // All planners of the collective that have their own to say, fastest first; among equals the order
 // of registration stays.
-std::vector<Prediction> predict_all(const Question& asked, std::string_view forced) {
+std::vector<Prediction> predict_all(std::span<const Planner> candidates,
+                                    const Question& asked,
+                                    std::string_view forced) {
   const Shape& shape = asked.shape;
   const bool has_levels = shape.per_host > 1 && shape.per_host < shape.ranks;
   std::vector<Prediction> result;
-  for (const Planner& planner : planners()) {
+  for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
     // On one level it is what other planners do, too.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
@@ -245,14 +247,14 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
 
   const Question asked{shape, bytes_of(size), model_};
-  std::vector<Prediction> all = predict_all(asked, forced);
+  std::vector<Prediction> all = predict_all(candidates_, asked, forced);
   auto best = all.begin();
   if (!forced.empty()) {
     best =
         std::ranges::find_if(all, [&](const Prediction& p) { return p.planner->name == forced; });
     if (best == all.end()) {
       std::vector<std::string_view> names;
-      for (const Planner& planner : planners()) {
+      for (const Planner& planner : candidates_) {
         if (planner.collective == shape.collective) names.push_back(planner.name);
       }
       return failure(Code::invalid_argument,

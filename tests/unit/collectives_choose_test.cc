@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 
 namespace xylem::collectives {
@@ -258,6 +259,15 @@ TEST(Choose, NamesWhatThereIsWhenTheNameIsUnknown) {
 
 TEST(Choose, ExplainsWhereThereIsNoChoice) {
   EXPECT_THAT(choose(simple(), {Collective::all_reduce, 1, 0}, 8).reason, HasSubstr("one rank"));
+}
+
+TEST(Choose, SaysThatAnAlgorithmIsTheOnlyOne) {
+  Chooser chooser(simple(), std::span(find_planner(Collective::all_reduce, "ring"), 1));
+  const auto choice = chooser.choose({Collective::all_reduce, 8, 0}, 8);
+  ASSERT_TRUE(choice.is_ok());
+  EXPECT_EQ(choice->planner, find_planner(Collective::all_reduce, "ring"));
+  EXPECT_EQ(choice->runner_up, nullptr);
+  EXPECT_EQ(choice->reason, "the only algorithm for all_reduce");
 }
 
 TEST(Choose, DependsOnTheModelAloneAndNotOnWhatWasChosenBefore) {

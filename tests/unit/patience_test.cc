@@ -27,10 +27,11 @@ TEST(Patience, TakesWhatIsThereAtOnce) {
 }
 
 TEST(Patience, PollsForWhatIsAboutToCome) {
-  for (Patience patience : {Patience::spinning(), Patience::yielding()}) {
-    int count = 0;
-    EXPECT_TRUE(patience.await([&] { return ++count == 3; }));
-  }
+  int count = 0;
+  EXPECT_TRUE(Patience::spinning().await([&] { return ++count == 3; }));
+  // The first yield may take all the time there is; one look after it is certain.
+  count = 0;
+  EXPECT_TRUE(Patience::yielding().await([&] { return ++count == 2; }));
   Patience none;
   EXPECT_EQ(looks(none), 1);
 }

@@ -62,16 +62,16 @@ constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in
   return 0;
 }
 
+inline constexpr double kBytesPerMicrosecond = 1e3;  ///< In one GB/s.
+
 /// Microseconds that a call's least_traffic() takes where the ranks can copy so much, all at once
 /// and past the caches: a copied byte is read once and written once. 0 where nothing is copied.
 constexpr double least_time(double traffic, Bytes size, GBps copied) noexcept {
-  constexpr double kBytesPerMicrosecond = 1e3;  // in one GB/s
   return traffic / 2 * static_cast<double>(size.value) / copied.value / kBytesPerMicrosecond;
 }
 
 /// 0 for no time.
 constexpr GBps algorithm_bandwidth(Bytes size, double microseconds) noexcept {
-  constexpr double kBytesPerMicrosecond = 1e3;  // in one GB/s
   return {microseconds > 0 ? static_cast<double>(size.value) / microseconds / kBytesPerMicrosecond
                            : 0.0};
 }

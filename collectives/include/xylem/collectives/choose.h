@@ -35,7 +35,9 @@ std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t 
 /// thread-safe.
 class Chooser {
  public:
-  explicit Chooser(CostModel model) : model_(std::move(model)) {}
+  /// Among `candidates`, which outlive it.
+  explicit Chooser(CostModel model, std::span<const Planner> candidates = planners())
+      : model_(std::move(model)), candidates_(candidates) {}
 
   /// Shape::per_host is found by the model's hosts, whatever the caller says. `bytes`:
   /// Counts::count · element size (uneven calls: the mean). `forced`: a planner's name, or empty.
@@ -47,6 +49,7 @@ class Chooser {
 
  private:
   CostModel model_;
+  std::span<const Planner> candidates_;
   using Key = std::tuple<Collective, std::uint32_t, std::uint32_t, int, std::string>;
   std::map<Key, Choice> chosen_;
 };
