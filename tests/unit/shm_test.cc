@@ -633,6 +633,15 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
   }
 }
 
+TEST_F(ShmReadable, AreALaneWhereProcessesAreRead) {
+  auto& [a, b, c] = transports;
+  EXPECT_EQ(a->lanes(to[0][1]).size(), 1U);
+  (void)source(Where::process);
+  const auto lanes = a->lanes(to[0][1]);
+  ASSERT_EQ(lanes.size(), 2U);
+  EXPECT_EQ(lanes[1].transport, "cma");
+}
+
 TEST_F(ShmReadable, MayBeToldToLeave) {
   auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {

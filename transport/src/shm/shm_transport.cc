@@ -576,7 +576,11 @@ Result<bool> ShmTransport::arm() noexcept {
   return true;
 }
 
-std::vector<Lane> ShmTransport::lanes(EndpointId /*endpoint*/) const { return {{"shm", "memory"}}; }
+std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {
+  std::vector<Lane> lanes{{"shm", "memory"}};
+  if (pull_from_ != kAnySize && can_pull(endpoint)) lanes.push_back({"cma", "memory"});
+  return lanes;
+}
 
 std::uint64_t ShmTransport::bytes_sent(EndpointId endpoint) const noexcept {
   XYLEM_CHECK(endpoint < endpoints_.size(), endpoint, endpoints_.size());
