@@ -48,6 +48,7 @@ void Engine::start(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.past_cache = is_past_cache(run);
+  run.is_lost = false;
   if (program.is_exchange) {
     run.sent = 0;
     run.arrived.clear();
@@ -122,13 +123,14 @@ void Engine::completed(Message& message) {
   const HeldView view{message.transport, message.view, id, slice};
   drop_message(message);
   --operation.run.lanes[step.lane].in_flight;
-  if (shows && !is_well) view.transport->release(view.view);
-  if (!operation.health) return end_if_idle(operation);
+  if (shows && (!is_well || operation.run.is_lost)) view.transport->release(view.view);
+  if (!operation.health || operation.run.is_lost) return end_if_idle(operation);
   if (!is_well) {
     const std::uint32_t peer = operation.run.program->lanes[step.lane].peer;
     return listener_.on_wire_error(operation, peer, code == Code::ok ? Code::mismatch : code);
   }
   if (shows) take_slice(operation, id, slice, view);
+  if (operation.run.is_lost) return;
   slice_done(operation, id, slice);
   // The lane has room again: its head may go on.
   queue(operation, id);
@@ -188,7 +190,8 @@ void Engine::cut(Operation& operation) {
 
 void Engine::end_if_idle(Operation& operation) {
   if (operation.outstanding > 0 || operation.ended()) return;
-  if (!operation.health || operation.run.steps_left == 0) finish(operation, operation.health);
+  const bool is_over = operation.run.steps_left == 0 && !operation.run.is_lost;
+  if (!operation.health || is_over) finish(operation, operation.health);
 }
 
 void Engine::finish(Operation& operation, Status outcome) {

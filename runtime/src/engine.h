@@ -187,6 +187,7 @@ class Engine {
                           std::uint32_t slice,
                           transport::Reservation& slot);
   void commit(Operation& operation, std::uint32_t slice);
+  void release_and_commit(Operation& operation, const ProgramStep& step, std::uint32_t slice);
   void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
   void release(Operation& operation, HeldView& held);
   void lose_view(Operation& operation, StepId id);

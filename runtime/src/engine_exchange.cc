@@ -65,6 +65,7 @@ bool Engine::try_exchange(const Exchange& exchange,
   Execution& run = at_hand_;
   run.program = exchange.program;
   run.past_cache = is_past_cache(run);
+  run.is_lost = false;
   run.sent = 0;
   run.arrived.clear();
   if (!send_now(exchange, sequence, fingerprint) || !receive_now(exchange, sequence, fingerprint)) {

@@ -117,7 +117,7 @@ void Engine::queue_again(Operation& operation, StepId id) {
 
 void Engine::run_ready(Operation& operation) {
   auto& run = operation.run;
-  while (!run.ready.empty() && operation.health) {
+  while (!run.ready.empty() && operation.health && !run.is_lost) {
     const StepId id = run.ready.back();
     run.ready.pop_back();
     run.steps[id].queued = false;
@@ -293,9 +293,9 @@ void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
     compute_shared(operation, step, slice, slot, target);
   } else {
     compute(run, step, slice, target);
+    release_views(operation, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);
-  release_views(operation, step, slice);
 }
 
 void Engine::find_sources(Execution& run, const ProgramStep& step, std::uint32_t slice) {
@@ -329,7 +329,8 @@ void Engine::compute(Execution& run,
                  {step.finish ? program.divisor : 1});
 }
 
-/// Makes a slice where peers read it, tells them, and stores it at its own place, too.
+/// Makes a slice where peers read it, tells them, and stores it at its own place, too. They are not
+/// told if what it is made of turns out to have been withdrawn.
 void Engine::compute_shared(Operation& operation,
                             const ProgramStep& step,
                             std::uint32_t slice,
@@ -342,8 +343,8 @@ void Engine::compute_shared(Operation& operation,
   if (step.kind == StepKind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     reserved_on_->fill(source);
-    commit(operation, slice);
     store(run, target, source, bytes);
+    release_and_commit(operation, step, slice);
   } else if (slot.past_cache) {
     const auto put = run.past_cache ? &copy_piece_past_cache : &copy_piece;
     reduce_by_pieces(run, step, bytes, nullptr, [&](std::uint64_t at, auto* piece, auto length) {
@@ -351,21 +352,29 @@ void Engine::compute_shared(Operation& operation,
       put(target + at, piece, length);
     });
     end_past_cache();
-    commit(operation, slice);
+    release_and_commit(operation, step, slice);
   } else if (run.past_cache) {
     reduce_by_pieces(run, step, bytes, slot.memory,
                      [&](std::uint64_t at, auto* piece, auto length) {
                        copy_piece_past_cache(target + at, piece, length);
                      });
     end_past_cache();
-    commit(operation, slice);
+    release_and_commit(operation, step, slice);
   } else {
     program.kernel(slot.memory, run.sources.data(), step.source_count,
                    bytes / program.element_bytes, {step.finish ? program.divisor : 1});
-    commit(operation, slice);
+    release_and_commit(operation, step, slice);
     // What was made last is in the cache.
     std::memcpy(target, slot.memory, bytes);
   }
+}
+
+void Engine::release_and_commit(Operation& operation,
+                                const ProgramStep& step,
+                                std::uint32_t slice) {
+  release_views(operation, step, slice);
+  if (operation.run.is_lost) return reserved_on_->abandon();
+  commit(operation, slice);
 }
 
 void Engine::release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
@@ -385,11 +394,11 @@ void Engine::release(Operation& operation, HeldView& held) {
   if (!is_whole) lose_view(operation, held.step);
 }
 
-/// The sender of what was looked at has given up: the operation does not end well, and ends when it
-/// is known why.
+/// The sender of what was looked at has given up: nothing is made of it or sent on any more, and
+/// the operation ends when it is known why.
 void Engine::lose_view(Operation& operation, StepId id) {
-  if (!operation.health || operation.ended()) return;
-  ++operation.run.steps_left;
+  if (!operation.health || operation.ended() || operation.run.is_lost) return;
+  operation.run.is_lost = true;
   const auto& program = *operation.run.program;
   listener_.on_wire_error(operation, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
 }
@@ -408,12 +417,13 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     return;
   }
   transport::Reservation slot;
-  if (reserve(operation, step, id, slice, slot) == Room::given) {
-    reserved_on_->fill(view.view.data);
-    commit(operation, slice);
-  }
+  const bool sends_on = reserve(operation, step, id, slice, slot) == Room::given;
+  if (sends_on) reserved_on_->fill(view.view.data);
+  if (sends_on && !view.view.may_change) commit(operation, slice);
   bring(run, step, slice, view.view.data);
   if (!view.transport->release(view.view)) lose_view(operation, id);
+  if (!sends_on || !view.view.may_change) return;
+  run.is_lost ? reserved_on_->abandon() : commit(operation, slice);
 }
 
 /// Copies a slice that has arrived to its place.

@@ -115,11 +115,11 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   registry_.claim_slot(0);
   Tuning tuning = default_tuning(config(), wires_->host_indices());
   tuning.model.host_cores = wires_->host_cores();
-  pull_from(tuning.pull_from);
+  pull_from(config().pull_from.value_or(kNeverPull).value);
   world_ = Group::make(shared_from_this(), std::move(spec), tuning.model);
   XYLEM_TRY(tuning, measure(*world_, std::move(tuning), deadline));
-  // What was asked for wins over a file.
-  pull_from(config().pull_from.value_or(Bytes{tuning.pull_from}).value);
+  const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
+  pull_from(config().pull_from.value_or(measured).value);
   with_token([&] { world_->set_model(std::move(tuning.model)); });
   is_open_ = true;
   return {};

@@ -130,13 +130,14 @@ std::optional<std::uint32_t> partner(const CostModel& model, const Group& world,
 struct Constants {
   LinkCost local, remote;
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
-  std::uint64_t pull_from = 0;
+  std::uint64_t pull_from = transport::kAnySize;
 };
 
 Status share(Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
-  Constants constants{model.local,     model.remote,  model.reduce_GBps,
-                      model.copy_GBps, model.step_us, tuning.pull_from};
+  Constants constants{model.local,       model.remote,
+                      model.reduce_GBps, model.copy_GBps,
+                      model.step_us,     tuning.pull_from.value_or(transport::kAnySize)};
   Call call;
   call.collective = collectives::Collective::broadcast;
   call.type = DataType::uint8;
@@ -158,6 +159,8 @@ Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
   // Who copies twice keeps two cores busy, but does not depend on what the system allows.
   constexpr double kClearly = 0.9;
   bool has_won = true;
+  tuning.pull_from = transport::kAnySize;
+  // All sizes in any case: both ends must agree on what is sent, whatever they measure.
   for (const std::uint64_t bytes : kSizes) {
     world.job().pull_from(transport::kAnySize);
     XYLEM_TRY(const double through_slots, ping_pong(world, partner, bytes, kLargeRounds));
@@ -176,14 +179,13 @@ Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
 
 Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
-  const bool is_asked = !world.job().config().pull_from;
   for (const bool local : {true, false}) {
     const auto other = partner(model, world, local);
     if (!other) continue;
     const Partner with{*other, world.rank() < *other, deadline};
     XYLEM_TRY(const auto cost, measure_link(world, with));
     (local ? model.local : model.remote) = cost;
-    if (local && is_asked) {
+    if (local && !world.job().config().pull_from) {
       XYLEM_TRY(measure_pull(world, with, tuning));
     }
   }
@@ -193,10 +195,10 @@ Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
 }  // namespace
 
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts) {
-  Tuning tuning{collectives::assumed_costs()};
+  Tuning tuning;
+  tuning.model = collectives::assumed_costs();
   tuning.model.slice_bytes = config.slice.value;
   tuning.model.host = std::move(hosts);
-  tuning.pull_from = config.pull_from.value_or(kNeverPull).value;
   return tuning;
 }
 
@@ -204,7 +206,7 @@ Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline) {
   const Job& job = world.job();
   const std::string& source = job.config().tuning;
   if (source == "off" || world.size() == 1) return tuning;
-  const bool use_file = source != "measure";
+  const bool use_file = source != "measure", is_asked = !job.config().pull_from;
   // Only rank 0's file counts; the others learn in the broadcast whether it served.
   std::uint8_t known = 0;
   if (use_file && world.rank() == 0) {
@@ -220,7 +222,8 @@ Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline) {
   if (known == 0) {
     XYLEM_TRY(measure_links(world, tuning, deadline));
     if (world.rank() == 0) measure_core(tuning.model);
-    if (use_file && world.rank() == 0) {
+    // Links that were measured as somebody asked for it are not the machine's.
+    if (use_file && is_asked && world.rank() == 0) {
       if (Status saved = save_tuning(source, tuning); !saved) job.logger().warn(saved.message());
     }
   }

@@ -118,6 +118,7 @@ struct Execution {
   std::uint32_t under_way = 0;       ///< Of an exchange: messages, and one while they are posted.
   std::uint32_t sent = 0;            ///< Of an exchange: sends that ended within the call.
   std::vector<HeldView> arrived;     ///< Of an exchange.
+  bool is_lost = false;              ///< What it has read is not what was sent: nothing goes on.
   bool past_cache = false;           ///< The output is larger than what caches keep.
   std::vector<const void*> sources;  ///< Of the reduce step being run.
   ScratchBuffer scratch, staged;

@@ -316,8 +316,9 @@ transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noex
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
   const Call& call = operation.call;
-  group_.job().engine().post_send(operation, group_.link(call.peer), tag_of_body(header),
-                                  {call.input, body_bytes(header), {}});
+  group_.job().engine().post_send(
+      operation, group_.link(call.peer), tag_of_body(header),
+      {.data = call.input, .bytes = body_bytes(header), .stay = transport::Stay::anywhere});
 }
 
 void PointToPoint::send_to_self(Operation& operation) {

@@ -43,12 +43,12 @@ json to_json(const LinkCost& cost) {
 }
 
 /// A size, or null for none.
-bool read(const json& value, std::uint64_t& size) {
+bool read(const json& value, std::optional<std::uint64_t>& size) {
   size = transport::kAnySize;
   if (value.is_null()) return true;
   if (!value.is_number_unsigned()) return false;
   size = value.get<std::uint64_t>();
-  return size > 0;
+  return *size > 0;
 }
 
 /// A constant of the model: a number that estimates can be made with, or the file is damaged.
@@ -116,14 +116,15 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning&
 
 Status save_tuning(const std::string& path, const Tuning& tuning) {
   const CostModel& model = tuning.model;
-  const bool pulls = tuning.pull_from != transport::kAnySize;
+  const std::uint64_t pull_from = tuning.pull_from.value_or(transport::kAnySize);
   XYLEM_TRY(auto content, parse(path));
   XYLEM_TRY(const auto key, hardware_key(model));
-  content["machines"][key] = {{"local", to_json(model.local)},
-                              {"remote", to_json(model.remote)},
-                              {"reduce_GBps", model.reduce_GBps},
-                              {"copy_GBps", model.copy_GBps},
-                              {"pull_from", pulls ? json(tuning.pull_from) : json()}};
+  content["machines"][key] = {
+      {"local", to_json(model.local)},
+      {"remote", to_json(model.remote)},
+      {"reduce_GBps", model.reduce_GBps},
+      {"copy_GBps", model.copy_GBps},
+      {"pull_from", pull_from == transport::kAnySize ? json() : json(pull_from)}};
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   std::ofstream file(fresh, std::ios::trunc);
   file << content.dump(2) << '\n';

@@ -17,8 +17,9 @@ namespace xylem::runtime {
 /// What is measured.
 struct Tuning {
   collectives::CostModel model;
-  /// Messages of so many bytes and more are fetched from their sender's process, on one host.
-  std::uint64_t pull_from = transport::kAnySize;
+  /// Messages of so many bytes and more are better fetched from their sender's process, on one
+  /// host; kAnySize: none are. Not set where it was not measured.
+  std::optional<std::uint64_t> pull_from;
 };
 
 /// `tuning` with the file's values; nothing if there is no file, or it holds no entry for this

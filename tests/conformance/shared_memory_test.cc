@@ -108,6 +108,27 @@ TEST_P(SharedMemoryAllReduce, SeveralAtOnceThatNobodyWaitsForInOrder) {
   });
 }
 
+TEST_P(SharedMemory, OneStartsAllAtOnceAndOthersOneByOne) {
+  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr int kOperations = 8;
+    constexpr std::size_t kPart = kCount / 4;
+    std::vector<Values> values;
+    std::vector<Work> works;
+    for (int i = 0; i < kOperations; ++i) {
+      values.push_back(world.rank() == 0 ? gift(0, i, kPart) : Values(kPart));
+      const Work work = world.broadcast(std::span(values.back()), 0);
+      if (world.rank() == 0) {
+        works.push_back(work);
+      } else {
+        ASSERT_TRUE(work.wait().is_ok());
+        ASSERT_EQ(values.back(), gift(0, i, kPart));
+      }
+    }
+    for (const Work& work : works) ASSERT_TRUE(work.wait().is_ok());
+  });
+}
+
 TEST_P(SharedMemory, BroadcastOfMuch) {
   run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();

@@ -6,6 +6,8 @@
  * it has given up, at any time. Every interleaving is looked at, and every delay of a store, as in
  * slot_protocol.pml.
  *
+ * Loads happen in order, so what the receiver's fence is for is shown by LOOK_BEFORE_READING.
+ *
  * Checked: what the receiver takes for whole is what was sent.
  * tests/model/protocols breaks it in the ways below, and expects each to be found.
  */
@@ -70,6 +72,13 @@ proctype sender() {
   od
 }
 
+inline look() {
+  if
+  :: memory[WITHDRAWN] == 1 -> break
+  :: else
+  fi
+}
+
 proctype receiver() {
   byte next = 1, low, high;
 end:
@@ -81,13 +90,13 @@ end_of_one_who_gave_up:
 #ifdef GRANT_BEFORE_READING
     released[1]!GRANTED, next;
 #endif
+#ifdef LOOK_BEFORE_READING
+    look();
+#endif
     low = memory[DATA];
     high = memory[DATA + 1];
-#ifndef NO_LOOK_AT_WITHDRAWN
-    if
-    :: memory[WITHDRAWN] == 1 -> break
-    :: else
-    fi;
+#if !defined(NO_LOOK_AT_WITHDRAWN) && !defined(LOOK_BEFORE_READING)
+    look();
 #endif
     assert(low == next && high == next);
 #ifndef GRANT_BEFORE_READING

@@ -80,7 +80,7 @@ TEST_F(TuningFile, GivesBackWhatWasSaved) {
   const auto loaded = load_tuning(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   ASSERT_TRUE(loaded->has_value());
-  EXPECT_EQ(loaded->value_or(Tuning()).pull_from, 65536U);
+  EXPECT_EQ(loaded->value_or(Tuning()).pull_from, std::optional<std::uint64_t>(65536));
   const CostModel model = loaded->value_or(Tuning()).model;
   EXPECT_EQ(model.local.alpha_us, 2.5);
   EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
@@ -94,7 +94,7 @@ TEST_F(TuningFile, TellsThatNothingIsPulled) {
   ASSERT_TRUE(save_tuning(path, tuning));
   const auto loaded = load_tuning(path, measured());
   ASSERT_TRUE(loaded && loaded->has_value());
-  EXPECT_EQ(loaded->value_or(measured()).pull_from, transport::kAnySize);
+  EXPECT_EQ(loaded->value_or(measured()).pull_from, std::optional(transport::kAnySize));
 }
 
 TEST_F(TuningFile, OfAnEarlierVersionIsMeasuredAgain) {

@@ -35,8 +35,6 @@ bool Transport::is_readable(const ConstRegion& /*source*/) noexcept { return fal
 
 void Transport::pull_from(std::uint64_t /*bytes*/) noexcept {}
 
-bool Transport::can_pull(EndpointId /*endpoint*/) const noexcept { return false; }
-
 Room Transport::reserve(std::span<const EndpointId> /*to*/,
                         std::uint64_t /*bytes*/,
                         Reservation& /*reservation*/) noexcept {
@@ -46,6 +44,8 @@ Room Transport::reserve(std::span<const EndpointId> /*to*/,
 void Transport::fill(const void* /*data*/) noexcept { XYLEM_CHECK(false, name()); }
 
 void Transport::commit(EndpointId /*to*/, Tag /*tag*/) noexcept { XYLEM_CHECK(false, name()); }
+
+void Transport::abandon() noexcept { XYLEM_CHECK(false, name()); }
 
 std::uint32_t Transport::unread(EndpointId /*to*/) noexcept { return 0; }
 

@@ -26,7 +26,7 @@ Result<void*> Allocations::add(std::uint64_t bytes) {
   list_.push_back(
       {next_id_++, made.memory, bytes, std::make_shared<const UniqueFd>(std::move(made.fd))});
   version_.fetch_add(1, std::memory_order_release);
-  return static_cast<void*>(made.memory);
+  return static_cast<void*>(made.release());
 }
 
 Status Allocations::remove(void* memory) {

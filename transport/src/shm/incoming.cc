@@ -190,7 +190,7 @@ void Incoming::meet(std::uint8_t id, const Receive& receive) {
   }
   if (!memory_->can_read(stream.location)) return take_through_slots(id);
   // Not here: who posts a receive does not wait for a copy.
-  fetching_ |= 1U << id;
+  fetching_ |= bit_of(id);
 }
 
 void Incoming::refuse(std::uint8_t id) {
@@ -202,14 +202,14 @@ void Incoming::refuse(std::uint8_t id) {
 }
 
 void Incoming::take_through_slots(std::uint8_t id) {
-  fetching_ &= ~(1U << id);
+  fetching_ &= ~bit_of(id);
   streams_[id].received = 0;
   grant(id, false);
   publish();
 }
 
 void Incoming::grant(std::uint8_t id, bool is_fetched) noexcept {
-  const std::uint32_t bit = 1U << id;
+  const std::uint64_t bit = bit_of(id);
   granted_ ^= bit;
   fetched_ = is_fetched ? fetched_ | bit : fetched_ & ~bit;
 }
@@ -218,7 +218,7 @@ void Incoming::grant(std::uint8_t id, bool is_fetched) noexcept {
 
 unsigned Incoming::fetch_pieces() {
   unsigned count = 0;
-  for (std::uint32_t left = fetching_; left != 0; left &= left - 1, ++count) {
+  for (std::uint64_t left = fetching_; left != 0; left &= left - 1, ++count) {
     fetch(static_cast<std::uint8_t>(std::countr_zero(left)));
   }
   return count;
@@ -234,23 +234,24 @@ void Incoming::fetch(std::uint8_t id) {
   if (stream.location.where == Location::Where::shared) {
     const std::byte* data = memory_->find(stream.location, stream.bytes);
     if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
-    if (data == nullptr) return fits(receive, stream.bytes) ? take_through_slots(id) : lose(id);
+    if (data == nullptr && fits(receive, stream.bytes)) return take_through_slots(id);
+    if (data == nullptr) return end_with(id, Code::mismatch);
     if (receive.wants_view) {
-      fetching_ &= ~(1U << id);
+      fetching_ &= ~bit_of(id);
       stream.use = Stream::Use::viewed;
       memory_->hold(stream.location);
-      outcomes_->push_back(
-          {receive.operation, Code::ok, stream.bytes, {data, pack({channel_, kEntries + id})}});
+      const View view{.data = data, .id = pack({channel_, kEntries + id}), .may_change = true};
+      outcomes_->push_back({receive.operation, Code::ok, stream.bytes, view});
       return;
     }
     std::memcpy(static_cast<std::byte*>(receive.target.data) + at, data + at, bytes);
   } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
                             stream.location.at + at, bytes)) {
-    return is_withdrawn() ? lose(id) : take_through_slots(id);
+    return is_withdrawn() ? end_with(id, Code::peer_lost) : take_through_slots(id);
   }
   stream.received += bytes;
   if (stream.received < stream.bytes) return;
-  if (is_withdrawn()) return lose(id);
+  if (is_withdrawn()) return end_with(id, Code::peer_lost);
   outcomes_->push_back({receive.operation, Code::ok, stream.bytes});
   end_here(id);
 }
@@ -262,8 +263,8 @@ bool Incoming::is_withdrawn() const noexcept {
   return withdrawal_->withdrawn.load(std::memory_order_relaxed) != 0;
 }
 
-void Incoming::lose(std::uint8_t id) noexcept {
-  outcomes_->push_back({streams_[id].receive.operation, Code::peer_lost, 0});
+void Incoming::end_with(std::uint8_t id, Code code) noexcept {
+  outcomes_->push_back({streams_[id].receive.operation, code, 0});
   end_here(id);
 }
 
@@ -275,7 +276,7 @@ void Incoming::end_here(std::uint8_t id) noexcept {
 }
 
 void Incoming::end_stream(std::uint8_t id) noexcept {
-  fetching_ &= ~(1U << id);
+  fetching_ &= ~bit_of(id);
   streams_[id].use = Stream::Use::free;
   if (open_streams_ > 0) --open_streams_;
 }
@@ -284,7 +285,7 @@ bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   Stream& stream = streams_[entry.id];
   const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
   if (!is_due || entry.bytes > stream.bytes - stream.received) return false;
-  if ((fetching_ >> entry.id & 1) != 0) return false;
+  if ((fetching_ & bit_of(entry.id)) != 0) return false;
   auto* target = static_cast<std::byte*>(stream.receive.target.data);
   delay();
   if (stream.use == Stream::Use::met) {
@@ -307,15 +308,18 @@ void Incoming::give_up() {
   for (std::uint8_t id = 0; id < kStreams; ++id) {
     Stream& stream = streams_[id];
     if (stream.use == Stream::Use::free || stream.use == Stream::Use::viewed) continue;
-    if ((fetching_ >> id & 1) != 0) {
-      lose(id);
+    if ((fetching_ & bit_of(id)) != 0) {
+      end_with(id, Code::peer_lost);
+      continue;
+    }
+    if (stream.use == Stream::Use::announced) {
+      // Or the sender would wait for ever.
+      refuse(id);
       continue;
     }
     if (stream.use == Stream::Use::met) {
       outcomes_->push_back({stream.receive.operation, Code::peer_lost, 0});
     }
-    // Or the sender would wait for ever.
-    if (stream.use == Stream::Use::announced) grant(id, false);
     stream.use = Stream::Use::dropped;
   }
   publish();

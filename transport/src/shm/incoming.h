@@ -90,7 +90,7 @@ class Incoming {
   void take_through_slots(std::uint8_t id);
   void end_stream(std::uint8_t id) noexcept;
   void end_here(std::uint8_t id) noexcept;
-  void lose(std::uint8_t id) noexcept;
+  void end_with(std::uint8_t id, Code code) noexcept;
   bool is_withdrawn() const noexcept;
   /// The sender has no more to do for it if it `is_fetched`; else fragments are to come.
   void grant(std::uint8_t id, bool is_fetched) noexcept;
@@ -113,8 +113,8 @@ class Incoming {
   std::uint64_t next_ = 0;      ///< Entry to be taken next.
   std::uint64_t consumed_ = 0;  ///< As the sender knows it.
   std::uint64_t viewed_ = 0;    ///< A bit for each place of the ring that is looked at.
-  std::uint32_t granted_ = 0, granted_told_ = 0, fetched_ = 0;
-  std::uint32_t fetching_ = 0;  ///< A bit for each stream that fetch() has work with.
+  std::uint64_t granted_ = 0, granted_told_ = 0, fetched_ = 0;
+  std::uint64_t fetching_ = 0;  ///< A bit for each stream that fetch() has work with.
   std::uint32_t untold_ =
       0;  ///< Since publish(): 1 for an entry, 4 for a slot, 16 for a large one.
   std::uint32_t idle_drains_ = 0;

@@ -9,6 +9,15 @@
 #include <cstring>
 
 namespace xylem::transport::shm {
+namespace {
+
+/// Of streams that would fit into a slot, or of others.
+constexpr std::uint64_t numbers_for(bool fits_slot) noexcept {
+  constexpr std::uint64_t kLow = bit_of(kStreams / 2) - 1;
+  return fits_slot ? kLow : ~kLow;
+}
+
+}  // namespace
 
 void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
   receiver_ = receiver;
@@ -60,9 +69,12 @@ void Outgoing::publish() noexcept {
 
 // ---- messages ----
 
+bool Outgoing::fits_slot(const Sending& sending) const noexcept {
+  return sending.bytes <= segment_->geometry().large_bytes;
+}
+
 bool Outgoing::is_announced(const Sending& sending) const noexcept {
-  return sending.location.where != Location::Where::nowhere ||
-         sending.bytes > segment_->geometry().large_bytes;
+  return sending.location.where != Location::Where::nowhere || !fits_slot(sending);
 }
 
 Room Outgoing::room() noexcept {
@@ -121,11 +133,12 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
 }
 
 bool Outgoing::announce(Sending& sending) {
-  if (streams_used_ == ~0U) return false;
+  const std::uint64_t free = ~streams_used_ & numbers_for(fits_slot(sending));
+  if (free == 0) return false;
   Entry* entry = next_entry(EntryKind::announce, sending.tag, sending.bytes);
   if (entry == nullptr) return false;
-  sending.id = static_cast<std::uint8_t>(std::countr_one(streams_used_));
-  streams_used_ |= 1U << sending.id;
+  sending.id = static_cast<std::uint8_t>(std::countr_zero(free));
+  streams_used_ |= bit_of(sending.id);
   entry->id = sending.id;
   delay();
   std::memcpy(entry->payload.data(), &sending.location, sizeof sending.location);
@@ -135,6 +148,7 @@ bool Outgoing::announce(Sending& sending) {
 
 /// Puts a message into the ring, whole or announced; false where there is no room.
 bool Outgoing::begin(Sending& sending) {
+  if (fits_slot(sending) && (~streams_used_ & numbers_for(true)) == 0) sending.location = {};
   if (is_announced(sending)) return announce(sending);
   if (sending.bytes > kInlineBytes) return put_slot(EntryKind::slotted, sending, sending.bytes);
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
@@ -201,27 +215,30 @@ unsigned Outgoing::pump() {
 /// room for, unless it is gone.
 unsigned Outgoing::pump_streams(bool is_gone) {
   unsigned count = 0;
+  bool has_slots = !is_gone;
   delay();
-  const std::uint32_t granted =
+  const std::uint64_t granted =
       credit_ == nullptr ? 0 : credit_->granted.load(std::memory_order_acquire);
   if (granted == granted_) return 0;
   delay();
-  const std::uint32_t fetched = credit_->fetched.load(std::memory_order_relaxed);
+  const std::uint64_t fetched = credit_->fetched.load(std::memory_order_relaxed);
   const std::uint64_t most = segment_->geometry().large_bytes;
   for (auto it = streams_.begin(); it != streams_.end();) {
     const auto at = it++;
-    const std::uint32_t bit = 1U << at->id;
+    const std::uint64_t bit = bit_of(at->id);
     if (((granted ^ granted_) & bit) == 0) continue;
     if ((fetched & bit) != 0) {
       at->sent = at->bytes;
       ++count;
     }
-    if (is_gone && at->sent < at->bytes) continue;
-    while (at->sent < at->bytes &&
+    while (has_slots && at->sent < at->bytes &&
            put_slot(EntryKind::fragment, *at, std::min(most, at->bytes - at->sent))) {
       ++count;
     }
-    if (at->sent < at->bytes) break;
+    if (at->sent < at->bytes) {
+      has_slots = false;
+      continue;
+    }
     granted_ ^= bit;
     streams_used_ &= ~bit;
     end(streams_, at);

@@ -93,6 +93,7 @@ class Outgoing {
   };
   using Sendings = std::list<Sending>;
 
+  bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
   bool begin(Sending& sending);
   bool announce(Sending& sending);
@@ -118,8 +119,8 @@ class Outgoing {
   std::uint64_t next_ = 0;     ///< Entry to be filled next.
   std::uint64_t retired_ = 0;  ///< Entries whose slots have come back.
   std::array<std::uint32_t, kEntries> slot_of_{};
-  std::uint32_t streams_used_ = 0;  ///< A bit for each id.
-  std::uint32_t granted_ = 0;       ///< Credit::granted, as far as it was followed.
+  std::uint64_t streams_used_ = 0;  ///< A bit for each id.
+  std::uint64_t granted_ = 0;       ///< Credit::granted, as far as it was followed.
   CacheChoice cache_choice_;
   Sendings queue_;    ///< Not in the ring yet, in order.
   Sendings streams_;  ///< Announced.

@@ -62,6 +62,13 @@ void PeerMemory::forget(std::uint32_t allocation) noexcept {
   if (mapping->holders == 0) unmap(*mapping);
 }
 
+void PeerMemory::forget_all() noexcept {
+  for (std::size_t i = mappings_.size(); i-- > 0;) {
+    mappings_[i].is_forgotten = true;
+    if (mappings_[i].holders == 0) unmap(mappings_[i]);
+  }
+}
+
 const std::byte* PeerMemory::find(const Location& location, std::uint64_t bytes) const noexcept {
   const auto at = std::ranges::find(mappings_, location.allocation, &Mapping::allocation);
   if (at == mappings_.end() || at->is_forgotten) return nullptr;
@@ -77,7 +84,7 @@ void PeerMemory::release(const Location& location) noexcept {
   if (--mapping->holders == 0 && mapping->is_forgotten) unmap(*mapping);
 }
 
-bool PeerMemory::can_read(const Location& location) const noexcept {
+bool PeerMemory::can_read(const Location& location) noexcept {
   switch (location.where) {
     case Location::Where::nowhere: return false;
     case Location::Where::shared: return true;
@@ -88,12 +95,16 @@ bool PeerMemory::can_read(const Location& location) const noexcept {
 
 // ---- the process ----
 
-void PeerMemory::open_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept {
+void PeerMemory::set_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept {
   process_ = process;
   nonce_at_ = nonce_at;
   nonce_ = nonce;
-  // The nonce is read and compared with whatever is read, so nothing has to be read here.
-  if (process != 0 && !pull(nullptr, 0, 0)) process_ = 0;
+}
+
+bool PeerMemory::can_pull() noexcept {
+  // The nonce is read and compared with whatever is read, so nothing else has to be read here.
+  if (process_ != 0 && !std::exchange(is_tried_, true) && !pull(nullptr, 0, 0)) process_ = 0;
+  return process_ != 0;
 }
 
 bool PeerMemory::pull(std::byte* target,

@@ -24,17 +24,21 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
   ~PeerMemory();
 
-  /// The process, if what lies at `nonce_at` in it is the nonce: a number alone may mean another in
-  /// another name space, or one that came later.
-  void open_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept;
-  bool can_pull() const noexcept { return process_ != 0; }
+  /// The process is to be read if what lies at `nonce_at` in it is the nonce: a number alone may
+  /// mean another in another name space, or one that came later.
+  void set_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept;
+  /// Tries it at the first call: where that is denied, it may be noted by somebody.
+  bool can_pull() noexcept;
+  /// As far as it is known.
+  bool may_pull() const noexcept { return process_ != 0; }
   /// Maps an allocation of the peer, a descriptor of which it has handed over.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
   /// The peer has given it back; it stays mapped here while it is held.
   void forget(std::uint32_t allocation) noexcept;
+  void forget_all() noexcept;
 
   /// Whether it is worth trying: of shared memory the descriptor may be still to come.
-  bool can_read(const Location& location) const noexcept;
+  bool can_read(const Location& location) noexcept;
   /// So many bytes of shared memory; null if they are not mapped here, or not that many.
   const std::byte* find(const Location& location, std::uint64_t bytes) const noexcept;
   /// The transport looks at the door before it calls again.
@@ -58,6 +62,7 @@ class PeerMemory {
 
   bool* wants_look_;
   pid_t process_ = 0;  ///< 0: not to be read.
+  bool is_tried_ = false;
   std::uint64_t nonce_at_ = 0;
   Nonce nonce_{};
   std::vector<Mapping> mappings_;

@@ -117,35 +117,44 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
                                                 bytes, available));
   }
   UniqueFd fd(memfd_create("xylem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return system_error(Code::unsupported, "memfd_create");
+  if (!fd) {
+    const bool are_used_up = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return system_error(are_used_up ? Code::exhausted : Code::unsupported, "memfd_create");
+  }
   const auto size = static_cast<off_t>(bytes);
   if (ftruncate(fd.get(), size) != 0) {
     return system_error(Code::exhausted, fmt::format("no {} bytes", bytes));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
+  SealedMemory made(std::move(fd), static_cast<std::byte*>(memory), bytes);
   try_huge_pages(static_cast<std::byte*>(memory), bytes);
   // All of it now: a shortage is an error here, and no signal at the first touch.
-  const bool is_there = fallocate(fd.get(), 0, 0, size) == 0;
-  if (!is_there || fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    Status why = is_there ? system_error(Code::unsupported, "sealing")
-                          : system_error(Code::exhausted,
-                                         fmt::format("no {} bytes: free some memory", bytes));
-    munmap(memory, bytes);
-    return why;
+  if (fallocate(made.fd.get(), 0, 0, size) != 0) {
+    return system_error(Code::exhausted, fmt::format("no {} bytes: free some memory", bytes));
+  }
+  if (fcntl(made.fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return system_error(Code::unsupported, "sealing");
   }
 #ifdef F_SEAL_FUTURE_WRITE
   // Since Linux 5.1; without it peers keep from writing of their own accord.
-  (void)fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  (void)fcntl(made.fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 #endif
-  return SealedMemory{std::move(fd), static_cast<std::byte*>(memory)};
+  return made;
+}
+
+SealedMemory::SealedMemory(SealedMemory&& other) noexcept
+    : fd(std::move(other.fd)), memory(other.release()), bytes(other.bytes) {}
+
+SealedMemory::~SealedMemory() {
+  if (memory != nullptr) munmap(memory, bytes);
 }
 
 Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
   XYLEM_TRY(SealedMemory made, make_sealed_memory(geometry.bytes()));
-  Segment segment(std::move(made.fd), made.memory, geometry);
+  Segment segment(std::move(made.fd), made.release(), geometry);
   // Zero is the first state of all else.
-  Header* header = std::construct_at(reinterpret_cast<Header*>(made.memory));
+  Header* header = std::construct_at(&segment.header());
   header->magic = kMagic;
   header->nonce = nonce;
   header->geometry = geometry;

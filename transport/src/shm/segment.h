@@ -32,12 +32,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kEntries = 64;  ///< Of a ring.
-inline constexpr std::uint32_t kStreams = 32;  ///< Large messages under way on a channel.
+/// Announced messages under way on a channel. The first half are those that would fit into a slot,
+/// and go there when no number is left, so they hold up nothing; the others wait for a number.
+inline constexpr std::uint32_t kStreams = 64;
 
 /// Names a segment, and the socket at which its owner hears of others.
 using Nonce = std::array<std::uint64_t, 2>;
@@ -77,9 +80,9 @@ struct alignas(kLine) Header {
 struct alignas(kLine) Credit {
   std::atomic<std::uint64_t> consumed{0};  ///< Entries that the sender may use again.
   /// A bit for each stream, which turns when the receiver has found out where its message goes.
-  std::atomic<std::uint32_t> granted{0};
+  std::atomic<std::uint64_t> granted{0};
   /// A bit for each stream, as of that turn: the receiver has the message, and needs no fragments.
-  std::atomic<std::uint32_t> fetched{0};
+  std::atomic<std::uint64_t> fetched{0};
 };
 
 /// Of an outgoing channel: written by the sender.
@@ -125,16 +128,28 @@ struct alignas(2 * kLine) Entry {
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
               sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
 
+/// Of a stream, in the words of a Credit.
+constexpr std::uint64_t bit_of(std::uint32_t stream) noexcept { return std::uint64_t{1} << stream; }
+
 /// The lap in which the entry-th entry of a ring is filled.
 constexpr std::uint32_t turn_of(std::uint64_t entry) noexcept {
   return static_cast<std::uint32_t>(entry / kEntries) + 1;
 }
 
 /// Memory without a name that is there in full, mapped to be written; others can neither write it
-/// nor change its size. Whoever holds it unmaps it.
+/// nor change its size.
 struct SealedMemory {
+  SealedMemory(UniqueFd descriptor, std::byte* begin, std::uint64_t size) noexcept
+      : fd(std::move(descriptor)), memory(begin), bytes(size) {}
+  SealedMemory(SealedMemory&& other) noexcept;
+  SealedMemory& operator=(SealedMemory&& other) = delete;
+  ~SealedMemory();
+  /// Leaves the mapping to the caller.
+  std::byte* release() noexcept { return std::exchange(memory, nullptr); }
+
   UniqueFd fd;
-  std::byte* memory = nullptr;
+  std::byte* memory;
+  std::uint64_t bytes;
 };
 Result<SealedMemory> make_sealed_memory(std::uint64_t bytes);
 

@@ -189,6 +189,21 @@ void ShmTransport::bury_dead() {
     if (!outgoing.has_slots_out()) continue;
     if (is_gone || !Door::is_anybody_behind(endpoint.nonce)) outgoing.take_back();
   }
+  for (Peer& peer : peers_) {
+    if (is_left(peer)) peer.memory.forget_all();
+  }
+}
+
+/// Nothing of it will be read any more: it has ended, or all endpoints to it are closed.
+bool ShmTransport::is_left(const Peer& peer) const noexcept {
+  if (peer.owner().is_gone()) return true;
+  bool has_any = false, is_open = false;
+  for (const Endpoint& endpoint : endpoints_) {
+    if (endpoint.nonce != peer.nonce) continue;
+    has_any = true;
+    is_open = is_open || endpoint.outgoing.is_open();
+  }
+  return has_any && !is_open;
 }
 
 void ShmTransport::heed_hello(const Introduction& hello, Peer& peer) {
@@ -242,7 +257,7 @@ ShmTransport::Peer* ShmTransport::peer_of(Visitor& visitor) {
   }
   Peer& peer = peers_.emplace_back(nonce, std::move(*segment), std::move(visitor.descriptors[1]),
                                    wants_look_);
-  peer.memory.open_process(visitor.process, said.nonce_at, nonce);
+  peer.memory.set_process(visitor.process, said.nonce_at, nonce);
   return &peer;
 }
 
@@ -270,13 +285,14 @@ void ShmTransport::follow_allocations() {
   Allocations& allocations = Allocations::of_process();
   shared_version_ = allocations.version();
   shared_ = allocations.list();
+  has_late_forgets_ = false;
   for (Endpoint& endpoint : endpoints_) {
     std::erase_if(endpoint.knows, [&](std::uint32_t id) {
       if (std::ranges::find(shared_, id, &Allocation::id) != shared_.end()) return false;
       const Introduction forget{
           .kind = Introduction::Kind::forget, .allocation = id, .from = segment_.header().nonce};
       const bool is_late = door_.introduce(endpoint.nonce, forget, {}) == Door::Sent::later;
-      if (is_late) shared_version_ = ~std::uint64_t{0};  // Again, with the next message.
+      has_late_forgets_ = has_late_forgets_ || is_late;
       return !is_late;
     });
   }
@@ -318,11 +334,6 @@ bool ShmTransport::is_readable(const ConstRegion& source) noexcept {
     case Stay::anywhere: return source.bytes >= pull_from_ || find_shared(source) != nullptr;
   }
   return false;
-}
-
-bool ShmTransport::can_pull(EndpointId endpoint) const noexcept {
-  const auto peer = std::ranges::find(peers_, endpoints_[endpoint].nonce, &Peer::nonce);
-  return peer != peers_.end() && peer->memory.can_pull();
 }
 
 // ---- messages ----
@@ -450,7 +461,7 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
   auto slot = take();
   if (!slot && reclaim()) slot = take();
   if (!slot) return Room::later;
-  reserved_ = {*slot, bytes};
+  reserved_ = {*slot, bytes, readers};
   reservation = {segment_.slot(*slot), false};
   if (bytes < CacheChoice::kLeastBytes) return Room::given;
   reserved_choices_.clear();
@@ -486,6 +497,10 @@ void ShmTransport::commit(EndpointId to, Tag tag) noexcept {
   endpoint.outgoing.put(tag, reserved_.slot, reserved_.bytes);
 }
 
+void ShmTransport::abandon() noexcept {
+  for (; reserved_.readers > 0; --reserved_.readers) slots_.give_back(reserved_.slot);
+}
+
 void ShmTransport::cancel(Operation& operation) noexcept {
   if (matcher_.cancel(operation)) outcomes_.push_back({&operation, Code::cancelled, 0});
 }
@@ -510,6 +525,7 @@ unsigned ShmTransport::progress() noexcept {
   if (was_asleep || unmet_ > 0 || wants_look_ || idle_rounds_ % kRoundsPerLook == 0) {
     meet_peers();
     bury_dead();
+    if (has_late_forgets_) follow_allocations();
   }
   if (shared_version_ != Allocations::of_process().version()) follow_allocations();
   unsigned count = 0;
@@ -578,7 +594,11 @@ Result<bool> ShmTransport::arm() noexcept {
 
 std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {
   std::vector<Lane> lanes{{"shm", "memory"}};
-  if (pull_from_ != kAnySize && can_pull(endpoint)) lanes.push_back({"cma", "memory"});
+  // Whether its peer can be told only by that; it reads this process if this may read it.
+  const auto peer = std::ranges::find(peers_, endpoints_[endpoint].nonce, &Peer::nonce);
+  if (pull_from_ != kAnySize && peer != peers_.end() && peer->memory.may_pull()) {
+    lanes.push_back({"cma", "memory"});
+  }
   return lanes;
 }
 

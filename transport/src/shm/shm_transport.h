@@ -51,12 +51,12 @@ class ShmTransport final : public Transport {
   bool release(const View& view) noexcept override;
   bool is_readable(const ConstRegion& source) noexcept override;
   void pull_from(std::uint64_t bytes) noexcept override { pull_from_ = bytes; }
-  bool can_pull(EndpointId endpoint) const noexcept override;
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,
                Reservation& reservation) noexcept override;
   void fill(const void* data) noexcept override;
   void commit(EndpointId to, Tag tag) noexcept override;
+  void abandon() noexcept override;
   std::uint32_t unread(EndpointId to) noexcept override { return endpoints_[to].outgoing.unread(); }
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
@@ -73,6 +73,7 @@ class ShmTransport final : public Transport {
   struct Reserved {
     std::uint32_t slot = 0;
     std::uint64_t bytes = 0;
+    std::uint32_t readers = 0;
   };
 
   /// Another transport, whose segment is mapped here until this one ends.
@@ -125,6 +126,7 @@ class ShmTransport final : public Transport {
   const Allocation* find_shared(const ConstRegion& source);
   bool share(Endpoint& endpoint, const Allocation& allocation);
   void follow_allocations();
+  bool is_left(const Peer& peer) const noexcept;
   Location locate(Endpoint& endpoint, const ConstRegion& source);
   bool reclaim() noexcept;
   void bury_dead();
@@ -146,6 +148,7 @@ class ShmTransport final : public Transport {
   Outcomes outcomes_, telling_;
   std::vector<Allocation> shared_;  ///< As of `shared_version_`.
   std::uint64_t shared_version_ = 0;
+  bool has_late_forgets_ = false;
   std::uint64_t pull_from_ = kAnySize;
   Reserved reserved_;
   std::vector<CacheChoice*> reserved_choices_;  ///< Of its readers.

@@ -11,15 +11,17 @@
 namespace xylem {
 
 class Allocation;
-/// Zeroed memory, all of it there: a shortage is `exhausted`, and no signal later. Every allocation
-/// keeps a descriptor open. `invalid_argument` for 0 bytes, `unsupported` where the system denies
-/// memory without a name. Needs no Runtime; any thread.
+/// Zeroed memory, all of it there: where the machine has less, it is `exhausted`, and no signal
+/// later (a limit of a control group is the kernel's to enforce). Every allocation keeps a
+/// descriptor open. `invalid_argument` for 0 bytes, `unsupported` where the system denies memory
+/// without a name. Needs no Runtime; any thread.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
 /// Gives back what Allocation::release() left; `invalid_argument` for any other memory. Any thread.
 XYLEM_API Status deallocate(void* memory);
 
-/// Buffers of operations may lie anywhere; what is sent to ranks of this host from an Allocation is
-/// not copied on its way. It is worth most where messages are large.
+/// Buffers of operations may lie anywhere. Large messages to ranks of this host that are sent from
+/// an Allocation are read where they are, and end when they have been read; from other memory, and
+/// where they are small, they are copied into shared memory first.
 ///
 /// Gives its memory back when it ends: no operation may use it any more. The memory is shared with
 /// children that fork() makes, for as long as they live.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of this process that its peers on the same host can read where it is. Any shm transport of
-// the process sends from it without a copy.
+// the process sends what may stay there (Stay) without a copy.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -10,9 +10,10 @@
 
 namespace xylem::transport {
 
-/// Page-aligned, zero, and there in full: a shortage is `exhausted` here, and no signal later.
-/// `invalid_argument` for 0 bytes, `unsupported` where memory without a name is denied. The
-/// memory is shared with children that fork() makes. Any thread.
+/// Page-aligned, zero, and there in full: where the machine has less it is `exhausted`, and no
+/// signal later (a limit of a control group is the kernel's to enforce). `invalid_argument` for 0
+/// bytes, `unsupported` where memory without a name is denied. The memory is shared with children
+/// that fork() makes. Any thread.
 Result<void*> allocate_shared(std::uint64_t bytes);
 /// Gives back what allocate_shared() returned, and no operation uses. `invalid_argument` for other
 /// memory. Any thread.

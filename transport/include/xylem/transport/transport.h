@@ -37,7 +37,7 @@ struct Capabilities {
 
 /// Which messages may stay where they are, and be sent when their receiver has read them there.
 enum class Stay : std::uint8_t {
-  nowhere,    ///< Sending ends as soon as the transport has room, whatever the receiver does.
+  nowhere,    ///< None, but those that are too long to be kept for a receiver.
   in_shared,  ///< Those in memory that peers map.
   anywhere,   ///< Those, too, that the receiver fetches from the process, to copy them anyway.
 };
@@ -47,7 +47,7 @@ struct ConstRegion {
   const void* data = nullptr;
   std::uint64_t bytes = 0;
   Memory memory{};
-  Stay stay = Stay::anywhere;
+  Stay stay = Stay::nowhere;
 };
 struct Region {
   void* data = nullptr;
@@ -60,6 +60,7 @@ struct View {
   const std::byte* data = nullptr;
   std::uint64_t id = 0;     ///< The transport's own.
   std::uint64_t bytes = 0;  ///< Of take_view().
+  bool may_change = false;  ///< Its sender can take it back: release() tells whether it did.
 };
 
 /// One message in flight. The caller owns it and keeps its address until it has completed; the
@@ -169,17 +170,16 @@ class Transport {
   /// Messages of so many bytes and more that may stay anywhere are fetched by their receivers from
   /// the sender's process, where they can; kAnySize: none are.
   virtual void pull_from(std::uint64_t bytes) noexcept;
-  /// Whether what the peer of an endpoint sends can be fetched from its process.
-  virtual bool can_pull(EndpointId endpoint) const noexcept;
   /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, or
-  /// fill() it, then commit() it to each of them before any other call. What was written may be
-  /// read until the next call.
+  /// fill() it, then commit() it to each of them, or abandon() it, before any other call but
+  /// release(). What was written may be read until the next call.
   virtual Room reserve(std::span<const EndpointId> to,
                        std::uint64_t bytes,
                        Reservation& reservation) noexcept;
   /// Copies the message there from `data`, in the way that is quickest.
   virtual void fill(const void* data) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
+  virtual void abandon() noexcept;
   /// How many messages to the endpoint its peer has not taken.
   virtual std::uint32_t unread(EndpointId to) noexcept;
 
