@@ -69,8 +69,8 @@ XYLEM_C_API uint32_t xylem_last_error_peer(void);
 /// The library's version, "0.1.0".
 XYLEM_C_API const char* xylem_version(void);
 
-/// Zeroed, page-aligned memory for buffers, into `*memory`: what is sent from there to ranks of
-/// this host is not copied on its way. Needs no runtime. Fails with XYLEM_INVALID_ARGUMENT for 0
+/// Zeroed, page-aligned memory for buffers, into `*memory`: large messages from there to ranks of
+/// this host are read where they are. Needs no runtime. Fails with XYLEM_INVALID_ARGUMENT for 0
 /// bytes, XYLEM_EXHAUSTED for want of memory, and XYLEM_UNSUPPORTED where the system denies memory
 /// without a name.
 XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
