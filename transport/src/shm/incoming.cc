@@ -224,6 +224,15 @@ unsigned Incoming::fetch_pieces() {
   return count;
 }
 
+/// Copies the next bytes of a stream to where they belong: past the cache, if it is too long to
+/// stay there.
+void Incoming::bring(const Stream& stream, const std::byte* data, std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kCached = 8 << 20;
+  auto* target = static_cast<std::byte*>(stream.receive.target.data) + stream.received;
+  if (stream.bytes >= kCached) return copy_past_cache(target, data, bytes);
+  std::memcpy(target, data, bytes);
+}
+
 /// Shows a stream, or copies a piece of it.
 void Incoming::fetch(std::uint8_t id) {
   Stream& stream = streams_[id];
@@ -244,7 +253,7 @@ void Incoming::fetch(std::uint8_t id) {
       outcomes_->push_back({receive.operation, Code::ok, stream.bytes, view});
       return;
     }
-    std::memcpy(static_cast<std::byte*>(receive.target.data) + at, data + at, bytes);
+    bring(stream, data + at, bytes);
   } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
                             stream.location.at + at, bytes)) {
     return is_withdrawn() ? end_with(id, Code::peer_lost) : take_through_slots(id);
@@ -286,11 +295,8 @@ bool Incoming::take_fragment(const Entry& entry, const std::byte* data) {
   const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
   if (!is_due || entry.bytes > stream.bytes - stream.received) return false;
   if ((fetching_ & bit_of(entry.id)) != 0) return false;
-  auto* target = static_cast<std::byte*>(stream.receive.target.data);
   delay();
-  if (stream.use == Stream::Use::met) {
-    std::memcpy(target + stream.received, data, entry.bytes);
-  }
+  if (stream.use == Stream::Use::met) bring(stream, data, entry.bytes);
   stream.received += entry.bytes;
   if (stream.received < stream.bytes) return true;
   if (stream.use == Stream::Use::met) {

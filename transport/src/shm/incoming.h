@@ -85,6 +85,7 @@ class Incoming {
   View show(const std::byte* data) noexcept;
   bool take_announcement(const Entry& entry);
   bool take_fragment(const Entry& entry, const std::byte* data);
+  static void bring(const Stream& stream, const std::byte* data, std::uint64_t bytes) noexcept;
   unsigned fetch_pieces();
   void fetch(std::uint8_t id);
   void take_through_slots(std::uint8_t id);
