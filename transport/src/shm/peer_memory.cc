@@ -112,8 +112,11 @@ bool PeerMemory::pull(std::byte* target,
                       std::uint64_t bytes) const noexcept {
   Nonce nonce{};
   const std::array<iovec, 2> here{iovec{nonce.data(), sizeof nonce}, iovec{target, bytes}};
-  const std::array<iovec, 2> there{iovec{reinterpret_cast<void*>(nonce_at_), sizeof nonce},
-                                   iovec{reinterpret_cast<void*>(address), bytes}};
+  // Addresses of another process.
+  const auto at = [](std::uint64_t remote) {
+    return reinterpret_cast<void*>(remote);  // NOLINT(performance-no-int-to-ptr)
+  };
+  const std::array<iovec, 2> there{iovec{at(nonce_at_), sizeof nonce}, iovec{at(address), bytes}};
   const ssize_t got =
       process_vm_readv(process_, here.data(), here.size(), there.data(), there.size(), 0);
   return got == static_cast<ssize_t>(sizeof nonce + bytes) && nonce == nonce_;

@@ -142,7 +142,8 @@ struct SealedMemory {
   SealedMemory(UniqueFd descriptor, std::byte* begin, std::uint64_t size) noexcept
       : fd(std::move(descriptor)), memory(begin), bytes(size) {}
   SealedMemory(SealedMemory&& other) noexcept;
-  SealedMemory& operator=(SealedMemory&& other) = delete;
+  SealedMemory(const SealedMemory&) = delete;
+  SealedMemory& operator=(const SealedMemory&) = delete;
   ~SealedMemory();
   /// Leaves the mapping to the caller.
   std::byte* release() noexcept { return std::exchange(memory, nullptr); }
