@@ -9,13 +9,16 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <new>
 #include <utility>
 
 namespace xylem::transport::shm {
 
 Allocations& Allocations::of_process() noexcept {
   // Never destroyed: buffers may outlive all else of the program.
-  static Allocations& allocations = *new Allocations;
+  alignas(Allocations) static std::array<std::byte, sizeof(Allocations)> space;
+  static Allocations& allocations = *::new (space.data()) Allocations;
   return allocations;
 }
 
