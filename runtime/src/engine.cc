@@ -14,6 +14,7 @@ using transport::Posted;
 namespace {
 
 constexpr std::size_t kMessageBlock = 64;
+
 }  // namespace
 
 bool Engine::is_past_cache(const Execution& run) const noexcept {

@@ -27,13 +27,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace xylem::transport::shm {
@@ -331,6 +329,39 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
   }
 }
 
+TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
+  const Geometry geometry = *plan_geometry(1, 160 << 10);
+  const std::vector<std::byte> large(100'000, std::byte{7});
+  const auto address = reinterpret_cast<std::uintptr_t>(large.data());
+  for (const Location& at :
+       {Location{Location::Where::process, 0, address}, Location{Location::Where::shared, 5, 0},
+        Location{static_cast<Location::Where>(99), 0, 0}}) {
+    SCOPED_TRACE(static_cast<int>(at.where));
+    auto theirs = Segment::create(geometry, {1, 2});
+    auto ours = Segment::create(geometry, {3, 4});
+    ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
+    SlotPool slots(geometry);
+    Outcomes sent, received;
+    Outgoing outgoing(0, *theirs, slots, sent);
+    outgoing.open(Owner(*ours, -1), ours->credit(0));
+    Matcher matcher;
+    bool wants_look = false;
+    PeerMemory memory(wants_look);  // Of a process that may not be read, and shares nothing.
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
+                      received);
+    std::vector<std::byte> got(large.size());
+    Operation sending, receiving;
+    matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
+    ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
+    for (int round = 0; round < 100; ++round) incoming.drain(), outgoing.pump();
+    ASSERT_EQ(received.size(), 1U);
+    EXPECT_EQ(received[0].code, Code::ok);
+    EXPECT_EQ(got, large);
+    EXPECT_EQ(sent.size(), 1U);
+    EXPECT_EQ(wants_look, at.where == Location::Where::shared) << "it may lie before the door";
+  }
+}
+
 TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
   const Geometry geometry = *plan_geometry(1, kMiB);
   for (int lie = 0; lie < 6; ++lie) {
@@ -404,534 +435,6 @@ TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(text, HasSubstr("1 others have come before it"));
   std::filesystem::remove(path);
-}
-
-/// Two transports that have met, and a third.
-class ShmViews : public testing::Test {
- protected:
-  void SetUp() override {
-    for (auto& transport : transports) transport = *make_shm({.endpoints = 2});
-    for (std::size_t i = 0; i < 3; ++i) {
-      for (std::size_t j = 0; j < 3; ++j) {
-        if (i != j) to[i][j] = *transports[i]->connect(transports[j]->address());
-      }
-    }
-    drive();
-  }
-  void drive() {
-    for (int round = 0; round < 200; ++round) {
-      for (auto& transport : transports) transport->progress();
-    }
-  }
-  static void count(Operation& self) noexcept { ++static_cast<Counted&>(self).ended; }
-  struct Counted : Operation {
-    Counted() { done = count; }
-    int ended = 0;
-  };
-
-  std::array<std::unique_ptr<Transport>, 3> transports;
-  EndpointId to[3][3] = {};
-};
-
-TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
-  auto& [a, b, c] = transports;
-  for (const std::uint64_t bytes :
-       {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->capabilities().view_bytes}) {
-    for (const bool is_early : {false, true}) {
-      SCOPED_TRACE(testing::Message() << bytes << (is_early ? ", unexpected" : ""));
-      std::vector<std::byte> source(bytes, std::byte{static_cast<std::uint8_t>(bytes + 1)});
-      Counted sent, received;
-      if (is_early) {
-        ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
-        drive();
-      }
-      const Posted posted = b->recv_view(bytes, {}, received);
-      EXPECT_EQ(posted, is_early ? Posted::done : Posted::pending);
-      if (!is_early) {
-        ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
-        drive();
-      }
-      EXPECT_EQ(received.code, Code::ok);
-      ASSERT_EQ(received.bytes, bytes);
-      EXPECT_TRUE(std::equal(source.begin(), source.end(), received.view.data));
-      b->release(received.view);
-    }
-  }
-}
-
-TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
-  auto& [a, b, c] = transports;
-  std::vector<std::byte> large(b->capabilities().view_bytes, std::byte{1});
-  Counted viewed, sent;
-  b->recv_view(1, {}, viewed);
-  a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
-  drive();
-  ASSERT_EQ(viewed.ended, 1);
-  std::vector<std::byte> got(large.size());
-  for (std::size_t round = 0; round < 200; ++round) {
-    std::ranges::fill(large, static_cast<std::byte>(round + 2));
-    Counted passing, received;
-    b->recv(2, kExactMatch, {got.data(), got.size(), {}}, received, nullptr);
-    a->send(to[0][1], 2, {large.data(), large.size(), {}}, passing);
-    drive();
-    ASSERT_EQ(received.ended, 1) << "round " << round;
-    ASSERT_EQ(got, large);
-    // Behind what is looked at nothing is used again: so much room there is.
-    if (round < 20) {
-      ASSERT_EQ(viewed.view.data[large.size() - 1], std::byte{1});
-    }
-    if (round == 20) b->release(viewed.view);
-  }
-}
-
-TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
-  auto& [a, b, c] = transports;
-  const std::vector<std::byte> large(b->capabilities().view_bytes + 1);
-  for (const bool is_early : {false, true}) {
-    SCOPED_TRACE(is_early);
-    Counted sent, received;
-    if (!is_early) b->recv_view(1, {}, received);
-    ASSERT_EQ(a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
-    drive();
-    if (is_early) {
-      EXPECT_EQ(b->recv_view(1, {}, received), Posted::pending);
-      drive();
-    }
-    EXPECT_EQ(received.ended, 1);
-    EXPECT_EQ(received.code, Code::mismatch);
-    EXPECT_EQ(sent.ended, 1) << "the sender is released";
-  }
-}
-
-TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
-  auto& [a, b, c] = transports;
-  const EndpointId both[] = {to[0][1], to[0][2]};
-  for (std::size_t round = 0; round < 100; ++round) {
-    Counted received[2];
-    b->recv_view(round, {}, received[0]);
-    c->recv_view(round, {}, received[1]);
-    Reservation room;
-    ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
-    std::memset(room.memory, static_cast<int>(round), 50'000);
-    for (const EndpointId peer : both) a->commit(peer, round);
-    drive();
-    for (std::size_t i = 0; i < 2; ++i) {
-      ASSERT_EQ(received[i].ended, 1);
-      ASSERT_EQ(received[i].view.data[49'999], static_cast<std::byte>(round));
-      transports[i + 1]->release(received[i].view);
-    }
-  }
-  EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
-}
-
-TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
-  auto& [a, b, c] = transports;
-  int placed = 0;
-  Reservation room;
-  while (a->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
-    room.memory[0] = std::byte{1};
-    a->commit(to[0][1], 1);
-    ASSERT_LT(++placed, 1000);
-  }
-  EXPECT_GT(placed, 2);
-  ASSERT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given);
-  a->commit(to[0][2], 1);
-  EXPECT_EQ(transports[1]->discard(0, 0), 0U);
-  drive();
-  EXPECT_EQ(b->discard(1, kExactMatch), static_cast<std::size_t>(placed));
-  EXPECT_EQ(c->discard(1, kExactMatch), 1U);
-}
-
-TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
-  auto& [a, b, c] = transports;
-  const EndpointId both[] = {to[0][1], to[0][2]};
-  Reservation room;
-  // c takes all of them, b dies without taking any.
-  for (int round = 0; round < 3; ++round) {
-    while (a->reserve(both, 50'000, room) == Room::given) {
-      room.memory[0] = std::byte{1};
-      for (const EndpointId peer : both) a->commit(peer, 1);
-    }
-    a->progress(), c->progress();
-    c->discard(1, kExactMatch);
-  }
-  EXPECT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given) << "its own";
-  a->commit(to[0][2], 1);
-  b.reset();
-  EXPECT_EQ(a->reserve(both, 50'000, room), Room::never);
-  a->close(to[0][1]);
-  for (int round = 0; round < 200; ++round) a->progress(), c->progress();
-  c->discard(1, kExactMatch);
-  int placed = 0;
-  for (; a->reserve({&to[0][2], 1}, 50'000, room) == Room::given; ++placed) {
-    a->commit(to[0][2], 1);
-  }
-  EXPECT_GT(placed, 10);
-  transports[1] = *make_shm({});
-}
-
-/// Messages that stay where they were sent from: in memory of allocate_shared(), or fetched from
-/// the process.
-class ShmReadable : public ShmViews {
- protected:
-  static constexpr std::uint64_t kBytes = 300'000;
-  enum class Where { shared, process };
-
-  void SetUp() override {
-    ShmViews::SetUp();
-    memory = static_cast<std::byte*>(*allocate_shared(kBytes + kBytes));
-    fill(memory, 1);
-  }
-  void TearDown() override {
-    if (memory != nullptr) {
-      EXPECT_TRUE(free_shared(memory).is_ok());
-    }
-  }
-  static void fill(std::byte* at, int seed) {
-    for (std::uint64_t i = 0; i < kBytes; ++i) at[i] = static_cast<std::byte>(seed + i % 251);
-  }
-  /// What is sent from there; where processes are read, from the heap.
-  ConstRegion source(Where where) {
-    if (where == Where::shared) return {memory, kBytes, {}, Stay::in_shared};
-    for (auto& transport : transports) transport->pull_from(kBytes);
-    heap.assign(memory, memory + kBytes);
-    return {heap.data(), kBytes, {}, Stay::anywhere};
-  }
-  bool is_whole(const std::byte* at) const { return std::equal(memory, memory + kBytes, at); }
-
-  std::byte* memory = nullptr;
-  std::vector<std::byte> heap, got = std::vector<std::byte>(kBytes);
-};
-
-TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
-  auto& [a, b, c] = transports;
-  for (const Where where : {Where::shared, Where::process}) {
-    for (const bool is_early : {false, true}) {
-      SCOPED_TRACE(testing::Message() << static_cast<int>(where) << is_early);
-      const ConstRegion from = source(where);
-      EXPECT_TRUE(a->is_readable(from));
-      std::ranges::fill(got, std::byte{0});
-      Counted sent, received;
-      if (is_early) {
-        ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
-        drive();
-        EXPECT_EQ(sent.ended, 0) << "it is still to be read";
-      }
-      ASSERT_EQ(b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received), Posted::pending);
-      if (!is_early) {
-        ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
-      }
-      // The sender has no part in it.
-      for (int round = 0; round < 200; ++round) b->progress();
-      EXPECT_EQ(received.ended, 1);
-      EXPECT_EQ(received.code, Code::ok);
-      EXPECT_EQ(received.bytes, kBytes);
-      EXPECT_TRUE(is_whole(got.data()));
-      EXPECT_EQ(sent.ended, 0);
-      drive();
-      EXPECT_EQ(sent.ended, 1);
-      EXPECT_EQ(sent.code, Code::ok);
-    }
-  }
-}
-
-TEST_F(ShmReadable, AreALaneWhereProcessesAreRead) {
-  auto& [a, b, c] = transports;
-  EXPECT_EQ(a->lanes(to[0][1]).size(), 1U);
-  (void)source(Where::process);
-  const auto lanes = a->lanes(to[0][1]);
-  ASSERT_EQ(lanes.size(), 2U);
-  EXPECT_EQ(lanes[1].transport, "cma");
-}
-
-TEST_F(ShmReadable, MayBeToldToLeave) {
-  auto& [a, b, c] = transports;
-  for (const Where where : {Where::shared, Where::process}) {
-    ConstRegion from = source(where);
-    from.bytes = b->capabilities().view_bytes;
-    for (auto& transport : transports) transport->pull_from(from.bytes);
-    from.stay = where == Where::shared ? Stay::nowhere : Stay::in_shared;
-    EXPECT_FALSE(a->is_readable(from));
-    Counted sent;
-    EXPECT_EQ(a->send(to[0][1], 1, from, sent), Posted::done);
-    drive();
-    EXPECT_EQ(b->discard(1, kExactMatch), 1U);
-  }
-}
-
-TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
-  auto& [a, b, c] = transports;
-  // More than may be announced: what is left goes through slots, as it would from elsewhere.
-  constexpr std::size_t kMany = 100;
-  const ConstRegion small{memory, 10'000, {}, Stay::in_shared};
-  std::vector<Counted> sent(kMany);
-  std::size_t announced = 0;
-  for (Counted& one : sent) {
-    announced += a->send(to[0][1], 1, small, one) == Posted::pending ? 1U : 0U;
-    drive();
-  }
-  EXPECT_EQ(announced, kStreams / 2);
-  // Long ones pass.
-  Counted long_sent, received;
-  b->recv(2, kExactMatch, {got.data(), kBytes, {}}, received);
-  a->send(to[0][1], 2, source(Where::shared), long_sent);
-  drive();
-  EXPECT_EQ(received.ended, 1);
-  EXPECT_EQ(long_sent.ended, 1);
-  EXPECT_EQ(b->discard(1, kExactMatch), kMany);
-  drive();
-}
-
-TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
-  auto& [a, b, c] = transports;
-  for (const bool is_early : {false, true}) {
-    SCOPED_TRACE(is_early);
-    Counted sent, received;
-    const ConstRegion from{memory + 64, kBytes - 64, {}, Stay::in_shared};
-    if (is_early) {
-      a->send(to[0][1], 1, from, sent);
-      drive();
-    }
-    ASSERT_EQ(b->recv_view(1, {}, received), Posted::pending);
-    if (!is_early) a->send(to[0][1], 1, from, sent);
-    drive();
-    ASSERT_EQ(received.ended, 1);
-    ASSERT_EQ(received.bytes, from.bytes);
-    ASSERT_NE(received.view.data, nullptr);
-    EXPECT_NE(received.view.data, memory + 64) << "another mapping of the same memory";
-    memory[64] = std::byte{77};
-    EXPECT_EQ(received.view.data[0], std::byte{77});
-    EXPECT_EQ(sent.ended, 0);
-    EXPECT_TRUE(b->release(received.view));
-    drive();
-    EXPECT_EQ(sent.ended, 1);
-  }
-}
-
-TEST_F(ShmReadable, AreBroughtWhereNoViewCanBe) {
-  auto& [a, b, c] = transports;
-  Counted sent, received;
-  ASSERT_EQ(b->recv_view(1, {got.data(), kBytes, {}}, received), Posted::pending);
-  a->send(to[0][1], 1, source(Where::process), sent);
-  drive();
-  ASSERT_EQ(received.ended, 1);
-  EXPECT_EQ(received.code, Code::ok);
-  EXPECT_EQ(received.view.data, nullptr);
-  EXPECT_TRUE(is_whole(got.data()));
-  EXPECT_EQ(sent.ended, 1);
-}
-
-TEST_F(ShmReadable, OfAnotherSizeThanIsAskedForAreAMismatch) {
-  auto& [a, b, c] = transports;
-  for (const Where where : {Where::shared, Where::process}) {
-    Counted sent, received;
-    b->recv(1, kExactMatch, {got.data(), kBytes - 1, {}}, received);
-    a->send(to[0][1], 1, source(where), sent);
-    drive();
-    EXPECT_EQ(received.code, Code::mismatch);
-    EXPECT_EQ(received.ended, 1);
-    EXPECT_EQ(sent.ended, 1) << "the sender is released";
-  }
-}
-
-TEST_F(ShmReadable, ThatNobodyWantsReleaseTheirSender) {
-  auto& [a, b, c] = transports;
-  for (const Where where : {Where::shared, Where::process}) {
-    Counted sent;
-    a->send(to[0][1], 1, source(where), sent);
-    drive();
-    EXPECT_EQ(b->discard(1, kExactMatch), 1U);
-    drive();
-    EXPECT_EQ(sent.ended, 1);
-  }
-}
-
-TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
-  auto& [a, b, c] = transports;
-  Counted sent, viewed;
-  b->recv_view(1, {}, viewed);
-  a->send(to[0][1], 1, source(Where::shared), sent);
-  drive();
-  ASSERT_EQ(viewed.ended, 1);
-  a->close(to[0][1]);
-  a->progress();
-  EXPECT_EQ(sent.ended, 1);
-  EXPECT_EQ(sent.code, Code::peer_lost);
-  fill(memory, 2);  // It is its user's again.
-  EXPECT_FALSE(b->release(viewed.view));
-}
-
-TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
-  auto& [a, b, c] = transports;
-  // Of more than one piece.
-  const std::vector<std::byte> large(3 << 20, std::byte{1});
-  std::vector<std::byte> target(large.size());
-  for (auto& transport : transports) transport->pull_from(kBytes);
-  Counted sent, received;
-  b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
-  a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
-  while (target[0] == std::byte{0}) b->progress();
-  ASSERT_EQ(received.ended, 0);
-  a->close(to[0][1]);
-  a->progress();
-  ASSERT_EQ(sent.ended, 1);
-  drive();
-  EXPECT_EQ(received.ended, 1);
-  EXPECT_EQ(received.code, Code::peer_lost);
-}
-
-TEST_F(ShmReadable, HaveArrivedThoughTheirReceiverLeftBeforeTheSenderLooked) {
-  auto& [a, b, c] = transports;
-  for (const Where where : {Where::shared, Where::process}) {
-    Counted sent, received;
-    auto& receiver = where == Where::shared ? b : c;
-    const EndpointId peer = where == Where::shared ? to[0][1] : to[0][2];
-    receiver->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
-    a->send(peer, 1, source(where), sent);
-    while (received.ended == 0) receiver->progress();
-    receiver = *make_shm({});
-    a->progress();
-    EXPECT_EQ(sent.ended, 1);
-    EXPECT_EQ(sent.code, Code::ok);
-  }
-}
-
-TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
-  auto& [a, b, c] = transports;
-  Counted sent, received;
-  std::vector<std::byte> large(3 << 20, std::byte{1}), target(large.size());
-  for (auto& transport : transports) transport->pull_from(kBytes);
-  b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
-  a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
-  while (target[0] == std::byte{0}) b->progress();
-  b->close(to[1][0]);
-  drive();
-  EXPECT_EQ(received.ended, 1);
-  EXPECT_EQ(received.code, Code::peer_lost);
-  EXPECT_EQ(sent.ended, 1) << "nobody keeps its buffer";
-}
-
-TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
-  auto& [a, b, c] = transports;
-  const auto mappings = [] {
-    std::ifstream maps("/proc/self/maps");
-    const std::string text{std::istreambuf_iterator<char>(maps), {}};
-    return std::ranges::count(text, '\n');
-  };
-  const auto before = mappings();
-  for (int round = 0; round < 20; ++round) {
-    auto* fresh = static_cast<std::byte*>(*allocate_shared(kBytes));
-    std::memset(fresh, round + 1, kBytes);
-    for (const EndpointId peer : {to[0][1], to[0][2]}) {
-      Counted sent, received;
-      auto& receiver = peer == to[0][1] ? b : c;
-      receiver->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
-      a->send(peer, 1, {fresh, kBytes, {}, Stay::in_shared}, sent);
-      drive();
-      ASSERT_EQ(received.ended, 1);
-      ASSERT_EQ(got[kBytes - 1], static_cast<std::byte>(round + 1));
-      ASSERT_EQ(sent.ended, 1);
-    }
-    ASSERT_TRUE(free_shared(fresh).is_ok());
-    drive();
-  }
-  EXPECT_LE(mappings(), before + 2);
-}
-
-TEST_F(ShmReadable, MemoryOfThoseWhoHaveLeftIsUnmapped) {
-  auto& [a, b, c] = transports;
-  const auto shared = [] {
-    std::ifstream maps("/proc/self/maps");
-    std::size_t count = 0;
-    for (std::string line; std::getline(maps, line);)
-      count += line.find("memfd:xylem") != std::string::npos ? 1U : 0U;
-    return count;
-  };
-  Counted sent, received;
-  b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
-  a->send(to[0][1], 1, source(Where::shared), sent);
-  drive();
-  ASSERT_EQ(sent.ended, 1);
-  const std::size_t before = shared();
-  b->close(to[1][0]);
-  for (int round = 0; round < 200; ++round) b->progress();
-  EXPECT_EQ(shared(), before - 1);
-}
-
-TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
-  auto& [a, b, c] = transports;
-  const EndpointId both[] = {to[0][1], to[0][2]};
-  Reservation room;
-  for (int round = 0; round < 1000; ++round) {
-    ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << round;
-    a->abandon();
-  }
-  Counted received;
-  b->recv_view(1, {}, received);
-  drive();
-  EXPECT_EQ(received.ended, 0) << "nobody is told of it";
-  b->cancel(received);
-  drive();
-}
-
-TEST_F(ShmReadable, MemoryIsRefusedByName) {
-  EXPECT_EQ(allocate_shared(0).code(), Code::invalid_argument);
-  EXPECT_EQ(allocate_shared(std::uint64_t{1} << 60).code(), Code::exhausted);
-  int local = 0;
-  const Status wrong = free_shared(&local);
-  EXPECT_EQ(wrong.code(), Code::invalid_argument);
-  EXPECT_THAT(wrong.to_string(), HasSubstr("was not allocated here"));
-  EXPECT_EQ(free_shared(nullptr).code(), Code::invalid_argument);
-  void* const once = *allocate_shared(1);
-  EXPECT_TRUE(free_shared(once).is_ok());
-  EXPECT_EQ(free_shared(once).code(), Code::invalid_argument);
-}
-
-TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
-  bool wants_look = false;
-  const Nonce nonce{1, 2}, other{1, 3};
-  const auto at = reinterpret_cast<std::uintptr_t>(&nonce);
-  std::array<std::byte, 16> source{std::byte{9}}, target{};
-  const auto from = reinterpret_cast<std::uintptr_t>(source.data());
-  PeerMemory right(wants_look), wrong(wants_look), nobody(wants_look), nowhere(wants_look);
-  right.set_process(getpid(), at, nonce);
-  ASSERT_TRUE(right.can_pull());
-  EXPECT_TRUE(right.pull(target.data(), from, target.size()));
-  EXPECT_EQ(target, source);
-  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "no memory is there";
-  wrong.set_process(getpid(), at, other);
-  EXPECT_FALSE(wrong.can_pull());
-  nobody.set_process(0, at, nonce);
-  EXPECT_FALSE(nobody.can_pull());
-  nowhere.set_process(getpid(), 8, nonce);
-  EXPECT_FALSE(nowhere.can_pull());
-  EXPECT_FALSE(nowhere.can_read({Location::Where::process, 0, from}));
-}
-
-TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
-  bool wants_look = false;
-  PeerMemory memory(wants_look);
-  const auto made = make_sealed_memory(kMiB);
-  ASSERT_TRUE(made.is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch) << "it would be read past it";
-  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "it may shrink";
-  ASSERT_TRUE(memory.map(1, made->fd, kMiB).is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch) << "it has it already";
-  const auto shared = [](std::uint32_t allocation, std::uint64_t at) {
-    return Location{Location::Where::shared, allocation, at};
-  };
-  EXPECT_NE(memory.find(shared(1, 0), kMiB), nullptr);
-  EXPECT_NE(memory.find(shared(1, kMiB - 1), 1), nullptr);
-  EXPECT_EQ(memory.find(shared(1, kMiB - 1), 2), nullptr);
-  EXPECT_EQ(memory.find(shared(1, ~std::uint64_t{0}), 2), nullptr);
-  EXPECT_EQ(memory.find(shared(2, 0), 1), nullptr);
-  memory.hold(shared(1, 0));
-  const std::byte* const held = memory.find(shared(1, 0), 1);
-  memory.forget(1);
-  EXPECT_EQ(memory.find(shared(1, 0), 1), nullptr) << "not for new messages";
-  EXPECT_EQ(*held, std::byte{0}) << "still mapped";
-  memory.release(shared(1, 0));
 }
 
 }  // namespace

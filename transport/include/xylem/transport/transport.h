@@ -153,8 +153,8 @@ class Transport {
   // give it up.
 
   /// As recv() with an exact tag, but leaves the message where it is, if it can be looked at there:
-  /// `operation.view` shows it until release(). Up to view_bytes every message can that was not
-  /// sent from readable memory.
+  /// `operation.view` shows it until release(). One of up to view_bytes can, unless it is fetched
+  /// from its sender's process; a longer one only in memory that is mapped. Others go to `target`.
   virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept;
   /// Takes the next message from the peer of an endpoint, if it is here and has this tag and size,
   /// no more than view_bytes: quicker than a receive for one that is about to come. It passes by
