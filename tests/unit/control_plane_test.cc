@@ -377,6 +377,19 @@ TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {
   });
 }
 
+TEST(ControlPlane, AGoodbyeIsHeardThoughItsRankTakesNothingMore) {
+  const Planes planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
+  for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
+  planes[1].value()->leave(soon_enough());
+  // Too much for one call of send(): the first is answered with a reset, and the next one fails.
+  const std::string large(ControlPlane::kMaxMessage, 'm');
+  for (int i = 0; i < 100; ++i) planes[0].value()->flood(bytes_of(large));
+  Recorder recorder;
+  planes[0].value()->serve(recorder);
+  EXPECT_EQ(recorder.left.count(1), 1U);
+  EXPECT_TRUE(recorder.lost.empty()) << recorder.lost[1].front();
+}
+
 TEST(ControlPlane, EveryDescriptorIsClosedOnExec) {
   const auto planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
   ASSERT_TRUE(planes[0]);

@@ -101,12 +101,7 @@ void ControlNetwork::handle_link(ControlLink& link) {
   if (link.is_open()) hear(link);
 }
 
-void ControlNetwork::handle_process(ControlLink& link) {
-  // Its last words come first: a goodbye, above all.
-  while (link.is_open() && hear(link)) {
-  }
-  if (link.is_open()) link_ended(link, "its process ended");
-}
+void ControlNetwork::handle_process(ControlLink& link) { hear_out(link, "its process ended"); }
 
 bool ControlNetwork::hear(ControlLink& link) {
   const auto received = link.receive();
@@ -128,6 +123,12 @@ bool ControlNetwork::hear(ControlLink& link) {
     return false;
   }
   return *received;
+}
+
+void ControlNetwork::hear_out(ControlLink& link, std::string_view how) {
+  while (link.is_open() && hear(link)) {
+  }
+  if (link.is_open()) link_ended(link, how);
 }
 
 Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) {
@@ -219,7 +220,7 @@ void ControlNetwork::flush_links() {
                                 EPOLLIN | (blocked ? EPOLLOUT : 0U));
       }
       if (!status) {
-        link_ended(link, status.message());
+        hear_out(link, status.message());
         again = true;
       }
     }

@@ -97,6 +97,9 @@ class ControlNetwork final : public ControlPlane {
   void handle_process(ControlLink& link);
   /// Reads and hears once; true if more may have arrived.
   bool hear(ControlLink& link);
+  /// Ends a link to which nothing can be sent any more. What its peer said comes first: a goodbye,
+  /// above all.
+  void hear_out(ControlLink& link, std::string_view how);
   Status hear_frame(ControlLink& link, const ControlFrame& frame);
   Status hear_gather(const ControlLink& link, const GatherFrame& frame);
   void declare_left(std::uint32_t rank, const ControlLink* from);
