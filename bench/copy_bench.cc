@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Copies between two cores: one thread copies into a slot, the other out of it, in turn over a
-// number of slots. The time is that of both copies; `write` and `read` are their rates.
+// number of slots. The time is that of both copies; `write` and `read` are their rates. And copies
+// on one core, from addresses that lie differently in their pages.
 #include "xylem/base/copy.h"
 
 #include <benchmark/benchmark.h>
@@ -12,7 +13,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -53,7 +57,7 @@ void hand_over(benchmark::State& state) {
       while (now == Turn::writer) now = turn.load(std::memory_order_acquire);
       if (now == Turn::end) return;
       const auto begin = Clock::now();
-      std::memcpy(target.data(), slots.data() + i % count * bytes, bytes);
+      xylem::copy_bytes(target.data(), slots.data() + i % count * bytes, bytes);
       last_read = seconds_since(begin);
       turn.store(Turn::writer, std::memory_order_release);
     }
@@ -89,8 +93,29 @@ void slots(benchmark::internal::Benchmark* bench) {
   bench->UseManualTime();
 }
 
+/// The target begins `state.range(1)` bytes further into its page than the source.
+template <auto Copy>
+void from_anywhere(benchmark::State& state) {
+  constexpr std::size_t kPage = 4096;
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto room = (bytes + 2 * kPage) / kPage * kPage;
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kPage, 2 * room)), &std::free);
+  std::memset(memory.get(), 1, 2 * room);
+  pin(0);
+  for (auto _ : state) {
+    Copy(memory.get() + room + state.range(1), memory.get(), bytes);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * state.iterations());
+}
+
 BENCHMARK(hand_over<&by_memcpy>)->Apply(slots);
+BENCHMARK(hand_over<&xylem::copy_bytes>)->Apply(slots);
 BENCHMARK(hand_over<&xylem::copy_past_cache>)->Apply(slots);
+BENCHMARK(from_anywhere<&by_memcpy>)->ArgsProduct({{2 << 10, 4 << 10, 64 << 10}, {0, 4, 63, 64}});
+BENCHMARK(from_anywhere<&xylem::copy_bytes>)
+    ->ArgsProduct({{2 << 10, 4 << 10, 64 << 10}, {0, 4, 63, 64}});
 
 }  // namespace
 

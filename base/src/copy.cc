@@ -18,20 +18,36 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-void stream_bytes(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
+/// From the first whole line of the target on, `put(vector, to)`s vectors.
+template <typename Put>
+void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes, Put put) {
   constexpr std::size_t kLine = 64;
   const Bytes d;
-  const std::size_t lanes = hn::Lanes(d);
-  // From the first whole line of the target on, four vectors at a time.
+  const std::size_t vector = hn::Lanes(d);
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(target) % kLine;
   std::size_t done = before < bytes ? before : bytes;
   std::memcpy(target, source, done);
-  for (; done + 4 * lanes <= bytes; done += 4 * lanes) {
-    for (std::size_t i = done; i < done + 4 * lanes; i += lanes) {
-      hn::Stream(hn::LoadU(d, source + i), d, target + i);
-    }
+  for (; done + 4 * vector <= bytes; done += 4 * vector) {
+    std::uint8_t* const to = target + done;
+    const std::uint8_t* const from = source + done;
+    // All are loaded before the first is stored: a load waits for a store before it whose address
+    // differs in nothing but the page.
+    const auto v0 = hn::LoadU(d, from), v1 = hn::LoadU(d, from + vector);
+    const auto v2 = hn::LoadU(d, from + 2 * vector), v3 = hn::LoadU(d, from + 3 * vector);
+    put(v0, to), put(v1, to + vector), put(v2, to + 2 * vector), put(v3, to + 3 * vector);
   }
+  for (; done + vector <= bytes; done += vector) put(hn::LoadU(d, source + done), target + done);
   std::memcpy(target + done, source + done, bytes - done);
+}
+
+void copy_vectors(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
+  copy_with(target, source, bytes,
+            [](hn::Vec<Bytes> vector, std::uint8_t* to) { hn::StoreU(vector, Bytes(), to); });
+}
+
+void stream_vectors(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
+  copy_with(target, source, bytes,
+            [](hn::Vec<Bytes> vector, std::uint8_t* to) { hn::Stream(vector, Bytes(), to); });
 }
 
 }  // namespace
@@ -41,11 +57,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace xylem {
 
-HWY_EXPORT(stream_bytes);
+HWY_EXPORT(copy_vectors);
+HWY_EXPORT(stream_vectors);
+
+void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexcept {
+  HWY_DYNAMIC_DISPATCH(copy_vectors)
+  (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
+}
 
 void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
   if (bytes == 0) return;
-  HWY_DYNAMIC_DISPATCH(stream_bytes)
+  HWY_DYNAMIC_DISPATCH(stream_vectors)
   (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
 }
 

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -64,37 +64,45 @@ bool is_far_ahead(const Link& link) noexcept {
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
 }
 
-void copy_piece(void* target, const void* source, std::size_t bytes) noexcept {
-  std::memcpy(target, source, bytes);
-}
-
 /// Reduces from `run.sources`, which go on, by pieces that stay in the nearest cache until `put`
-/// has copied them to their places: so reading and writing memory overlap. They are made in
-/// `memory`, or, without any, aside.
+/// has copied them to their places from `target` on: so reading and writing memory overlap. They
+/// are made in `memory`, or, without any, aside. What is put ends with a line of the target: one
+/// that is written past the cache in two parts costs as much as many whole ones.
 template <typename Put>
 void reduce_by_pieces(Execution& run,
                       const ProgramStep& step,
                       std::uint64_t bytes,
                       std::byte* memory,
+                      const std::byte* target,
                       const Put& put) {
-  constexpr std::size_t kPiece = 2048;
+  constexpr std::size_t kPiece = 2048, kLine = 64;
   const auto& program = *run.program;
+  const auto into_line = [target](std::uint64_t at) {
+    return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
+  };
   const Finish finish{step.finish ? program.divisor : 1};
-  alignas(64) std::array<std::byte, kPiece> aside;
-  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
-    const std::uint64_t length = std::min<std::uint64_t>(kPiece, bytes - at);
-    std::byte* const piece = memory != nullptr ? memory + at : aside.data();
-    program.kernel(piece, run.sources.data(), step.source_count, length / program.element_bytes,
+  alignas(kLine) std::array<std::byte, kPiece> aside;
+  // What is made aside is put as a whole, so there it is the pieces that end with lines.
+  const std::uint64_t shorter = memory == nullptr ? into_line(0) + program.element_bytes - 1 : 0;
+  std::uint64_t piece = kPiece - shorter / program.element_bytes * program.element_bytes;
+  std::uint64_t done = 0;
+  for (std::uint64_t at = 0; at < bytes; at += std::exchange(piece, kPiece)) {
+    const std::uint64_t length = std::min(piece, bytes - at), end = at + length;
+    std::byte* const made = memory != nullptr ? memory + at : aside.data();
+    program.kernel(made, run.sources.data(), step.source_count, length / program.element_bytes,
                    finish);
     for (const void*& source : run.sources) source = static_cast<const std::byte*>(source) + length;
-    put(at, piece, length);
+    const bool is_whole = memory == nullptr || end == bytes;
+    const std::uint64_t ready = is_whole ? end : end - into_line(end);
+    put(done, made - (at - done), ready - done);
+    done = ready;
   }
 }
 
 void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
   if (source == target || bytes == 0) return;
   if (run.past_cache) return copy_past_cache(target, source, bytes);
-  std::memcpy(target, source, bytes);
+  copy_bytes(target, source, bytes);
 }
 
 }  // namespace
@@ -320,9 +328,10 @@ void Engine::compute(Execution& run,
   }
   const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
   if (run.past_cache && is_last) {
-    reduce_by_pieces(run, step, bytes, nullptr, [&](std::uint64_t at, auto* piece, auto length) {
-      copy_piece_past_cache(target + at, piece, length);
-    });
+    reduce_by_pieces(run, step, bytes, nullptr, target,
+                     [&](std::uint64_t at, auto* piece, auto length) {
+                       copy_piece_past_cache(target + at, piece, length);
+                     });
     return end_past_cache();
   }
   program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
@@ -346,15 +355,16 @@ void Engine::compute_shared(Operation& operation,
     store(run, target, source, bytes);
     release_and_commit(operation, step, slice);
   } else if (slot.past_cache) {
-    const auto put = run.past_cache ? &copy_piece_past_cache : &copy_piece;
-    reduce_by_pieces(run, step, bytes, nullptr, [&](std::uint64_t at, auto* piece, auto length) {
-      copy_piece_past_cache(slot.memory + at, piece, length);
-      put(target + at, piece, length);
-    });
+    const auto put = run.past_cache ? &copy_piece_past_cache : &copy_bytes;
+    reduce_by_pieces(run, step, bytes, nullptr, target,
+                     [&](std::uint64_t at, auto* piece, auto length) {
+                       copy_piece_past_cache(slot.memory + at, piece, length);
+                       put(target + at, piece, length);
+                     });
     end_past_cache();
     release_and_commit(operation, step, slice);
   } else if (run.past_cache) {
-    reduce_by_pieces(run, step, bytes, slot.memory,
+    reduce_by_pieces(run, step, bytes, slot.memory, target,
                      [&](std::uint64_t at, auto* piece, auto length) {
                        copy_piece_past_cache(target + at, piece, length);
                      });
@@ -365,7 +375,7 @@ void Engine::compute_shared(Operation& operation,
                    bytes / program.element_bytes, {step.finish ? program.divisor : 1});
     release_and_commit(operation, step, slice);
     // What was made last is in the cache.
-    std::memcpy(target, slot.memory, bytes);
+    copy_bytes(target, slot.memory, bytes);
   }
 }
 
@@ -492,7 +502,7 @@ bool Engine::relieve() {
     const auto& run = operation.run;
     const auto& step = run.program->steps[held.step];
     const std::uint64_t bytes = run.program->slice_size(step, held.slice);
-    if (bytes > 0) std::memcpy(place_of(run, step.target, held.slice), held.view.data, bytes);
+    copy_bytes(place_of(run, step.target, held.slice), held.view.data, bytes);
     release(operation, held);
   };
   for (Operation* operation = active_; operation != nullptr; operation = operation->active_next) {

@@ -3,13 +3,13 @@
 
 #include "job.h"
 #include "tag.h"
+#include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace xylem::runtime {
 
@@ -377,7 +377,7 @@ Status Group::bind(Operation& operation) {
         scale(staged, call.input, program.input_bytes / program.element_bytes, call.type,
               call.op.factor);
       } else {
-        std::memcpy(staged, call.input, program.input_bytes);
+        copy_bytes(staged, call.input, program.input_bytes);
       }
       run.base[0] = staged;
     }

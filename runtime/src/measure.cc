@@ -4,12 +4,12 @@
 #include "group.h"
 #include "job.h"
 #include "kernels/reduce.h"
+#include "xylem/base/copy.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -103,7 +103,7 @@ void measure_core(CostModel& model) {
   const auto kernel = reduce_kernel(RedOp::sum, DataType::float32);
   const void* sources[] = {a.data(), b.data()};
   model.reduce_GBps = rate([&] { kernel(a.data(), sources, 2, a.size(), {}); });
-  model.copy_GBps = rate([&] { std::memcpy(a.data(), b.data(), kLarge); });
+  model.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
 /// With whom a rank plays. On a host all ranks do at once, two by two, since that is how they will

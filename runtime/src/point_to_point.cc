@@ -5,6 +5,7 @@
 #include "group.h"
 #include "job.h"
 #include "tag.h"
+#include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 
 #include <fmt/format.h>
@@ -114,7 +115,7 @@ void write_message(std::byte* to,
                    const void* payload,
                    std::uint64_t bytes) noexcept {
   std::memcpy(to, &header, sizeof header);
-  if (bytes > 0) std::memcpy(to + sizeof header, payload, bytes);
+  copy_bytes(to + sizeof header, payload, bytes);
 }
 
 }  // namespace
@@ -210,7 +211,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
     keep(*message, *link.transport);
     return std::nullopt;
   }
-  if (is_small && bytes > 0) std::memcpy(buffer.data, message->data + sizeof header, bytes);
+  if (is_small) copy_bytes(buffer.data, message->data + sizeof header, bytes);
   link.transport->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, header, buffer.data)) {
@@ -229,7 +230,7 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   if (bytes > link.view_bytes) return false;
   const auto body = take_next(link, tag_of_body(header), bytes);
   if (!body) return false;
-  std::memcpy(data, body->data, bytes);
+  copy_bytes(data, body->data, bytes);
   link.transport->release(*body);
   return true;
 }

@@ -14,7 +14,10 @@
 namespace xylem {
 namespace {
 
-TEST(CopyPastCache, MovesAllBytesAndNoOthers) {
+using Copy = void (*)(void*, const void*, std::size_t);
+class Copies : public testing::TestWithParam<Copy> {};
+
+TEST_P(Copies, MoveAllBytesAndNoOthers) {
   constexpr std::size_t kMost = 70'000, kMargin = 256;
   constexpr std::byte kUntouched{0xa5};
   std::vector<std::byte> source(kMost + kMargin);
@@ -30,7 +33,7 @@ TEST(CopyPastCache, MovesAllBytesAndNoOthers) {
       const auto at = target.begin() + to;
       const auto end = at + static_cast<std::ptrdiff_t>(bytes);
       const auto begin = source.begin() + from;
-      copy_past_cache(&*at, &*begin, bytes);
+      GetParam()(&*at, &*begin, bytes);
       ASSERT_TRUE(std::equal(at, end, begin)) << bytes << " bytes from " << from << " to " << to;
       const auto is_untouched = [](std::byte byte) { return byte == kUntouched; };
       ASSERT_TRUE(std::all_of(target.begin(), at, is_untouched)) << bytes;
@@ -40,7 +43,9 @@ TEST(CopyPastCache, MovesAllBytesAndNoOthers) {
   }
 }
 
-TEST(CopyPastCache, OfNothingTouchesNothing) { copy_past_cache(nullptr, nullptr, 0); }
+TEST_P(Copies, OfNothingTouchNothing) { GetParam()(nullptr, nullptr, 0); }
+
+INSTANTIATE_TEST_SUITE_P(All, Copies, testing::Values(&copy_bytes, &copy_past_cache));
 
 }  // namespace
 }  // namespace xylem
