@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages that stay in their sender's buffer until their receiver has read them there
- * (segment.h, Incoming::fetch, Outgoing::withdraw), for spin. The sender announces a message, and
+ * (segment.h, IncomingStreams::fetch, Outgoing::withdraw), for spin. The sender announces a message, and
  * writes the next one into the same two words when it hears that the last has been read, or, once
  * it has given up, at any time. Every interleaving is looked at, and every delay of a store, as in
  * slot_protocol.pml.

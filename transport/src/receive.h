@@ -5,6 +5,8 @@
 
 #include "xylem/transport/transport.h"
 
+#include <cstdint>
+
 namespace xylem::transport {
 
 struct Receive {
@@ -14,6 +16,8 @@ struct Receive {
   Operation* operation = nullptr;
   Tag* sender_tag = nullptr;
   bool wants_view = false;  ///< The message stays where it is.
+
+  bool fits(std::uint64_t bytes) const noexcept { return bytes <= target.bytes; }
 };
 
 inline bool tag_matches(Tag tag, Tag wanted, Tag mask) noexcept {

@@ -4,6 +4,7 @@
 #include "loopback/loopback_transport.h"
 
 #include "xylem/base/check.h"
+#include "xylem/base/copy.h"
 
 #include <cstring>
 #include <string>
@@ -115,8 +116,8 @@ Posted LoopbackTransport::send(EndpointId to,
 // Moves a matched message into its receive and releases the sender.
 LoopbackTransport::Outcome LoopbackTransport::transfer(Message& message, const Receive& receive) {
   const std::uint64_t bytes = message.envelope.bytes;
-  const bool fits = bytes <= receive.target.bytes;
-  if (fits && bytes > 0) std::memcpy(receive.target.data, message.source, bytes);
+  const bool fits = receive.fits(bytes);
+  if (fits) copy_bytes(receive.target.data, message.source, bytes);
   if (receive.sender_tag != nullptr) *receive.sender_tag = message.envelope.tag;
   if (message.reply) {
     message.reply->complete({std::exchange(message.operation, nullptr), Code::ok});

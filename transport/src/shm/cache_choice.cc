@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace xylem::transport::shm {
 namespace {
@@ -50,7 +49,7 @@ float copy_timed(bool past_cache, void* slot, const void* data, std::uint64_t by
   if (past_cache) {
     copy_past_cache(slot, data, bytes);
   } else {
-    std::memcpy(slot, data, bytes);
+    copy_bytes(slot, data, bytes);
   }
   const std::chrono::duration<float, std::nano> time = Clock::now() - begun;
   return time.count() / static_cast<float>(bytes);

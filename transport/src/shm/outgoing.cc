@@ -3,6 +3,7 @@
 
 #include "shm/delays.h"
 #include "xylem/base/check.h"
+#include "xylem/base/copy.h"
 
 #include <algorithm>
 #include <bit>
@@ -109,7 +110,7 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
 void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept {
   delay();
   if (bytes < CacheChoice::kLeastBytes) {
-    std::memcpy(slot, data, bytes);
+    copy_bytes(slot, data, bytes);
     return;
   }
   const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();

@@ -31,6 +31,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -127,6 +128,27 @@ struct alignas(2 * kLine) Entry {
 };
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
               sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
+
+/// What an entry says besides its payload. Another process may write an entry at any time: it is
+/// copied once, before it is believed.
+struct Head {
+  EntryKind kind;
+  std::uint8_t id;
+  std::uint16_t slot;
+  std::uint64_t bytes;
+  Tag tag;
+};
+inline Head head_of(const Entry& entry) noexcept {
+  const Head head{entry.kind, entry.id, entry.slot, entry.bytes, entry.tag};
+  std::atomic_signal_fence(std::memory_order_acq_rel);
+  return head;
+}
+inline Location location_of(const Entry& announcement) noexcept {
+  Location location;
+  std::memcpy(&location, announcement.payload.data(), sizeof location);
+  std::atomic_signal_fence(std::memory_order_acq_rel);
+  return location;
+}
 
 /// Of a stream, in the words of a Credit.
 constexpr std::uint64_t bit_of(std::uint32_t stream) noexcept { return std::uint64_t{1} << stream; }

@@ -3,6 +3,7 @@
 
 #include "shm/delays.h"
 #include "xylem/base/check.h"
+#include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 
 #include <fmt/format.h>
@@ -214,7 +215,7 @@ bool ShmTransport::release(const View& view) noexcept {
     return true;
   }
   const ViewPlace place = unpack(view.id);
-  return sources_[place.channel].incoming.release(place.place);
+  return sources_[place.channel].incoming.release(place);
 }
 
 Room ShmTransport::reserve(std::span<const EndpointId> to,
@@ -248,7 +249,7 @@ void ShmTransport::fill(const void* data) noexcept {
   std::byte* memory = segment_.slot(reserved_.slot);
   delay();
   if (reserved_.bytes < CacheChoice::kLeastBytes) {
-    std::memcpy(memory, data, reserved_.bytes);
+    copy_bytes(memory, data, reserved_.bytes);
     return;
   }
   // One way for all of them: past the cache if that suits any, the other if any wants a trial.

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/incoming_streams.h"
+
+#include "shm/delays.h"
+#include "shm/view_place.h"
+#include "xylem/base/copy.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace xylem::transport::shm {
+namespace {
+
+/// Of what is fetched in one go: between two of them everything else is heard.
+constexpr std::uint64_t kPiece = 512 << 10;
+
+}  // namespace
+
+// ---- announced ----
+
+bool IncomingStreams::announce(const Head& head, const Location& location) {
+  Stream& stream = streams_[head.id];
+  if (stream.use != Stream::Use::free) return false;
+  stream = {Stream::Use::announced, false, head.tag, head.bytes, 0, {}, location};
+  ++open_;
+  Receive receive;
+  if (matcher_->take_receive(head.tag, receive)) {
+    meet(head.id, receive);
+  } else {
+    matcher_->keep(head.tag, head.bytes, true).stream = {channel_, head.id};
+  }
+  return true;
+}
+
+void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
+  Stream& stream = streams_[id];
+  stream.use = Stream::Use::met;
+  stream.receive = receive;
+  if (receive.sender_tag != nullptr) *receive.sender_tag = stream.tag;
+  const bool can_show = receive.wants_view && stream.location.where == Location::Where::shared;
+  if (!can_show && !receive.fits(stream.bytes)) {
+    outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
+    return refuse(id);
+  }
+  if (!memory_->can_read(stream.location)) return take_through_slots(id);
+  // Not here: who posts a receive does not wait for a copy.
+  fetching_ |= bit_of(id);
+}
+
+void IncomingStreams::refuse(std::uint8_t id) {
+  Stream& stream = streams_[id];
+  if (stream.location.where != Location::Where::nowhere) return end_here(id);
+  stream.use = Stream::Use::dropped;
+  grant(id, false);
+}
+
+void IncomingStreams::take_through_slots(std::uint8_t id) {
+  fetching_ &= ~bit_of(id);
+  streams_[id].received = 0;
+  grant(id, false);
+}
+
+void IncomingStreams::grant(std::uint8_t id, bool is_fetched) noexcept {
+  const std::uint64_t bit = bit_of(id);
+  granted_ ^= bit;
+  fetched_ = is_fetched ? fetched_ | bit : fetched_ & ~bit;
+  delay();
+  credit_->fetched.store(fetched_, std::memory_order_relaxed);
+  delay();
+  credit_->granted.store(granted_, std::memory_order_release);
+  sender_.wake();
+}
+
+// ---- where it lies ----
+
+unsigned IncomingStreams::fetch() {
+  unsigned count = 0;
+  for (std::uint64_t left = fetching_; left != 0; left &= left - 1, ++count) {
+    fetch_piece(static_cast<std::uint8_t>(std::countr_zero(left)));
+  }
+  return count;
+}
+
+/// Copies the next bytes of a stream to where they belong: past the cache, if it is too long to
+/// stay there.
+void IncomingStreams::bring(const Stream& stream,
+                            const std::byte* data,
+                            std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kCached = 8 << 20;
+  auto* target = static_cast<std::byte*>(stream.receive.target.data) + stream.received;
+  if (stream.bytes >= kCached) return copy_past_cache(target, data, bytes);
+  copy_bytes(target, data, bytes);
+}
+
+/// Shows a stream, or copies a piece of it.
+void IncomingStreams::fetch_piece(std::uint8_t id) {
+  Stream& stream = streams_[id];
+  const Receive& receive = stream.receive;
+  const std::uint64_t at = stream.received;
+  const std::uint64_t bytes = std::min(kPiece, stream.bytes - at);
+  delay();
+  if (stream.location.where == Location::Where::shared) {
+    const std::byte* data = memory_->find(stream.location, stream.bytes);
+    if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
+    if (data == nullptr && receive.fits(stream.bytes)) return take_through_slots(id);
+    if (data == nullptr) return end_with(id, Code::mismatch);
+    if (receive.wants_view) return show(id, data);
+    bring(stream, data + at, bytes);
+  } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
+                            stream.location.at + at, bytes)) {
+    return is_withdrawn() ? end_with(id, Code::peer_lost) : take_through_slots(id);
+  }
+  stream.received += bytes;
+  if (stream.received < stream.bytes) return;
+  end_with(id, is_withdrawn() ? Code::peer_lost : Code::ok);
+}
+
+void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
+  Stream& stream = streams_[id];
+  fetching_ &= ~bit_of(id);
+  stream.use = Stream::Use::viewed;
+  memory_->hold(stream.location);
+  const View view{.data = data, .id = pack({channel_, true, id}), .may_change = true};
+  outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes, view});
+}
+
+bool IncomingStreams::release(std::uint8_t id) noexcept {
+  const bool is_whole = !is_withdrawn();
+  memory_->release(streams_[id].location);
+  end_here(id);
+  return is_whole;
+}
+
+/// Of what was read before.
+bool IncomingStreams::is_withdrawn() const noexcept {
+  delay();
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return withdrawal_->withdrawn.load(std::memory_order_relaxed) != 0;
+}
+
+// ---- in fragments ----
+
+bool IncomingStreams::take_fragment(const Head& head, const std::byte* data) {
+  Stream& stream = streams_[head.id];
+  const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
+  if (!is_due || head.bytes > stream.bytes - stream.received) return false;
+  if ((fetching_ & bit_of(head.id)) != 0) return false;
+  delay();
+  if (stream.use == Stream::Use::met) bring(stream, data, head.bytes);
+  stream.received += head.bytes;
+  if (stream.received < stream.bytes) return true;
+  if (stream.use == Stream::Use::met) {
+    outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes});
+  }
+  end_stream(head.id);
+  return true;
+}
+
+// ---- the end ----
+
+/// Of a met one, without its sender sending anything of it.
+void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {
+  const Stream& stream = streams_[id];
+  outcomes_->push_back({stream.receive.operation, code, code == Code::ok ? stream.bytes : 0});
+  end_here(id);
+}
+
+/// The sender may go on without sending anything of it.
+void IncomingStreams::end_here(std::uint8_t id) noexcept {
+  end_stream(id);
+  grant(id, true);
+}
+
+void IncomingStreams::end_stream(std::uint8_t id) noexcept {
+  fetching_ &= ~bit_of(id);
+  streams_[id].use = Stream::Use::free;
+  if (open_ > 0) --open_;
+}
+
+void IncomingStreams::give_up() {
+  if (open_ == 0) return;
+  matcher_->drop_streams(channel_);
+  for (std::uint8_t id = 0; id < kStreams; ++id) {
+    Stream& stream = streams_[id];
+    if (stream.use == Stream::Use::free || stream.use == Stream::Use::viewed) continue;
+    if ((fetching_ & bit_of(id)) != 0) {
+      end_with(id, Code::peer_lost);
+      continue;
+    }
+    if (stream.use == Stream::Use::announced) {
+      // Or the sender would wait for ever.
+      refuse(id);
+      continue;
+    }
+    if (stream.use == Stream::Use::met) {
+      outcomes_->push_back({stream.receive.operation, Code::peer_lost, 0});
+    }
+    stream.use = Stream::Use::dropped;
+  }
+}
+
+void IncomingStreams::end() {
+  give_up();
+  open_ = 0;
+}
+
+}  // namespace xylem::transport::shm
