@@ -4,7 +4,7 @@
 // need: the core for dispatch, copies and reductions; for messages the port at which they leave,
 // then the port at which they arrive, each at the link's bandwidth (a rank's ports inside a host,
 // its host's ports between hosts, and its own NICs' there). Where ranks share cores, these move
-// messages inside the host in turn with all else, and going on with another rank takes time.
+// messages inside the host in turn with all else, and go from rank to rank, which takes time.
 // Windows of scratch are taken to be wide enough, so lag edges do not count.
 #include "simulation.h"
 
@@ -201,12 +201,17 @@ void Simulation::place_ranks() {
     hosts[model_.host.empty() ? 0 : model_.host[rank]].push_back(rank);
   }
   core_of_.resize(ranks);
+  turn_of_.resize(ranks);
   std::uint32_t cores = 0;
   for (const auto& [host, on_it] : hosts) {
     const auto many = static_cast<std::uint32_t>(on_it.size());
     const std::uint32_t known = host < model_.host_cores.size() ? model_.host_cores[host] : 0;
     const std::uint32_t own = known == 0 ? many : std::min(known, many);
-    for (std::uint32_t i = 0; i < many; ++i) core_of_[on_it[i]] = cores + i % own;
+    for (std::uint32_t i = 0; i < many; ++i) {
+      core_of_[on_it[i]] = cores + i % own;
+      turn_of_[on_it[i]] = i / own;
+    }
+    for (std::uint32_t i = 0; i < own; ++i) turns_.push_back((many - i + own - 1) / own);
     cores += own;
   }
   core_.assign(cores, 0);
@@ -217,7 +222,11 @@ void Simulation::place_ranks() {
 double Simulation::occupy_core(std::uint32_t rank, double duration) {
   const std::uint32_t core = core_of_[rank];
   const std::uint32_t before = std::exchange(last_on_[core], rank);
-  if (before != kNone && before != rank) duration += model_.switch_us;
+  if (before != kNone && before != rank) {
+    // Those between the two take their turns, though they only find that they have to wait.
+    const std::uint32_t turns = turns_[core];
+    duration += model_.switch_us * ((turn_of_[rank] + turns - turn_of_[before]) % turns);
+  }
   core_[core] = std::max(core_[core], now_) + duration;
   return core_[core];
 }

@@ -92,6 +92,8 @@ class Simulation {
   };
   std::vector<Written> written_;              // By rank: what it sent last within its host.
   std::vector<std::uint32_t> core_of_;        // By rank.
+  std::vector<std::uint32_t> turn_of_;        // By rank: among those of its core.
+  std::vector<std::uint32_t> turns_;          // By core: its ranks.
   std::vector<double> core_;                  // When it is free again.
   std::vector<double> local_out_, local_in_;  // The same of each rank's ports.
   std::vector<std::uint32_t> last_on_;        // The rank that had a core last.

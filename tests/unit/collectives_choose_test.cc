@@ -87,6 +87,25 @@ TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
   EXPECT_GE(time_on(2, 5), time_on(2, 0) + 5);
 }
 
+TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
+  // The root sends to the rank two further on, which sends in its turn: the core goes by the one
+  // between. Reading takes no turn.
+  const auto switches = [](std::uint32_t root) {
+    const auto time = [root](double switch_us) {
+      CostModel model = simple();
+      model.host_cores = {1};
+      model.switch_us = switch_us;
+      const auto ranks = model::plan_all(*find_planner(Collective::broadcast, "binomial"),
+                                         {Collective::broadcast, 4, root});
+      return estimate_us(ranks, {.count = 8}, model);
+    };
+    return (time(5) - time(0)) / 5;
+  };
+  EXPECT_NEAR(switches(0), 2, 1e-6) << "0 by 1 to 2";
+  EXPECT_NEAR(switches(2), 2, 1e-6) << "2 by 3 to 0";
+  EXPECT_NEAR(switches(3), 2, 1e-6) << "3 by 0 to 1";
+}
+
 TEST(Estimate, KeepsARankToItsOwnNics) {
   CostModel model = simple();
   model.local = {2, 100};
@@ -236,6 +255,20 @@ TEST(Choose, HasFewTurnsWhereRanksShareCores) {
   };
   EXPECT_EQ(chosen(0), "ring");
   EXPECT_EQ(chosen(2), "direct") << "a ring goes from rank to rank with every slice";
+}
+
+TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
+  for (const std::uint32_t ranks : {4U, 8U}) {
+    for (const double alpha_us : {0.2, 1.0, 4.0, 10.0}) {
+      CostModel model = assumed_costs();
+      model.local.alpha_us = alpha_us;
+      model.slice_bytes = 64 * kKiB;
+      model.host_cores = {2};
+      Chooser chooser(model);
+      EXPECT_EQ(chooser.choose({Collective::all_reduce, ranks, 0}, 8)->planner->name, "one_shot")
+          << ranks << " ranks, " << alpha_us << " us";
+    }
+  }
 }
 
 TEST(Choose, ObeysAName) {

@@ -39,8 +39,9 @@ struct CostModel {
   /// By host index, for the host's ranks together: with more ranks they take turns. Empty, or 0:
   /// one for each rank.
   std::vector<std::uint32_t> host_cores;
-  /// Until a core goes on with another of its ranks: sched_yield and cold caches.
-  double switch_us = 3;
+  /// Until a core goes on with the next of its ranks, which may have to wait and pass it on:
+  /// sched_yield and cold caches.
+  double switch_us = 1.5;
 };
 
 /// What holds until something is measured: a shared-memory and a TCP transport of today's hosts,
