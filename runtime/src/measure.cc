@@ -177,6 +177,13 @@ Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
   return {};
 }
 
+/// Whether this rank's host has fewer cores than ranks.
+bool shares_cores(const CostModel& model, std::uint32_t rank) {
+  const std::uint32_t host = model.host.empty() ? 0 : model.host[rank];
+  const std::uint32_t cores = host < model.host_cores.size() ? model.host_cores[host] : 0;
+  return cores > 0 && std::ranges::count(model.host, host) > cores;
+}
+
 Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
   for (const bool local : {true, false}) {
@@ -188,6 +195,8 @@ Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
     if (local && !world.job().config().pull_from) {
       XYLEM_TRY(measure_pull(world, with, tuning));
     }
+    // In turn, writing and reading do not overlap, and the estimate counts both.
+    if (local && shares_cores(model, world.rank())) model.local.bandwidth_GBps *= 2;
   }
   return {};
 }
