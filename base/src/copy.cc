@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-/// From the first whole line of the target on, `put(vector, to)`s vectors.
+/// `put`s the whole lines of the target by vectors, and the rest as it comes.
 template <typename Put>
 void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes, Put put) {
   constexpr std::size_t kLine = 64;
@@ -27,27 +27,33 @@ void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t byt
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(target) % kLine;
   std::size_t done = before < bytes ? before : bytes;
   std::memcpy(target, source, done);
-  for (; done + 4 * vector <= bytes; done += 4 * vector) {
+  const std::size_t end = done + (bytes - done) / kLine * kLine;
+  for (; done + 4 * vector <= end; done += 4 * vector) {
     std::uint8_t* const to = target + done;
     const std::uint8_t* const from = source + done;
     // All are loaded before the first is stored: a load waits for a store before it whose address
     // differs in nothing but the page.
     const auto v0 = hn::LoadU(d, from), v1 = hn::LoadU(d, from + vector);
     const auto v2 = hn::LoadU(d, from + 2 * vector), v3 = hn::LoadU(d, from + 3 * vector);
-    put(v0, to), put(v1, to + vector), put(v2, to + 2 * vector), put(v3, to + 3 * vector);
+    put(v0, to);
+    put(v1, to + vector);
+    put(v2, to + 2 * vector);
+    put(v3, to + 3 * vector);
   }
-  for (; done + vector <= bytes; done += vector) put(hn::LoadU(d, source + done), target + done);
+  for (; done + vector <= end; done += vector) put(hn::LoadU(d, source + done), target + done);
   std::memcpy(target + done, source + done, bytes - done);
 }
 
 void copy_vectors(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
-  copy_with(target, source, bytes,
-            [](hn::Vec<Bytes> vector, std::uint8_t* to) { hn::StoreU(vector, Bytes(), to); });
+  copy_with(target, source, bytes, [](hn::Vec<Bytes> vector, std::uint8_t* to) HWY_ATTR {
+    hn::StoreU(vector, Bytes(), to);
+  });
 }
 
 void stream_vectors(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
-  copy_with(target, source, bytes,
-            [](hn::Vec<Bytes> vector, std::uint8_t* to) { hn::Stream(vector, Bytes(), to); });
+  copy_with(target, source, bytes, [](hn::Vec<Bytes> vector, std::uint8_t* to) HWY_ATTR {
+    hn::Stream(vector, Bytes(), to);
+  });
 }
 
 }  // namespace

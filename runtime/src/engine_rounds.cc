@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
 
 namespace xylem::runtime {
 
@@ -65,8 +64,8 @@ bool is_far_ahead(const Link& link) noexcept {
 }
 
 /// Reduces from `run.sources`, which go on, by pieces that stay in the nearest cache until `put`
-/// has copied them to their places from `target` on: so reading and writing memory overlap. They
-/// are made in `memory`, or, without any, aside. What is put ends with a line of the target: one
+/// has copied them to their places: so reading and writing memory overlap. They are made in
+/// `memory`, or, without any, aside. What is put ends with a line of `target`, if elements do: one
 /// that is written past the cache in two parts costs as much as many whole ones.
 template <typename Put>
 void reduce_by_pieces(Execution& run,
@@ -82,19 +81,19 @@ void reduce_by_pieces(Execution& run,
   };
   const Finish finish{step.finish ? program.divisor : 1};
   alignas(kLine) std::array<std::byte, kPiece> aside;
-  // What is made aside is put as a whole, so there it is the pieces that end with lines.
-  const std::uint64_t shorter = memory == nullptr ? into_line(0) + program.element_bytes - 1 : 0;
-  std::uint64_t piece = kPiece - shorter / program.element_bytes * program.element_bytes;
-  std::uint64_t done = 0;
-  for (std::uint64_t at = 0; at < bytes; at += std::exchange(piece, kPiece)) {
-    const std::uint64_t length = std::min(piece, bytes - at), end = at + length;
-    std::byte* const made = memory != nullptr ? memory + at : aside.data();
-    program.kernel(made, run.sources.data(), step.source_count, length / program.element_bytes,
-                   finish);
+  // What is made aside is put as a whole, so there the pieces end with lines: the first is shorter,
+  // by whole elements.
+  const std::uint64_t element = program.element_bytes;
+  const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
+  std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
+  for (std::uint64_t at = 0, done = 0; at < bytes; length = kPiece) {
+    length = std::min(length, bytes - at);
+    program.kernel(memory != nullptr ? memory + at : aside.data(), run.sources.data(),
+                   step.source_count, length / element, finish);
     for (const void*& source : run.sources) source = static_cast<const std::byte*>(source) + length;
-    const bool is_whole = memory == nullptr || end == bytes;
-    const std::uint64_t ready = is_whole ? end : end - into_line(end);
-    put(done, made - (at - done), ready - done);
+    at += length;
+    const std::uint64_t ready = memory == nullptr || at == bytes ? at : at - into_line(at);
+    put(done, memory != nullptr ? memory + done : aside.data(), ready - done);
     done = ready;
   }
 }
@@ -356,7 +355,9 @@ void Engine::compute_shared(Operation& operation,
     release_and_commit(operation, step, slice);
   } else if (slot.past_cache) {
     const auto put = run.past_cache ? &copy_piece_past_cache : &copy_bytes;
-    reduce_by_pieces(run, step, bytes, nullptr, target,
+    // Of the two, the output comes first: slots begin with lines, and few are written so.
+    const std::byte* const lines_of = run.past_cache ? target : slot.memory;
+    reduce_by_pieces(run, step, bytes, nullptr, lines_of,
                      [&](std::uint64_t at, auto* piece, auto length) {
                        copy_piece_past_cache(slot.memory + at, piece, length);
                        put(target + at, piece, length);

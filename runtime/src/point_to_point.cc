@@ -286,7 +286,7 @@ void PointToPoint::send(Operation& operation) {
   ++pairs_[call.peer].sent;
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
-  if (small && bytes > 0) std::memcpy(slot.payload, call.input, bytes);
+  if (small) copy_bytes(slot.payload, call.input, bytes);
   const bool is_eager = small && pool_.sending() < kEagerMessages;
   const Link link = group_.link(call.peer);
   const MessageHeader header = slot.header;

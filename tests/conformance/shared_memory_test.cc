@@ -87,6 +87,38 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
   });
 }
 
+/// Of few worlds, since it takes long.
+class SharedMemoryPastCaches : public SharedMemory {};
+
+TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
+  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::size_t me = world.rank();
+    // Outputs of all ranks together are more than the engine leaves to caches (kCachedOutputs).
+    const std::size_t part = (17 << 20) / sizeof(std::int32_t) / world.size();
+    const std::size_t all = part * world.size();
+    constexpr std::int32_t kUntouched = -1;
+    for (const std::size_t begin : {1U, 7U}) {
+      const Values in = gift(world.rank(), 0, all + begin);
+      const Values sums = sum_of(world.size(), 0, all + begin);
+      const auto gift_part = std::span(in).subspan(begin, part);
+      const auto sums_of_all = std::span(sums).subspan(begin);
+      // What lies beside an output stays as it is.
+      const auto check = [&](std::span<const std::int32_t> right, auto&& call) {
+        Values out(right.size() + begin + 1, kUntouched), expected = out;
+        std::ranges::copy(right, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        ASSERT_TRUE(call(std::span(out).subspan(begin, right.size())).wait().is_ok());
+        ASSERT_TRUE(out == expected);
+      };
+      check(sums_of_all.first(part), [&](auto out) { return world.all_reduce(gift_part, out); });
+      check(sums_of_all.subspan(part * me, part),
+            [&](auto out) { return world.reduce_scatter(std::span(in).subspan(begin), out); });
+      check(sums_of_all,
+            [&](auto out) { return world.all_gather(sums_of_all.subspan(part * me, part), out); });
+    }
+  });
+}
+
 TEST_P(SharedMemoryAllReduce, SeveralAtOnceThatNobodyWaitsForInOrder) {
   run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -243,6 +275,11 @@ auto far_worlds() {
                           testing::Values(kPastCache, kPulled, kAllocated));
 }
 
+INSTANTIATE_TEST_SUITE_P(
+    Worlds,
+    SharedMemoryPastCaches,
+    testing::Values(World{2, "auto"}, World{3, kPastCache}, World{3, kAllocated}, World{5, "288K"}),
+    name_of_plain);
 INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);
 INSTANTIATE_TEST_SUITE_P(FarWorlds, SharedMemory, far_worlds(), name_of_plain);
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages that stay in their sender's buffer until their receiver has read them there
- * (segment.h, IncomingStreams::fetch, Outgoing::withdraw), for spin. The sender announces a message, and
- * writes the next one into the same two words when it hears that the last has been read, or, once
+ * (segment.h, IncomingStreams::fetch, Outgoing::withdraw), for spin. The sender announces a message,
+ * and writes the next one into the same two words when it hears that the last has been read, or, once
  * it has given up, at any time. Every interleaving is looked at, and every delay of a store, as in
  * slot_protocol.pml.
  *

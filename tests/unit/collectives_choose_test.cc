@@ -88,22 +88,23 @@ TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
 }
 
 TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
-  // The root sends to the rank two further on, which sends in its turn: the core goes by the one
-  // between. Reading takes no turn.
-  const auto switches = [](std::uint32_t root) {
-    const auto time = [root](double switch_us) {
+  // How often a core goes on with the next of its ranks. Reading takes no turn.
+  const auto switches = [](std::string_view algorithm, std::uint32_t size, std::uint32_t root,
+                           std::uint32_t cores) {
+    const auto time = [&](double switch_us) {
       CostModel model = simple();
-      model.host_cores = {1};
+      model.host_cores = {cores};
       model.switch_us = switch_us;
-      const auto ranks = model::plan_all(*find_planner(Collective::broadcast, "binomial"),
-                                         {Collective::broadcast, 4, root});
+      const auto ranks = model::plan_all(*find_planner(Collective::broadcast, algorithm),
+                                         {Collective::broadcast, size, root});
       return estimate_us(ranks, {.count = 8}, model);
     };
     return (time(5) - time(0)) / 5;
   };
-  EXPECT_NEAR(switches(0), 2, 1e-6) << "0 by 1 to 2";
-  EXPECT_NEAR(switches(2), 2, 1e-6) << "2 by 3 to 0";
-  EXPECT_NEAR(switches(3), 2, 1e-6) << "3 by 0 to 1";
+  EXPECT_NEAR(switches("binomial", 4, 0, 1), 2, 1e-6) << "0 by 1 to 2";
+  EXPECT_NEAR(switches("binomial", 4, 2, 1), 2, 1e-6) << "2 by 3 to 0";
+  EXPECT_NEAR(switches("ring", 4, 3, 1), 2, 1e-6) << "3 to 0, 0 to 1";
+  EXPECT_NEAR(switches("ring", 5, 4, 2), 2, 1e-6) << "4 to 0, 0 to 2; 1 is the other core's";
 }
 
 TEST(Estimate, KeepsARankToItsOwnNics) {

@@ -103,7 +103,7 @@ void ControlNetwork::handle_link(ControlLink& link) {
 
 void ControlNetwork::handle_process(ControlLink& link) { hear_out(link, "its process ended"); }
 
-bool ControlNetwork::hear(ControlLink& link) {
+bool ControlNetwork::hear(ControlLink& link, std::string_view how) {
   const auto received = link.receive();
   for (;;) {
     const auto frame = link.frames().next();
@@ -119,14 +119,14 @@ bool ControlNetwork::hear(ControlLink& link) {
     if (!frame->has_value()) break;
   }
   if (!received) {
-    link_ended(link, received.status().message());
+    link_ended(link, how.empty() ? received.status().message() : how);
     return false;
   }
   return *received;
 }
 
 void ControlNetwork::hear_out(ControlLink& link, std::string_view how) {
-  while (link.is_open() && hear(link)) {
+  while (link.is_open() && hear(link, how)) {
   }
   if (link.is_open()) link_ended(link, how);
 }
@@ -220,7 +220,9 @@ void ControlNetwork::flush_links() {
                                 EPOLLIN | (blocked ? EPOLLOUT : 0U));
       }
       if (!status) {
-        hear_out(link, status.message());
+        // Who reads nothing is not listened to: it may talk without end.
+        const bool is_stuck = link.queued() > ControlLink::kMostQueued;
+        is_stuck ? link_ended(link, status.message()) : hear_out(link, status.message());
         again = true;
       }
     }

@@ -95,10 +95,10 @@ class ControlNetwork final : public ControlPlane {
   ControlLink* find_link(std::uint32_t rank) const noexcept;
   void handle_link(ControlLink& link);
   void handle_process(ControlLink& link);
-  /// Reads and hears once; true if more may have arrived.
-  bool hear(ControlLink& link);
-  /// Ends a link to which nothing can be sent any more. What its peer said comes first: a goodbye,
-  /// above all.
+  /// Reads and hears once; true if more may have arrived. `how` the link ended if it has; by itself
+  /// what reading says.
+  bool hear(ControlLink& link, std::string_view how = {});
+  /// Ends a link whose other end is closed. What its peer said comes first: a goodbye, above all.
   void hear_out(ControlLink& link, std::string_view how);
   Status hear_frame(ControlLink& link, const ControlFrame& frame);
   Status hear_gather(const ControlLink& link, const GatherFrame& frame);

@@ -157,7 +157,7 @@ void Copies::copy(Bytes bytes) const { copy_past_cache(to_.data(), from_.data(),
 Result<GBps> measure_copies(const Copies& copies, Bytes bytes, const Communicator& control) {
   const auto now = [] { return microseconds(Clock::now().time_since_epoch()); };
   // From the first start to the last end: ranks that share a core copy one after another.
-  std::vector<double> earliness, ends;
+  std::vector<double> earliness, ends;  // Starts are negated: the maximum is the earliest.
   for (std::uint32_t i = 0; i < kCopyRounds; ++i) {
     XYLEM_TRY(control.barrier().wait());
     earliness.push_back(-now());

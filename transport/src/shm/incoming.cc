@@ -25,13 +25,13 @@ bool Incoming::has_entry() const noexcept {
 unsigned Incoming::drain() {
   unsigned count = 0;
   while (has_entry()) {
-    take(ring_[next_ % kEntries]);
+    take_next();
     ++count;
   }
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();
-  if (count == 0 && streams_.are_open() && sender_.is_gone() && !has_entry()) {
+  if (count == 0 && streams_.any_open() && sender_.is_gone() && !has_entry()) {
     end();
     return 1;
   }
@@ -41,9 +41,10 @@ unsigned Incoming::drain() {
 void Incoming::note_taken(const Head& head) noexcept {
   constexpr std::uint32_t kEnough = 16, kSmallSlot = 4;
   const Geometry& theirs = segment_->geometry();
-  const bool is_scarce = head.bytes > theirs.small_bytes ||
-                         (head.bytes > kInlineBytes && theirs.small_slots < 8 * theirs.channels);
-  untold_ += is_scarce ? kEnough : head.bytes > kInlineBytes ? kSmallSlot : 1;
+  const bool is_in_slot = head.kind == EntryKind::slotted || head.kind == EntryKind::fragment;
+  const bool is_scarce =
+      is_in_slot && (head.bytes > theirs.small_bytes || theirs.small_slots < 8 * theirs.channels);
+  untold_ += is_scarce ? kEnough : is_in_slot ? kSmallSlot : 1;
   if (untold_ >= kEnough) publish();
 }
 
@@ -74,8 +75,8 @@ bool Incoming::is_sound(const Head& head) const noexcept {
   return false;
 }
 
-/// Takes the next entry.
-void Incoming::take(const Entry& entry) {
+void Incoming::take_next() {
+  const Entry& entry = ring_[next_ % kEntries];
   delay();
   const Head head = head_of(entry);
   bool goes_on = is_sound(head);

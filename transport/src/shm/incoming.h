@@ -41,7 +41,7 @@ class Incoming {
 
   bool has_entry() const noexcept;
   /// Whether drain() has something to do even without one.
-  bool is_fetching() const noexcept { return streams_.are_fetching(); }
+  bool is_fetching() const noexcept { return streams_.any_fetching(); }
   /// Tells the sender what it has not been told yet. drain() does it after a while with nothing to
   /// take; call before a sleep.
   void settle() noexcept {
@@ -63,7 +63,7 @@ class Incoming {
 
  private:
   bool is_sound(const Head& head) const noexcept;
-  void take(const Entry& entry);
+  void take_next();
   void take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
   void publish() noexcept;

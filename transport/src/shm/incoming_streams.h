@@ -37,9 +37,9 @@ class IncomingStreams {
         outcomes_(&outcomes) {}
 
   /// Whether one is under way.
-  bool are_open() const noexcept { return open_ > 0; }
+  bool any_open() const noexcept { return open_ > 0; }
   /// Whether fetch() has something to do.
-  bool are_fetching() const noexcept { return fetching_ != 0; }
+  bool any_fetching() const noexcept { return fetching_ != 0; }
 
   /// A new one. False if its number is in use.
   bool announce(const Head& head, const Location& location);

@@ -155,7 +155,7 @@ bool Outgoing::begin(Sending& sending) {
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
   if (entry == nullptr) return false;
   delay();
-  if (sending.bytes > 0) std::memcpy(entry->payload.data(), sending.data, sending.bytes);
+  copy_bytes(entry->payload.data(), sending.data, sending.bytes);
   publish();
   sending.sent = sending.bytes;
   return true;

@@ -11,13 +11,13 @@ namespace xylem {
 /// copy_bytes() where there are many.
 XYLEM_API void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexcept;
 
-/// As memcpy, but as quick wherever source and target begin, and null pointers may be of no bytes.
-/// glibc leaves what is longer to `rep movsb`, which is 15 times slower on AMD Zen 4 where the
-/// target begins less than a line after the source, pages aside (docs/benchmarks.md, "Copies from
+/// As memcpy, but as quick wherever source and target begin, and of no bytes pointers may be null.
+/// glibc leaves more than about 2 KiB to `rep movsb`, which is 15 times slower on AMD Zen 4 where
+/// the target begins a few bytes after the source, pages aside (docs/benchmarks.md, "Copies from
 /// anywhere").
 inline void copy_bytes(void* target, const void* source, std::size_t bytes) noexcept {
-  constexpr std::size_t kMany = 1024;
-  if (bytes >= kMany) return copy_many_bytes(target, source, bytes);
+  constexpr std::size_t kFew = 2048;
+  if (bytes > kFew) return copy_many_bytes(target, source, bytes);
   if (bytes > 0) std::memcpy(target, source, bytes);
 }
 
