@@ -32,6 +32,12 @@ class Skipped(Exception):
     """A peer that cannot take part, and why."""
 
 
+def last_line(*texts):
+    """Of the first text that has any."""
+    said = next((text.strip() for text in texts if text.strip()), "nothing")
+    return said.splitlines()[-1]
+
+
 def run(command, environment, timeout):
     """Standard output of a command that succeeds."""
     # A group of its own, so that nothing is left of one that is given up.
@@ -43,11 +49,11 @@ def run(command, environment, timeout):
         except BaseException as ending:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(ending, subprocess.TimeoutExpired):
-                raise Skipped(f"did not end within {timeout} s") from None
+                said = last_line(*reversed(process.communicate()))
+                raise Skipped(f"did not end within {timeout} s; its last words: {said}") from None
             raise
     if process.returncode not in (0, 1):  # 1: a wrong result, which the rows tell
-        said = (errors.strip() or out.strip() or "nothing").splitlines()
-        raise Skipped(f"exited with status {process.returncode}: {said[-1]}")
+        raise Skipped(f"exited with status {process.returncode}: {last_line(errors, out)}")
     return out
 
 

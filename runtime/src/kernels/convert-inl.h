@@ -35,6 +35,9 @@ HWY_INLINE V with_one_nan(D d, V v) {
 
 /// A bfloat16 is the upper half of the fp32 of the same value.
 struct BFloat16 {
+  /// Whether there is widen_pair(): a lane alone is no pair.
+  static constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR;
+
   template <class D>
   static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
     const hn::RebindToUnsigned<D> du;
@@ -43,13 +46,39 @@ struct BFloat16 {
 
   template <class D>
   static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> narrow(D d, hn::Vec<D> v) {
+    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded(d, v)));
+  }
+
+  /// Of two that share 32 bits, the one in the lower half and the one in the upper: nothing moves
+  /// between lanes.
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void widen_pair(D d,
+                                    hn::Vec<hn::RebindToUnsigned<D>> both,
+                                    V& lower,
+                                    V& upper) {
+    const hn::RebindToUnsigned<D> du;
+    lower = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    upper = hn::BitCast(d, hn::And(both, hn::Set(du, kUpper)));
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> narrow_pair(D d, V lower, V upper) {
+    const hn::RebindToUnsigned<D> du;
+    return hn::Or(hn::ShiftRight<16>(rounded(d, lower)),
+                  hn::And(rounded(d, upper), hn::Set(du, kUpper)));
+  }
+
+ private:
+  static constexpr std::uint32_t kUpper = 0xFFFF0000u;
+
+  /// The bits of fp32, of which the upper half is the bfloat16.
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> rounded(D d, hn::Vec<D> v) {
     const hn::RebindToUnsigned<D> du;
     const auto bits = hn::BitCast(du, with_one_nan(d, v));
     // Half a unit less one, plus the bit that will be last: a tie goes up only from an odd value.
     // The quiet NaN has zeros below, so the carry cannot reach its exponent.
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
-    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded));
+    return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
   }
 };
 
@@ -57,6 +86,7 @@ struct BFloat16 {
 
 /// F16C's instructions round to nearest even whatever MXCSR says and keep subnormals.
 struct Float16 {
+  static constexpr bool kInPairs = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
     return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
@@ -75,6 +105,7 @@ struct Float16 {
 /// Integer arithmetic on the bits, with one exact or once-rounding fp32 addition where a variable
 /// shift would be needed (subnormal halves).
 struct Float16 {
+  static constexpr bool kInPairs = false;
   static constexpr std::uint32_t kExponentGap = 127 - 15;  ///< Between the biases of fp32 and fp16.
   static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1)
                                                   << 23;       ///< 2^-14 as fp32 bits.

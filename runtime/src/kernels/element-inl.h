@@ -92,7 +92,43 @@ struct HalfFloat {
     const hn::Rebind<std::uint16_t, D> d16;
     hn::StoreU(Format::narrow(d, v), d16, static_cast<std::uint16_t*>(to) + index);
   }
+
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void load_pair(D d, const void* from, std::size_t index, V& a, V& b) requires(
+      Format::kInPairs) {
+    const hn::Repartition<std::uint16_t, D> d16;
+    const auto both = hn::LoadU(d16, static_cast<const std::uint16_t*>(from) + index);
+    Format::widen_pair(d, hn::BitCast(hn::RebindToUnsigned<D>(), both), a, b);
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void store_pair(D d, V a, V b, void* to, std::size_t index) requires(
+      Format::kInPairs) {
+    const hn::Repartition<std::uint16_t, D> d16;
+    hn::StoreU(hn::BitCast(d16, Format::narrow_pair(d, a, b)), d16,
+               static_cast<std::uint16_t*>(to) + index);
+  }
 };
+
+/// The elements of two vectors, in lanes of which store_pair() knows where they belong: one after
+/// the other, unless the element has a quicker way.
+template <class Element, class D, class V = hn::Vec<D>>
+HWY_INLINE void load_pair(D d, const void* from, std::size_t index, V& a, V& b) {
+  if constexpr (requires { Element::load_pair(d, from, index, a, b); }) {
+    Element::load_pair(d, from, index, a, b);
+  } else {
+    a = Element::load(d, from, index);
+    b = Element::load(d, from, index + hn::Lanes(d));
+  }
+}
+template <class Element, class D, class V = hn::Vec<D>>
+HWY_INLINE void store_pair(D d, V a, V b, void* to, std::size_t index) {
+  if constexpr (requires { Element::store_pair(d, a, b, to, index); }) {
+    Element::store_pair(d, a, b, to, index);
+  } else {
+    Element::store(d, a, to, index);
+    Element::store(d, b, to, index + hn::Lanes(d));
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace xylem::runtime

@@ -160,24 +160,30 @@ struct Fold {
   /// place.
   template <class D>
   HWY_INLINE void apply_four(D d, std::size_t i0) const {
-    const std::size_t i1 = i0 + hn::Lanes(d), i2 = i1 + hn::Lanes(d), i3 = i2 + hn::Lanes(d);
-    auto f0 = load(d, 0, i0), f1 = load(d, 0, i1), f2 = load(d, 0, i2), f3 = load(d, 0, i3);
+    const std::size_t i2 = i0 + 2 * hn::Lanes(d);
+    hn::Vec<D> f0, f1, f2, f3, s0, s1, s2, s3;
+    load_two(d, 0, i0, f0, f1);
+    load_two(d, 0, i2, f2, f3);
     for (std::size_t k = 1; k < sources.size(); ++k) {
-      f0 = Op()(f0, load(d, k, i0));
-      f1 = Op()(f1, load(d, k, i1));
-      f2 = Op()(f2, load(d, k, i2));
-      f3 = Op()(f3, load(d, k, i3));
+      load_two(d, k, i0, s0, s1);
+      load_two(d, k, i2, s2, s3);
+      f0 = Op()(f0, s0);
+      f1 = Op()(f1, s1);
+      f2 = Op()(f2, s2);
+      f3 = Op()(f3, s3);
     }
-    store(d, finish(d, f0), i0);
-    store(d, finish(d, f1), i1);
-    store(d, finish(d, f2), i2);
-    store(d, finish(d, f3), i3);
+    store_pair<Element>(d, finish(d, f0), finish(d, f1), target, begin + i0);
+    store_pair<Element>(d, finish(d, f2), finish(d, f3), target, begin + i2);
   }
 
  private:
   template <class D>
   HWY_INLINE hn::Vec<D> load(D d, std::size_t source, std::size_t index) const {
     return Element::load(d, sources[source], begin + index);
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE void load_two(D d, std::size_t source, std::size_t index, V& a, V& b) const {
+    load_pair<Element>(d, sources[source], begin + index, a, b);
   }
 };
 
