@@ -233,6 +233,8 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
         ASSERT_TRUE(second->all_reduce(one(value), into(sum)).wait_for(seconds(60)).is_ok());
         ASSERT_EQ(sum, world.size());
       }
+      ASSERT_TRUE(second->destroy().is_ok());
+      ASSERT_TRUE(world.barrier().wait().is_ok()) << "the next round begins with the same slots";
     }
   });
 }
