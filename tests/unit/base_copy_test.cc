@@ -25,6 +25,7 @@ TEST_P(Copies, MoveAllBytesAndNoOthers) {
   std::vector<std::byte> target(kMost + 2 * kMargin, kUntouched);
   std::vector<std::size_t> lengths;
   for (std::size_t bytes = 0; bytes <= 600; ++bytes) lengths.push_back(bytes);
+  for (std::size_t bytes = 2048; bytes <= 2400; ++bytes) lengths.push_back(bytes);
   for (const std::size_t bytes : {1023, 1024, 1025, 1279, 1281, 4096, 65'536, 69'999}) {
     lengths.push_back(bytes);
   }
