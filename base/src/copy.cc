@@ -8,6 +8,8 @@
 // Only after Highway has chosen the target:
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -82,6 +84,33 @@ void end_past_cache() noexcept { hwy::FlushStream(); }
 void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
   copy_piece_past_cache(target, source, bytes);
   end_past_cache();
+}
+
+void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept {
+  (target.past_cache ? copy_past_cache : copy_bytes)(target.memory, source, bytes);
+}
+
+void copy_to_both(CopyTarget first,
+                  CopyTarget second,
+                  const void* source,
+                  std::size_t bytes) noexcept {
+  constexpr std::size_t kPiece = 4096, kLine = 64;
+  std::size_t to_first = 0, to_second = 0;
+  // What is put ends with a line of its target: one that is written past the cache in two parts
+  // costs as much as many whole ones.
+  const auto put = [&](CopyTarget target, std::size_t& done, std::size_t ready) {
+    auto* const to = static_cast<std::byte*>(target.memory);
+    if (ready < bytes) ready -= reinterpret_cast<std::uintptr_t>(to + ready) % kLine;
+    const auto copy = target.past_cache ? copy_piece_past_cache : copy_bytes;
+    copy(to + done, static_cast<const std::byte*>(source) + done, ready - done);
+    done = ready;
+  };
+  for (std::size_t at = 0; at < bytes;) {
+    at = std::min(bytes, at + kPiece);
+    put(first, to_first, at);
+    put(second, to_second, at);
+  }
+  if (first.past_cache || second.past_cache) end_past_cache();
 }
 
 }  // namespace xylem

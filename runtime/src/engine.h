@@ -8,8 +8,9 @@
 //
 // Where the transport shares memory, steps are fused. A reduction reads messages where they
 // arrived; what it makes and sends on, and what goes to several peers, is written once, into memory
-// that the peers read, and copied from there to its own place. Results and order are those of the
-// steps one by one.
+// that the peers read, and copied from there to its own place. A copy of what is sent is made while
+// it is: what is read from memory is written twice, piece by piece. Results and order are those of
+// the steps one by one.
 //
 // All calls come from the holder of the progress token.
 #pragma once
@@ -136,6 +137,7 @@ class Engine {
   void advance(Operation& operation, StepId id);
   void pump(Operation& operation, std::uint32_t lane);
   bool post(Operation& operation, StepId id, std::uint32_t slice);
+  void send_with_copy(Operation& operation, const ProgramStep& step, std::uint32_t slice);
   static bool post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message);
   static transport::ConstRegion source_of(const Execution& run,
                                           const ProgramStep& step,

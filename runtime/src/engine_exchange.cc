@@ -89,7 +89,7 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
       transport::Reservation slot;
       const auto peers = std::span(exchange.endpoints).subspan(cast.first, cast.count);
       if (exchange.transport->reserve(peers, step.bytes, slot) != Room::given) return false;
-      exchange.transport->fill(data);
+      exchange.transport->fill(data, {});
     }
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
       const Exchange::Message& message = exchange.sends[i];

@@ -99,9 +99,12 @@ void reduce_by_pieces(Execution& run,
 }
 
 void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
-  if (source == target || bytes == 0) return;
-  if (run.past_cache) return copy_past_cache(target, source, bytes);
-  copy_bytes(target, source, bytes);
+  if (source != target) copy_to({target, run.past_cache}, source, bytes);
+}
+
+/// Where a slot is filled from `source`, the same bytes go to `target`, if they are not there.
+CopyTarget also_to(const Execution& run, std::byte* target, const std::byte* source) noexcept {
+  return {source == target ? nullptr : target, run.past_cache};
 }
 
 }  // namespace
@@ -209,8 +212,7 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
     // For several there may be none while there is for each by itself.
     if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
-      reserved_on_->fill(place_of(run, program.sources[step.first_source], slice));
-      commit(operation, slice);
+      send_with_copy(operation, step, slice);
       return true;
     }
   }
@@ -219,6 +221,27 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   Message& message = take_message(operation);
   if (post_message(operation, id, slice, message)) completed(message);
   return true;
+}
+
+/// Sends a slice by the slot that is reserved, and makes that of a copy of the same bytes along
+/// with it; but not of the last slice, which somebody waits for.
+void Engine::send_with_copy(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
+  auto& run = operation.run;
+  const auto& program = *run.program;
+  const std::byte* source = place_of(run, program.sources[step.first_source], slice);
+  const StepId id = program.casts[step.cast].copy;
+  if (id == kNone || slice + 1 == step.slices || run.steps[id].issued != slice ||
+      ready_slices(run, program.steps[id]) <= slice) {
+    reserved_on_->fill(source, {});
+    return commit(operation, slice);
+  }
+  const auto& copy = program.steps[id];
+  std::byte* target = place_of(run, copy.target, slice);
+  trace(run, copy, slice, Traced::source, 0, source);
+  reserved_on_->fill(source, also_to(run, target, source));
+  trace(run, copy, slice, Traced::result, 0, target);
+  commit(operation, slice);
+  slice_done(operation, id, run.steps[id].issued++);
 }
 
 /// True if it ended at once.
@@ -350,8 +373,7 @@ void Engine::compute_shared(Operation& operation,
   find_sources(run, step, slice);
   if (step.kind == StepKind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
-    reserved_on_->fill(source);
-    store(run, target, source, bytes);
+    reserved_on_->fill(source, also_to(run, target, source));
     release_and_commit(operation, step, slice);
   } else if (slot.past_cache) {
     const auto put = run.past_cache ? &copy_piece_past_cache : &copy_bytes;
@@ -427,11 +449,16 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
     ++views_touched_;
     return;
   }
+  const std::byte* data = view.view.data;
+  std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   const bool sends_on = reserve(operation, step, id, slice, slot) == Room::given;
-  if (sends_on) reserved_on_->fill(view.view.data);
+  // The last slice is sent on before it is brought to its place: somebody waits for it.
+  const bool is_brought_last = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
+  if (sends_on)
+    reserved_on_->fill(data, is_brought_last ? CopyTarget{} : also_to(run, target, data));
   if (sends_on && !view.view.may_change) commit(operation, slice);
-  bring(run, step, slice, view.view.data);
+  if (is_brought_last) bring(run, step, slice, data);
   if (!view.transport->release(view.view)) lose_view(operation, id);
   if (!sends_on || !view.view.may_change) return;
   run.is_lost ? reserved_on_->abandon() : commit(operation, slice);

@@ -179,7 +179,7 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
       link.transport->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
     return false;
   }
-  link.transport->fill(data);
+  link.transport->fill(data, {});
   link.transport->commit(link.endpoint, tag_of_body(header));
   return true;
 }

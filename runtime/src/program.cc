@@ -274,7 +274,7 @@ class Compiler {
       for (const StepId id : cast.makers) steps[id].cast = index;
       if (cast.copy != kNone) steps[cast.copy].cast = index;
       program_->casts.push_back({static_cast<std::uint32_t>(program_->cast_sends.size()),
-                                 static_cast<std::uint32_t>(cast.sends.size())});
+                                 static_cast<std::uint32_t>(cast.sends.size()), cast.copy});
       program_->cast_sends.insert(program_->cast_sends.end(), cast.sends.begin(), cast.sends.end());
     }
   }

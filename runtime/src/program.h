@@ -50,7 +50,8 @@ struct ProgramStep {
   std::uint64_t bytes = 0;
   Place target;
   /// Index into Program::casts: of a send, and of the step that makes what is sent; of a copy that
-  /// nobody waits for, the sends that it follows, while the bytes are in the cache.
+  /// nobody waits for, the sends that it goes along with, or follows while the bytes are in the
+  /// cache.
   std::uint32_t cast = collectives::kNone;
   bool is_unawaited = false;  ///< A copy that no step follows: it keeps behind the sends of `cast`.
 
@@ -65,6 +66,7 @@ struct ProgramStep {
 /// shares memory, a slice is written once, for all of them to read.
 struct Cast {
   std::uint32_t first_send = 0, send_count = 0;  ///< Into Program::cast_sends.
+  StepId copy = collectives::kNone;              ///< That nobody waits for, of the same bytes.
 };
 
 /// One ordered stream of messages to or from one peer: its steps in list order.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,31 @@ TEST_P(Copies, MoveAllBytesAndNoOthers) {
 TEST_P(Copies, OfNothingTouchNothing) { GetParam()(nullptr, nullptr, 0); }
 
 INSTANTIATE_TEST_SUITE_P(All, Copies, testing::Values(&copy_bytes, &copy_past_cache));
+
+TEST(CopyToBoth, MovesAllBytesToBothAndNoOthers) {
+  constexpr std::size_t kMargin = 128;
+  constexpr std::byte kUntouched{0xa5};
+  for (const std::size_t bytes : {0, 1, 63, 64, 4095, 4096, 4097, 8191, 12'345, 65'536}) {
+    std::vector<std::byte> source(bytes + kMargin);
+    for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7 + 3);
+    for (const auto& [from, one, other] :
+         {std::tuple{0, 0, 0}, {0, 4, 0}, {0, 0, 60}, {4, 8, 24}, {63, 65, 1}}) {
+      for (const int ways : {0, 1, 2, 3}) {
+        std::vector<std::byte> targets[2];
+        for (auto& target : targets) target.assign(bytes + 2 * kMargin, kUntouched);
+        const int at[] = {one, other};
+        copy_to_both({targets[0].data() + one, (ways & 1) != 0},
+                     {targets[1].data() + other, (ways & 2) != 0}, source.data() + from, bytes);
+        for (const int which : {0, 1}) {
+          auto expected = std::vector<std::byte>(bytes + 2 * kMargin, kUntouched);
+          std::copy_n(source.begin() + from, bytes, expected.begin() + at[which]);
+          ASSERT_EQ(targets[which], expected)
+              << bytes << " B to target " << which << ", ways " << ways;
+        }
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace xylem

@@ -169,7 +169,7 @@ class End {
       if (transport_.reserve(std::span(&peer_, 1), content.bytes, slot) != Room::given)
         return false;
       content.write(message_.data());
-      transport_.fill(message_.data());
+      transport_.fill(message_.data(), {});
       transport_.commit(peer_, tag);
     } else {
       Sending& sending = sendings_[sent_ % kWindow];

@@ -106,6 +106,22 @@ TEST(ShmCacheChoice, IsNotMovedByInterruptions) {
   }
 }
 
+TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
+  CacheChoice choice;
+  int timed = 0;
+  for (int i = 0; i < 1600; ++i) {
+    const bool is_past = choice.is_past_cache() != choice.is_trial();
+    if (!choice.wants_time()) continue;
+    choice.learn(is_past, 0.1F);
+    ++timed;
+    ASSERT_TRUE(i > 50 || timed == i + 1);
+  }
+  EXPECT_GT(timed, 100);
+  EXPECT_LT(timed, 200);
+  CacheChoice settled(ShmWrites::past_cache);
+  EXPECT_FALSE(settled.wants_time());
+}
+
 TEST(ShmCacheChoice, TriesTheOtherWaySeldom) {
   CacheChoice choice;
   copy_slots(choice, 1000, 0.45F, 0.08F);

@@ -157,6 +157,32 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
   EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
 }
 
+TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
+  auto& [a, b, c] = transports;
+  const EndpointId both[] = {to[0][1], to[0][2]};
+  // Enough for the ways of writing a slot to be tried, and known.
+  for (std::size_t round = 0; round < 500; ++round) {
+    const std::size_t bytes = round % 3 == 0 ? 5'000 : 50'000;
+    std::vector<std::byte> source(bytes), also(bytes + 1, std::byte{0xa5});
+    for (std::size_t i = 0; i < bytes; ++i) source[i] = static_cast<std::byte>(i * 7 + round);
+    Counted received[2];
+    b->recv_view(round, {}, received[0]);
+    c->recv_view(round, {}, received[1]);
+    Reservation room;
+    ASSERT_EQ(a->reserve(both, bytes, room), Room::given) << "round " << round;
+    a->fill(source.data(), {also.data(), round % 2 == 0});
+    for (const EndpointId peer : both) a->commit(peer, round);
+    drive();
+    ASSERT_TRUE(std::equal(source.begin(), source.end(), also.begin())) << round;
+    ASSERT_EQ(also.back(), std::byte{0xa5});
+    for (std::size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(received[i].ended, 1);
+      ASSERT_TRUE(std::equal(source.begin(), source.end(), received[i].view.data)) << round;
+      transports[i + 1]->release(received[i].view);
+    }
+  }
+}
+
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
   auto& [a, b, c] = transports;
   int placed = 0;

@@ -41,7 +41,9 @@ Room Transport::reserve(std::span<const EndpointId> /*to*/,
   return Room::never;
 }
 
-void Transport::fill(const void* /*data*/) noexcept { XYLEM_CHECK(false, name()); }
+void Transport::fill(const void* /*data*/, CopyTarget /*also*/) noexcept {
+  XYLEM_CHECK(false, name());
+}
 
 void Transport::commit(EndpointId /*to*/, Tag /*tag*/) noexcept { XYLEM_CHECK(false, name()); }
 

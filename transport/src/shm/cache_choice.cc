@@ -2,7 +2,6 @@
 #include "shm/cache_choice.h"
 
 #include "xylem/base/clock.h"
-#include "xylem/base/copy.h"
 
 #include <algorithm>
 #include <chrono>
@@ -25,6 +24,11 @@ bool CacheChoice::is_trial() noexcept {
   return ++slots_ % interval == 0;
 }
 
+bool CacheChoice::wants_time() const noexcept {
+  constexpr std::uint32_t kNowAndThen = 16;
+  return !is_settled_ && (!past_.is_known() || slots_ % kNowAndThen == 0);
+}
+
 void CacheChoice::learn(bool past_cache, float ns_per_byte) noexcept {
   if (is_settled_) return;
   (past_cache ? past_ : into_).add(ns_per_byte);
@@ -44,13 +48,9 @@ float CacheChoice::Times::median() const noexcept {
   return *middle;
 }
 
-float copy_timed(bool past_cache, void* slot, const void* data, std::uint64_t bytes) noexcept {
+float copy_timed(CopyTarget slot, const void* data, std::uint64_t bytes) noexcept {
   const auto begun = Clock::now();
-  if (past_cache) {
-    copy_past_cache(slot, data, bytes);
-  } else {
-    copy_bytes(slot, data, bytes);
-  }
+  copy_to(slot, data, bytes);
   const std::chrono::duration<float, std::nano> time = Clock::now() - begun;
   return time.count() / static_cast<float>(bytes);
 }

@@ -7,6 +7,7 @@
 // says, and it changes when a scheduler moves a rank: so it is measured all the time.
 #pragma once
 
+#include "xylem/base/copy.h"
 #include "xylem/transport/shm.h"
 
 #include <array>
@@ -28,6 +29,8 @@ class CacheChoice {
   /// Counts a slot that is to be copied; whether to copy it the other way, to know how that does by
   /// now.
   bool is_trial() noexcept;
+  /// Whether the slot that was counted should be copied by itself, to know how long that takes.
+  bool wants_time() const noexcept;
   /// A slot was copied so; `ns_per_byte` counts the reading of its source, too.
   void learn(bool past_cache, float ns_per_byte) noexcept;
 
@@ -53,7 +56,7 @@ class CacheChoice {
   bool is_past_cache_;
 };
 
-/// Copies one slot, either way; returns how many nanoseconds a byte took.
-float copy_timed(bool past_cache, void* slot, const void* data, std::uint64_t bytes) noexcept;
+/// Copies one slot; returns how many nanoseconds a byte took.
+float copy_timed(CopyTarget slot, const void* data, std::uint64_t bytes) noexcept;
 
 }  // namespace xylem::transport::shm

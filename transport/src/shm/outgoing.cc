@@ -114,7 +114,7 @@ void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes)
     return;
   }
   const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();
-  cache_choice_.learn(past_cache, copy_timed(past_cache, slot, data, bytes));
+  cache_choice_.learn(past_cache, copy_timed({slot, past_cache}, data, bytes));
 }
 
 /// Puts `bytes` of the message into a slot and its entry into the ring.

@@ -245,22 +245,30 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
   return Room::given;
 }
 
-void ShmTransport::fill(const void* data) noexcept {
-  std::byte* memory = segment_.slot(reserved_.slot);
+void ShmTransport::fill(const void* data, CopyTarget also) noexcept {
+  const std::uint64_t bytes = reserved_.bytes;
+  CopyTarget slot{segment_.slot(reserved_.slot), false};
+  bool is_timed = false;
+  if (bytes >= CacheChoice::kLeastBytes) {
+    // One way for all of them: past the cache if that suits any, the other if any wants a trial.
+    bool is_trial = false;
+    for (CacheChoice* choice : reserved_choices_) {
+      slot.past_cache = slot.past_cache || choice->is_past_cache();
+      is_trial = choice->is_trial() || is_trial;
+      is_timed = choice->wants_time() || is_timed;
+    }
+    slot.past_cache = slot.past_cache != is_trial;
+    is_timed = is_timed || is_trial || also.memory == nullptr;
+  }
   delay();
-  if (reserved_.bytes < CacheChoice::kLeastBytes) {
-    copy_bytes(memory, data, reserved_.bytes);
-    return;
+  if (!is_timed && also.memory != nullptr) return copy_to_both(slot, also, data, bytes);
+  if (is_timed) {
+    const float time = copy_timed(slot, data, bytes);
+    for (CacheChoice* choice : reserved_choices_) choice->learn(slot.past_cache, time);
+  } else {
+    copy_to(slot, data, bytes);
   }
-  // One way for all of them: past the cache if that suits any, the other if any wants a trial.
-  bool past_cache = false, is_trial = false;
-  for (CacheChoice* choice : reserved_choices_) {
-    past_cache = past_cache || choice->is_past_cache();
-    is_trial = choice->is_trial() || is_trial;
-  }
-  past_cache = past_cache != is_trial;
-  const float time = copy_timed(past_cache, memory, data, reserved_.bytes);
-  for (CacheChoice* choice : reserved_choices_) choice->learn(past_cache, time);
+  if (also.memory != nullptr) copy_to(also, data, bytes);
 }
 
 void ShmTransport::commit(EndpointId to, Tag tag) noexcept {

@@ -54,7 +54,7 @@ class ShmTransport final : public Transport {
   Room reserve(std::span<const EndpointId> to,
                std::uint64_t bytes,
                Reservation& reservation) noexcept override;
-  void fill(const void* data) noexcept override;
+  void fill(const void* data, CopyTarget also) noexcept override;
   void commit(EndpointId to, Tag tag) noexcept override;
   void abandon() noexcept override;
   std::uint32_t unread(EndpointId to) noexcept override { return endpoints_[to].outgoing.unread(); }

@@ -28,4 +28,19 @@ XYLEM_API void copy_past_cache(void* target, const void* source, std::size_t byt
 XYLEM_API void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
 XYLEM_API void end_past_cache() noexcept;
 
+/// Where to copy to, and how.
+struct CopyTarget {
+  void* memory = nullptr;
+  bool past_cache = false;
+};
+
+/// copy_bytes() or copy_past_cache(), as it says.
+XYLEM_API void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept;
+/// Copies to both, piece by piece: the source is read from memory once, and from the nearest cache
+/// the second time.
+XYLEM_API void copy_to_both(CopyTarget first,
+                            CopyTarget second,
+                            const void* source,
+                            std::size_t bytes) noexcept;
+
 }  // namespace xylem

@@ -5,6 +5,7 @@
 // before data arrives and a wrong message never matches.
 #pragma once
 
+#include "xylem/base/copy.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 
@@ -176,8 +177,9 @@ class Transport {
   virtual Room reserve(std::span<const EndpointId> to,
                        std::uint64_t bytes,
                        Reservation& reservation) noexcept;
-  /// Copies the message there from `data`, in the way that is quickest.
-  virtual void fill(const void* data) noexcept;
+  /// Copies the message there from `data`, in the way that is quickest; and where `also` says, if
+  /// it has memory.
+  virtual void fill(const void* data, CopyTarget also) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
   virtual void abandon() noexcept;
   /// How many messages to the endpoint its peer has not taken.
