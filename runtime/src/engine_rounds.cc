@@ -223,8 +223,8 @@ bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
   return true;
 }
 
-/// Sends a slice by the slot that is reserved, and makes that of a copy of the same bytes along
-/// with it; but not of the last slice, which somebody waits for.
+/// Sends a slice by the slot that is reserved, and makes the same slice of the cast's copy with it,
+/// if that is its next, and ready. Not the last slice: its readers wait for nothing else.
 void Engine::send_with_copy(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
   auto& run = operation.run;
   const auto& program = *run.program;
@@ -240,6 +240,7 @@ void Engine::send_with_copy(Operation& operation, const ProgramStep& step, std::
   trace(run, copy, slice, Traced::source, 0, source);
   reserved_on_->fill(source, also_to(run, target, source));
   trace(run, copy, slice, Traced::result, 0, target);
+  trace(run, copy, slice, Traced::along, 0, target);
   commit(operation, slice);
   slice_done(operation, id, run.steps[id].issued++);
 }
@@ -453,12 +454,13 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   const bool sends_on = reserve(operation, step, id, slice, slot) == Room::given;
-  // The last slice is sent on before it is brought to its place: somebody waits for it.
-  const bool is_brought_last = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
+  // The last slice is sent on before it is brought to its place, since its readers wait for nothing
+  // else; but not what may have changed when it is released.
+  const bool is_brought_apart = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
   if (sends_on)
-    reserved_on_->fill(data, is_brought_last ? CopyTarget{} : also_to(run, target, data));
+    reserved_on_->fill(data, is_brought_apart ? CopyTarget{} : also_to(run, target, data));
   if (sends_on && !view.view.may_change) commit(operation, slice);
-  if (is_brought_last) bring(run, step, slice, data);
+  if (is_brought_apart) bring(run, step, slice, data);
   if (!view.transport->release(view.view)) lose_view(operation, id);
   if (!sends_on || !view.view.may_change) return;
   run.is_lost ? reserved_on_->abandon() : commit(operation, slice);
@@ -519,7 +521,7 @@ void Engine::commit(Operation& operation, std::uint32_t slice) {
     ++run.steps[reserved_[i]].issued;
     slice_done(operation, reserved_[i], slice);
     const StepId next = head_of(operation, send.lane);
-    if (next != kNone) queue(operation, next);
+    if (next != kNone) queue_again(operation, next);
   }
 }
 

@@ -53,7 +53,9 @@ struct ProgramStep {
   /// nobody waits for, the sends that it goes along with, or follows while the bytes are in the
   /// cache.
   std::uint32_t cast = collectives::kNone;
-  bool is_unawaited = false;  ///< A copy that no step follows: it keeps behind the sends of `cast`.
+  /// A copy that no step follows. A slice of it is made along with the first send of `cast` that
+  /// writes a slot, or after all of them.
+  bool is_unawaited = false;
 
   /// Whether a message goes by it: a send or receive of no bytes needs none.
   bool is_message() const noexcept {
@@ -66,7 +68,7 @@ struct ProgramStep {
 /// shares memory, a slice is written once, for all of them to read.
 struct Cast {
   std::uint32_t first_send = 0, send_count = 0;  ///< Into Program::cast_sends.
-  StepId copy = collectives::kNone;              ///< That nobody waits for, of the same bytes.
+  StepId copy = collectives::kNone;              ///< Unawaited, of the same bytes; if any.
 };
 
 /// One ordered stream of messages to or from one peer: its steps in list order.

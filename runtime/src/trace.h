@@ -11,7 +11,8 @@
 
 namespace xylem::runtime {
 
-enum class Traced : std::uint8_t { received, source, result };
+/// `along`: the result was made while the same bytes were sent.
+enum class Traced : std::uint8_t { received, source, result, along };
 
 #ifdef XYLEM_ENGINE_TRACE
 /// The test's. `data`: a slice of the step's `operand`, wherever it lies. Messages that a transport

@@ -3,7 +3,8 @@
 // The engine's ways through one schedule: a call that is over when it returns, an exchange as an
 // operation, and rounds. Each must read and make, in every step of every rank, what the others do:
 // the same operands with the same bytes, in whatever memory they lie. The engine is built for this
-// test with XYLEM_ENGINE_TRACE.
+// test with XYLEM_ENGINE_TRACE. And what shared memory fuses must be what is done step by step over
+// loopback, where nothing is.
 #include "conformance/gifts.h"
 #include "runtime/src/trace.h"
 #include "support/ranks.h"
@@ -48,6 +49,8 @@ struct Trace {
 std::mutex traces_mutex;
 std::map<const std::byte*, Trace> traces;
 std::atomic<bool> by_rounds{false};
+/// Slices of copies that were made along with a send, and those of them that were the last.
+std::atomic<std::uint32_t> made_along{0}, last_along{0};
 
 }  // namespace
 
@@ -62,6 +65,11 @@ void trace(const Execution& run,
   const auto bytes = run.program->slice_size(step, slice);
   if (bytes == 0) return;
   const std::string_view text(static_cast<const char*>(data), bytes);
+  if (what == Traced::along) {
+    ++made_along;
+    if (slice + 1 == step.slices) ++last_along;
+    return;
+  }
   const auto id = static_cast<std::uint32_t>(&step - run.program->steps.data());
   const std::scoped_lock lock(traces_mutex);
   Trace& made = traces[run.base[static_cast<int>(collectives::Buffer::output)]];
@@ -98,11 +106,15 @@ using Traces = std::map<Way, std::vector<std::vector<Event>>>;
 class EngineTrace : public testing::TestWithParam<std::uint32_t> {
  protected:
   /// Calls it again and again, so that calls end within and on the way.
-  static void collect(std::string_view operation, std::size_t count, Traces& found) {
+  static void collect(std::string_view operation,
+                      std::size_t count,
+                      Traces& found,
+                      test::RankOptions options = {.transport = "shm"}) {
     constexpr int kCalls = 60;
     const std::uint32_t ranks = GetParam();
     std::mutex mutex;
-    test::run_ranks({.size = ranks, .transport = "shm"}, [&](Runtime& runtime, test::MemoryHub&) {
+    options.size = ranks;
+    test::run_ranks(options, [&](Runtime& runtime, test::MemoryHub&) {
       const auto world = runtime.world();
       const Values in = gift(world.rank(), 0, count * ranks);
       for (int i = 0; i < kCalls; ++i) {
@@ -157,6 +169,45 @@ TEST_P(EngineTrace, IsTheSameByEveryWay) {
   }
   EXPECT_TRUE(became_operations);
   EXPECT_TRUE(ended_within || GetParam() > std::thread::hardware_concurrency());
+}
+
+/// But for what came in: loopback puts that into its place by itself.
+std::vector<std::vector<Event>> without_receipts(Traces& found) {
+  auto& of_rank = found[Way::rounds];
+  for (auto& events : of_rank) {
+    std::erase_if(events, [](const Event& event) { return event.what == Traced::received; });
+  }
+  return of_rank;
+}
+
+TEST_P(EngineTrace, OfManySlicesIsTheSameFusedAsStepByStep) {
+  struct Plan {
+    std::string_view operation, algorithm;
+    bool has_copy = false;  ///< Of what a rank sends.
+  };
+  constexpr std::size_t kCount = 700;  // Three slices, the last of them short, or more.
+  for (const Plan& plan : {Plan{"all_reduce", "two_shot"}, Plan{"all_gather", "direct", true},
+                           Plan{"all_gather", "ring", true}, Plan{"reduce_scatter", "direct"},
+                           Plan{"all_to_all", "direct"}, Plan{"reduce", "binomial"},
+                           Plan{"broadcast", "direct", true}, Plan{"broadcast", "ring", true}}) {
+    SCOPED_TRACE(testing::Message() << plan.operation << " " << plan.algorithm);
+    Traces fused, plain;
+    by_rounds = true;
+    for (const bool is_fused : {false, true}) {
+      test::RankOptions options{.transport = is_fused ? "shm" : "loopback"};
+      options.environment["XYLEM_SLICE"] = "1K";
+      options.environment["XYLEM_ALGORITHM"] = plan.algorithm;
+      made_along = last_along = 0;
+      collect(plan.operation, kCount, is_fused ? fused : plain, options);
+      if (HasFailure()) break;
+      EXPECT_EQ(made_along > 0, is_fused && plan.has_copy && GetParam() > 1) << made_along;
+      EXPECT_EQ(last_along, 0U) << "somebody waits for the last slice";
+    }
+    by_rounds = false;
+    if (HasFailure()) return;
+    ASSERT_THAT(without_receipts(plain), testing::Contains(testing::Not(testing::IsEmpty())));
+    ASSERT_EQ(without_receipts(fused), without_receipts(plain));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineTrace, testing::Values(1, 2, 3, 5, 8));

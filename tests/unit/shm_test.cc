@@ -118,6 +118,33 @@ TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
   }
   EXPECT_GT(timed, 100);
   EXPECT_LT(timed, 200);
+}
+
+/// Copies slots of which only those are timed that must be; returns how many it took to choose.
+int slots_until(bool past_cache, CacheChoice& choice, float into, float past) {
+  constexpr int kMost = 1000;
+  for (int i = 0; i < kMost; ++i) {
+    if (choice.is_past_cache() == past_cache) return i;
+    const bool is_trial = choice.is_trial();
+    const bool is_past = choice.is_past_cache() != is_trial;
+    if (is_trial || choice.wants_time()) choice.learn(is_past, is_past ? past : into);
+  }
+  return kMost;
+}
+
+TEST(ShmCacheChoice, FollowsTheReceiverByFewTimes) {
+  CacheChoice choice;
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 120) << round;
+    EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
+    // What has changed back at once is known as soon as all slots are timed.
+    EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 7) << round;
+    EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
+    slots_until(true, choice, 0.10F, 0.08F);
+  }
+}
+
+TEST(ShmCacheChoice, WantsNoTimesOnceSettled) {
   CacheChoice settled(ShmWrites::past_cache);
   EXPECT_FALSE(settled.wants_time());
 }

@@ -158,7 +158,8 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   return row;
 }
 
-/// Just before the row, so that both meet the machine in the same mood.
+/// Just before the row, so that both meet the machine in the same mood; by so much that it is memory
+/// that is measured.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
   constexpr Bytes kEnough{std::uint64_t{64} << 20};
@@ -169,7 +170,7 @@ Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   if (!copies_) {
     XYLEM_TRY(copies_, Copies::create(kEnough));
   }
-  XYLEM_TRY(const GBps copied, measure_copies(*copies_, std::min(row.size, kEnough), control_));
+  XYLEM_TRY(const GBps copied, measure_copies(*copies_, kEnough, control_));
   return std::optional(least_time(traffic, row.size, copied));
 }
 

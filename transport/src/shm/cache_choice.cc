@@ -20,17 +20,20 @@ bool CacheChoice::is_trial() noexcept {
   // Soon until both ways are known; then seldom, all the more where the receiver waits for memory.
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
   if (is_settled_) return false;
+  ++untimed_;
   const std::uint32_t interval = !past_.is_known() ? kSoon : is_past_cache_ ? kSeldom : kMostSeldom;
   return ++slots_ % interval == 0;
 }
 
 bool CacheChoice::wants_time() const noexcept {
   constexpr std::uint32_t kNowAndThen = 16;
-  return !is_settled_ && (!past_.is_known() || slots_ % kNowAndThen == 0);
+  const bool knows_both = into_.is_known() && past_.is_known();
+  return !is_settled_ && (!knows_both || untimed_ >= kNowAndThen);
 }
 
 void CacheChoice::learn(bool past_cache, float ns_per_byte) noexcept {
   if (is_settled_) return;
+  untimed_ = 0;
   (past_cache ? past_ : into_).add(ns_per_byte);
   if (!is_past_cache_) {
     is_past_cache_ =

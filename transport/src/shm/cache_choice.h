@@ -4,7 +4,7 @@
 // are read from it, and memory sees nothing of them. Where they do not, each line that is written
 // again must first be fetched back from the receiver's cache, which takes several times as long as
 // to write past the caches and to let the receiver read memory. Which of the two it is, nobody
-// says, and it changes when a scheduler moves a rank: so it is measured all the time.
+// says, and it changes when a scheduler moves a rank: so it is measured again and again.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -52,6 +52,7 @@ class CacheChoice {
 
   Times into_, past_;
   std::uint32_t slots_ = 0;
+  std::uint32_t untimed_ = 0;  ///< Slots since the last that was timed.
   bool is_settled_;
   bool is_past_cache_;
 };

@@ -261,14 +261,15 @@ void ShmTransport::fill(const void* data, CopyTarget also) noexcept {
     is_timed = is_timed || is_trial || also.memory == nullptr;
   }
   delay();
-  if (!is_timed && also.memory != nullptr) return copy_to_both(slot, also, data, bytes);
   if (is_timed) {
     const float time = copy_timed(slot, data, bytes);
     for (CacheChoice* choice : reserved_choices_) choice->learn(slot.past_cache, time);
+    if (also.memory != nullptr) copy_to(also, data, bytes);
+  } else if (also.memory != nullptr) {
+    copy_to_both(slot, also, data, bytes);
   } else {
     copy_to(slot, data, bytes);
   }
-  if (also.memory != nullptr) copy_to(also, data, bytes);
 }
 
 void ShmTransport::commit(EndpointId to, Tag tag) noexcept {

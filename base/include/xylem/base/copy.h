@@ -34,10 +34,11 @@ struct CopyTarget {
   bool past_cache = false;
 };
 
-/// copy_bytes() or copy_past_cache(), as it says.
+/// copy_bytes() or copy_past_cache(), as `target` says.
 XYLEM_API void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept;
 /// Copies to both, piece by piece: the source is read from memory once, and from the nearest cache
-/// the second time.
+/// the second time. No two of the three may overlap. Complete when it returns, for other cores,
+/// too.
 XYLEM_API void copy_to_both(CopyTarget first,
                             CopyTarget second,
                             const void* source,

@@ -177,8 +177,8 @@ class Transport {
   virtual Room reserve(std::span<const EndpointId> to,
                        std::uint64_t bytes,
                        Reservation& reservation) noexcept;
-  /// Copies the message there from `data`, in the way that is quickest; and where `also` says, if
-  /// it has memory.
+  /// Copies the message there from `data`, in the way that is quickest; and to `also`, if it has
+  /// memory, as copy_to_both() does.
   virtual void fill(const void* data, CopyTarget also) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
   virtual void abandon() noexcept;
