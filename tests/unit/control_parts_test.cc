@@ -368,6 +368,11 @@ TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
   EXPECT_THAT(std::string(choice.status().message()),
               AllOf(HasSubstr("eth7"), HasSubstr("docker0, eth0, ib0")));
   EXPECT_FALSE(choose_interface(machine(), "^lo,docker0,eth0,ib0", {}));
+  for (const char* setting : {"", "eth7"}) {
+    const auto nothing_up = choose_interface({}, setting, {});
+    EXPECT_EQ(nothing_up.code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(nothing_up.status().message()), HasSubstr("ip link set lo up"));
+  }
 }
 
 TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {

@@ -64,6 +64,11 @@ std::vector<Interface> candidates_of(const std::vector<Interface>& all, const Fi
 }
 
 Status none_left(const std::vector<Interface>& all, std::string_view setting) {
+  if (all.empty()) {
+    return failure(Code::invalid_argument,
+                   "this host has no network interface that is up and has an address, not even lo, "
+                   "and ranks find each other over one: ip link set lo up");
+  }
   std::vector<std::string> names;
   for (const Interface& each : all) {
     if (names.empty() || names.back() != each.name) names.push_back(each.name);

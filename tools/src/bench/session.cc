@@ -158,8 +158,8 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   return row;
 }
 
-/// Just before the row, so that both meet the machine in the same mood; by so much that it is memory
-/// that is measured.
+/// Just before the row, so that both meet the machine in the same mood; by so much that it is
+/// memory that is measured.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
   constexpr Bytes kEnough{std::uint64_t{64} << 20};
