@@ -10,10 +10,12 @@
 #include "kernels/reduce.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/runtime/runtime.h"
+#include "xylem/transport/shm.h"
 #include "xylem/transport/ucx.h"
 
 #include <fmt/format.h>
 
+#include <set>
 #include <variant>
 
 namespace xylem {
@@ -68,6 +70,18 @@ Status find_interfaces(const Config& config, Info& info) {
   return {};
 }
 
+std::vector<SharedMemoryInfo> shared_memory_of(const Config& config, std::uint32_t job_ranks) {
+  std::set<std::uint32_t> counts{2, 8, 64};
+  if (job_ranks > 1) counts.insert(job_ranks);
+  std::vector<SharedMemoryInfo> found;
+  for (const std::uint32_t ranks : counts) {
+    const auto size = transport::shm_size({ranks - 1, config.shared_memory.value});
+    found.push_back(size ? SharedMemoryInfo{ranks, size->bytes, size->slot_bytes, {}}
+                         : SharedMemoryInfo{ranks, 0, 0, std::string(size.status().message())});
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<LauncherInfo> launcher_info() {
@@ -87,6 +101,7 @@ Result<Info> info() {
   info.settings = settings_of(loaded.rows);
   info.ucx_variables = ucx_variables_of(environment);
   XYLEM_TRY(find_interfaces(loaded.config, info));
+  info.shared_memory = shared_memory_of(loaded.config, info.launcher.size);
   XYLEM_TRY(const auto devices, transport::ucx_devices());
   for (const auto& device : devices) info.devices.push_back({device.transport, device.device});
   for (const collectives::Planner& planner : collectives::planners()) {

@@ -65,6 +65,19 @@ TEST(ShmGeometry, KeepsToItsBudgetAndGivesEveryChannelASlotOfEachSize) {
   }
 }
 
+TEST(ShmSize, IsThatOfTheSegmentAndKeepsToTheBudget) {
+  for (const std::uint32_t ranks : {2U, 3U, 5U, 8U}) {
+    const auto size = shm_size({.endpoints = ranks - 1});
+    ASSERT_TRUE(size);
+    EXPECT_LE(size->bytes, 2 * kMiB);
+    EXPECT_GT(size->bytes, kMiB) << "most of it is used";
+    EXPECT_EQ(size->bytes, plan_geometry(ranks - 1, 0)->bytes());
+    EXPECT_EQ(size->slot_bytes, 64U << 10);
+  }
+  EXPECT_LE(shm_size({.endpoints = 7, .bytes = kMiB / 2})->bytes, kMiB / 2);
+  EXPECT_EQ(shm_size({.endpoints = 7, .bytes = 16 << 10}).code(), Code::exhausted);
+}
+
 TEST(ShmGeometry, SaysWhatIsMissing) {
   const auto geometry = plan_geometry(64, kMiB / 2);
   EXPECT_EQ(geometry.code(), Code::exhausted);

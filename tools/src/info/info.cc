@@ -4,6 +4,7 @@
 #include "info/info.h"
 
 #include "exit_code.h"
+#include "xylem/base/quantity.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -60,6 +61,20 @@ std::string devices_text(const std::vector<DeviceInfo>& devices) {
   return text;
 }
 
+std::string shared_memory_text(const std::vector<SharedMemoryInfo>& shared) {
+  std::string text = "shared memory of a job's ranks on one host (XYLEM_SHARED_MEMORY)\n";
+  for (const SharedMemoryInfo& row : shared) {
+    const std::string size =
+        row.shortage.empty()
+            ? fmt::format("{} each, {} in all, slots of {}", format_bytes(Bytes{row.rank_bytes}),
+                          format_bytes(Bytes{row.ranks * row.rank_bytes}),
+                          format_bytes(Bytes{row.slot_bytes}))
+            : row.shortage;
+    text += fmt::format("  {:>4} ranks  {}\n", row.ranks, size);
+  }
+  return text;
+}
+
 std::string algorithms_text(const std::vector<AlgorithmInfo>& algorithms) {
   const auto names = widest(algorithms, [](const auto& row) { return row.name; });
   const auto width = widest(algorithms, [](const auto& row) { return row.collective; });
@@ -89,6 +104,7 @@ std::string info_text(const Info& facts) {
   text += '\n' + settings_text(facts.settings);
   text += '\n' + variables_text(facts.ucx_variables);
   text += '\n' + interfaces_text(facts);
+  text += '\n' + shared_memory_text(facts.shared_memory);
   text += '\n' + devices_text(facts.devices);
   text += '\n' + algorithms_text(facts.algorithms);
   return text;

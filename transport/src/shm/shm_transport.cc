@@ -392,6 +392,11 @@ std::uint64_t ShmTransport::bytes_sent(EndpointId endpoint) const noexcept {
 
 namespace xylem::transport {
 
+Result<ShmSize> shm_size(const ShmOptions& options) {
+  XYLEM_TRY(const shm::Geometry geometry, shm::plan_geometry(options.endpoints, options.bytes));
+  return ShmSize{geometry.bytes(), geometry.large_bytes};
+}
+
 Result<std::unique_ptr<Transport>> make_shm(const ShmOptions& options, const Logger& logger) {
   return shm::ShmTransport::make(options, logger);
 }

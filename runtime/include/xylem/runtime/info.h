@@ -45,6 +45,15 @@ struct DeviceInfo {
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
+/// What the ranks of one host share there, if there are so many, in one job.
+struct SharedMemoryInfo {
+  std::uint32_t ranks = 0;
+  std::uint64_t rank_bytes = 0;  ///< Of each of them, whatever its communicators.
+  std::uint64_t slot_bytes = 0;  ///< Longer messages come in parts.
+  std::string shortage;  ///< Not empty: why XYLEM_SHARED_MEMORY does not serve them, and they use
+                         ///< the network.
+};
+
 /// One algorithm.
 struct AlgorithmInfo {
   std::string collective;
@@ -59,7 +68,8 @@ struct Info {
   std::vector<SettingInfo> settings;
   std::vector<std::string> ucx_variables;  ///< "UCX_TLS=tcp": what else changes how bytes travel.
   std::vector<InterfaceInfo> interfaces;
-  std::string interface_reason;  ///< Why the chosen one, or why none.
+  std::string interface_reason;                 ///< Why the chosen one, or why none.
+  std::vector<SharedMemoryInfo> shared_memory;  ///< For 2, 8, 64 ranks, and those of this job.
   std::vector<DeviceInfo> devices;
   std::vector<AlgorithmInfo> algorithms;
   std::vector<std::string>

@@ -29,6 +29,15 @@ struct ShmOptions {
   ShmWrites writes = ShmWrites::as_measured;
 };
 
+/// What a transport made so shares with its peers.
+struct ShmSize {
+  std::uint64_t bytes = 0;       ///< Of its segment.
+  std::uint64_t slot_bytes = 0;  ///< Longer messages come in parts.
+};
+
+/// Fails with `exhausted` as make_shm() does, if `options.bytes` has no room for so many endpoints.
+Result<ShmSize> shm_size(const ShmOptions& options);
+
 /// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`
 /// has no room for so many endpoints; with `unsupported` where memory or sockets without a name are
 /// denied.
