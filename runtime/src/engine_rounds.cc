@@ -457,8 +457,8 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
   // The last slice is sent on before it is brought to its place, since its readers wait for nothing
   // else; but not what may have changed when it is released.
   const bool is_brought_apart = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
-  if (sends_on)
-    reserved_on_->fill(data, is_brought_apart ? CopyTarget{} : also_to(run, target, data));
+  const CopyTarget also = is_brought_apart ? CopyTarget{} : also_to(run, target, data);
+  if (sends_on) reserved_on_->fill(data, also);
   if (sends_on && !view.view.may_change) commit(operation, slice);
   if (is_brought_apart) bring(run, step, slice, data);
   if (!view.transport->release(view.view)) lose_view(operation, id);

@@ -145,29 +145,30 @@ Result<Measurement> measure(const Call& call,
   return row;
 }
 
-Result<Copies> Copies::create(Bytes largest) {
+Result<Copies> Copies::create() {
   Copies copies;
-  XYLEM_TRY(copies.from_, PageBuffer::allocate(largest.value));
-  XYLEM_TRY(copies.to_, PageBuffer::allocate(largest.value));
+  XYLEM_TRY(copies.from_, PageBuffer::allocate(kBytes.value));
+  XYLEM_TRY(copies.to_, PageBuffer::allocate(kBytes.value));
   return copies;
 }
 
-void Copies::copy(Bytes bytes) const { copy_past_cache(to_.data(), from_.data(), bytes.value); }
+void Copies::copy() const { copy_past_cache(to_.data(), from_.data(), kBytes.value); }
 
-Result<GBps> measure_copies(const Copies& copies, Bytes bytes, const Communicator& control) {
+Result<GBps> measure_copies(const Copies& copies, const Communicator& control) {
   const auto now = [] { return microseconds(Clock::now().time_since_epoch()); };
   // From the first start to the last end: ranks that share a core copy one after another.
   std::vector<double> earliness, ends;  // Starts are negated: the maximum is the earliest.
   for (std::uint32_t i = 0; i < kCopyRounds; ++i) {
     XYLEM_TRY(control.barrier().wait());
     earliness.push_back(-now());
-    copies.copy(bytes);
+    copies.copy();
     ends.push_back(now());
   }
   XYLEM_TRY(earliness, maximum_of(control, std::move(earliness)));
   XYLEM_TRY(auto times, maximum_of(control, std::move(ends)));
   std::ranges::transform(times, earliness, times.begin(), std::plus());
-  return algorithm_bandwidth({bytes.value * control.size()}, summarize(std::move(times)).p50);
+  return algorithm_bandwidth({Copies::kBytes.value * control.size()},
+                             summarize(std::move(times)).p50);
 }
 
 }  // namespace xylem::tools

@@ -28,10 +28,12 @@ struct Measurement {
 /// What a rank copies to learn what the memory gives.
 class Copies {
  public:
-  static Result<Copies> create(Bytes largest);
+  static constexpr Bytes kBytes{std::uint64_t{64} << 20};  ///< More than caches keep.
 
-  /// Copies so many bytes, at most `largest`, past the cache.
-  void copy(Bytes bytes) const;
+  static Result<Copies> create();
+
+  /// Copies them past the cache.
+  void copy() const;
 
  private:
   PageBuffer from_, to_;
@@ -50,7 +52,7 @@ Result<Measurement> measure(const Call& call,
                             const BenchOptions& options,
                             const Ranks& ranks);
 
-/// What all ranks, on one host, copy in a second when all copy at once, `bytes` each. Collective.
-Result<GBps> measure_copies(const Copies& copies, Bytes bytes, const Communicator& control);
+/// What all ranks, on one host, copy in a second when all copy at once. Collective.
+Result<GBps> measure_copies(const Copies& copies, const Communicator& control);
 
 }  // namespace xylem::tools

@@ -158,19 +158,17 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   return row;
 }
 
-/// Just before the row, so that both meet the machine in the same mood; by so much that it is
-/// memory that is measured.
+/// Just before the row, so that both meet the machine in the same mood.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
-  constexpr Bytes kEnough{std::uint64_t{64} << 20};
   const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
   if (environment_.hosts.size() > 1 || row.size.value < kBeyondCaches || traffic <= 0) {
     return std::optional<double>();
   }
   if (!copies_) {
-    XYLEM_TRY(copies_, Copies::create(kEnough));
+    XYLEM_TRY(copies_, Copies::create());
   }
-  XYLEM_TRY(const GBps copied, measure_copies(*copies_, kEnough, control_));
+  XYLEM_TRY(const GBps copied, measure_copies(*copies_, control_));
   return std::optional(least_time(traffic, row.size, copied));
 }
 

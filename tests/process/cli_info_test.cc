@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `xylem info` end to end: the memory that ranks share, by the budget that is set.
+#include "process/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using test::Finished;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kXylem = XYLEM_TEST_BIN "/xylem";
+constexpr std::chrono::seconds kLimit{30};
+
+TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
+  const Finished done = test::run_command({kXylem, "info"}, {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  // 8 ranks take 16 MiB at most.
+  EXPECT_THAT(done.out, ContainsRegex(" 8 ranks  1\\.[0-9]+ MiB each, 15\\.[0-9]+ MiB in all"));
+  EXPECT_THAT(done.out, Not(HasSubstr(" 3 ranks")));
+}
+
+TEST(Info, TellsWhyABudgetDoesNotServe) {
+  const Finished done =
+      test::run_command({kXylem, "info"}, {{"XYLEM_SHARED_MEMORY", "256K"}}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(ContainsRegex(" 2 ranks  [0-9.]+ KiB each"),
+                              HasSubstr(" 8 ranks  262144 bytes of shared memory do not serve 7")));
+}
+
+TEST(Info, TellsItForTheRanksOfTheJob) {
+  const Finished done =
+      test::run_command({kXylem, "run", "-n", "3", "--", kXylem, "info"}, {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, ContainsRegex(" 3 ranks  1\\.[0-9]+ MiB each"));
+}
+
+}  // namespace
+}  // namespace xylem
