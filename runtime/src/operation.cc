@@ -51,6 +51,7 @@ void Operation::reset() noexcept {
   begun = stalled_since = failed_at = {};
   is_oldest = reported = warned = is_unmatched = false;
   health = outcome_ = Status();
+  timeout_.store(kNoTimeout, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
 }
 

@@ -19,10 +19,13 @@
 #include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -158,6 +161,15 @@ class Operation {
     ended_.store(true, std::memory_order_release);
   }
 
+  /// Of its own, where one was set; any thread.
+  std::optional<std::chrono::nanoseconds> timeout() const noexcept {
+    const auto limit = timeout_.load(std::memory_order_relaxed);
+    return limit == kNoTimeout ? std::nullopt : std::optional(std::chrono::nanoseconds(limit));
+  }
+  void set_timeout(std::chrono::nanoseconds limit) noexcept {
+    timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
+  }
+
   // Written by the submitter.
   Call call;
   std::shared_ptr<Group> group;
@@ -191,8 +203,11 @@ class Operation {
   friend class OperationPool;
   void reset() noexcept;
 
+  static constexpr std::chrono::nanoseconds::rep kNoTimeout = -1;
+
   OperationPool* pool_ = nullptr;
   std::atomic<std::uint32_t> references_{0};
+  std::atomic<std::chrono::nanoseconds::rep> timeout_{kNoTimeout};
   std::atomic<bool> ended_{false};
   Status outcome_;
   Operation* free_next_ = nullptr;

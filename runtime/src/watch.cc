@@ -178,7 +178,8 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.stalled_since = now;
     operation.reported = false;
   }
-  if (now - operation.begun >= job_.config().timeout) return time_out(group, operation);
+  const auto limit = operation.timeout().value_or(job_.config().timeout);
+  if (now - operation.begun >= limit) return time_out(group, operation, limit);
   // A later call waits for an earlier one more often than for its own messages: it has not stalled
   // before it is the oldest, so a group asks one question at a time.
   if (operation.call.kind == CallKind::collective && !operation.is_oldest && is_oldest(operation)) {
@@ -216,8 +217,8 @@ bool Watch::is_oldest(const Operation& operation) const {
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
-void Watch::time_out(Group& group, const Operation& operation) {
-  const std::string limit = format_duration(job_.config().timeout);
+void Watch::time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest) {
+  const std::string limit = format_duration(longest);
   std::string text;
   if (operation.call.kind != CallKind::collective) {
     text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),

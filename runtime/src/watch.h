@@ -80,7 +80,7 @@ class Watch {
   bool is_oldest(const Operation& operation) const;
   void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
   void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
-  void time_out(Group& group, const Operation& operation);
+  void time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest);
   void keep(const Verdict& verdict);
   void publish(Group& group, std::uint64_t sequence, bool is_question);
   Situation situation(Group& group, std::uint64_t sequence) const;

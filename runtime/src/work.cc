@@ -45,6 +45,10 @@ Status Work::wait_for(std::chrono::nanoseconds limit) const {
   return operation_->outcome();
 }
 
+void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {
+  if (operation_ != nullptr) operation_->set_timeout(limit);
+}
+
 Status Work::status() const {
   if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) return failure(Code::busy, "the operation goes on");

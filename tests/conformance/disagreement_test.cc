@@ -249,6 +249,23 @@ TEST(Timeout, NamesTheRankThatDidNotCall) {
   });
 }
 
+TEST(Timeout, OfOneCallIsItsOwn) {
+  run_ranks(three_ranks("60s"), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(8, 1.0F), b(8), c(8);
+    const Work message = world.recv(out(c, 8), (world.rank() + 1) % 3, 99);
+    const Work call = world.rank() == 2 ? Work() : world.all_reduce(in(a, 8), out(b, 8));
+    if (world.rank() == 1) call.set_timeout(std::chrono::milliseconds(300));
+    const Status status = message.wait();
+    EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+    EXPECT_NE(status.message().find("rank 2 did not call it"), std::string_view::npos)
+        << status.message();
+    if (world.rank() != 2) {
+      EXPECT_EQ(call.wait().code(), Code::timed_out) << call.wait().to_string();
+    }
+  });
+}
+
 TEST(Abort, EndsPendingWorkOnAllRanksWithinASecond) {
   run_ranks(three_ranks("20s"), [](Runtime& runtime, MemoryHub&) {
     auto world = runtime.world();

@@ -330,6 +330,8 @@ TEST_F(CApi, AReceiveFromAnySourceSaysWhose) {
   EXPECT_FALSE(xylem_work_test(begun));
   EXPECT_EQ(xylem_work_status(begun), XYLEM_BUSY);
   EXPECT_EQ(xylem_work_wait_for(begun, 1000), XYLEM_TIMED_OUT);
+  xylem_work_set_timeout(begun, UINT64_MAX);
+  xylem_work_set_timeout(nullptr, 0);
   EXPECT_EQ(xylem_send(world, input.data(), 3, XYLEM_FLOAT32, 0, 7, nullptr), XYLEM_OK)
       << xylem_last_error();
   EXPECT_EQ(xylem_work_wait(begun), XYLEM_OK) << xylem_last_error();

@@ -15,6 +15,15 @@ using xylem::Status;
 using xylem::c::guarded;
 using xylem::c::null_argument;
 
+namespace {
+
+std::chrono::nanoseconds duration(std::uint64_t nanoseconds) noexcept {
+  constexpr std::uint64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, kLongest)));
+}
+
+}  // namespace
+
 bool xylem_work_test(const xylem_work* work) { return work == nullptr || work->work.test(); }
 
 xylem_status xylem_work_wait(const xylem_work* work) {
@@ -25,10 +34,12 @@ xylem_status xylem_work_wait(const xylem_work* work) {
 xylem_status xylem_work_wait_for(const xylem_work* work, uint64_t limit_ns) {
   return guarded([&]() -> Status {
     if (work == nullptr) return null_argument("work");
-    constexpr std::uint64_t kLongest = std::numeric_limits<std::int64_t>::max();
-    return work->work.wait_for(
-        std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(limit_ns, kLongest))));
+    return work->work.wait_for(duration(limit_ns));
   });
+}
+
+void xylem_work_set_timeout(const xylem_work* work, uint64_t limit_ns) {
+  if (work != nullptr) work->work.set_timeout(duration(limit_ns));
 }
 
 xylem_status xylem_work_status(const xylem_work* work) {

@@ -414,6 +414,10 @@ XYLEM_C_API xylem_status xylem_work_wait(const xylem_work* work);
 /// Waits at most `limit_ns`; XYLEM_TIMED_OUT then says that the operation goes on, and the work
 /// stays valid.
 XYLEM_C_API xylem_status xylem_work_wait_for(const xylem_work* work, uint64_t limit_ns);
+/// Gives the operation a deadline of its own, `limit_ns` after it has begun, instead of
+/// xylem_options::timeout_ms; then it ends with XYLEM_TIMED_OUT on all ranks as any other. Without
+/// effect on an operation that has ended. Null is ignored.
+XYLEM_C_API void xylem_work_set_timeout(const xylem_work* work, uint64_t limit_ns);
 /// Outcome of an ended operation; XYLEM_BUSY while it goes on.
 XYLEM_C_API xylem_status xylem_work_status(const xylem_work* work);
 /// Rank in the job that a receive got its message from; the own rank for other operations. Only

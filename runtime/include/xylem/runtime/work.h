@@ -43,6 +43,10 @@ class [[nodiscard]] XYLEM_API Work {
   /// Waits at most `limit`; `timed_out` then says that the operation goes on, and the Work stays
   /// valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
+  /// Gives the operation a deadline of its own, `limit` after it has begun, instead of
+  /// Options::timeout; then it ends with `timed_out` on all ranks as any other. For each rank to
+  /// say; the earliest counts. Without effect on an operation that has ended.
+  void set_timeout(std::chrono::nanoseconds limit) const noexcept;
   /// Outcome of an ended operation; `busy` while it goes on.
   Status status() const;
   /// World rank a receive got its message from; own rank for other operations. Only after success.
