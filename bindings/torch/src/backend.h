@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backend: a process group of torch.distributed on Xylem. Each group is a job of Xylem's own that
+// meets through the group's store.
+//
+// Calls on one group may come from several threads; as everywhere in torch.distributed, their order
+// must agree across ranks.
+#pragma once
+
+#include "sparse.h"
+#include "task.h"
+#include "xylem/xylem.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace xylem::pytorch {
+
+inline constexpr const char* kBackendName = "xylem";
+
+/// A group to be made; alike on its members but for `rank`.
+struct GroupOptions {
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{kBackendDefaultTimeout};
+  std::string name;
+  std::vector<std::uint64_t> global_ranks;  ///< Of the members; empty for the world.
+};
+
+class Backend final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+  /// Meets the other members. Collective over them. Throws.
+  Backend(StorePtr store, GroupOptions group);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return kBackendName; }
+  // Torch 2.8 has these; before, nothing calls them.
+  c10::intrusive_ptr<Options> getBackendOptions();
+  void setTimeout(std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options);
+
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs,
+                    Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output,
+                          at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs,
+                              Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs,
+                                          Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs,
+                 Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  // Newer than torch 2.7; before, nothing calls it.
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
+  WorkPtr scatter(Tensors& outputs,
+                  std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs,
+                         std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output,
+                               at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs,
+                                          Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output,
+                        at::Tensor& input,
+                        std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs,
+                   Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  /// Through the store, so it tells who is missing even when nothing else works.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  /// A call that has been numbered.
+  TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
+  /// Hands over what was begun, with the time it has.
+  WorkPtr submit(const TaskPtr& task, Begun begun, std::chrono::milliseconds timeout);
+  void add_all_reduce(at::Tensor& tensor, const c10d::ReduceOp& op, Begun& begun) const;
+  void add_all_gather(at::Tensor& output, at::Tensor& input, Begun& begun) const;
+  void add_reduce_scatter(at::Tensor& output,
+                          at::Tensor& input,
+                          const c10d::ReduceOp& op,
+                          Begun& begun) const;
+  void add_all_gather_list(Tensors& outputs, const at::Tensor& input, Begun& begun) const;
+  std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
+  /// A rank of the group that an argument names.
+  std::uint32_t peer(const char* what, std::int64_t rank) const;
+
+  const StorePtr store_;
+  const GroupOptions group_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::chrono::milliseconds::rep> timeout_;
+  std::uint64_t barriers_ = 0;  ///< Monitored ones; each has keys of its own.
+  Runtime runtime_;
+  Communicator world_;
+  std::shared_ptr<SparseReducer> sparse_;
+
+  std::mutex coalescing_;
+  std::optional<std::vector<TaskPtr>> coalesced_;  ///< Since startCoalescing().
+};
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What Python sees of the backend.
+#include "backend.h"
+#include "xylem/xylem.h"
+
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "Xylem's process groups for torch.distributed";
+  module.attr("__version__") = std::string(xylem::version());
+  module.attr("torch_version") = XYLEM_TORCH_VERSION;
+  module.def(
+      "create",
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+         std::chrono::milliseconds timeout, std::string name,
+         std::vector<std::uint64_t> global_ranks) -> c10::intrusive_ptr<c10d::Backend> {
+        return c10::make_intrusive<xylem::pytorch::Backend>(
+            store, xylem::pytorch::GroupOptions{rank, size, timeout, std::move(name),
+                                                std::move(global_ranks)});
+      },
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
+      py::arg("global_ranks"), py::call_guard<py::gil_scoped_release>());
+}

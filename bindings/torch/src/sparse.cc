@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sparse.h"
+
+#include "failure.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace xylem::pytorch {
+namespace {
+
+constexpr std::size_t kMostDimensions = 16;
+
+/// What a rank tells of its tensor.
+struct Shape {
+  std::int64_t entries = 0;
+  std::int64_t sparse_dimensions = 0;
+  std::int64_t dimensions = 0;
+  std::array<std::int64_t, kMostDimensions> sizes{};
+
+  bool is_like(const Shape& other) const noexcept {
+    return sparse_dimensions == other.sparse_dimensions && dimensions == other.dimensions &&
+           sizes == other.sizes;
+  }
+  std::string text() const {
+    return c10::str("sizes ", at::IntArrayRef(sizes.data(), static_cast<std::size_t>(dimensions)),
+                    ", ", sparse_dimensions, " of them sparse");
+  }
+};
+
+Shape shape_of(const at::Tensor& tensor) {
+  Shape shape{tensor._nnz(), tensor.sparse_dim(), tensor.dim(), {}};
+  std::ranges::copy(tensor.sizes(), shape.sizes.begin());
+  return shape;
+}
+
+/// Every rank's rows behind each other. `rows[r]` is how many rank r has.
+at::Tensor gather_rows(const Communicator& group,
+                       const at::Tensor& mine,
+                       const std::vector<Shape>& shapes,
+                       std::chrono::milliseconds timeout) {
+  std::int64_t sum = 0, row = elements_per_item(mine);
+  for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
+  std::vector<std::uint64_t> counts;
+  for (const Shape& shape : shapes) {
+    sum += shape.entries;
+    counts.push_back(static_cast<std::uint64_t>(shape.entries * row));
+  }
+  std::vector<std::int64_t> sizes = mine.sizes().vec();
+  sizes[0] = sum;
+  at::Tensor all = at::empty(sizes, mine.options());
+  const xylem::Work work = group.all_gather_v(moved(mine), moved(all), counts);
+  work.set_timeout(timeout);
+  check(work.wait());
+  return all;
+}
+
+at::Tensor sum_over(const Communicator& group,
+                    const at::Tensor& tensor,
+                    bool is_average,
+                    std::chrono::milliseconds timeout) {
+  const at::Tensor mine = tensor.coalesce();
+  const Shape shape = shape_of(mine);
+  constexpr std::size_t kWords = sizeof(Shape) / sizeof(std::int64_t);
+  std::vector<Shape> shapes(group.size());
+  const xylem::Work told =
+      group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
+                       Buffer(shapes.data(), kWords * shapes.size(), DataType::int64));
+  told.set_timeout(timeout);
+  check(told.wait());
+  for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
+    if (shapes[rank].is_like(shape)) continue;
+    check(failure(Code::mismatch,
+                  c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
+                           shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
+                  static_cast<std::uint32_t>(rank)));
+  }
+  const at::Tensor indices =
+      gather_rows(group, mine._indices().t().contiguous(), shapes, timeout).t();
+  const at::Tensor values = gather_rows(group, mine._values().contiguous(), shapes, timeout);
+  at::Tensor sum =
+      at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
+  return is_average ? sum.div_(static_cast<std::int64_t>(group.size())) : sum;
+}
+
+}  // namespace
+
+SparseTask::SparseTask(int rank, Call call)
+    : Work(rank, c10d::OpType::_ALLREDUCE_SPARSE, "xylem:sparse_all_reduce", Tensors{call.tensor}),
+      call_(std::move(call)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
+
+void SparseTask::carry_out(const Communicator& group) noexcept {
+  std::exception_ptr error;
+  try {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    call_.tensor.copy_(sum_over(group, call_.tensor, call_.is_average, call_.timeout));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  finish(error);
+  if (error) {
+    future_->setErrorIfNeeded(error);
+  } else {
+    future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
+  }
+}
+
+bool SparseTask::isSuccess() const { return future_->completed() && !future_->hasError(); }
+
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
+                                                     const ReduceOp& op,
+                                                     std::uint64_t sequence,
+                                                     std::chrono::milliseconds timeout) {
+  if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
+    refuse(c10::str("all_reduce: a tensor of layout ", tensor.layout(), " on ", tensor.device(),
+                    "; of sparse ones, COO tensors in the CPU's memory are reduced"));
+  }
+  if (op.op != RedOp::sum && op.op != RedOp::avg) {
+    check(failure(Code::unsupported,
+                  c10::str(name(op.op), " of sparse tensors; they are summed or averaged")));
+  }
+  if (tensor.dim() > static_cast<std::int64_t>(kMostDimensions)) {
+    check(failure(Code::unsupported, c10::str("all_reduce of a sparse tensor of ", tensor.dim(),
+                                              " dimensions; at most ", kMostDimensions)));
+  }
+  const auto rank = static_cast<int>(group_.rank());
+  auto task = c10::make_intrusive<SparseTask>(
+      rank, SparseTask::Call{std::move(tensor), op.op == RedOp::avg, sequence, timeout});
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) refuse("the group has been destroyed");
+    tasks_.push_back(task);
+    if (!thread_.joinable()) {
+      thread_ = std::thread([self = shared_from_this()] { self->run(); });
+    }
+  }
+  changed_.notify_all();
+  return task;
+}
+
+void SparseReducer::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task->carry_out(group_);
+    task.reset();
+    lock.lock();
+  }
+}
+
+void SparseReducer::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  // What goes on ends at once, and what comes after it cannot begin.
+  (void)group_.abort("the group was destroyed");
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+}  // namespace xylem::pytorch

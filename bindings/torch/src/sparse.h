@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// all_reduce of sparse tensors: ranks tell each other how many entries they have, then gather all
+// entries and add them up. What is gathered depends on what was told, so a thread of its own walks
+// through the steps of one call after the other, over a communicator that nobody else uses.
+#pragma once
+
+#include "tensors.h"
+#include "xylem/xylem.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace xylem::pytorch {
+
+/// One call, carried out by the reducer's thread.
+class SparseTask final : public c10d::Work {
+ public:
+  struct Call {
+    at::Tensor tensor;
+    bool is_average = false;
+    std::uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{};
+  };
+  SparseTask(int rank, Call call);
+
+  /// Blocks until it is done, in whatever way.
+  void carry_out(const Communicator& group) noexcept;
+
+  Tensors result() override { return {call_.tensor}; }
+  bool isSuccess() const override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  std::uint64_t getSequencenumber() const override { return call_.sequence; }
+
+ private:
+  Call call_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
+ public:
+  /// `group` is for this alone; calls on it would disturb.
+  explicit SparseReducer(Communicator group) : group_(std::move(group)) {}
+  SparseReducer(const SparseReducer&) = delete;
+  SparseReducer& operator=(const SparseReducer&) = delete;
+  ~SparseReducer() = default;
+
+  /// Sums `tensor` over the ranks, in place. Calls are carried out in their order. Refuses any
+  /// reduction but sum and avg.
+  c10::intrusive_ptr<c10d::Work> reduce(at::Tensor tensor,
+                                        const ReduceOp& op,
+                                        std::uint64_t sequence,
+                                        std::chrono::milliseconds timeout);
+  /// Ends calls that go on, and the thread. Not with Python's lock.
+  void stop() noexcept;
+
+ private:
+  void run();
+
+  Communicator group_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
+  std::thread thread_;
+  bool stop_ = false;
+};
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensors.h"
+
+#include "failure.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
+
+#include <optional>
+
+namespace xylem::pytorch {
+namespace {
+
+/// How Xylem sees elements of a type: as so many elements of one of its own.
+struct Item {
+  DataType type = DataType::uint8;
+  std::uint64_t count = 1;
+};
+
+/// None where Xylem has no such numbers.
+std::optional<Item> number(at::ScalarType type) {
+  switch (type) {
+    case at::kChar: return Item{DataType::int8};
+    case at::kByte: return Item{DataType::uint8};
+    case at::kShort: return Item{DataType::int16};
+    case at::kUInt16: return Item{DataType::uint16};
+    case at::kInt: return Item{DataType::int32};
+    case at::kUInt32: return Item{DataType::uint32};
+    case at::kLong: return Item{DataType::int64};
+    case at::kUInt64: return Item{DataType::uint64};
+    case at::kBool: return Item{DataType::boolean};
+    case at::kHalf: return Item{DataType::float16};
+    case at::kBFloat16: return Item{DataType::bfloat16};
+    case at::kFloat: return Item{DataType::float32};
+    case at::kDouble: return Item{DataType::float64};
+    case at::kFloat8_e4m3fn: return Item{DataType::float8_e4m3};
+    case at::kFloat8_e5m2: return Item{DataType::float8_e5m2};
+    case at::kComplexHalf: return Item{DataType::float16, 2};
+    case at::kComplexFloat: return Item{DataType::float32, 2};
+    case at::kComplexDouble: return Item{DataType::float64, 2};
+    default: return std::nullopt;
+  }
+}
+
+Item item_of(const at::Tensor& tensor) {
+  const auto bytes = static_cast<std::uint64_t>(tensor.element_size());
+  return number(tensor.scalar_type()).value_or(Item{DataType::uint8, bytes});
+}
+
+Buffer buffer(const at::Tensor& tensor, const Item& item) {
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()) * item.count, item.type};
+}
+
+/// Whether a sum of pairs is the pair of sums.
+bool is_linear(RedOp op) { return op == RedOp::sum || op == RedOp::avg || op == RedOp::premul_sum; }
+
+/// Whether each tensor begins where the one before ends, all of them in one storage.
+bool lie_in_a_row(const Tensors& parts) {
+  std::int64_t next = parts.front().storage_offset();
+  for (const at::Tensor& part : parts) {
+    if (!part.is_contiguous() || !part.is_alias_of(parts.front()) ||
+        part.storage_offset() != next) {
+      return false;
+    }
+    next += part.numel();
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_tensor(std::string_view call, const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse(c10::str(call, ": an undefined tensor"));
+  if (tensor.layout() != at::kStrided) {
+    refuse(c10::str(call, ": a tensor of layout ", tensor.layout(),
+                    "; only all_reduce takes sparse tensors: convert it with to_dense()"));
+  }
+  if (!tensor.device().is_cpu()) {
+    refuse(
+        c10::str(call, ": a tensor on ", tensor.device(),
+                 "; this build moves tensors in the CPU's memory: pass tensor.cpu(), or name "
+                 "another backend for that device (init_process_group(\"cpu:xylem,cuda:nccl\"))"));
+  }
+}
+
+void check_tensors(std::string_view call, const Tensors& tensors) {
+  if (tensors.empty()) refuse(c10::str(call, ": an empty list of tensors"));
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(call, tensor);
+    if (tensor.scalar_type() != tensors.front().scalar_type()) {
+      refuse(c10::str(call, ": tensors of ", tensors.front().scalar_type(), " and ",
+                      tensor.scalar_type(), " in one list; all must have one type"));
+    }
+  }
+}
+
+at::Tensor& only(std::string_view call, Tensors& tensors) {
+  if (tensors.size() != 1) {
+    refuse(c10::str(call, ": ", tensors.size(), " tensors; a rank gives one"));
+  }
+  check_tensor(call, tensors.front());
+  return tensors.front();
+}
+
+Buffer moved(const at::Tensor& tensor) { return buffer(tensor, item_of(tensor)); }
+
+Buffer reduced(const at::Tensor& tensor, const ReduceOp& op) {
+  const auto item = number(tensor.scalar_type());
+  if (!item || (item->count > 1 && !is_linear(op.op))) {
+    check(failure(Code::unsupported, c10::str(name(op.op), " of ", tensor.scalar_type(),
+                                              ": this reduction is not defined on this type")));
+  }
+  check(check_reduction(op.op, item->type));
+  return buffer(tensor, *item);
+}
+
+std::uint64_t elements_per_item(const at::Tensor& tensor) { return item_of(tensor).count; }
+
+ReduceOp reduction(const c10d::ReduceOp& op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM: return RedOp::sum;
+    case c10d::ReduceOp::AVG: return RedOp::avg;
+    case c10d::ReduceOp::PRODUCT: return RedOp::product;
+    case c10d::ReduceOp::MIN: return RedOp::min;
+    case c10d::ReduceOp::MAX: return RedOp::max;
+    case c10d::ReduceOp::BAND: return RedOp::bit_and;
+    case c10d::ReduceOp::BOR: return RedOp::bit_or;
+    case c10d::ReduceOp::BXOR: return RedOp::bit_xor;
+    case c10d::ReduceOp::PREMUL_SUM: {
+      const auto* const given =
+          static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+      if (given == nullptr)
+        refuse("PREMUL_SUM without a factor: make it with _make_nccl_premul_sum");
+      const bool is_tensor = given->tensor_factor.defined();
+      return ReduceOp::premul_sum(is_tensor ? given->tensor_factor.item<double>()
+                                            : given->double_factor);
+    }
+    default: refuse(c10::str("reduction ", static_cast<int>(op.op_), " is not one of ReduceOp's"));
+  }
+}
+
+Packed::Packed(const Tensors& parts) : is_view_(lie_in_a_row(parts)) {
+  std::int64_t items = 0;
+  for (const at::Tensor& part : parts) items += part.numel();
+  flat_ = is_view_ ? parts.front().as_strided({items}, {1}, parts.front().storage_offset())
+                   : at::empty({items}, parts.front().options());
+}
+
+void Packed::pack(const Tensors& parts) const {
+  std::int64_t at = 0;
+  for (const at::Tensor& part : parts) {
+    if (!is_view_) flat_.narrow(0, at, part.numel()).view(part.sizes()).copy_(part);
+    at += part.numel();
+  }
+}
+
+void Packed::unpack(Tensors& parts) const {
+  std::int64_t at = 0;
+  for (at::Tensor& part : parts) {
+    if (!is_view_) part.copy_(flat_.narrow(0, at, part.numel()).view(part.sizes()));
+    at += part.numel();
+  }
+}
+
+std::vector<std::uint64_t> Packed::counts(const Tensors& parts) const {
+  std::vector<std::uint64_t> counts;
+  counts.reserve(parts.size());
+  for (const at::Tensor& part : parts) {
+    counts.push_back(static_cast<std::uint64_t>(part.numel()) * elements_per_item(flat_));
+  }
+  return counts;
+}
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Xylem for PyTorch: ``torch.distributed.init_process_group("xylem")``.
+
+Importing the package registers the backend. Where torch asks for backends by their entry point
+(``torch.distributed.backends``) it is found without the import.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ._backend import NAME, register
+from ._version import __version__
+
+register()
+
+__all__ = ["NAME", "__version__", "register"]

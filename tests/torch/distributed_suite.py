@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs PyTorch's own tests of torch.distributed (_DistTestBase, which ships with torch) on a backend.
+
+    python distributed_suite.py --backend xylem --world-size 3 --json out.json [PATTERN ...]
+
+Ends with status 1 if a test failed. The same command with --backend gloo tells what gloo does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", default="xylem")
+    parser.add_argument("--world-size", type=int, default=2)
+    parser.add_argument(
+        "--as-gloo",
+        action="store_true",
+        help="run what is for gloo alone as well: the suite takes the backend for gloo",
+    )
+    parser.add_argument("--json", help="file for what each test came to")
+    parser.add_argument("--list", action="store_true", help="only tell the tests' names")
+    parser.add_argument("patterns", nargs="*", default=["*"], help="names of tests, with * and ?")
+    return parser.parse_args()
+
+
+# Tests that no backend but torch's own can pass, and why.
+EXCUSED = {
+    "test_ddp_logging_data_cpu": "DDP's logs call every backend from elsewhere 'custom' "
+    "(ProcessGroup::getBackendName of torch)",
+}
+
+
+class BothNames(str):
+    """A backend's name that is equal to gloo's, too."""
+
+    def __eq__(self, other):
+        return str.__eq__(self, other) or other == "gloo"
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        return hash("gloo")
+
+
+class Results(unittest.TextTestResult):
+    """What each test came to, and after how long."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tests: dict[str, dict] = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self._begun = time.monotonic()
+
+    def _note(self, test, outcome: str, why: str = "") -> None:
+        name = test.id().rsplit(".", 1)[-1]
+        seconds = round(time.monotonic() - self._begun, 2)
+        self.tests[name] = {"outcome": outcome, "why": why, "seconds": seconds}
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self._note(test, "passed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._note(test, "skipped", reason)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._note(test, "failed", str(err[1]))
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._note(test, "failed", str(err[1]))
+
+
+def main() -> int:
+    arguments = parse()
+    with tempfile.TemporaryDirectory() as directory:
+        # The suite reads these when it is imported.
+        os.environ.update(
+            BACKEND=arguments.backend,
+            WORLD_SIZE=str(arguments.world_size),
+            TEMP_DIR=directory,
+            INIT_METHOD="env://",
+            MASTER_ADDR="127.0.0.1",
+            OMP_NUM_THREADS="1",
+            CUDA_VISIBLE_DEVICES="",
+        )
+        return run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import torch
+
+    from torch.testing._internal.common_distributed import DistTestCases
+
+    if arguments.backend == "xylem":
+        import xylem  # noqa: F401  Registers the backend.
+
+        # What the suite asks of a backend before it runs tests of these kinds.
+        for feature in ("ddp", "plugin", "subgroup"):
+            DistTestCases.backend_feature[feature].add("xylem")
+
+    if arguments.as_gloo:
+        read = os.environ
+        os.environ = {**read, "BACKEND": BothNames(arguments.backend)}
+    from torch.testing._internal.distributed import distributed_test
+    from torch.testing._internal.distributed.distributed_test import (
+        DistributedTest,
+        TestDistBackend,
+    )
+
+    if arguments.as_gloo:
+        os.environ = read
+        assert distributed_test.BACKEND == "gloo"
+
+    class Suite(TestDistBackend, DistributedTest._DistTestBase):
+        def setUp(self):
+            if arguments.backend == "xylem" and self._testMethodName in EXCUSED:
+                self.skipTest(EXCUSED[self._testMethodName])
+            super().setUp()
+            # The same as spawned processes, which would import torch for seconds each.
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    names = [
+        name
+        for name in unittest.TestLoader().getTestCaseNames(Suite)
+        if any(fnmatch.fnmatch(name, pattern) for pattern in arguments.patterns)
+    ]
+    if arguments.list:
+        print("\n".join(names))
+        return 0
+    if not names:
+        print(f"no test is called {' or '.join(arguments.patterns)}", file=sys.stderr)
+        return 2
+    suite = unittest.TestSuite(Suite(name) for name in names)
+    results = unittest.TextTestRunner(verbosity=2, resultclass=Results).run(suite)
+    counts = {
+        outcome: sum(test["outcome"] == outcome for test in results.tests.values())
+        for outcome in ("passed", "skipped", "failed")
+    }
+    print(f"{arguments.backend}, {arguments.world_size} processes, torch {torch.__version__}: {counts}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(
+                {
+                    "backend": arguments.backend,
+                    "world_size": arguments.world_size,
+                    "torch": torch.__version__,
+                    "tests": results.tests,
+                },
+                file,
+                indent=1,
+                sort_keys=True,
+            )
+    return 0 if results.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
