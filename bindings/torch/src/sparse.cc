@@ -153,21 +153,25 @@ void SparseReducer::run() {
     if (tasks_.empty()) return;
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
+    is_busy_ = true;
     lock.unlock();
     task->carry_out(group_);
     task.reset();
     lock.lock();
+    is_busy_ = false;
   }
 }
 
 void SparseReducer::stop() noexcept {
+  bool goes_on = false;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    goes_on = is_busy_ || !tasks_.empty();
   }
   changed_.notify_all();
   // What goes on ends at once, and what comes after it cannot begin.
-  (void)group_.abort("the group was destroyed");
+  if (goes_on) (void)group_.abort("the group was destroyed while sparse tensors were reduced");
   if (!thread_.joinable()) return;
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();

@@ -68,6 +68,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::condition_variable changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
   std::thread thread_;
+  bool is_busy_ = false;
   bool stop_ = false;
 };
 

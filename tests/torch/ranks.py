@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function on several ranks, each a process."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+import xylem  # noqa: F401  Registers the backend.
+
+# Forked ranks have torch already, which takes seconds to import.
+context = multiprocessing.get_context("fork")
+
+
+def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, results) -> None:
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(options["deadline"] - 5, exit=True)
+    os.environ.update(options["environment"])
+    torch.set_num_threads(1)
+    try:
+        store = dist.FileStore(store_path, size)
+        dist.init_process_group(
+            "xylem",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=options["timeout"]),
+        )
+        result = body(rank, size)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        results.put((rank, "returned", result))
+    except BaseException:
+        results.put((rank, "raised", traceback.format_exc()))
+        # Groups that have failed are not left in good order.
+    results.close()
+    results.join_thread()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def run_ranks(
+    size: int,
+    body: Callable[[int, int], Any],
+    *,
+    timeout: float = 30,
+    deadline: float = 60,
+    environment: dict[str, str] | None = None,
+    killed: tuple[int, ...] = (),
+) -> list[Any]:
+    """Calls `body(rank, size)` on each rank of a world of Xylem's and returns what they returned.
+
+    Ranks in `killed` may end in any way, and give None. An exception on any other fails the test
+    with its traceback, as does a rank that goes on after `deadline` seconds.
+    """
+    options = {"timeout": timeout, "deadline": deadline, "environment": environment or {}}
+    results = context.Queue()
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "store")
+        processes = [
+            context.Process(target=_rank, args=(body, rank, size, path, options, results))
+            for rank in range(size)
+        ]
+        for process in processes:
+            process.start()
+        outcomes: dict[int, tuple[str, Any]] = {}
+        end = time.monotonic() + deadline
+        try:
+            while len(outcomes) < size - len(killed) and time.monotonic() < end:
+                if not results.empty():
+                    rank, how, result = results.get()
+                    outcomes[rank] = (how, result)
+                elif all(process.exitcode is not None for process in processes) and results.empty():
+                    break
+                else:
+                    multiprocessing.connection.wait([results._reader], timeout=0.1)
+            for process in processes:
+                process.join(max(0.1, end - time.monotonic()))
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    os.kill(process.pid, signal.SIGKILL)
+                    process.join()
+    missing = [rank for rank in range(size) if rank not in outcomes and rank not in killed]
+    raised = [f"rank {rank}: {text}" for rank, (how, text) in outcomes.items() if how == "raised"]
+    if raised or missing:
+        codes = [process.exitcode for process in processes]
+        raise AssertionError("\n".join(raised) + f"\nno result of ranks {missing}, exit codes {codes}")
+    return [outcomes[rank][1] if rank in outcomes else None for rank in range(size)]
