@@ -11,7 +11,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
-#include <numeric>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -127,6 +127,17 @@ std::vector<std::uint64_t> split_counts(const char* what,
                     "; its dimension 0 is ", rows));
   }
   return counts;
+}
+
+/// Whether the key is set before the deadline. Asks now and then: whoever waits in a store may keep
+/// it from those who set keys (FileStore), or tells the user that he waited in vain (TCPStore).
+bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
+  constexpr std::chrono::microseconds kFirst{100}, kLongest{10'000};
+  for (auto pause = kFirst; !store.check({key}); pause = std::min(2 * pause, kLongest)) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline.left()));
+  }
+  return true;
 }
 
 }  // namespace
@@ -671,22 +682,16 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   const Deadline deadline = Deadline::after(limit);
   const auto store = own_connection(store_);
   const std::string prefix = c10::str("xylem/monitored_barrier/", barriers_++, "/");
-  const auto left = [&] {
-    return std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
-  };
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
     store->set(prefix + std::to_string(getRank()), kPassed);
-    std::string verdict;
-    try {
-      // Rank 0 may wait as long for the others, and is to be the first to tell.
-      store->wait({prefix + "verdict"}, left() + limit);
-      verdict = store->get_to_str(prefix + "verdict");
-    } catch (const std::exception& error) {
+    // Rank 0 may wait as long for the others, and is to be the first to tell.
+    if (!is_set(*store, prefix + "verdict", Deadline::after(2 * limit))) {
       check(failure(Code::timed_out,
                     c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
-                             limit.count(), " ms (", error.what(), ")")));
+                             limit.count(), " ms")));
     }
+    const std::string verdict = store->get_to_str(prefix + "verdict");
     if (verdict == kPassed) return;
     // In gloo's words, which programs look for.
     check(failure(Code::timed_out, c10::str("Rank ", getRank(),
@@ -700,11 +705,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   std::vector<int> missing;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    try {
-      store->wait({prefix + std::to_string(rank)}, left());
-    } catch (const std::exception&) {
-      missing.push_back(rank);
-    }
+    if (!is_set(*store, prefix + std::to_string(rank), deadline)) missing.push_back(rank);
   }
   std::string verdict = kPassed;
   if (!missing.empty()) {

@@ -98,16 +98,18 @@ SparseTask::SparseTask(int rank, Call call)
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
 void SparseTask::carry_out(const Communicator& group) noexcept {
-  std::exception_ptr error;
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     call_.tensor.copy_(sum_over(group, call_.tensor, call_.is_average, call_.timeout));
   } catch (...) {
-    error = std::current_exception();
+    error_ = std::current_exception();
   }
-  finish(error);
-  if (error) {
-    future_->setErrorIfNeeded(error);
+}
+
+void SparseTask::conclude() noexcept {
+  finish(error_);
+  if (error_) {
+    future_->setErrorIfNeeded(error_);
   } else {
     future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
   }
@@ -156,9 +158,13 @@ void SparseReducer::run() {
     is_busy_ = true;
     lock.unlock();
     task->carry_out(group_);
-    task.reset();
     lock.lock();
     is_busy_ = false;
+    lock.unlock();
+    // Who waits for it may destroy the group at once.
+    task->conclude();
+    task.reset();
+    lock.lock();
   }
 }
 

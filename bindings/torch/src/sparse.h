@@ -32,6 +32,8 @@ class SparseTask final : public c10d::Work {
 
   /// Blocks until it is done, in whatever way.
   void carry_out(const Communicator& group) noexcept;
+  /// Lets go whoever waits for it.
+  void conclude() noexcept;
 
   Tensors result() override { return {call_.tensor}; }
   bool isSuccess() const override;
@@ -40,6 +42,7 @@ class SparseTask final : public c10d::Work {
 
  private:
   Call call_;
+  std::exception_ptr error_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
