@@ -27,18 +27,18 @@ std::string group_label(const GroupOptions& group) {
 }
 
 Runtime start(const c10::intrusive_ptr<c10d::Store>& given, const GroupOptions& group) {
-  const auto store = adapt(given);
   // The start of a group is limited as its operations are, but not without end.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
-  auto invitation = invite(*store, group.name, group.rank == 0, Deadline::after(limit));
-  if (!invitation) check(invitation.status());
+  const Deadline deadline = Deadline::after(limit);
+  auto meeting = meet(given, {group.rank, group.size}, deadline);
+  if (!meeting) check(meeting.status());
   xylem::Options options;
   options.rank = static_cast<std::uint32_t>(group.rank);
   options.size = static_cast<std::uint32_t>(group.size);
-  options.store = store;
-  options.job = invitation->job;
-  options.secret = invitation->secret;
-  options.start_timeout = limit;
+  options.store = meeting->store;
+  options.job = meeting->name;
+  options.secret = meeting->secret;
+  options.start_timeout = std::chrono::ceil<milliseconds>(deadline.left());
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
   if (!runtime) check(runtime.status());
@@ -127,17 +127,6 @@ std::vector<std::uint64_t> split_counts(const char* what,
                     "; its dimension 0 is ", rows));
   }
   return counts;
-}
-
-/// Whether the key is set before the deadline. Asks now and then: whoever waits in a store may keep
-/// it from those who set keys (FileStore), or tells the user that he waited in vain (TCPStore).
-bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
-  constexpr std::chrono::microseconds kFirst{100}, kLongest{10'000};
-  for (auto pause = kFirst; !store.check({key}); pause = std::min(2 * pause, kLongest)) {
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline.left()));
-  }
-  return true;
 }
 
 }  // namespace

@@ -9,22 +9,38 @@
 #include <exception>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace xylem::pytorch {
 namespace {
 
-constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kRandomBytes = 16;
+
+/// Between two looks at a store: the longer, the longer it goes on.
+class Pause {
+ public:
+  void take(Deadline deadline) {
+    std::this_thread::sleep_for(std::min<Clock::duration>(length_, deadline.left()));
+    length_ = std::min(2 * length_, kLongest);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kLongest{10'000};
+  std::chrono::microseconds length_{100};
+};
 
 class TorchStore final : public Store {
  public:
-  explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  TorchStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix)
+      : store_(std::move(store)), prefix_(std::move(prefix)) {}
 
   Status set(std::string_view key, std::span<const std::byte> value) override {
     return guarded("set", key, [&] {
       const auto* const bytes = reinterpret_cast<const std::uint8_t*>(value.data());
-      store_->set(std::string(key), std::vector<std::uint8_t>(bytes, bytes + value.size()));
+      store_->set(prefix_ + std::string(key),
+                  std::vector<std::uint8_t>(bytes, bytes + value.size()));
       return Status();
     });
   }
@@ -32,7 +48,7 @@ class TorchStore final : public Store {
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
     std::vector<std::byte> value;
     Status got = guarded("get", key, [&] {
-      const std::string name(key);
+      const std::string name = prefix_ + std::string(key);
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
       // Waiting throws when the limit passes, as it does when the server has gone.
       if (!store_->check({name})) {
@@ -62,13 +78,14 @@ class TorchStore final : public Store {
   }
 
   const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string prefix_;
 };
 
 std::string random_text() {
   static constexpr std::string_view kDigits = "0123456789abcdef";
   std::random_device device;
   std::string text;
-  for (std::size_t i = 0; i < kSecretBytes; ++i) {
+  for (std::size_t i = 0; i < kRandomBytes; ++i) {
     const unsigned byte = device();
     text += kDigits[byte & 15];
     text += kDigits[byte >> 4 & 15];
@@ -76,22 +93,82 @@ std::string random_text() {
   return text;
 }
 
-}  // namespace
+/// The keys of a meeting, and what rank 0 leaves under the first: the name, then the secret.
+constexpr const char* kCurrent = "xylem/current";
 
-std::shared_ptr<Store> adapt(c10::intrusive_ptr<c10d::Store> store) {
-  return std::make_shared<TorchStore>(std::move(store));
+struct Keys {
+  std::string prefix;
+
+  explicit Keys(const std::string& name) : prefix("xylem/" + name + "/") {}
+  std::string of_member(int rank) const { return prefix + "member/" + std::to_string(rank); }
+  std::string confirmed(int rank) const { return prefix + "confirmed/" + std::to_string(rank); }
+};
+
+Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store, const std::string& current) {
+  std::string name = current.substr(0, 2 * kRandomBytes);
+  const Keys keys(name);
+  return {std::make_shared<TorchStore>(store, keys.prefix), std::move(name),
+          current.substr(2 * kRandomBytes)};
 }
 
-Result<Invitation> invite(Store& store, const std::string& group, bool is_host, Deadline deadline) {
-  constexpr std::string_view kKey = "xylem/secret";
-  if (is_host) {
-    const std::string secret = random_text();
-    if (Status set = store.set(kKey, std::as_bytes(std::span(secret))); !set) return set;
-    return Invitation{group, secret};
+Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store, int size, Deadline deadline) {
+  const std::string current = random_text() + random_text();
+  Meeting meeting = meeting_of(store, current);
+  const Keys keys(meeting.name);
+  store->set(kCurrent, current);
+  std::string missing;
+  for (int rank = 1; rank < size; ++rank) {
+    if (is_set(*store, keys.of_member(rank), deadline)) {
+      store->set(keys.confirmed(rank), store->get_to_str(keys.of_member(rank)));
+    } else {
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
   }
-  auto got = store.get(kKey, deadline);
-  if (!got) return got.status();
-  return Invitation{group, std::string(reinterpret_cast<const char*>(got->data()), got->size())};
+  if (missing.empty()) return meeting;
+  return failure(Code::timed_out, "of the group's " + std::to_string(size) +
+                                      " ranks these did not "
+                                      "come: " +
+                                      missing +
+                                      "; all members must call "
+                                      "init_process_group or new_group");
+}
+
+Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store, int rank, Deadline deadline) {
+  const std::string number = random_text();
+  std::string current;
+  for (Pause pause; !deadline.passed(); pause.take(deadline)) {
+    if (!store->check({kCurrent})) continue;
+    if (std::string found = store->get_to_str(kCurrent); found != current) {
+      current = std::move(found);
+      store->set(Keys(current.substr(0, 2 * kRandomBytes)).of_member(rank), number);
+    }
+    const std::string key = Keys(current.substr(0, 2 * kRandomBytes)).confirmed(rank);
+    if (store->check({key}) && store->get_to_str(key) == number) return meeting_of(store, current);
+  }
+  return failure(Code::timed_out,
+                 "the group's rank 0 did not come in time; all members must call "
+                 "init_process_group or new_group",
+                 0);
+}
+
+}  // namespace
+
+bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
+  for (Pause pause; !store.check({key}); pause.take(deadline)) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
+                     const Member& member,
+                     Deadline deadline) {
+  try {
+    return member.rank == 0 ? host(store, member.size, deadline)
+                            : join(store, member.rank, deadline);
+  } catch (const std::exception& error) {
+    return failure(Code::internal, std::string("torch's store failed: ") + error.what());
+  }
 }
 
 }  // namespace xylem::pytorch
