@@ -174,6 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
                 {
                     "backend": arguments.backend,
                     "world_size": arguments.world_size,
+                    "also_as": arguments.also_as or "",
                     "torch": torch.__version__,
                     "tests": results.tests,
                 },
