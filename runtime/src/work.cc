@@ -22,6 +22,8 @@ bool Work::test() const noexcept {
   return operation_->ended();
 }
 
+bool Work::ended() const noexcept { return operation_ == nullptr || operation_->ended(); }
+
 Status Work::wait() const {
   if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) {

@@ -14,6 +14,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -210,6 +212,35 @@ class Collectives(unittest.TestCase):
         for size in (1, 2, 3):
             run_ranks(size, body)
 
+    def test_in_place_lists(self):
+        def body(rank, size):
+            views = list(torch.zeros(size, 5).unbind(0))
+            views[rank].fill_(rank)
+            dist.all_gather(views, views[rank])
+            assert all(torch.equal(views[r], torch.full((5,), float(r))) for r in range(size))
+            uneven = list(torch.zeros(sum(range(1, size + 1))).split(list(range(1, size + 1))))
+            uneven[rank].fill_(rank)
+            dist.all_gather(uneven, uneven[rank])
+            assert all(torch.equal(uneven[r], torch.full((r + 1,), float(r))) for r in range(size))
+            inputs = list(torch.ones(size, 5).unbind(0))
+            dist.reduce_scatter(inputs[rank], inputs)
+            assert torch.equal(inputs[rank], torch.full((5,), float(size)))
+            inputs = [torch.full((3,), float(rank)) for _ in range(size)]
+            dist.all_to_all(inputs, inputs)
+            assert all(torch.equal(inputs[r], torch.full((3,), float(r))) for r in range(size))
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
+    def test_lazy_conjugates(self):
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            tensor = torch.tensor([1 + 2j, 3 - 1j]).conj()
+            backend.allreduce([tensor]).wait()
+            assert torch.equal(tensor, torch.tensor([1 - 2j, 3 + 1j]) * size), tensor
+
+        run_ranks(2, body)
+
     def test_premultiplied_sum(self):
         def body(rank, size):
             tensor = torch.ones(9)
@@ -230,6 +261,9 @@ class Collectives(unittest.TestCase):
                 expected = torch.arange(1.0, size + 1)[:, None].expand(size, 4)
                 last = torch.full((1, 4), size * (size + 1) / 2)
                 assert torch.equal(tensor.to_dense(), torch.cat([expected, last]))
+            whole = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([-5]), (3,))
+            dist.all_reduce(whole, dist.ReduceOp.AVG)
+            assert whole.to_dense().tolist() == [0, -5, 0]
             empty = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.long), torch.zeros(0), (5,))
             dist.all_reduce(empty)
             assert empty.to_dense().sum() == 0
@@ -337,6 +371,93 @@ class Works(unittest.TestCase):
         for size in (2, 3):
             run_ranks(size, body)
 
+    def test_an_exception_within_a_coalesced_block_leaves_the_group_whole(self):
+        def body(rank, size):
+            after, before = (rank + 1) % size, (rank - 1) % size
+            for attempt in range(2):
+                try:
+                    dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.zeros(2, 3).t(), after)])
+                    raise AssertionError("not refused")
+                except ValueError:
+                    pass
+                got = torch.empty(5)
+                works = dist.batch_isend_irecv(
+                    [
+                        dist.P2POp(dist.irecv, got, before),
+                        dist.P2POp(dist.isend, torch.full((5,), float(rank)), after),
+                    ]
+                )
+                for work in works:
+                    work.wait()
+                assert torch.equal(got, torch.full((5,), float(before)))
+            parts = [torch.zeros(2), torch.zeros(2, dtype=torch.int32)]
+            wholes = [torch.ones(2 * size), torch.ones(2 * size)]  # The second is refused.
+            try:
+                dist.group.WORLD.reduce_scatter_tensor_coalesced(parts, wholes).wait()
+                raise AssertionError("not refused")
+            except ValueError:
+                pass
+            dist.barrier()
+
+        run_ranks(2, body)
+        run_ranks(3, body)
+
+    def test_a_callback_may_destroy_the_group(self):
+        def body(rank, size):
+            group = dist.new_group()
+            done = threading.Event()
+
+            def destroy(future):
+                nonlocal group
+                group = None
+                done.set()
+
+            future = dist.all_reduce(torch.ones(1 << 18), group=group, async_op=True).get_future()
+            dist.destroy_process_group(group)
+            future.add_done_callback(destroy)
+            assert done.wait(20)
+            dist.barrier()
+
+        run_ranks(2, body)
+
+    def test_what_was_called_goes_through_before_the_group_ends(self):
+        def body(rank, size):
+            group = dist.new_group()
+            tensor = torch.ones(1000)
+            if rank == 1:
+                time.sleep(0.5)
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            if rank == 1:
+                work.wait()
+                assert torch.equal(tensor, torch.full((1000,), float(size)))
+            dist.destroy_process_group(group)
+            del group
+            gc.collect()
+            dist.barrier()
+
+        run_ranks(2, body)
+
+    def test_a_barrier_waits_for_collectives_but_not_for_messages(self):
+        def body(rank, size):
+            got = torch.zeros(2)
+            if rank == 0:
+                works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1)])
+                dist.barrier()
+                dist.send(torch.ones(2), 1)
+                for work in works:
+                    work.wait()
+                assert got.tolist() == [5, 5]
+            else:
+                dist.barrier()
+                dist.recv(got, 0)
+                dist.send(torch.full((2,), 5.0), 0)
+            tensors = [torch.ones(1 << 16) for _ in range(4)]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            dist.barrier()
+            assert all(work.is_completed() for work in works)
+
+        run_ranks(2, body, timeout=10)
+
     def test_many_in_flight_over_groups(self):
         """Ten thousand calls over four groups, waited for in another order on each rank."""
 
@@ -380,6 +501,8 @@ class Works(unittest.TestCase):
 
             import weakref
 
+            # Two that go on for as long as the rest.
+            open_receives = [dist.irecv(torch.empty(1), (rank + 1) % size, tag=7) for _ in range(2)]
             for _ in range(20):
                 tensor = torch.ones(1000)
                 alive.append(weakref.ref(tensor.untyped_storage()))
@@ -389,6 +512,10 @@ class Works(unittest.TestCase):
                 dist.barrier()
             gc.collect()
             assert not any(reference() is not None for reference in alive)
+            for _ in range(2):
+                dist.send(torch.zeros(1), (rank - 1) % size, tag=7)
+            for receive in open_receives:
+                receive.wait()
 
         run_ranks(2, body)
 
@@ -508,6 +635,28 @@ class Groups(unittest.TestCase):
         run_ranks(4, body)
 
 
+    def test_a_monitored_barrier_knows_the_start_it_belongs_to(self):
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            store = dist.distributed_c10d._get_default_store()
+            backend.monitored_barrier(timedelta(seconds=10), False)
+            del backend
+            dist.barrier()
+            dist.destroy_process_group()
+            dist.init_process_group("xylem", store=store, rank=rank, world_size=size)
+            if rank == 0:
+                backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+                try:
+                    backend.monitored_barrier(timedelta(seconds=1), False)
+                    raise AssertionError("it has passed")
+                except dist.DistBackendError as error:
+                    assert "Rank 1 failed" in str(error), error
+            else:
+                time.sleep(1.5)
+
+        run_ranks(2, body)
+
+
 class Failures(unittest.TestCase):
     def test_arguments_are_refused_on_the_spot(self):
         def body(rank, size):
@@ -597,6 +746,51 @@ class Failures(unittest.TestCase):
                 assert time.monotonic() - begin < 3
 
         run_ranks(2, body, timeout=600)
+
+    def test_a_barriers_limit_is_its_own(self):
+        def body(rank, size):
+            if rank == 1:
+                time.sleep(3)
+                return
+            work = dist.all_reduce(torch.zeros(2), async_op=True)
+            options = dist.BarrierOptions()
+            options.timeout = timedelta(seconds=60)
+            dist.group.WORLD.barrier(options)
+            begin = time.monotonic()
+            try:
+                work.wait()
+                raise AssertionError("it has completed")
+            except dist.DistBackendError:
+                assert time.monotonic() - begin < 2.5
+
+        run_ranks(2, body, timeout=1)
+
+    def test_abort_ends_sparse_calls(self):
+        def body(rank, size):
+            if rank == 0:
+                tensor = torch.sparse_coo_tensor([[0]], [1.0], (3,))
+                work = dist.all_reduce(tensor, async_op=True)
+                dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+                try:
+                    work.wait()
+                    raise AssertionError("it has completed")
+                except dist.DistBackendError as error:
+                    assert "abort" in str(error), error
+            else:
+                time.sleep(1)
+
+        run_ranks(2, body)
+
+    def test_a_program_may_end_without_destroying_its_groups(self):
+        program = (
+            "import torch, torch.distributed as dist, xylem\n"
+            "dist.init_process_group('xylem', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "future = dist.all_reduce(torch.ones(1 << 20), async_op=True).get_future()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, timeout=60
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
 
     def test_a_killed_rank_is_named_within_three_seconds(self):
         def body(rank, size):

@@ -26,7 +26,10 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
-Runtime start(const c10::intrusive_ptr<c10d::Store>& given, const GroupOptions& group) {
+/// A job of the group's members; `name` is drawn for it.
+Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
+              const GroupOptions& group,
+              std::string& name) {
   // The start of a group is limited as its operations are, but not without end.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
@@ -36,40 +39,69 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given, const GroupOptions& 
   options.rank = static_cast<std::uint32_t>(group.rank);
   options.size = static_cast<std::uint32_t>(group.size);
   options.store = meeting->store;
-  options.job = meeting->name;
+  options.job = name = meeting->name;
   options.secret = meeting->secret;
-  options.start_timeout = std::chrono::ceil<milliseconds>(deadline.left());
+  options.start_timeout =
+      std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
   if (!runtime) check(runtime.status());
   return std::move(runtime).value();
 }
 
-/// A tensor's elements in logical order.
-at::Tensor packed(const at::Tensor& tensor) { return tensor.contiguous(); }
+/// What an operation reads and writes.
+struct Sides {
+  Buffer input, output;
+};
 
-/// Memory for a tensor's elements in logical order: its own, or fresh, from which `begun` copies
-/// them when it has ended.
-at::Tensor landing(at::Tensor& tensor, Begun& begun) {
-  if (tensor.is_contiguous()) return tensor;
-  at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
-  auto earlier = std::move(begun.finish);
-  begun.finish = [earlier = std::move(earlier), tensor, memory]() mutable {
-    if (earlier) earlier();
-    tensor.copy_(memory);
-  };
+/// The tensor's memory if it holds the elements in logical order, else a copy that does.
+at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
+  at::Tensor memory = tensor;
+  if (!is_plain(tensor)) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    memory = at::empty(tensor.sizes(), tensor.options());
+    memory.copy_(tensor);
+  }
+  begun.kept.push_back(memory);
   return memory;
 }
 
-void unpack_later(Packed packed, Tensors parts, Begun& begun) {
+/// The tensor's memory if it is to hold the elements in logical order, else fresh memory from which
+/// they are copied in the end.
+at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
+  begun.outputs.push_back(tensor);
+  if (is_plain(tensor)) return tensor;
+  at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
+  begun.landings.push_back({memory, tensor});
+  return memory;
+}
+
+/// Both.
+at::Tensor update(const at::Tensor& tensor, Begun& begun) {
+  const at::Tensor memory = write_to(tensor, begun);
+  if (!is_plain(tensor)) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    memory.copy_(tensor);
+  }
+  return memory;
+}
+
+/// The same of lists, as one.
+Packed read_from(const Tensors& parts, Begun& begun) {
+  Packed packed(parts);
+  packed.pack(parts);
   begun.kept.push_back(packed.flat());
-  if (packed.is_view()) return;
-  auto earlier = std::move(begun.finish);
-  begun.finish = [earlier = std::move(earlier), packed = std::move(packed),
-                  parts = std::move(parts)]() mutable {
-    if (earlier) earlier();
-    packed.unpack(parts);
-  };
+  return packed;
+}
+
+Packed write_to(const Tensors& parts, Begun& begun) {
+  Packed packed(parts);
+  begun.kept.push_back(packed.flat());
+  begun.outputs.insert(begun.outputs.end(), parts.begin(), parts.end());
+  for (std::size_t i = 0; !packed.is_view() && i < parts.size(); ++i) {
+    begun.landings.push_back({packed.part(parts, i), parts[i]});
+  }
+  return packed;
 }
 
 bool all_equal(const std::vector<std::uint64_t>& counts) {
@@ -137,7 +169,7 @@ Backend::Backend(StorePtr store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       timeout_(group_.timeout.count()),
-      runtime_(start(store_, group_)),
+      runtime_(start(store_, group_, name_)),
       world_(runtime_.world()) {
   auto apart = world_.duplicate();
   if (!apart) check(apart.status());
@@ -178,14 +210,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
   return c10::make_intrusive<Backend>(own_connection(store), std::move(part));
 }
 
-// --- calls
-// ----------------------------------------------------------------------------------------
+// --- calls ---
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
-  const bool is_message =
-      type == OpType::SEND || type == OpType::RECV || type == OpType::RECVANYSOURCE;
-  const std::uint64_t sequence = is_message ? sequence_.load() : ++sequence_;
+  const std::uint64_t sequence = is_message(type) ? sequence_.load() : ++sequence_;
   return c10::make_intrusive<Task>(getRank(), TaskName{type, title, sequence}, pending_, inputs);
 }
 
@@ -195,14 +224,18 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
 
 Backend::WorkPtr Backend::submit(const TaskPtr& task, Begun begun, milliseconds timeout) {
   const milliseconds limit = limit_of(timeout);
-  for (const xylem::Work& work : begun.works) {
+  if (limit != group_.timeout) {
+    for (const xylem::Work& work : begun.works) work.set_timeout(limit);
+  }
+  // First, so that the tensors of what has begun are kept whatever becomes of the rest.
+  task->take(std::move(begun));
+  for (const xylem::Work& work : task->works()) {
+    if (!work.ended()) continue;
     // What the call excludes is refused on the spot, like any wrong argument.
     const Status status = work.status();
     if (status.code() == Code::invalid_argument || status.code() == Code::unsupported)
       check(status);
-    if (limit != group_.timeout) work.set_timeout(limit);
   }
-  task->take(std::move(begun));
   const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
   return task;
@@ -216,64 +249,72 @@ std::uint32_t Backend::peer(const char* what, std::int64_t rank) const {
 }
 
 void Backend::startCoalescing() {
+  // Torch does not end a block that an exception has left: its calls go on by themselves.
   const std::lock_guard lock(coalescing_);
-  if (coalesced_) refuse("coalescing has begun already: end it first");
   coalesced_.emplace();
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
-  std::vector<TaskPtr> parts;
+  Begun begun;
   {
     const std::lock_guard lock(coalescing_);
     if (!coalesced_) refuse("coalescing has not begun");
-    parts = *std::exchange(coalesced_, std::nullopt);
+    begun.parts = *std::exchange(coalesced_, std::nullopt);
+  }
+  for (const TaskPtr& part : begun.parts) {
+    begun.works.append(part->works().begin(), part->works().end());
+    begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
   }
   const auto task = c10::make_intrusive<Task>(
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequence_.load()}, pending_,
       Tensors());
-  Begun begun;
-  for (const TaskPtr& part : parts) {
-    begun.works.append(part->works().begin(), part->works().end());
-    begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
-  }
-  begun.finish = [parts = std::move(parts)] {
-    for (const TaskPtr& part : parts) part->wait();
-  };
   task->take(std::move(begun));
   return task;
 }
 
-// --- reductions
-// -----------------------------------------------------------------------------------
+// --- reductions ---
 
-void Backend::add_all_reduce(at::Tensor& tensor, const c10d::ReduceOp& op, Begun& begun) const {
-  const ReduceOp reduce = reduction(op);
-  if (tensor.is_contiguous()) {
-    const Buffer buffer = reduced(tensor, reduce);
-    begun.works.push_back(world_.all_reduce(buffer, buffer, reduce));
-  } else {
-    const at::Tensor memory = landing(tensor, begun);
-    memory.copy_(tensor);
-    const Buffer buffer = reduced(memory, reduce);
-    begun.works.push_back(world_.all_reduce(buffer, buffer, reduce));
-  }
-  begun.outputs.push_back(tensor);
+namespace {
+
+Sides prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Begun& begun) {
+  const Buffer buffer = reduced(update(tensor, begun), op);
+  return {buffer, buffer};
 }
+
+Sides prepare_reduce_scatter(
+    const at::Tensor& output, const at::Tensor& input, int size, const ReduceOp& op, Begun& begun) {
+  check_tensor("reduce_scatter", output);
+  check_tensor("reduce_scatter", input);
+  check_same_type("reduce_scatter", input, output);
+  if (input.numel() != output.numel() * size) {
+    refuse(c10::str("reduce_scatter: input of ", input.numel(), " elements, output of ",
+                    output.numel(), "; the input must have ", size, " times as many"));
+  }
+  return {reduced(read_from(input, begun), op), reduced(write_to(output, begun), op)};
+}
+
+}  // namespace
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors.front().is_sparse()) {
     return allreduce_sparse(tensors, options);
   }
-  at::Tensor& tensor = only("all_reduce", tensors);
-  const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
+  const at::Tensor& tensor = only("all_reduce", tensors);
+  const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
-  add_all_reduce(tensor, options.reduceOp, begun);
+  const Sides sides = prepare_all_reduce(tensor, op, begun);
+  const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
+  begun.works.push_back(world_.all_reduce(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout);
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                            const c10d::AllreduceOptions& options) {
   check_count("all_reduce", "tensors", tensors.size(), 1);
+  {
+    const std::lock_guard lock(coalescing_);
+    if (coalesced_) refuse("all_reduce of sparse tensors cannot be coalesced: call it outside");
+  }
   return sparse_->reduce(tensors.front(), reduction(options.reduceOp), ++sequence_,
                          limit_of(options.timeout));
 }
@@ -281,52 +322,38 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   check_tensors("all_reduce_coalesced", tensors);
-  const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
+  const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
-  for (at::Tensor& tensor : tensors) add_all_reduce(tensor, options.reduceOp, begun);
+  std::vector<Sides> calls;
+  for (const at::Tensor& tensor : tensors) calls.push_back(prepare_all_reduce(tensor, op, begun));
+  const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
+  for (const auto& [input, output] : calls) {
+    begun.works.push_back(world_.all_reduce(input, output, op));
+  }
   return submit(task, std::move(begun), options.timeout);
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  at::Tensor& tensor = only("reduce", tensors);
+  const at::Tensor& tensor = only("reduce", tensors);
   const std::uint32_t root = peer("reduce", options.rootRank);
-  const ReduceOp op = reduction(options.reduceOp);
-  const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
-  Begun begun;
   const bool is_root = getRank() == options.rootRank;
-  const at::Tensor memory = is_root ? landing(tensor, begun) : packed(tensor);
-  if (is_root && !tensor.is_contiguous()) memory.copy_(tensor);
-  const Buffer buffer = reduced(memory, op);
-  begun.kept.push_back(memory);
-  begun.outputs.push_back(tensor);
+  const ReduceOp op = reduction(options.reduceOp);
+  Begun begun;
+  const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
+  if (!is_root) begun.outputs.push_back(tensor);
+  const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
   begun.works.push_back(world_.reduce(buffer, is_root ? buffer : Buffer(), op, root));
   return submit(task, std::move(begun), options.timeout);
-}
-
-void Backend::add_reduce_scatter(at::Tensor& output,
-                                 at::Tensor& input,
-                                 const c10d::ReduceOp& op,
-                                 Begun& begun) const {
-  check_tensor("reduce_scatter", output);
-  check_tensor("reduce_scatter", input);
-  check_same_type("reduce_scatter", input, output);
-  if (input.numel() != output.numel() * getSize()) {
-    refuse(c10::str("reduce_scatter: input of ", input.numel(), " elements, output of ",
-                    output.numel(), "; the input must have ", getSize(), " times as many"));
-  }
-  const ReduceOp reduce = reduction(op);
-  const at::Tensor from = packed(input), to = landing(output, begun);
-  begun.kept.insert(begun.kept.end(), {from, to});
-  begun.outputs.push_back(output);
-  begun.works.push_back(world_.reduce_scatter(reduced(from, reduce), reduced(to, reduce), reduce));
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
                                                at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
-  const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", {input});
+  const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
-  add_reduce_scatter(output, input, options.reduceOp, begun);
+  const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
+  const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", {input});
+  begun.works.push_back(world_.reduce_scatter(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -334,11 +361,16 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_count("reduce_scatter_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
+  const ReduceOp op = reduction(options.reduceOp);
+  Begun begun;
+  std::vector<Sides> calls;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
+  }
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
-  Begun begun;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    add_reduce_scatter(outputs[i], inputs[i], options.reduceOp, begun);
+  for (const auto& [input, output] : calls) {
+    begun.works.push_back(world_.reduce_scatter(input, output, op));
   }
   return submit(task, std::move(begun), options.timeout);
 }
@@ -346,82 +378,86 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
                                          std::vector<Tensors>& inputs,
                                          const c10d::ReduceScatterOptions& options) {
-  at::Tensor& output = only("reduce_scatter", outputs);
+  const at::Tensor& output = only("reduce_scatter", outputs);
   check_count("reduce_scatter", "lists of inputs", inputs.size(), 1);
   const Tensors& parts = inputs.front();
   check_count("reduce_scatter", "inputs", parts.size(), getSize());
   check_tensors("reduce_scatter", parts);
   check_same_type("reduce_scatter", parts.front(), output);
-  const auto own = static_cast<std::size_t>(getRank());
-  if (parts[own].numel() != output.numel()) {
+  const at::Tensor& own = parts[static_cast<std::size_t>(getRank())];
+  if (own.numel() != output.numel()) {
     refuse(c10::str("reduce_scatter: output of ", output.numel(),
-                    " elements, this rank's input of ", parts[own].numel(),
-                    "; both must have as many"));
+                    " elements, this rank's input of ", own.numel(), "; both must have as many"));
   }
-  const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
   const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
-  const Packed from(parts);
-  from.pack(parts);
-  const at::Tensor to = landing(output, begun);
-  begun.kept.insert(begun.kept.end(), {from.flat(), to});
-  begun.outputs.push_back(output);
-  const auto counts = from.counts(parts);
-  const Buffer in = reduced(from.flat(), op), out = reduced(to, op);
-  begun.works.push_back(all_equal(counts) ? world_.reduce_scatter(in, out, op)
-                                          : world_.reduce_scatter_v(in, out, counts, op));
+  const Packed packed = read_from(parts, begun);
+  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
+  const auto counts = packed.counts(parts);
+  const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
+  begun.works.push_back(all_equal(counts) ? world_.reduce_scatter(from, to, op)
+                                          : world_.reduce_scatter_v(from, to, counts, op));
   return submit(task, std::move(begun), options.timeout);
 }
 
-// --- moves
-// ----------------------------------------------------------------------------------------
+// --- moves ---
 
-Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  at::Tensor& tensor = only("broadcast", tensors);
-  const std::uint32_t root = peer("broadcast", options.rootRank);
-  const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
-  Begun begun;
-  const bool is_root = getRank() == options.rootRank;
-  const at::Tensor memory = is_root ? packed(tensor) : landing(tensor, begun);
-  begun.kept.push_back(memory);
-  begun.outputs.push_back(tensor);
-  begun.works.push_back(world_.broadcast(moved(memory), root));
-  return submit(task, std::move(begun), options.timeout);
-}
+namespace {
 
-void Backend::add_all_gather(at::Tensor& output, at::Tensor& input, Begun& begun) const {
+Sides prepare_all_gather(const at::Tensor& output,
+                         const at::Tensor& input,
+                         int size,
+                         Begun& begun) {
   check_tensor("all_gather", output);
   check_tensor("all_gather", input);
   check_same_type("all_gather", input, output);
-  if (output.numel() != input.numel() * getSize()) {
+  if (output.numel() != input.numel() * size) {
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, output of ", output.numel(),
-                    "; the output must have ", getSize(), " times as many"));
+                    "; the output must have ", size, " times as many"));
   }
-  const at::Tensor from = packed(input), to = landing(output, begun);
-  begun.kept.insert(begun.kept.end(), {from, to});
-  begun.outputs.push_back(output);
-  begun.works.push_back(world_.all_gather(moved(from), moved(to)));
+  return {moved(read_from(input, begun)), moved(write_to(output, begun))};
 }
 
-void Backend::add_all_gather_list(Tensors& outputs, const at::Tensor& input, Begun& begun) const {
-  check_count("all_gather", "outputs", outputs.size(), getSize());
+/// The same into a list, whose tensors may have different sizes.
+struct Gathering {
+  Sides sides;
+  std::vector<std::uint64_t> counts;
+};
+
+Gathering prepare_all_gather(
+    const Tensors& outputs, const at::Tensor& input, int rank, int size, Begun& begun) {
+  check_count("all_gather", "outputs", outputs.size(), size);
   check_tensors("all_gather", outputs);
   check_tensor("all_gather", input);
   check_same_type("all_gather", input, outputs.front());
-  const auto own = static_cast<std::size_t>(getRank());
-  if (outputs[own].numel() != input.numel()) {
+  const at::Tensor& own = outputs[static_cast<std::size_t>(rank)];
+  if (own.numel() != input.numel()) {
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, this rank's output of ",
-                    outputs[own].numel(), "; both must have as many"));
+                    own.numel(), "; both must have as many"));
   }
-  const at::Tensor from = packed(input);
-  Packed to(outputs);
-  const auto counts = to.counts(outputs);
-  begun.kept.push_back(from);
-  begun.outputs.insert(begun.outputs.end(), outputs.begin(), outputs.end());
-  begun.works.push_back(all_equal(counts)
-                            ? world_.all_gather(moved(from), moved(to.flat()))
-                            : world_.all_gather_v(moved(from), moved(to.flat()), counts));
-  unpack_later(std::move(to), outputs, begun);
+  const Buffer from = moved(read_from(input, begun));
+  const Packed to = write_to(outputs, begun);
+  return {{from, moved(to.flat())}, to.counts(outputs)};
+}
+
+xylem::Work all_gather(const Communicator& world, const Gathering& call) {
+  return all_equal(call.counts)
+             ? world.all_gather(call.sides.input, call.sides.output)
+             : world.all_gather_v(call.sides.input, call.sides.output, call.counts);
+}
+
+}  // namespace
+
+Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor& tensor = only("broadcast", tensors);
+  const std::uint32_t root = peer("broadcast", options.rootRank);
+  const bool is_root = getRank() == options.rootRank;
+  Begun begun;
+  const Buffer buffer = moved(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
+  if (is_root) begun.outputs.push_back(tensor);
+  const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
+  begun.works.push_back(world_.broadcast(buffer, root));
+  return submit(task, std::move(begun), options.timeout);
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
@@ -429,18 +465,20 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
                                     const c10d::AllgatherOptions& options) {
   const at::Tensor& input = only("all_gather", inputs);
   check_count("all_gather", "lists of outputs", outputs.size(), 1);
-  const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
   Begun begun;
-  add_all_gather_list(outputs.front(), input, begun);
+  const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
+  const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
+  begun.works.push_back(all_gather(world_, call));
   return submit(task, std::move(begun), options.timeout);
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
                                           at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
-  const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", {input});
   Begun begun;
-  add_all_gather(output, input, begun);
+  const Sides sides = prepare_all_gather(output, input, getSize(), begun);
+  const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", {input});
+  begun.works.push_back(world_.all_gather(sides.input, sides.output));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -449,8 +487,8 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
                                               const c10d::AllgatherOptions& options) {
   check_count("all_gather_coalesced", "lists of outputs (one for each rank)", outputs.size(),
               getSize());
-  const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   Begun begun;
+  std::vector<Gathering> calls;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors of_all;
     for (const Tensors& of_rank : outputs) {
@@ -458,8 +496,10 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
                   static_cast<std::int64_t>(inputs.size()));
       of_all.push_back(of_rank[i]);
     }
-    add_all_gather_list(of_all, inputs[i], begun);
+    calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), begun));
   }
+  const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
+  for (const Gathering& call : calls) begun.works.push_back(all_gather(world_, call));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -468,10 +508,14 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
                                                           const c10d::AllgatherOptions& options) {
   check_count("all_gather_into_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
+  Begun begun;
+  std::vector<Sides> calls;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), begun));
+  }
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
-  Begun begun;
-  for (std::size_t i = 0; i < outputs.size(); ++i) add_all_gather(outputs[i], inputs[i], begun);
+  for (const auto& [input, output] : calls) begun.works.push_back(world_.all_gather(input, output));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -483,23 +527,19 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
   const bool is_root = getRank() == options.rootRank;
   check_count("gather", is_root ? "lists of outputs at the root" : "lists of outputs off the root",
               outputs.size(), is_root ? 1 : 0);
-  const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
   Begun begun;
-  const at::Tensor from = packed(input);
-  begun.kept.push_back(from);
-  if (!is_root) {
-    begun.works.push_back(world_.gather(moved(from), Buffer(), root));
-    return submit(task, std::move(begun), options.timeout);
+  const Buffer from = moved(read_from(input, begun));
+  Buffer to;
+  if (is_root) {
+    const Tensors& parts = outputs.front();
+    check_count("gather", "outputs", parts.size(), getSize());
+    check_tensors("gather", parts);
+    check_same_type("gather", input, parts.front());
+    check_same_elements("gather", parts, input.numel());
+    to = moved(write_to(parts, begun).flat());
   }
-  Tensors& parts = outputs.front();
-  check_count("gather", "outputs", parts.size(), getSize());
-  check_tensors("gather", parts);
-  check_same_type("gather", input, parts.front());
-  check_same_elements("gather", parts, input.numel());
-  Packed to(parts);
-  begun.outputs = parts;
-  begun.works.push_back(world_.gather(moved(from), moved(to.flat()), root));
-  unpack_later(std::move(to), parts, begun);
+  const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
+  begun.works.push_back(world_.gather(from, to, root));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -508,11 +548,9 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
                                         const c10d::GatherOptions& options) {
   check_tensor("gather", input);
   const std::uint32_t root = peer("gather", options.rootRank);
-  const TaskPtr task = open(OpType::GATHER, "xylem:gather", {input});
   Begun begun;
-  const at::Tensor from = packed(input);
-  begun.kept.push_back(from);
-  Buffer into;
+  const Buffer from = moved(read_from(input, begun));
+  Buffer to;
   if (getRank() == options.rootRank) {
     check_tensor("gather", output);
     check_same_type("gather", input, output);
@@ -520,41 +558,34 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
       refuse(c10::str("gather: input of ", input.numel(), " elements, output of ", output.numel(),
                       "; the output must have ", getSize(), " times as many"));
     }
-    const at::Tensor to = landing(output, begun);
-    begun.kept.push_back(to);
-    begun.outputs.push_back(output);
-    into = moved(to);
+    to = moved(write_to(output, begun));
   }
-  begun.works.push_back(world_.gather(moved(from), into, root));
+  const TaskPtr task = open(OpType::GATHER, "xylem:gather", {input});
+  begun.works.push_back(world_.gather(from, to, root));
   return submit(task, std::move(begun), options.timeout);
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs,
                                   std::vector<Tensors>& inputs,
                                   const c10d::ScatterOptions& options) {
-  at::Tensor& output = only("scatter", outputs);
+  const at::Tensor& output = only("scatter", outputs);
   const std::uint32_t root = peer("scatter", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   check_count("scatter", is_root ? "lists of inputs at the root" : "lists of inputs off the root",
               inputs.size(), is_root ? 1 : 0);
-  const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
   Begun begun;
-  const at::Tensor to = landing(output, begun);
-  begun.kept.push_back(to);
-  begun.outputs.push_back(output);
-  ConstBuffer from;
+  const Buffer to = moved(write_to(output, begun));
+  Buffer from;
   if (is_root) {
     const Tensors& parts = inputs.front();
     check_count("scatter", "inputs", parts.size(), getSize());
     check_tensors("scatter", parts);
     check_same_type("scatter", parts.front(), output);
     check_same_elements("scatter", parts, output.numel());
-    const Packed packed(parts);
-    packed.pack(parts);
-    begun.kept.push_back(packed.flat());
-    from = moved(packed.flat());
+    from = moved(read_from(parts, begun).flat());
   }
-  begun.works.push_back(world_.scatter(from, moved(to), root));
+  const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
+  begun.works.push_back(world_.scatter(from, to, root));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -573,15 +604,14 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   }
   const auto given = split_counts("the input", input, input_splits, getSize());
   const auto taken = split_counts("the output", output, output_splits, getSize());
-  const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", {input});
   Begun begun;
-  const at::Tensor to = landing(output, begun);
-  at::Tensor from = packed(input);
-  if (!is_even && from.is_alias_of(to)) from = from.clone();
-  begun.kept.insert(begun.kept.end(), {from, to});
-  begun.outputs.push_back(output);
-  begun.works.push_back(is_even ? world_.all_to_all(moved(from), moved(to))
-                                : world_.all_to_all_v(moved(from), given, moved(to), taken));
+  // Unequal parts cannot be exchanged in place.
+  const bool is_in_place = !is_even && input.is_alias_of(output);
+  const Buffer from = moved(read_from(is_in_place ? input.clone() : input, begun));
+  const Buffer to = moved(write_to(output, begun));
+  const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", {input});
+  begun.works.push_back(is_even ? world_.all_to_all(from, to)
+                                : world_.all_to_all_v(from, given, to, taken));
   return submit(task, std::move(begun), options.timeout);
 }
 
@@ -593,30 +623,24 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   check_tensors("all_to_all", inputs);
   check_tensors("all_to_all", outputs);
   check_same_type("all_to_all", inputs.front(), outputs.front());
-  const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
   Begun begun;
-  const Packed packed(inputs);
-  packed.pack(inputs);
-  Packed to(outputs);
-  at::Tensor from = packed.flat();
-  if (from.is_alias_of(to.flat())) from = from.clone();
-  begun.kept.push_back(from);
-  begun.outputs = outputs;
-  begun.works.push_back(world_.all_to_all_v(moved(from), packed.counts(inputs), moved(to.flat()),
+  const Packed from = read_from(inputs, begun), to = write_to(outputs, begun);
+  const bool is_in_place = from.flat().is_alias_of(to.flat());
+  const at::Tensor source = is_in_place ? read_from(from.flat().clone(), begun) : from.flat();
+  const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
+  begun.works.push_back(world_.all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()),
                                             to.counts(outputs)));
-  unpack_later(std::move(to), outputs, begun);
   return submit(task, std::move(begun), options.timeout);
 }
 
-// --- messages
-// -------------------------------------------------------------------------------------
+// --- messages ---
 
 namespace {
 
-at::Tensor& message(const char* call, Tensors& tensors, int tag) {
-  at::Tensor& tensor = only(call, tensors);
+const at::Tensor& message(const char* call, Tensors& tensors, int tag) {
+  const at::Tensor& tensor = only(call, tensors);
   if (tag < 0) refuse(c10::str(call, ": tag ", tag, "; tags are not negative"));
-  if (!tensor.is_contiguous()) {
+  if (!is_plain(tensor)) {
     refuse(c10::str(call, ": the tensor is not contiguous: pass tensor.contiguous()"));
   }
   return tensor;
@@ -629,7 +653,6 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const std::uint32_t partner = peer("send", to);
   const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
   Begun begun;
-  begun.kept.push_back(tensor);
   begun.outputs.push_back(tensor);
   begun.works.push_back(world_.send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout);
@@ -654,14 +677,14 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   return submit(task, std::move(begun), c10d::kUnsetTimeout);
 }
 
-// --- the group
-// ------------------------------------------------------------------------------------
+// --- the group ---
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
   Begun begun;
   // As everywhere in torch.distributed, it ends after the collectives that were called before.
-  begun.works = pending_->collectives();
+  begun.awaited = pending_->works_of(
+      [](OpType type) { return !is_message(type) && type != OpType::COALESCED; });
   begun.works.push_back(world_.barrier());
   return submit(task, std::move(begun), options.timeout);
 }
@@ -669,18 +692,21 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds limit = limit_of(options.timeout);
   const Deadline deadline = Deadline::after(limit);
-  const auto store = own_connection(store_);
-  const std::string prefix = c10::str("xylem/monitored_barrier/", barriers_++, "/");
+  const std::uint64_t number = barriers_++;
+  const auto prefix_of = [&](std::uint64_t barrier) {
+    return c10::str("xylem/", name_, "/monitored_barrier/", barrier, "/");
+  };
+  const std::string prefix = prefix_of(number);
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
-    store->set(prefix + std::to_string(getRank()), kPassed);
+    store_->set(prefix + std::to_string(getRank()), kPassed);
     // Rank 0 may wait as long for the others, and is to be the first to tell.
-    if (!is_set(*store, prefix + "verdict", Deadline::after(2 * limit))) {
+    if (!is_set(*store_, prefix + "verdict", Deadline::after(2 * limit))) {
       check(failure(Code::timed_out,
                     c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
                              limit.count(), " ms")));
     }
-    const std::string verdict = store->get_to_str(prefix + "verdict");
+    const std::string verdict = store_->get_to_str(prefix + "verdict");
     if (verdict == kPassed) return;
     // In gloo's words, which programs look for.
     check(failure(Code::timed_out, c10::str("Rank ", getRank(),
@@ -694,30 +720,55 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   std::vector<int> missing;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    if (!is_set(*store, prefix + std::to_string(rank), deadline)) missing.push_back(rank);
+    if (!is_set(*store_, prefix + std::to_string(rank), deadline)) missing.push_back(rank);
   }
   std::string verdict = kPassed;
   if (!missing.empty()) {
     verdict = c10::str("[Rank 0]: Rank", missing.size() == 1 ? " " : "s ", c10::Join(", ", missing),
                        " failed to pass monitoredBarrier in ", limit.count(), " ms");
   }
-  store->set(prefix + "verdict", verdict);
+  store_->set(prefix + "verdict", verdict);
+  if (missing.empty() && number > 0) {
+    // All have read what the barrier before came to.
+    for (int rank = 1; rank < getSize(); ++rank) {
+      store_->deleteKey(prefix_of(number - 1) + std::to_string(rank));
+    }
+    store_->deleteKey(prefix_of(number - 1) + "verdict");
+  }
   if (!missing.empty()) check(failure(Code::timed_out, verdict));
 }
 
-void Backend::abort() { check(world_.abort("torch.distributed aborted the group")); }
+void Backend::abort() {
+  const std::lock_guard lock(closing_);
+  if (is_closed_) return;
+  sparse_->abort();
+  check(world_.abort("torch.distributed aborted the group"));
+}
+
+c10d::ErrorType Backend::getError() {
+  return pending_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
 
 void Backend::shutdown() {
-  if (!world_) return;
+  const std::lock_guard lock(closing_);
+  if (std::exchange(is_closed_, true)) return;
   sparse_->stop();
-  // Nobody else has the job, so what is left to do is left for ever.
+  // What was called goes through, if the others call it, too; but what still waits for a message
+  // then would wait for ever.
+  constexpr std::chrono::seconds kPatience{5};
+  const Deadline deadline = Deadline::after(kPatience);
+  const auto goes_through = [](OpType type) {
+    return type != OpType::RECV && type != OpType::RECVANYSOURCE && type != OpType::COALESCED;
+  };
+  for (const xylem::Work& work : pending_->works_of(goes_through)) {
+    (void)work.wait_for(deadline.left());
+  }
   if (Status left = runtime_.shutdown(); left.code() == Code::busy) {
     (void)world_.abort("the group was destroyed while operations were under way");
     pending_->drain();
     (void)runtime_.shutdown();
   }
   pending_->drain();
-  world_ = Communicator();
 }
 
 }  // namespace xylem::pytorch

@@ -7,6 +7,7 @@
 // must agree across ranks.
 #pragma once
 
+#include "compat.h"
 #include "sparse.h"
 #include "task.h"
 #include "xylem/xylem.h"
@@ -52,7 +53,7 @@ class Backend final : public c10d::Backend {
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options);
 
-  bool supportsSplitting() const override { return true; }
+  bool supportsSplitting() const override { return has_split<c10d::Backend>(); }
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -109,6 +110,7 @@ class Backend final : public c10d::Backend {
 
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
 
@@ -117,13 +119,6 @@ class Backend final : public c10d::Backend {
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Hands over what was begun, with the time it has.
   WorkPtr submit(const TaskPtr& task, Begun begun, std::chrono::milliseconds timeout);
-  void add_all_reduce(at::Tensor& tensor, const c10d::ReduceOp& op, Begun& begun) const;
-  void add_all_gather(at::Tensor& output, at::Tensor& input, Begun& begun) const;
-  void add_reduce_scatter(at::Tensor& output,
-                          at::Tensor& input,
-                          const c10d::ReduceOp& op,
-                          Begun& begun) const;
-  void add_all_gather_list(Tensors& outputs, const at::Tensor& input, Begun& begun) const;
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
   /// A rank of the group that an argument names.
   std::uint32_t peer(const char* what, std::int64_t rank) const;
@@ -134,11 +129,14 @@ class Backend final : public c10d::Backend {
   const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::chrono::milliseconds::rep> timeout_;
-  std::uint64_t barriers_ = 0;  ///< Monitored ones; each has keys of its own.
+  std::atomic<std::uint64_t> barriers_{0};  ///< Monitored ones; each has keys of its own.
+  std::string name_;                        ///< Of this start of the group; no other has it.
   Runtime runtime_;
   Communicator world_;
   std::shared_ptr<SparseReducer> sparse_;
 
+  std::mutex closing_;
+  bool is_closed_ = false;
   std::mutex coalescing_;
   std::optional<std::vector<TaskPtr>> coalesced_;  ///< Since startCoalescing().
 };

@@ -14,6 +14,40 @@
 
 namespace xylem::pytorch {
 
+/// Whether the base class has the members that our class has without `override`, because older
+/// versions lack them; where it has them, they must be the same functions.
+template <typename Base>
+constexpr bool has_split() {
+  if constexpr (requires { &Base::split; }) {
+    using Split = c10::intrusive_ptr<Base> (Base::*)(
+        const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>&,
+        const c10::intrusive_ptr<typename Base::Options>&);
+    static_assert(std::is_same_v<decltype(&Base::split), Split>);
+    return true;
+  } else {
+    return false;
+  }
+}
+
+template <typename Base>
+constexpr bool has_known_options() {
+  if constexpr (requires { &Base::getBackendOptions; }) {
+    using Get = c10::intrusive_ptr<typename Base::Options> (Base::*)();
+    static_assert(std::is_same_v<decltype(&Base::getBackendOptions), Get>);
+  }
+  if constexpr (requires { &Base::setTimeout; }) {
+    static_assert(
+        std::is_same_v<decltype(&Base::setTimeout), void (Base::*)(std::chrono::milliseconds)>);
+  }
+  if constexpr (requires { &Base::gather_single; }) {
+    using Gather = c10::intrusive_ptr<c10d::Work> (Base::*)(at::Tensor&, at::Tensor&,
+                                                            const c10d::GatherOptions&);
+    static_assert(std::is_same_v<decltype(&Base::gather_single), Gather>);
+  }
+  return true;
+}
+static_assert(has_known_options<c10d::Backend>());
+
 template <typename OpType>
 constexpr OpType reduce_scatter_coalesced_type() {
   if constexpr (requires { OpType::REDUCE_SCATTER_TENSOR_COALESCED; }) {

@@ -87,7 +87,11 @@ at::Tensor sum_over(const Communicator& group,
   const at::Tensor values = gather_rows(group, mine._values().contiguous(), shapes, timeout);
   at::Tensor sum =
       at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
-  return is_average ? sum.div_(static_cast<std::int64_t>(group.size())) : sum;
+  if (!is_average) return sum;
+  // Integers are truncated, as those of dense tensors.
+  const bool truncates = at::isIntegralType(sum.scalar_type(), true);
+  const std::int64_t size = group.size();
+  return truncates ? sum.div_(size, "trunc") : sum.div_(size);
 }
 
 }  // namespace
@@ -114,8 +118,6 @@ void SparseTask::conclude() noexcept {
     future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
   }
 }
-
-bool SparseTask::isSuccess() const { return future_->completed() && !future_->hasError(); }
 
 c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
                                                      const ReduceOp& op,
@@ -160,6 +162,7 @@ void SparseReducer::run() {
     task->carry_out(group_);
     lock.lock();
     is_busy_ = false;
+    changed_.notify_all();
     lock.unlock();
     // Who waits for it may destroy the group at once.
     task->conclude();
@@ -168,15 +171,20 @@ void SparseReducer::run() {
   }
 }
 
+void SparseReducer::abort() noexcept { (void)group_.abort("torch.distributed aborted the group"); }
+
 void SparseReducer::stop() noexcept {
+  constexpr std::chrono::seconds kPatience{5};
   bool goes_on = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stop_ = true;
-    goes_on = is_busy_ || !tasks_.empty();
+    changed_.notify_all();
+    // A callback of a task may destroy the group.
+    const bool is_own = thread_.get_id() == std::this_thread::get_id();
+    goes_on =
+        !is_own && !changed_.wait_for(lock, kPatience, [&] { return !is_busy_ && tasks_.empty(); });
   }
-  changed_.notify_all();
-  // What goes on ends at once, and what comes after it cannot begin.
   if (goes_on) (void)group_.abort("the group was destroyed while sparse tensors were reduced");
   if (!thread_.joinable()) return;
   if (thread_.get_id() == std::this_thread::get_id()) {

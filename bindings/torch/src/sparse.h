@@ -36,7 +36,6 @@ class SparseTask final : public c10d::Work {
   void conclude() noexcept;
 
   Tensors result() override { return {call_.tensor}; }
-  bool isSuccess() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
@@ -60,7 +59,9 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
                                         const ReduceOp& op,
                                         std::uint64_t sequence,
                                         std::chrono::milliseconds timeout);
-  /// Ends calls that go on, and the thread. Not with Python's lock.
+  /// Ends calls that go on, on all ranks; later ones fail.
+  void abort() noexcept;
+  /// Lets calls that go on end within a moment, and ends the thread. Not with Python's lock.
   void stop() noexcept;
 
  private:

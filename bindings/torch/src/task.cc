@@ -5,6 +5,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
@@ -14,8 +15,10 @@
 namespace xylem::pytorch {
 namespace {
 
-/// How long the thread that serves futures waits for the oldest task before it looks at the others.
-constexpr std::chrono::microseconds kLook{200};
+/// How long the thread that serves futures waits for the oldest task before it looks at the others:
+/// ever longer, since what does not end soon may not end for long, and waiting costs a core at
+/// first.
+constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
 /// How many tasks each new one looks at, so that what nobody waits for does not pile up.
 constexpr int kSwept = 2;
 
@@ -36,63 +39,72 @@ c10d::WorkResult result_of(const Works& works, const std::exception_ptr& error) 
 }  // namespace
 
 Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs)
-    : Work(rank, name.type, name.title, std::optional<Tensors>(inputs)),
+    // What a profiler is told is worth nothing where there is none.
+    : Work(rank,
+           name.type,
+           at::hasCallbacks() ? name.title : nullptr,
+           at::hasCallbacks() ? std::optional<Tensors>(inputs) : std::nullopt),
       name_(name),
       pending_(std::move(pending)) {}
 
 void Task::take(Begun begun) {
   begun_ = std::move(begun);
-  if (settle_if_ended()) return;
-  pending_->add(c10::intrusive_ptr<Task>::reclaim_copy(this));
+  if (ended()) return settle();
+  pending_->add(TaskPtr::reclaim_copy(this));
 }
 
-bool Task::is_message() const noexcept {
-  return name_.type == c10d::OpType::SEND || name_.type == c10d::OpType::RECV ||
-         name_.type == c10d::OpType::RECVANYSOURCE;
+bool Task::ended() const noexcept {
+  bool all = true;
+  for_each_work([&](const xylem::Work& work) { all = all && work.ended(); });
+  return all;
 }
 
 bool Task::settle_if_ended() noexcept {
   if (settled_.load(std::memory_order_acquire)) return true;
-  const auto has_ended = [](const xylem::Work& work) { return work.test(); };
-  if (!std::ranges::all_of(begun_.works, has_ended)) return false;
-  settle();
-  return true;
+  bool all = true;
+  for_each_work([&](const xylem::Work& work) { all = all && work.test(); });
+  if (all) settle();
+  return all;
 }
 
 void Task::settle() noexcept {
+  // Each under its own lock, and its callbacks under none.
+  for (const TaskPtr& part : begun_.parts) part->settle();
   // Tensors may need Python's lock to end, which who waits for ours may hold.
   Tensors kept;
-  std::function<void()> finish;
+  std::vector<Landing> landings;
   FuturePtr values, results;
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
     std::exception_ptr error = error_of(begun_.works);
-    if (!error && begun_.finish) {
-      try {
-        const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        begun_.finish();
-      } catch (...) {
-        error = std::current_exception();
+    if (error) pending_->note_failure();
+    try {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      if (!error) {
+        for (const Landing& landing : begun_.landings) landing.tensor.copy_(landing.memory);
       }
+      for (const TaskPtr& part : begun_.parts) {
+        if (!error) error = part->exception();
+      }
+    } catch (...) {
+      error = std::current_exception();
     }
     kept.swap(begun_.kept);
-    finish.swap(begun_.finish);
+    landings.swap(begun_.landings);
     values.swap(values_);
     results.swap(results_);
     Work::finish(error);
     settled_.store(true, std::memory_order_release);
   }
-  fulfil(values, results);
+  // Before its callbacks, which may destroy the group. Whoever asked has a reference.
   pending_->remove(*this);
+  fulfil(values, results);
 }
 
 bool Task::await(std::chrono::nanoseconds limit) noexcept {
   const Deadline deadline = Deadline::after(limit);
-  for (const xylem::Work& work : begun_.works) {
-    if (settled_.load(std::memory_order_acquire)) return true;
-    (void)work.wait_for(deadline.left());
-  }
+  for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
   return settle_if_ended();
 }
 
@@ -114,10 +126,7 @@ Tensors Task::result() {
 
 bool Task::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {
-    for (const xylem::Work& work : begun_.works) {
-      if (settled_.load(std::memory_order_acquire)) break;
-      (void)work.wait();
-    }
+    for_each_work([](const xylem::Work& work) { (void)work.wait(); });
     settle();
   } else if (!await(timeout)) {
     check(failure(Code::timed_out,
@@ -152,15 +161,21 @@ Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
   return made;
 }
 
-void Task::fulfil(const FuturePtr& values, const FuturePtr& results) const {
+void Task::fulfil(const FuturePtr& values, const FuturePtr& results) const noexcept {
   const std::exception_ptr error = exception();
-  if (values && error) {
-    values->setErrorIfNeeded(error);
-  } else if (values) {
-    values->markCompleted(c10::IValue(begun_.outputs));
-  }
-  if (results) {
-    results->markCompleted(c10::IValue(static_cast<std::uint8_t>(result_of(begun_.works, error))));
+  try {
+    // The user may have completed it himself.
+    if (values && error) {
+      values->setErrorIfNeeded(error);
+    } else if (values && !values->completed()) {
+      values->markCompleted(c10::IValue(begun_.outputs));
+    }
+    if (results && !results->completed()) {
+      const auto result = static_cast<std::uint8_t>(result_of(begun_.works, error));
+      results->markCompleted(c10::IValue(result));
+    }
+  } catch (const std::exception& callback) {
+    TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
   }
 }
 
@@ -173,9 +188,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Task::getFutureResult() {
 }
 
 void Pending::stop() noexcept {
+  std::vector<TaskPtr> dropped;  // They end outside of the lock.
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    dropped.swap(served_);
   }
   changed_.notify_all();
   if (!thread_.joinable()) return;
@@ -202,29 +219,16 @@ void Pending::remove(Task& task) noexcept {
 }
 
 void Pending::sweep() noexcept {
-  c10::SmallVector<TaskPtr, kSwept> oldest;
+  c10::SmallVector<TaskPtr, kSwept> ended;
   {
     const std::lock_guard lock(mutex_);
-    for (const TaskPtr& task : tasks_) {
-      if (oldest.size() == kSwept) break;
-      oldest.push_back(task);
+    for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
+      if (tasks_.front()->ended()) ended.push_back(tasks_.front());
+      // The next time others: those in front may go on for ever.
+      tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
     }
   }
-  for (const TaskPtr& task : oldest) {
-    const auto has_ended = [](const xylem::Work& work) {
-      return work.status().code() != Code::busy;
-    };
-    if (std::ranges::all_of(task->works(), has_ended)) task->settle();
-  }
-}
-
-Works Pending::collectives() const {
-  Works works;
-  const std::lock_guard lock(mutex_);
-  for (const TaskPtr& task : tasks_) {
-    if (!task->is_message()) works.append(task->works().begin(), task->works().end());
-  }
-  return works;
+  for (const TaskPtr& task : ended) task->settle();
 }
 
 void Pending::serve(const TaskPtr& task) {
@@ -239,30 +243,37 @@ void Pending::serve(const TaskPtr& task) {
 }
 
 void Pending::drain() noexcept {
-  std::unique_lock lock(mutex_);
-  while (!tasks_.empty()) {
-    const TaskPtr task = tasks_.front();
-    lock.unlock();
+  while (true) {
+    TaskPtr task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (tasks_.empty()) return;
+      task = tasks_.front();
+    }
     for (const xylem::Work& work : task->works()) (void)work.wait();
     task->settle();
-    lock.lock();
+    remove(*task);  // Another thread may be about to.
   }
 }
 
 void Pending::run() {
   std::vector<TaskPtr> tasks;
-  std::unique_lock lock(mutex_);
+  auto look = kFirstLook;
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || !served_.empty() || !tasks.empty(); });
-    if (stop_) return;
-    tasks.insert(tasks.end(), std::move_iterator(served_.begin()),
-                 std::move_iterator(served_.end()));
-    served_.clear();
-    lock.unlock();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || !served_.empty() || !tasks.empty(); });
+      if (stop_) return;
+      if (!served_.empty()) look = kFirstLook;
+      tasks.insert(tasks.end(), std::move_iterator(served_.begin()),
+                   std::move_iterator(served_.end()));
+      served_.clear();
+    }
     // Whoever waits moves all operations of the group forward, so waiting for the oldest does.
-    tasks.front()->await(kLook);
-    std::erase_if(tasks, [](const TaskPtr& task) { return task->settle_if_ended(); });
-    lock.lock();
+    tasks.front()->await(look);
+    const auto settled =
+        std::erase_if(tasks, [](const TaskPtr& t) { return t->settle_if_ended(); });
+    look = settled > 0 ? kFirstLook : std::min(2 * look, kLongestLook);
   }
 }
 

@@ -4,9 +4,9 @@
 // use, and of what is left to do when they have ended, such as copying results to where the caller
 // wants them.
 //
-//   begun ──(its operations end)──► settled, by whoever asks first: wait(), isCompleted(), the
-//   thread
-//                                   that serves futures, or the next call on the group
+//   begun ──(its operations end)──► settled, by whoever asks first:
+//                                   wait(), isCompleted(), the thread that serves futures,
+//                                   or a later call on the group
 #pragma once
 
 #include "tensors.h"
@@ -18,7 +18,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -33,14 +32,28 @@ class Task;
 class Pending;
 
 using TaskPtr = c10::intrusive_ptr<Task>;
+
+/// Messages are no collectives: a barrier does not wait for them.
+constexpr bool is_message(c10d::OpType type) noexcept {
+  return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
+         type == c10d::OpType::RECVANYSOURCE;
+}
 using Works = c10::SmallVector<xylem::Work, 1>;
+
+/// A copy to be made once the operations have ended well.
+struct Landing {
+  at::Tensor memory;
+  at::Tensor tensor;
+};
 
 /// What a call consists of once it has been begun.
 struct Begun {
   Works works;
-  Tensors outputs;               ///< What result() and the future give.
-  Tensors kept;                  ///< What else the operations use.
-  std::function<void()> finish;  ///< Once they have ended well. May throw.
+  Works awaited;                  ///< Others' operations that must have ended, too.
+  std::vector<TaskPtr> parts;     ///< Tasks that it stands for.
+  Tensors outputs;                ///< What result() and the future give.
+  Tensors kept;                   ///< What else the operations use.
+  std::vector<Landing> landings;  ///< From memory of ours to the caller's tensors.
 };
 
 /// What a task is called in errors and by profilers.
@@ -61,10 +74,13 @@ class Task final : public c10d::Work {
   /// The operations; never changes once taken.
   const Works& works() const noexcept { return begun_.works; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
-  /// Whether the task is between two ranks, and so none of those that a barrier waits for.
-  bool is_message() const noexcept;
-  /// Settles it if all operations have ended; whether it has been.
+  c10d::OpType type() const noexcept { return name_.type; }
+  /// Whether its operations have ended; moves nothing.
+  bool ended() const noexcept;
+  /// Settles it if it has ended; whether it has been settled.
   bool settle_if_ended() noexcept;
+  /// Only once it has ended.
+  void settle() noexcept;
   /// Waits until it has been settled, at most so long; whether it has.
   bool await(std::chrono::nanoseconds limit) noexcept;
 
@@ -84,10 +100,14 @@ class Task final : public c10d::Work {
   friend class Pending;
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-  void settle() noexcept;
+  template <typename Visit>
+  void for_each_work(const Visit& visit) const {
+    for (const xylem::Work& work : begun_.awaited) visit(work);
+    for (const xylem::Work& work : begun_.works) visit(work);
+  }
   /// A future to be completed with the task: now, or by the thread that serves them.
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
-  void fulfil(const FuturePtr& values, const FuturePtr& results) const;
+  void fulfil(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
   const TaskName name_;
   const std::shared_ptr<Pending> pending_;
@@ -112,8 +132,19 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void remove(Task& task) noexcept;
   /// Settles some of the tasks that have ended without anybody asking.
   void sweep() noexcept;
-  /// Operations of collectives that go on.
-  Works collectives() const;
+  /// Operations that go on of tasks of these types.
+  template <typename Choose>
+  Works works_of(const Choose& choose) const {
+    Works works;
+    const std::lock_guard lock(mutex_);
+    for (const TaskPtr& task : tasks_) {
+      if (choose(task->type())) works.append(task->works().begin(), task->works().end());
+    }
+    return works;
+  }
+  void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
+  /// Whether a task has failed.
+  bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
   /// Settles the task as soon as it has ended.
   void serve(const TaskPtr& task);
   /// Waits until every task has been settled; they have been aborted, or end by themselves.
@@ -130,6 +161,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   std::condition_variable changed_;
   std::thread thread_;  ///< Not before the first future.
   bool stop_ = false;
+  std::atomic<bool> has_failed_{false};
 };
 
 }  // namespace xylem::pytorch

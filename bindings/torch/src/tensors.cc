@@ -59,8 +59,7 @@ bool is_linear(RedOp op) { return op == RedOp::sum || op == RedOp::avg || op == 
 bool lie_in_a_row(const Tensors& parts) {
   std::int64_t next = parts.front().storage_offset();
   for (const at::Tensor& part : parts) {
-    if (!part.is_contiguous() || !part.is_alias_of(parts.front()) ||
-        part.storage_offset() != next) {
+    if (!is_plain(part) || !part.is_alias_of(parts.front()) || part.storage_offset() != next) {
       return false;
     }
     next += part.numel();
@@ -101,6 +100,10 @@ at::Tensor& only(std::string_view call, Tensors& tensors) {
   }
   check_tensor(call, tensors.front());
   return tensors.front();
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
 Buffer moved(const at::Tensor& tensor) { return buffer(tensor, item_of(tensor)); }
@@ -147,20 +150,15 @@ Packed::Packed(const Tensors& parts) : is_view_(lie_in_a_row(parts)) {
                    : at::empty({items}, parts.front().options());
 }
 
-void Packed::pack(const Tensors& parts) const {
+at::Tensor Packed::part(const Tensors& parts, std::size_t which) const {
   std::int64_t at = 0;
-  for (const at::Tensor& part : parts) {
-    if (!is_view_) flat_.narrow(0, at, part.numel()).view(part.sizes()).copy_(part);
-    at += part.numel();
-  }
+  for (std::size_t i = 0; i < which; ++i) at += parts[i].numel();
+  return flat_.narrow(0, at, parts[which].numel()).view(parts[which].sizes());
 }
 
-void Packed::unpack(Tensors& parts) const {
-  std::int64_t at = 0;
-  for (at::Tensor& part : parts) {
-    if (!is_view_) part.copy_(flat_.narrow(0, at, part.numel()).view(part.sizes()));
-    at += part.numel();
-  }
+void Packed::pack(const Tensors& parts) const {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (std::size_t i = 0; !is_view_ && i < parts.size(); ++i) part(parts, i).copy_(parts[i]);
 }
 
 std::vector<std::uint64_t> Packed::counts(const Tensors& parts) const {

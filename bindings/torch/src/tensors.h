@@ -25,7 +25,10 @@ void check_tensors(std::string_view call, const Tensors& tensors);
 /// The only tensor of a list that c10d makes of one.
 at::Tensor& only(std::string_view call, Tensors& tensors);
 
-/// A contiguous tensor's elements, to be moved. Complex numbers are pairs, types that Xylem does
+/// Whether the tensor's memory holds its elements in logical order, as they are.
+bool is_plain(const at::Tensor& tensor);
+
+/// A plain tensor's elements, to be moved. Complex numbers are pairs, types that Xylem does
 /// not know are bytes.
 Buffer moved(const at::Tensor& tensor);
 /// The same, to be reduced by `op`: refuses types on which it is not defined.
@@ -44,9 +47,10 @@ class Packed {
   const at::Tensor& flat() const noexcept { return flat_; }
   /// Whether it is the parts' own memory.
   bool is_view() const noexcept { return is_view_; }
-  /// Parts into fresh memory, and out of it.
+  /// Copies the parts into fresh memory.
   void pack(const Tensors& parts) const;
-  void unpack(Tensors& parts) const;
+  /// Where one of the parts is.
+  at::Tensor part(const Tensors& parts, std::size_t which) const;
   /// Elements of each part, as moved() counts them.
   std::vector<std::uint64_t> counts(const Tensors& parts) const;
 

@@ -37,6 +37,8 @@ class [[nodiscard]] XYLEM_API Work {
 
   /// True when the operation has ended; moves things forward a little. An empty Work has ended.
   bool test() const noexcept;
+  /// True when the operation has ended; moves nothing. An empty Work has ended.
+  bool ended() const noexcept;
   /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and
   /// returns its outcome.
   Status wait() const;
