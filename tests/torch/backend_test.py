@@ -11,11 +11,13 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import pickle
 import re
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -655,6 +657,79 @@ class Groups(unittest.TestCase):
                 time.sleep(1.5)
 
         run_ranks(2, body)
+
+
+class Records(unittest.TestCase):
+    def test_calls_are_recorded_in_torchs_form(self):
+        def body(rank, size):
+            import xylem
+
+            dist.all_reduce(torch.ones(3, 4))
+            part = torch.zeros(2, dtype=torch.int64)
+            dist.reduce_scatter_tensor(part, torch.ones(2 * size, dtype=torch.int64))
+            if rank == 0:
+                dist.send(torch.ones(5), 1)
+                open_receive = dist.irecv(torch.ones(5), 1, tag=9)
+            elif rank == 1:
+                dist.recv(torch.ones(5), 0)
+            whole = xylem.record()
+            assert whole["pg_config"]["0"]["ranks"] == str(list(range(size))), whole["pg_config"]
+            told = [
+                (e["profiling_name"], e["collective_seq_id"], e["input_sizes"], e["output_sizes"],
+                 e["input_dtypes"], e["state"], e["is_p2p"])
+                for e in whole["entries"]
+            ]
+            assert told[0] == (
+                "xylem:all_reduce", 1, [[3, 4]], [[3, 4]], ["Float"], "completed", False
+            ), told
+            assert told[1][2:5] == ([[2 * size]], [[2]], ["Long"]), told
+            if rank == 0:
+                assert told[2][0] == "xylem:send 0->1" and told[3][5] == "started", told
+            elif rank == 1:
+                assert told[2][0] == "xylem:recv 1<-0", told
+            dist.barrier()
+            if rank == 1:
+                dist.send(torch.ones(5), 0, tag=9)
+            elif rank == 0:
+                open_receive.wait()
+            assert all(e["state"] == "completed" for e in xylem.record()["entries"])
+
+        run_ranks(3, body)
+
+    def test_a_time_out_and_a_signal_write_what_torchs_tool_reads(self):
+        def body(rank, size):
+            import xylem
+
+            xylem.dump_on_signal(signal.SIGUSR2)
+            dist.all_reduce(torch.ones(7))
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGUSR2)
+                time.sleep(4)
+                return
+            try:
+                dist.all_reduce(torch.ones(8))
+                raise AssertionError("it has completed")
+            except dist.DistBackendError:
+                pass
+
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = os.path.join(directory, "calls_")
+            run_ranks(2, body, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            self.assertEqual(sorted(os.listdir(directory)), ["calls_0", "calls_1"])
+            with open(prefix + "0", "rb") as file:
+                entries = pickle.load(file)["entries"]
+            self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
+            self.assertEqual([entry["state"] for entry in entries], ["completed", "failed"])
+            try:
+                from torch.distributed.flight_recorder import fr_trace  # noqa: F401
+            except ImportError:
+                return  # Torch 2.7 has the tool in its repository only.
+            told = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory],
+                capture_output=True, text=True, timeout=60,
+            )
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertRegex(told.stdout + told.stderr, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
 
 
 class Failures(unittest.TestCase):

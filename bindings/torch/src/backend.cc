@@ -222,11 +222,29 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
   return asked == c10d::kUnsetTimeout ? milliseconds(timeout_.load()) : asked;
 }
 
-Backend::WorkPtr Backend::submit(const TaskPtr& task, Begun begun, milliseconds timeout) {
+std::shared_ptr<const GroupLabel> Backend::label() {
+  const std::lock_guard lock(labelling_);
+  if (!label_ || label_->description != getGroupDesc()) {
+    auto ranks = group_.global_ranks;
+    for (auto rank = ranks.size(); rank < static_cast<std::size_t>(getSize()); ++rank) {
+      ranks.push_back(rank);
+    }
+    label_ =
+        std::make_shared<GroupLabel>(GroupLabel{group_.name, getGroupDesc(), std::move(ranks)});
+  }
+  return label_;
+}
+
+Backend::WorkPtr Backend::submit(
+    const TaskPtr& task, Begun begun, milliseconds timeout, const Tensors& inputs, int peer) {
   const milliseconds limit = limit_of(timeout);
   if (limit != group_.timeout) {
     for (const xylem::Work& work : begun.works) work.set_timeout(limit);
   }
+  const auto& [type, title, sequence, unused] = task->name();
+  const std::uint64_t messages = is_message(type) ? ++messages_ : messages_.load();
+  task->set_record(Recorder::get().begin(
+      label(), {title, type, sequence, messages, getRank(), peer, limit}, inputs, begun.outputs));
   // First, so that the tensors of what has begun are kept whatever becomes of the rest.
   task->take(std::move(begun));
   for (const xylem::Work& work : task->works()) {
@@ -305,7 +323,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   const Sides sides = prepare_all_reduce(tensor, op, begun);
   const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
   begun.works.push_back(world_.all_reduce(sides.input, sides.output, op));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
@@ -330,7 +348,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
   for (const auto& [input, output] : calls) {
     begun.works.push_back(world_.all_reduce(input, output, op));
   }
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -343,7 +361,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   if (!is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
   begun.works.push_back(world_.reduce(buffer, is_root ? buffer : Buffer(), op, root));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
@@ -354,7 +372,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
   const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
   const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", {input});
   begun.works.push_back(world_.reduce_scatter(sides.input, sides.output, op));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, {input});
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
@@ -372,7 +390,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   for (const auto& [input, output] : calls) {
     begun.works.push_back(world_.reduce_scatter(input, output, op));
   }
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
@@ -397,7 +415,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
   begun.works.push_back(all_equal(counts) ? world_.reduce_scatter(from, to, op)
                                           : world_.reduce_scatter_v(from, to, counts, op));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, parts);
 }
 
 // --- moves ---
@@ -457,7 +475,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   if (is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
   begun.works.push_back(world_.broadcast(buffer, root));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
@@ -469,7 +487,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
   const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
   const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
   begun.works.push_back(all_gather(world_, call));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
@@ -479,7 +497,7 @@ Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
   const Sides sides = prepare_all_gather(output, input, getSize(), begun);
   const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", {input});
   begun.works.push_back(world_.all_gather(sides.input, sides.output));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, {input});
 }
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
@@ -500,7 +518,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   for (const Gathering& call : calls) begun.works.push_back(all_gather(world_, call));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
@@ -516,7 +534,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
   for (const auto& [input, output] : calls) begun.works.push_back(world_.all_gather(input, output));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
@@ -540,7 +558,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
   }
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
   begun.works.push_back(world_.gather(from, to, root));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::gather_single(at::Tensor& output,
@@ -562,7 +580,7 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
   }
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", {input});
   begun.works.push_back(world_.gather(from, to, root));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, {input});
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs,
@@ -586,7 +604,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
   }
   const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
   begun.works.push_back(world_.scatter(from, to, root));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, is_root ? inputs.front() : Tensors());
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
@@ -612,7 +630,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", {input});
   begun.works.push_back(is_even ? world_.all_to_all(from, to)
                                 : world_.all_to_all_v(from, given, to, taken));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, {input});
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs,
@@ -630,7 +648,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
   begun.works.push_back(world_.all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()),
                                             to.counts(outputs)));
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 // --- messages ---
@@ -655,7 +673,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   Begun begun;
   begun.outputs.push_back(tensor);
   begun.works.push_back(world_.send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(begun), c10d::kUnsetTimeout);
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
@@ -665,7 +683,7 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   Begun begun;
   begun.outputs.push_back(tensor);
   begun.works.push_back(world_.recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(begun), c10d::kUnsetTimeout);
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
@@ -674,7 +692,7 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   Begun begun;
   begun.outputs.push_back(tensor);
   begun.works.push_back(world_.recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(begun), c10d::kUnsetTimeout);
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
 }
 
 // --- the group ---
@@ -686,7 +704,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   begun.awaited = pending_->works_of(
       [](OpType type) { return !is_message(type) && type != OpType::COALESCED; });
   begun.works.push_back(world_.barrier());
-  return submit(task, std::move(begun), options.timeout);
+  return submit(task, std::move(begun), options.timeout, {});
 }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "compat.h"
+#include "recorder.h"
 #include "sparse.h"
 #include "task.h"
 #include "xylem/xylem.h"
@@ -118,7 +119,13 @@ class Backend final : public c10d::Backend {
   /// A call that has been numbered.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Hands over what was begun, with the time it has.
-  WorkPtr submit(const TaskPtr& task, Begun begun, std::chrono::milliseconds timeout);
+  WorkPtr submit(const TaskPtr& task,
+                 Begun begun,
+                 std::chrono::milliseconds timeout,
+                 const Tensors& inputs,
+                 int peer = -1);
+  /// The group as records name it; torch describes it only after it was made.
+  std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
   /// A rank of the group that an argument names.
   std::uint32_t peer(const char* what, std::int64_t rank) const;
@@ -128,6 +135,9 @@ class Backend final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> messages_{0};
+  std::mutex labelling_;
+  std::shared_ptr<const GroupLabel> label_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   std::atomic<std::uint64_t> barriers_{0};  ///< Monitored ones; each has keys of its own.
   std::string name_;                        ///< Of this start of the group; no other has it.

@@ -2,6 +2,7 @@
 //
 // What Python sees of the backend.
 #include "backend.h"
+#include "recorder.h"
 #include "xylem/xylem.h"
 
 #include <pybind11/chrono.h>
@@ -18,6 +19,12 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "Xylem's process groups for torch.distributed";
   module.attr("__version__") = std::string(xylem::version());
   module.attr("torch_version") = XYLEM_TORCH_VERSION;
+  using xylem::pytorch::Recorder;
+  module.def("record", [] { return py::bytes(Recorder::get().pickled()); });
+  module.def("dump", [] { return Recorder::get().dump(); });
+  module.def(
+      "dump_on_signal", [](int number) { Recorder::get().dump_on_signal(number); },
+      py::arg("number"));
   module.def(
       "create",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

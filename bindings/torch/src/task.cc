@@ -2,6 +2,7 @@
 #include "task.h"
 
 #include "failure.h"
+#include "recorder.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -34,6 +35,18 @@ c10d::WorkResult result_of(const Works& works, const std::exception_ptr& error) 
     if (work.status().code() == Code::timed_out) return c10d::WorkResult::TIMEOUT;
   }
   return error ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+}
+
+/// The first time-out tells most.
+void dump_once() noexcept {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    try {
+      TORCH_WARN("xylem: the last calls are in ", Recorder::get().dump());
+    } catch (const std::exception& error) {
+      TORCH_WARN(error.what());
+    }
+  });
 }
 
 }  // namespace
@@ -79,6 +92,7 @@ void Task::settle() noexcept {
     if (settled_.load(std::memory_order_relaxed)) return;
     std::exception_ptr error = error_of(begun_.works);
     if (error) pending_->note_failure();
+    Recorder::get().end(name_.record, !error);
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
@@ -99,6 +113,7 @@ void Task::settle() noexcept {
   }
   // Before its callbacks, which may destroy the group. Whoever asked has a reference.
   pending_->remove(*this);
+  if (result_of(begun_.works, nullptr) == c10d::WorkResult::TIMEOUT) dump_once();
   fulfil(values, results);
 }
 

@@ -61,6 +61,7 @@ struct TaskName {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = "xylem:unknown";  ///< Static.
   std::uint64_t sequence = 0;           ///< Of collectives, in their group.
+  std::uint64_t record = 0;             ///< The recorder's.
 };
 
 /// Any thread may ask and wait, several at once.
@@ -71,10 +72,12 @@ class Task final : public c10d::Work {
   /// Takes what was begun, once. The tensors live until it has ended, whatever becomes of the
   /// task's owners.
   void take(Begun begun);
+  /// Before take().
+  void set_record(std::uint64_t record) noexcept { name_.record = record; }
   /// The operations; never changes once taken.
   const Works& works() const noexcept { return begun_.works; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
-  c10d::OpType type() const noexcept { return name_.type; }
+  const TaskName& name() const noexcept { return name_; }
   /// Whether its operations have ended; moves nothing.
   bool ended() const noexcept;
   /// Settles it if it has ended; whether it has been settled.
@@ -109,7 +112,7 @@ class Task final : public c10d::Work {
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
   void fulfil(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
-  const TaskName name_;
+  TaskName name_;
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
   std::atomic<bool> settled_{false};
@@ -138,7 +141,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
     Works works;
     const std::lock_guard lock(mutex_);
     for (const TaskPtr& task : tasks_) {
-      if (choose(task->type())) works.append(task->works().begin(), task->works().end());
+      if (choose(task->name().type)) works.append(task->works().begin(), task->works().end());
     }
     return works;
   }

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recorder.h"
+
+#include "failure.h"
+#include "xylem/xylem.h"
+
+#include <ATen/core/Dict.h>
+#include <ATen/core/List.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <sys/eventfd.h>
+#include <torch/csrc/distributed/c10d/TraceUtils.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace xylem::pytorch {
+namespace {
+
+using c10d::new_dict;
+using c10d::new_list;
+
+constexpr std::size_t kEntries = 2000;
+constexpr const char* kFormat = "2.4";
+
+/// The first of the variables that is set.
+const char* variable(std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
+    if (const char* const value = std::getenv(name); value != nullptr && *value != '\0')
+      return value;
+  }
+  return nullptr;
+}
+
+std::size_t wanted_entries() {
+  const char* const text = variable({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"});
+  if (text == nullptr) return kEntries;
+  std::size_t wanted = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), wanted);
+  if (error == std::errc() && *end == '\0') return wanted;
+  TORCH_WARN("xylem: TORCH_FR_BUFFER_SIZE is '", text, "', which is not a number of calls; taking ",
+             kEntries);
+  return kEntries;
+}
+
+std::int64_t now_ns() {
+  using std::chrono::system_clock;
+  return std::chrono::nanoseconds(system_clock::now().time_since_epoch()).count();
+}
+
+c10::IValue list_of(const std::vector<c10::IValue>& values) {
+  auto list = new_list();
+  for (const c10::IValue& value : values) list.push_back(value);
+  return list;
+}
+
+/// What the handler of a signal does: a word to the thread that dumps, in this process alone.
+std::atomic<int> wake{-1};
+std::atomic<pid_t> owner{0};
+
+extern "C" void ask_for_dump(int /*number*/) {
+  const int before = errno;
+  const std::uint64_t one = 1;
+  if (owner.load() == getpid()) {
+    [[maybe_unused]] const auto written = write(wake.load(), &one, sizeof one);
+  }
+  errno = before;
+}
+
+}  // namespace
+
+Recorder& Recorder::get() {
+  // Threads of groups that are never destroyed may end after the statics.
+  static Recorder* const recorder = new Recorder;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *recorder;
+}
+
+Recorder::Recorder() : entries_(wanted_entries()) {}
+
+void Recorder::Shape::take(const Tensors& tensors) {
+  is_there = !tensors.empty() && tensors.front().defined();
+  if (!is_there) return;
+  const at::IntArrayRef all = tensors.front().sizes();
+  dimensions = static_cast<std::uint8_t>(std::min(all.size(), kMostDimensions));
+  std::copy_n(all.begin(), dimensions, sizes.begin());
+  type = tensors.front().scalar_type();
+}
+
+std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
+                              const CallRecord& call,
+                              const Tensors& inputs,
+                              const Tensors& outputs) {
+  if (entries_.empty()) return 0;
+  const std::int64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  if (next_ == 1) world_rank_ = group->ranks[static_cast<std::size_t>(call.rank)];
+  Entry& entry = entries_[next_ % entries_.size()];
+  entry.id = next_++;
+  entry.group = group;
+  entry.call = call;
+  entry.input.take(inputs);
+  entry.output.take(outputs);
+  entry.begun_ns = now;
+  entry.ended_ns = 0;
+  entry.state = State::started;
+  return entry.id;
+}
+
+void Recorder::end(std::uint64_t id, bool well) {
+  if (id == 0) return;
+  const std::int64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[id % entries_.size()];
+  if (entry.id != id) return;  // Others have taken its place.
+  entry.ended_ns = now;
+  entry.state = well ? State::completed : State::failed;
+}
+
+std::string Recorder::pickled() const {
+  std::vector<Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::copy_if(entries_, std::back_inserter(entries),
+                         [](const Entry& entry) { return entry.id != 0; });
+  }
+  std::ranges::sort(entries, {}, &Entry::id);
+
+  auto records = new_list();
+  std::map<std::string, std::shared_ptr<const GroupLabel>> groups;
+  for (const Entry& entry : entries) {
+    const auto& [title, type, sequence, messages, rank, peer, timeout] = entry.call;
+    const GroupLabel& group = *entry.group;
+    groups[group.name] = entry.group;
+    const bool is_send = type == c10d::OpType::SEND;
+    const bool is_message = c10d::isP2POp(type);
+    std::string name = title;
+    if (is_message) {
+      const std::string other = peer < 0 ? "?" : std::to_string(peer);
+      name = c10::str(is_send ? "xylem:send " : "xylem:recv ", rank, is_send ? "->" : "<-", other);
+    }
+    const auto sizes = [](const Shape& shape) {
+      std::vector<c10::IValue> dimensions;
+      for (std::uint8_t i = 0; i < shape.dimensions; ++i) dimensions.emplace_back(shape.sizes[i]);
+      return list_of(shape.is_there ? std::vector{list_of(dimensions)}
+                                    : std::vector<c10::IValue>());
+    };
+    const auto types = [](const Shape& shape) {
+      std::vector<c10::IValue> names;
+      if (shape.is_there) names.emplace_back(std::string(c10::toString(shape.type)));
+      return list_of(names);
+    };
+    auto record = new_dict();
+    const auto number = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+    record.insert("record_id", number(entry.id));
+    record.insert("pg_id", number(std::distance(groups.begin(), groups.find(group.name))));
+    record.insert("process_group", c10::ivalue::Tuple::create({group.name, group.description}));
+    record.insert("collective_seq_id", number(sequence));
+    record.insert("p2p_seq_id", number(messages));
+    record.insert("op_id", number(entry.id));
+    record.insert("profiling_name", name);
+    record.insert("is_p2p", is_message);
+    record.insert("input_sizes", sizes(entry.input));
+    record.insert("input_dtypes", types(entry.input));
+    record.insert("output_sizes", sizes(entry.output));
+    record.insert("output_dtypes", types(entry.output));
+    record.insert("timeout_ms", static_cast<std::int64_t>(timeout.count()));
+    record.insert("time_created_ns", entry.begun_ns);
+    record.insert("time_discovered_started_ns", entry.begun_ns);
+    const bool has_ended = entry.state != State::started;
+    record.insert("time_discovered_completed_ns",
+                  has_ended ? c10::IValue(entry.ended_ns) : c10::IValue());
+    if (has_ended) {
+      record.insert("duration_ms", static_cast<double>(entry.ended_ns - entry.begun_ns) / 1e6);
+    }
+    record.insert("state", entry.state == State::started     ? "started"
+                           : entry.state == State::completed ? "completed"
+                                                             : "failed");
+    record.insert("retired", has_ended);
+    record.insert("frames", new_list());
+    records.push_back(record);
+  }
+
+  auto configurations = new_dict();
+  for (const auto& [name, group] : groups) {
+    auto configuration = new_dict();
+    configuration.insert("name", name);
+    configuration.insert("desc", group->description);
+    configuration.insert("ranks", c10::str("[", c10::Join(", ", group->ranks), "]"));
+    configurations.insert(name, configuration);
+  }
+  auto all = new_dict();
+  all.insert("version", kFormat);
+  all.insert("comm_lib_version", "xylem " + std::string(xylem::version()));
+  all.insert("pg_config", configurations);
+  all.insert("entries", records);
+  return c10d::pickle_str(all);
+}
+
+std::string Recorder::dump() const {
+  const char* const prefix =
+      variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"});
+  const std::string path =
+      c10::str(prefix != nullptr ? prefix : "/tmp/xylem_trace_rank_", world_rank_);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << pickled();
+  file.close();
+  if (!file) {
+    check(failure(Code::exhausted,
+                  c10::str("the record of calls could not be written to ", path, ": ",
+                           std::strerror(errno), "; set TORCH_FR_DUMP_TEMP_FILE")));
+  }
+  return path;
+}
+
+void Recorder::dump_on_signal(int number) {
+  static std::mutex installing;
+  const std::lock_guard lock(installing);
+  if (owner.load() != getpid()) {
+    const int descriptor = eventfd(0, EFD_CLOEXEC);
+    if (descriptor < 0) {
+      check(failure(Code::exhausted, c10::str("no eventfd: ", std::strerror(errno))));
+    }
+    wake = descriptor;
+    owner = getpid();
+    std::thread([this, descriptor] {
+      std::uint64_t asked = 0;
+      while (read(descriptor, &asked, sizeof asked) == sizeof asked || errno == EINTR) {
+        try {
+          TORCH_WARN("xylem: the last calls are in ", dump());
+        } catch (const std::exception& error) {
+          TORCH_WARN(error.what());
+        }
+      }
+    }).detach();
+  }
+  struct sigaction action {};
+  action.sa_handler = ask_for_dump;
+  action.sa_flags = SA_RESTART;
+  if (sigaction(number, &action, nullptr) != 0) {
+    refuse(c10::str("dump_on_signal: signal ", number, ": ", std::strerror(errno)));
+  }
+}
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+from datetime import timedelta
+
+from torch.distributed import Backend, Store
+
+__version__: str
+torch_version: str
+
+def create(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    name: str,
+    global_ranks: list[int],
+) -> Backend: ...
+def record() -> bytes: ...
+def dump() -> str: ...
+def dump_on_signal(number: int) -> None: ...
