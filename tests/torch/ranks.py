@@ -65,10 +65,14 @@ def run_ranks(
     Ranks in `killed` may end in any way, and give None. An exception on any other fails the test
     with its traceback, as does a rank that goes on after `deadline` seconds.
     """
-    options = {"timeout": timeout, "deadline": deadline, "environment": environment or {}}
+    options = {"timeout": timeout, "deadline": deadline, "environment": dict(environment or {})}
     results = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "store")
+        # What a time-out leaves is to go with the test.
+        options["environment"].setdefault(
+            "TORCH_FR_DUMP_TEMP_FILE", os.path.join(directory, "calls_")
+        )
         processes = [
             context.Process(target=_rank, args=(body, rank, size, path, options, results))
             for rank in range(size)
