@@ -109,6 +109,7 @@ def main() -> int:
             MASTER_ADDR="127.0.0.1",
             OMP_NUM_THREADS="1",
             CUDA_VISIBLE_DEVICES="",
+            TORCH_FR_DUMP_TEMP_FILE=os.path.join(directory, "calls_"),
         )
         return run(arguments)
 

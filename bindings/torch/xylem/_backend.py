@@ -41,4 +41,7 @@ def register() -> None:
             f"xylem: a backend named '{NAME}' is registered already, by "
             f"{known.creator_fn.__module__}: uninstall one of the two packages"
         )
+    # This backend records its calls itself (xylem.record()); torch's recorder beside it would take
+    # as long again as a small call.
+    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
