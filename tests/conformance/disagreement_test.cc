@@ -255,8 +255,10 @@ TEST(Timeout, OfOneCallIsItsOwn) {
     std::vector<float> a(8, 1.0F), b(8), c(8);
     const Work message = world.recv(out(c, 8), (world.rank() + 1) % 3, 99);
     const Work call = world.rank() == 2 ? Work() : world.all_reduce(in(a, 8), out(b, 8));
+    EXPECT_FALSE(message.ended());
     if (world.rank() == 1) call.set_timeout(std::chrono::milliseconds(300));
     const Status status = message.wait();
+    EXPECT_TRUE(message.ended());
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
     EXPECT_NE(status.message().find("rank 2 did not call it"), std::string_view::npos)
         << status.message();
