@@ -404,6 +404,41 @@ class Works(unittest.TestCase):
         run_ranks(2, body)
         run_ranks(3, body)
 
+    def test_a_callback_may_wait_for_other_futures(self):
+        """As torch's hook of PowerSGD does."""
+
+        def body(rank, size):
+            def again(done):
+                second = dist.all_reduce(done.value()[0].clone(), async_op=True).get_future()
+                third = dist.all_reduce(second.wait()[0].clone(), async_op=True).get_future()
+                return third.wait()[0]
+
+            futures = [
+                dist.all_reduce(torch.full((1 << 18,), 1.0), async_op=True).get_future().then(again)
+                for _ in range(2)
+            ]
+            for future in futures:
+                assert torch.equal(future.wait(), torch.full((1 << 18,), float(size**3)))
+
+        run_ranks(2, body)
+        run_ranks(3, body)
+
+    def test_powersgd(self):
+        def body(rank, size):
+            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+            torch.manual_seed(0)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))
+            state = powersgd.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+            model.register_comm_hook(state, powersgd.powerSGD_hook)
+            for _ in range(6):
+                model(torch.randn(8, 256)).square().mean().backward()
+            grads = [torch.empty_like(model.module.weight) for _ in range(size)]
+            dist.all_gather(grads, model.module.weight.grad)
+            assert all(torch.equal(grad, grads[0]) for grad in grads)
+
+        run_ranks(2, body)
+
     def test_a_callback_may_destroy_the_group(self):
         def body(rank, size):
             group = dist.new_group()

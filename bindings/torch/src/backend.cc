@@ -165,7 +165,7 @@ std::vector<std::uint64_t> split_counts(const char* what,
 
 Backend::Backend(StorePtr store, GroupOptions group)
     : c10d::Backend(group.rank, group.size),
-      store_(std::move(store)),
+      store_(own_connection(store)),
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       timeout_(group_.timeout.count()),
@@ -175,6 +175,7 @@ Backend::Backend(StorePtr store, GroupOptions group)
   if (!apart) check(apart.status());
   sparse_ = std::make_shared<SparseReducer>(*std::move(apart));
   set_group(*options_, group_.name, group_.global_ranks);
+  Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
   init();
 }
 
@@ -207,7 +208,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
     const auto member = peer("split", rank);
     part.global_ranks.push_back(group_.global_ranks.empty() ? member : group_.global_ranks[member]);
   }
-  return c10::make_intrusive<Backend>(own_connection(store), std::move(part));
+  return c10::make_intrusive<Backend>(store, std::move(part));
 }
 
 // --- calls ---
@@ -333,8 +334,9 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
     const std::lock_guard lock(coalescing_);
     if (coalesced_) refuse("all_reduce of sparse tensors cannot be coalesced: call it outside");
   }
-  return sparse_->reduce(tensors.front(), reduction(options.reduceOp), ++sequence_,
-                         limit_of(options.timeout));
+  const ReduceOp op = reduction(options.reduceOp);
+  check_sparse(tensors.front(), op);
+  return sparse_->reduce(tensors.front(), op, ++sequence_, limit_of(options.timeout));
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
@@ -370,9 +372,10 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
   const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
   const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
-  const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", {input});
+  const Tensors inputs{input};
+  const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
   begun.works.push_back(world_.reduce_scatter(sides.input, sides.output, op));
-  return submit(task, std::move(begun), options.timeout, {input});
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
@@ -495,9 +498,10 @@ Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
                                           const c10d::AllgatherOptions& options) {
   Begun begun;
   const Sides sides = prepare_all_gather(output, input, getSize(), begun);
-  const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", {input});
+  const Tensors inputs{input};
+  const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
   begun.works.push_back(world_.all_gather(sides.input, sides.output));
-  return submit(task, std::move(begun), options.timeout, {input});
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
@@ -578,9 +582,10 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
     }
     to = moved(write_to(output, begun));
   }
-  const TaskPtr task = open(OpType::GATHER, "xylem:gather", {input});
+  const Tensors inputs{input};
+  const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
   begun.works.push_back(world_.gather(from, to, root));
-  return submit(task, std::move(begun), options.timeout, {input});
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs,
@@ -627,10 +632,11 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const bool is_in_place = !is_even && input.is_alias_of(output);
   const Buffer from = moved(read_from(is_in_place ? input.clone() : input, begun));
   const Buffer to = moved(write_to(output, begun));
-  const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", {input});
+  const Tensors inputs{input};
+  const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
   begun.works.push_back(is_even ? world_.all_to_all(from, to)
                                 : world_.all_to_all_v(from, given, to, taken));
-  return submit(task, std::move(begun), options.timeout, {input});
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs,
@@ -757,10 +763,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 }
 
 void Backend::abort() {
-  const std::lock_guard lock(closing_);
   if (is_closed_) return;
   sparse_->abort();
-  check(world_.abort("torch.distributed aborted the group"));
+  (void)world_.abort("torch.distributed aborted the group");
 }
 
 c10d::ErrorType Backend::getError() {
@@ -768,8 +773,8 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::shutdown() {
-  const std::lock_guard lock(closing_);
-  if (std::exchange(is_closed_, true)) return;
+  // Callbacks that run on the way may come here again.
+  if (is_closed_.exchange(true)) return;
   sparse_->stop();
   // What was called goes through, if the others call it, too; but what still waits for a message
   // then would wait for ever.

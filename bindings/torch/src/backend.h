@@ -145,8 +145,7 @@ class Backend final : public c10d::Backend {
   Communicator world_;
   std::shared_ptr<SparseReducer> sparse_;
 
-  std::mutex closing_;
-  bool is_closed_ = false;
+  std::atomic<bool> is_closed_{false};
   std::mutex coalescing_;
   std::optional<std::vector<TaskPtr>> coalesced_;  ///< Since startCoalescing().
 };

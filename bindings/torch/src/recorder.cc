@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -49,7 +51,8 @@ std::size_t wanted_entries() {
   if (text == nullptr) return kEntries;
   std::size_t wanted = 0;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), wanted);
-  if (error == std::errc() && *end == '\0') return wanted;
+  constexpr std::size_t kMost = 1'000'000;
+  if (error == std::errc() && *end == '\0') return std::min(wanted, kMost);
   TORCH_WARN("xylem: TORCH_FR_BUFFER_SIZE is '", text, "', which is not a number of calls; taking ",
              kEntries);
   return kEntries;
@@ -87,7 +90,20 @@ Recorder& Recorder::get() {
   return *recorder;
 }
 
-Recorder::Recorder() : entries_(wanted_entries()) {}
+Recorder::Recorder() : entries_(wanted_entries()) {
+  // A child has made none of these calls.
+  pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                 [] {
+                   get().entries_.assign(get().entries_.size(), Entry());
+                   get().rank_.reset();
+                   get().mutex_.unlock();
+                 });
+}
+
+void Recorder::set_rank(std::uint64_t rank) {
+  const std::lock_guard lock(mutex_);
+  rank_ = rank;
+}
 
 void Recorder::Shape::take(const Tensors& tensors) {
   is_there = !tensors.empty() && tensors.front().defined();
@@ -101,11 +117,10 @@ void Recorder::Shape::take(const Tensors& tensors) {
 std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
                               const CallRecord& call,
                               const Tensors& inputs,
-                              const Tensors& outputs) {
+                              const Tensors& outputs) noexcept {
   if (entries_.empty()) return 0;
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
-  if (next_ == 1) world_rank_ = group->ranks[static_cast<std::size_t>(call.rank)];
   Entry& entry = entries_[next_ % entries_.size()];
   entry.id = next_++;
   entry.group = group;
@@ -118,12 +133,12 @@ std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
   return entry.id;
 }
 
-void Recorder::end(std::uint64_t id, bool well) {
+void Recorder::end(std::uint64_t id, bool well) noexcept {
   if (id == 0) return;
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[id % entries_.size()];
-  if (entry.id != id) return;  // Others have taken its place.
+  if (entry.id != id || entry.state != State::started) return;
   entry.ended_ns = now;
   entry.state = well ? State::completed : State::failed;
 }
@@ -139,10 +154,13 @@ std::string Recorder::pickled() const {
 
   auto records = new_list();
   std::map<std::string, std::shared_ptr<const GroupLabel>> groups;
+  std::map<std::string, std::int64_t> numbers;  // In the order of their first calls.
   for (const Entry& entry : entries) {
     const auto& [title, type, sequence, messages, rank, peer, timeout] = entry.call;
     const GroupLabel& group = *entry.group;
     groups[group.name] = entry.group;
+    const auto known = static_cast<std::int64_t>(numbers.size());
+    const std::int64_t group_number = numbers.try_emplace(group.name, known).first->second;
     const bool is_send = type == c10d::OpType::SEND;
     const bool is_message = c10d::isP2POp(type);
     std::string name = title;
@@ -164,7 +182,7 @@ std::string Recorder::pickled() const {
     auto record = new_dict();
     const auto number = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
     record.insert("record_id", number(entry.id));
-    record.insert("pg_id", number(std::distance(groups.begin(), groups.find(group.name))));
+    record.insert("pg_id", group_number);
     record.insert("process_group", c10::ivalue::Tuple::create({group.name, group.description}));
     record.insert("collective_seq_id", number(sequence));
     record.insert("p2p_seq_id", number(messages));
@@ -208,15 +226,26 @@ std::string Recorder::pickled() const {
   return c10d::pickle_str(all);
 }
 
-std::string Recorder::dump() const {
+std::string Recorder::dump() {
+  const std::lock_guard one_at_a_time(dumping_);
+  std::optional<std::uint64_t> rank;
+  {
+    const std::lock_guard lock(mutex_);
+    rank = rank_;
+  }
+  const char* const launched = variable({"RANK"});
+  const std::string name = rank       ? std::to_string(*rank)
+                           : launched ? std::string(launched)
+                                      : std::to_string(getpid());
   const char* const prefix =
       variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"});
-  const std::string path =
-      c10::str(prefix != nullptr ? prefix : "/tmp/xylem_trace_rank_", world_rank_);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  const std::string path = (prefix != nullptr ? prefix : "/tmp/xylem_trace_rank_") + name;
+  // Whole or not at all: the process may end meanwhile.
+  const std::string fresh = c10::str(path, ".new.", getpid());
+  std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
   file << pickled();
   file.close();
-  if (!file) {
+  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
     check(failure(Code::exhausted,
                   c10::str("the record of calls could not be written to ", path, ": ",
                            std::strerror(errno), "; set TORCH_FR_DUMP_TEMP_FILE")));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -44,17 +45,19 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// This process' rank in the world.
+  void set_rank(std::uint64_t rank);
   /// Of a call that was begun; to be passed to end(). 0 where nothing is recorded.
   std::uint64_t begin(const std::shared_ptr<const GroupLabel>& group,
                       const CallRecord& call,
                       const Tensors& inputs,
-                      const Tensors& outputs);
-  void end(std::uint64_t id, bool well);
+                      const Tensors& outputs) noexcept;
+  void end(std::uint64_t id, bool well) noexcept;
   /// All records, pickled.
   std::string pickled() const;
   /// Writes them to a file for this process, and returns its path: TORCH_FR_DUMP_TEMP_FILE, or
   /// /tmp/xylem_trace_rank_, and the rank in the world. Throws if it cannot be written.
-  std::string dump() const;
+  std::string dump();
   /// From now on dumps whenever the process gets the signal, for which it installs a handler.
   void dump_on_signal(int number);
 
@@ -63,7 +66,7 @@ class Recorder {
   enum class State : std::uint8_t { started, completed, failed };
   static constexpr std::size_t kMostDimensions = 6;
 
-  /// The first tensor of a call stands for all of it.
+  /// Of the first tensor of a call, which stands for all of it; of more dimensions the first.
   struct Shape {
     std::array<std::int64_t, kMostDimensions> sizes{};
     std::uint8_t dimensions = 0;
@@ -84,7 +87,8 @@ class Recorder {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;  ///< A ring: id % size.
   std::uint64_t next_ = 1;
-  std::uint64_t world_rank_ = 0;
+  std::optional<std::uint64_t> rank_;
+  std::mutex dumping_;
 };
 
 }  // namespace xylem::pytorch

@@ -112,17 +112,19 @@ void SparseTask::carry_out(const Communicator& group) noexcept {
 
 void SparseTask::conclude() noexcept {
   finish(error_);
-  if (error_) {
-    future_->setErrorIfNeeded(error_);
-  } else {
-    future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
+  try {
+    // The user may have completed it himself.
+    if (error_) {
+      future_->setErrorIfNeeded(error_);
+    } else if (!future_->completed()) {
+      future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
+    }
+  } catch (const std::exception& callback) {
+    TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
   }
 }
 
-c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
-                                                     const ReduceOp& op,
-                                                     std::uint64_t sequence,
-                                                     std::chrono::milliseconds timeout) {
+void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
     refuse(c10::str("all_reduce: a tensor of layout ", tensor.layout(), " on ", tensor.device(),
                     "; of sparse ones, COO tensors in the CPU's memory are reduced"));
@@ -135,6 +137,12 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
     check(failure(Code::unsupported, c10::str("all_reduce of a sparse tensor of ", tensor.dim(),
                                               " dimensions; at most ", kMostDimensions)));
   }
+}
+
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
+                                                     const ReduceOp& op,
+                                                     std::uint64_t sequence,
+                                                     std::chrono::milliseconds timeout) {
   const auto rank = static_cast<int>(group_.rank());
   auto task = c10::make_intrusive<SparseTask>(
       rank, SparseTask::Call{std::move(tensor), op.op == RedOp::avg, sequence, timeout});

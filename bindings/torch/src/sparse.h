@@ -45,6 +45,9 @@ class SparseTask final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+/// Refuses what is not a sparse tensor in the CPU's memory, and any reduction but sum and avg.
+void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
+
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
   /// `group` is for this alone; calls on it would disturb.
@@ -53,8 +56,8 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   SparseReducer& operator=(const SparseReducer&) = delete;
   ~SparseReducer() = default;
 
-  /// Sums `tensor` over the ranks, in place. Calls are carried out in their order. Refuses any
-  /// reduction but sum and avg.
+  /// Sums `tensor`, which has been checked, over the ranks, in place. Calls are carried out in
+  /// their order.
   c10::intrusive_ptr<c10d::Work> reduce(at::Tensor tensor,
                                         const ReduceOp& op,
                                         std::uint64_t sequence,

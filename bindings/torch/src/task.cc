@@ -23,18 +23,12 @@ constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
 /// How many tasks each new one looks at, so that what nobody waits for does not pile up.
 constexpr int kSwept = 2;
 
-std::exception_ptr error_of(const Works& works) {
+/// The first that failed.
+Status outcome_of(const Works& works) {
   for (const xylem::Work& work : works) {
-    if (Status status = work.status(); !status) return exception_of(status);
+    if (Status status = work.status(); !status) return status;
   }
-  return nullptr;
-}
-
-c10d::WorkResult result_of(const Works& works, const std::exception_ptr& error) {
-  for (const xylem::Work& work : works) {
-    if (work.status().code() == Code::timed_out) return c10d::WorkResult::TIMEOUT;
-  }
-  return error ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+  return {};
 }
 
 /// The first time-out tells most.
@@ -81,8 +75,17 @@ bool Task::settle_if_ended() noexcept {
 }
 
 void Task::settle() noexcept {
+  if (settled_.load(std::memory_order_acquire)) return;
   // Each under its own lock, and its callbacks under none.
   for (const TaskPtr& part : begun_.parts) part->settle();
+  const Status outcome = outcome_of(begun_.works);
+  Recorder::get().end(name_.record, outcome.is_ok());
+  // Before anybody learns of it, and ends the process.
+  if (outcome.code() == Code::timed_out) dump_once();
+  // What a call excludes is no failure of the group.
+  if (!outcome && outcome.code() != Code::invalid_argument && outcome.code() != Code::unsupported) {
+    pending_->note_failure();
+  }
   // Tensors may need Python's lock to end, which who waits for ours may hold.
   Tensors kept;
   std::vector<Landing> landings;
@@ -90,9 +93,7 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    std::exception_ptr error = error_of(begun_.works);
-    if (error) pending_->note_failure();
-    Recorder::get().end(name_.record, !error);
+    std::exception_ptr error = outcome ? nullptr : exception_of(outcome);
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
@@ -113,14 +114,12 @@ void Task::settle() noexcept {
   }
   // Before its callbacks, which may destroy the group. Whoever asked has a reference.
   pending_->remove(*this);
-  if (result_of(begun_.works, nullptr) == c10d::WorkResult::TIMEOUT) dump_once();
   fulfil(values, results);
 }
 
-bool Task::await(std::chrono::nanoseconds limit) noexcept {
+void Task::wait_for_end(std::chrono::nanoseconds limit) const noexcept {
   const Deadline deadline = Deadline::after(limit);
   for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
-  return settle_if_ended();
 }
 
 bool Task::isCompleted() { return settle_if_ended(); }
@@ -143,7 +142,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
     settle();
-  } else if (!await(timeout)) {
+  } else if (wait_for_end(timeout); !settle_if_ended()) {
     check(failure(Code::timed_out,
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
@@ -186,8 +185,11 @@ void Task::fulfil(const FuturePtr& values, const FuturePtr& results) const noexc
       values->markCompleted(c10::IValue(begun_.outputs));
     }
     if (results && !results->completed()) {
-      const auto result = static_cast<std::uint8_t>(result_of(begun_.works, error));
-      results->markCompleted(c10::IValue(result));
+      const bool is_late = outcome_of(begun_.works).code() == Code::timed_out;
+      const auto result = is_late ? c10d::WorkResult::TIMEOUT
+                          : error ? c10d::WorkResult::COMM_ERROR
+                                  : c10d::WorkResult::SUCCESS;
+      results->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
     }
   } catch (const std::exception& callback) {
     TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
@@ -204,18 +206,21 @@ c10::intrusive_ptr<c10::ivalue::Future> Task::getFutureResult() {
 
 void Pending::stop() noexcept {
   std::vector<TaskPtr> dropped;  // They end outside of the lock.
+  std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     dropped.swap(served_);
+    threads.swap(threads_);
   }
   changed_.notify_all();
-  if (!thread_.joinable()) return;
-  // A future's callback may have dropped the group.
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();
-  } else {
-    thread_.join();
+  for (std::thread& thread : threads) {
+    // A future's callback may have dropped the group.
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
   }
 }
 
@@ -223,6 +228,7 @@ void Pending::add(const TaskPtr& task) {
   const std::lock_guard lock(mutex_);
   task->place_ = tasks_.insert(tasks_.end(), task);
   task->is_listed_ = true;
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
 void Pending::remove(Task& task) noexcept {
@@ -231,9 +237,11 @@ void Pending::remove(Task& task) noexcept {
   if (!std::exchange(task.is_listed_, false)) return;
   last = std::move(*task.place_);
   tasks_.erase(task.place_);
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
 void Pending::sweep() noexcept {
+  if (listed_.load(std::memory_order_relaxed) == 0) return;
   c10::SmallVector<TaskPtr, kSwept> ended;
   {
     const std::lock_guard lock(mutex_);
@@ -249,12 +257,16 @@ void Pending::sweep() noexcept {
 void Pending::serve(const TaskPtr& task) {
   {
     const std::lock_guard lock(mutex_);
+    if (stop_) return;
     served_.push_back(task);
-    if (!thread_.joinable() && !stop_) {
-      thread_ = std::thread([self = shared_from_this()] { self->run(); });
-    }
+    provide_thread();
   }
   changed_.notify_all();
+}
+
+void Pending::provide_thread() {
+  if (stop_ || served_.empty() || calling_ < threads_.size()) return;
+  threads_.emplace_back([self = shared_from_this()] { self->run(); });
 }
 
 void Pending::drain() noexcept {
@@ -272,23 +284,35 @@ void Pending::drain() noexcept {
 }
 
 void Pending::run() {
-  std::vector<TaskPtr> tasks;
   auto look = kFirstLook;
+  std::unique_lock lock(mutex_);
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || !served_.empty() || !tasks.empty(); });
-      if (stop_) return;
-      if (!served_.empty()) look = kFirstLook;
-      tasks.insert(tasks.end(), std::move_iterator(served_.begin()),
-                   std::move_iterator(served_.end()));
-      served_.clear();
-    }
+    changed_.wait(lock, [&] { return stop_ || (!is_looking_ && !served_.empty()); });
+    if (stop_) return;
+    is_looking_ = true;
+    TaskPtr oldest = served_.front();
+    lock.unlock();
     // Whoever waits moves all operations of the group forward, so waiting for the oldest does.
-    tasks.front()->await(look);
-    const auto settled =
-        std::erase_if(tasks, [](const TaskPtr& t) { return t->settle_if_ended(); });
-    look = settled > 0 ? kFirstLook : std::min(2 * look, kLongestLook);
+    oldest->wait_for_end(look);
+    oldest.reset();
+    lock.lock();
+    std::vector<TaskPtr> ended;
+    std::erase_if(served_, [&](TaskPtr& task) {
+      if (!task->ended()) return false;
+      ended.push_back(std::move(task));
+      return true;
+    });
+    is_looking_ = false;
+    look = ended.empty() ? std::min(2 * look, kLongestLook) : kFirstLook;
+    if (ended.empty()) continue;
+    ++calling_;
+    provide_thread();
+    lock.unlock();
+    changed_.notify_all();
+    for (const TaskPtr& task : ended) task->settle();
+    ended.clear();
+    lock.lock();
+    --calling_;
   }
 }
 

@@ -84,8 +84,8 @@ class Task final : public c10d::Work {
   bool settle_if_ended() noexcept;
   /// Only once it has ended.
   void settle() noexcept;
-  /// Waits until it has been settled, at most so long; whether it has.
-  bool await(std::chrono::nanoseconds limit) noexcept;
+  /// Waits until it has ended, at most so long.
+  void wait_for_end(std::chrono::nanoseconds limit) const noexcept;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -123,7 +123,7 @@ class Task final : public c10d::Work {
 };
 
 /// The tasks of a group that go on. It keeps them, and so their tensors, until they are settled;
-/// and it has a thread that settles those whose futures somebody has asked for.
+/// and it has threads that settle those whose futures somebody has asked for.
 class Pending : public std::enable_shared_from_this<Pending> {
  public:
   Pending() = default;
@@ -152,17 +152,23 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void serve(const TaskPtr& task);
   /// Waits until every task has been settled; they have been aborted, or end by themselves.
   void drain() noexcept;
-  /// Ends the thread; futures that nobody has completed are left so. Not with Python's lock.
+  /// Ends the threads; futures that nobody has completed are left so. Not with Python's lock.
   void stop() noexcept;
 
  private:
   void run();
+  /// Makes a thread if all that there are call callbacks, which may wait for futures themselves.
+  /// Under the lock.
+  void provide_thread();
 
   mutable std::mutex mutex_;
   std::list<TaskPtr> tasks_;
-  std::vector<TaskPtr> served_;  ///< Oldest first; some may have been settled by others.
+  std::atomic<std::size_t> listed_{0};  ///< How many these are.
+  std::vector<TaskPtr> served_;         ///< Oldest first; some may have been settled by others.
   std::condition_variable changed_;
-  std::thread thread_;  ///< Not before the first future.
+  std::vector<std::thread> threads_;  ///< None before the first future.
+  std::size_t calling_ = 0;           ///< Of them, those that settle tasks.
+  bool is_looking_ = false;           ///< One of them waits for served tasks.
   bool stop_ = false;
   std::atomic<bool> has_failed_{false};
 };

@@ -71,6 +71,7 @@ bool lie_in_a_row(const Tensors& parts) {
 
 void check_tensor(std::string_view call, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(c10::str(call, ": an undefined tensor"));
+  if (tensor.is_nested()) refuse(c10::str(call, ": a nested tensor; pass its values()"));
   if (tensor.layout() != at::kStrided) {
     refuse(c10::str(call, ": a tensor of layout ", tensor.layout(),
                     "; only all_reduce takes sparse tensors: convert it with to_dense()"));
