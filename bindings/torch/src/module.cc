@@ -20,6 +20,12 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = std::string(xylem::version());
   module.attr("torch_version") = XYLEM_TORCH_VERSION;
   using xylem::pytorch::Recorder;
+  module.def(
+      "configure_record",
+      [](std::size_t entries, std::string prefix) {
+        Recorder::get().configure(entries, std::move(prefix));
+      },
+      py::arg("entries"), py::arg("prefix"));
   module.def("record", [] { return py::bytes(Recorder::get().pickled()); });
   module.def("dump", [] { return Recorder::get().dump(); });
   module.def(

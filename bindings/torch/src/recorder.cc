@@ -17,14 +17,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -34,29 +31,7 @@ namespace {
 using c10d::new_dict;
 using c10d::new_list;
 
-constexpr std::size_t kEntries = 2000;
 constexpr const char* kFormat = "2.4";
-
-/// The first of the variables that is set.
-const char* variable(std::initializer_list<const char*> names) {
-  for (const char* const name : names) {
-    if (const char* const value = std::getenv(name); value != nullptr && *value != '\0')
-      return value;
-  }
-  return nullptr;
-}
-
-std::size_t wanted_entries() {
-  const char* const text = variable({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"});
-  if (text == nullptr) return kEntries;
-  std::size_t wanted = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), wanted);
-  constexpr std::size_t kMost = 1'000'000;
-  if (error == std::errc() && *end == '\0') return std::min(wanted, kMost);
-  TORCH_WARN("xylem: TORCH_FR_BUFFER_SIZE is '", text, "', which is not a number of calls; taking ",
-             kEntries);
-  return kEntries;
-}
 
 std::int64_t now_ns() {
   using std::chrono::system_clock;
@@ -90,7 +65,7 @@ Recorder& Recorder::get() {
   return *recorder;
 }
 
-Recorder::Recorder() : entries_(wanted_entries()) {
+Recorder::Recorder() {
   // A child has made none of these calls.
   pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
                  [] {
@@ -98,6 +73,14 @@ Recorder::Recorder() : entries_(wanted_entries()) {
                    get().rank_.reset();
                    get().mutex_.unlock();
                  });
+}
+
+void Recorder::configure(std::size_t entries, std::string prefix) {
+  constexpr std::size_t kMost = 1'000'000;
+  const std::lock_guard lock(mutex_);
+  prefix_ = std::move(prefix);
+  entries = std::min(entries, kMost);
+  if (entries != entries_.size()) entries_ = std::vector<Entry>(entries);
 }
 
 void Recorder::set_rank(std::uint64_t rank) {
@@ -118,9 +101,9 @@ std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
                               const CallRecord& call,
                               const Tensors& inputs,
                               const Tensors& outputs) noexcept {
-  if (entries_.empty()) return 0;
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
+  if (entries_.empty()) return 0;
   Entry& entry = entries_[next_ % entries_.size()];
   entry.id = next_++;
   entry.group = group;
@@ -137,6 +120,7 @@ void Recorder::end(std::uint64_t id, bool well) noexcept {
   if (id == 0) return;
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
+  if (entries_.empty()) return;
   Entry& entry = entries_[id % entries_.size()];
   if (entry.id != id || entry.state != State::started) return;
   entry.ended_ns = now;
@@ -228,18 +212,11 @@ std::string Recorder::pickled() const {
 
 std::string Recorder::dump() {
   const std::lock_guard one_at_a_time(dumping_);
-  std::optional<std::uint64_t> rank;
+  std::string path;
   {
     const std::lock_guard lock(mutex_);
-    rank = rank_;
+    path = prefix_ + (rank_ ? std::to_string(*rank_) : std::to_string(getpid()));
   }
-  const char* const launched = variable({"RANK"});
-  const std::string name = rank       ? std::to_string(*rank)
-                           : launched ? std::string(launched)
-                                      : std::to_string(getpid());
-  const char* const prefix =
-      variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"});
-  const std::string path = (prefix != nullptr ? prefix : "/tmp/xylem_trace_rank_") + name;
   // Whole or not at all: the process may end meanwhile.
   const std::string fresh = c10::str(path, ".new.", getpid());
   std::ofstream file(fresh, std::ios::binary | std::ios::trunc);

@@ -45,6 +45,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Keeps the last `entries` calls, at most a million, and dumps to `prefix` and the rank. Forgets
+  /// what was recorded if that is another number than before.
+  void configure(std::size_t entries, std::string prefix);
   /// This process' rank in the world.
   void set_rank(std::uint64_t rank);
   /// Of a call that was begun; to be passed to end(). 0 where nothing is recorded.
@@ -55,8 +58,8 @@ class Recorder {
   void end(std::uint64_t id, bool well) noexcept;
   /// All records, pickled.
   std::string pickled() const;
-  /// Writes them to a file for this process, and returns its path: TORCH_FR_DUMP_TEMP_FILE, or
-  /// /tmp/xylem_trace_rank_, and the rank in the world. Throws if it cannot be written.
+  /// Writes them to a file for this process, and returns its path: the prefix, and the rank in the
+  /// world, or the process' number while that is not known. Throws if it cannot be written.
   std::string dump();
   /// From now on dumps whenever the process gets the signal, for which it installs a handler.
   void dump_on_signal(int number);
@@ -88,6 +91,7 @@ class Recorder {
   std::vector<Entry> entries_;  ///< A ring: id % size.
   std::uint64_t next_ = 1;
   std::optional<std::uint64_t> rank_;
+  std::string prefix_;
   std::mutex dumping_;
 };
 

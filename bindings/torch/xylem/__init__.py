@@ -8,9 +8,10 @@ Importing the package registers the backend. Where torch asks for backends by th
 from __future__ import annotations
 
 from ._backend import NAME, register
-from ._record import dump, dump_on_signal, record
+from ._record import configure, dump, dump_on_signal, record
 from ._version import __version__
 
+configure()
 register()
 
 __all__ = ["NAME", "__version__", "dump", "dump_on_signal", "record", "register"]

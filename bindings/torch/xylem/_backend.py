@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from ._record import configure
 from ._version import native
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ NAME = "xylem"
 
 def _create(options: Any, backend_options: Any) -> C10dBackend:
     """Called by torch for each group that this process is a member of."""
+    configure()
     return native.create(
         store=options.store,
         rank=options.group_rank,

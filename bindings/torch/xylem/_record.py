@@ -3,11 +3,36 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import warnings
 from typing import Any
 
 from ._version import native
+
+ENTRIES, MOST = 2000, 1_000_000
+PREFIX = "/tmp/xylem_trace_rank_"
+
+
+def _variable(*names: str) -> str | None:
+    """The first of torch's variables that is set."""
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def configure() -> None:
+    """Takes what the environment says of records. Called for each group that is made."""
+    entries = _variable("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    if entries is not None and not entries.isdecimal():
+        warnings.warn(
+            f"xylem: TORCH_FR_BUFFER_SIZE is '{entries}', which is not a number of calls; "
+            f"taking {ENTRIES}",
+            stacklevel=2,
+        )
+        entries = None
+    prefix = _variable("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    kept = ENTRIES if entries is None else min(int(entries), MOST)
+    native.configure_record(kept, prefix or PREFIX)
 
 
 def record() -> dict[str, Any]:
