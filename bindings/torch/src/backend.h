@@ -47,7 +47,7 @@ class Backend final : public c10d::Backend {
   ~Backend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  // Torch 2.8 has these; before, nothing calls them.
+  // Newer than torch 2.7; before, nothing calls them.
   c10::intrusive_ptr<Options> getBackendOptions();
   void setTimeout(std::chrono::milliseconds timeout);
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store,

@@ -10,12 +10,15 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace xylem::pytorch {
 
-/// Whether the base class has the members that our class has without `override`, because older
-/// versions lack them; where it has them, they must be the same functions.
+// Our class has these members without `override`, since older versions lack them. Where the base
+// class has them, they must be the same functions, or nothing would call ours.
+
+/// Whether it has split().
 template <typename Base>
 constexpr bool has_split() {
   if constexpr (requires { &Base::split; }) {
@@ -30,7 +33,7 @@ constexpr bool has_split() {
 }
 
 template <typename Base>
-constexpr bool has_known_options() {
+constexpr bool overrides_match() {
   if constexpr (requires { &Base::getBackendOptions; }) {
     using Get = c10::intrusive_ptr<typename Base::Options> (Base::*)();
     static_assert(std::is_same_v<decltype(&Base::getBackendOptions), Get>);
@@ -46,7 +49,7 @@ constexpr bool has_known_options() {
   }
   return true;
 }
-static_assert(has_known_options<c10d::Backend>());
+static_assert(overrides_match<c10d::Backend>());
 
 template <typename OpType>
 constexpr OpType reduce_scatter_coalesced_type() {

@@ -11,6 +11,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -296,12 +297,11 @@ void Pending::run() {
     oldest->wait_for_end(look);
     oldest.reset();
     lock.lock();
-    std::vector<TaskPtr> ended;
-    std::erase_if(served_, [&](TaskPtr& task) {
-      if (!task->ended()) return false;
-      ended.push_back(std::move(task));
-      return true;
-    });
+    const auto first = std::stable_partition(served_.begin(), served_.end(),
+                                             [](const TaskPtr& task) { return !task->ended(); });
+    std::vector<TaskPtr> ended(std::make_move_iterator(first),
+                               std::make_move_iterator(served_.end()));
+    served_.erase(first, served_.end());
     is_looking_ = false;
     look = ended.empty() ? std::min(2 * look, kLongestLook) : kFirstLook;
     if (ended.empty()) continue;

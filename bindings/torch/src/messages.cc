@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of a Backend between two ranks.
+#include "backend.h"
+#include "failure.h"
+#include "prepare.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace xylem::pytorch {
+
+using c10d::OpType;
+
+namespace {
+
+const at::Tensor& message(const char* call, Tensors& tensors, int tag) {
+  const at::Tensor& tensor = only(call, tensors);
+  if (tag < 0) refuse(c10::str(call, ": tag ", tag, "; tags are not negative"));
+  if (!is_plain(tensor)) {
+    refuse(c10::str(call, ": the tensor is not contiguous: pass tensor.contiguous()"));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
+  const at::Tensor& tensor = message("send", tensors, tag);
+  const std::uint32_t partner = peer("send", to);
+  const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(world_.send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
+}
+
+Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
+  const at::Tensor& tensor = message("recv", tensors, tag);
+  const std::uint32_t partner = peer("recv", from);
+  const TaskPtr task = open(OpType::RECV, "xylem:recv", tensors);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(world_.recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
+}
+
+Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+  const at::Tensor& tensor = message("recv", tensors, tag);
+  const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(world_.recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
+}
+
+}  // namespace xylem::pytorch

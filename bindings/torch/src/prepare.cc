@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prepare.h"
+
+#include "failure.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace xylem::pytorch {
+
+at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
+  at::Tensor memory = tensor;
+  if (!is_plain(tensor)) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    memory = at::empty(tensor.sizes(), tensor.options());
+    memory.copy_(tensor);
+  }
+  begun.kept.push_back(memory);
+  return memory;
+}
+
+at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
+  begun.outputs.push_back(tensor);
+  if (is_plain(tensor)) return tensor;
+  at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
+  begun.landings.push_back({memory, tensor});
+  return memory;
+}
+
+at::Tensor update(const at::Tensor& tensor, Begun& begun) {
+  const at::Tensor memory = write_to(tensor, begun);
+  if (!is_plain(tensor)) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    memory.copy_(tensor);
+  }
+  return memory;
+}
+
+Packed read_from(const Tensors& parts, Begun& begun) {
+  Packed packed(parts);
+  packed.pack(parts);
+  begun.kept.push_back(packed.flat());
+  return packed;
+}
+
+Packed write_to(const Tensors& parts, Begun& begun) {
+  Packed packed(parts);
+  begun.kept.push_back(packed.flat());
+  begun.outputs.insert(begun.outputs.end(), parts.begin(), parts.end());
+  for (std::size_t i = 0; !packed.is_view() && i < parts.size(); ++i) {
+    begun.landings.push_back({packed.part(parts, i), parts[i]});
+  }
+  return packed;
+}
+
+bool all_equal(const std::vector<std::uint64_t>& counts) {
+  return std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
+}
+
+void check_count(const char* call, const char* what, std::size_t given, std::int64_t expected) {
+  if (static_cast<std::int64_t>(given) != expected) {
+    refuse(c10::str(call, ": ", given, " ", what, "; expected ", expected));
+  }
+}
+
+void check_same_type(const char* call, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type()) {
+    refuse(c10::str(call, ": input of ", a.scalar_type(), ", output of ", b.scalar_type(),
+                    "; both must have one type"));
+  }
+}
+
+void check_same_elements(const char* call, const Tensors& tensors, std::int64_t expected) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() != expected) {
+      refuse(c10::str(call, ": a tensor of ", tensor.numel(), " elements in a list, another of ",
+                      expected, "; all must have as many"));
+    }
+  }
+}
+
+void check_parts(const char* call,
+                 const char* part_name,
+                 const at::Tensor& part,
+                 const char* whole_name,
+                 const at::Tensor& whole,
+                 int size) {
+  if (whole.numel() == part.numel() * size) return;
+  refuse(c10::str(call, ": ", part_name, " of ", part.numel(), " elements, ", whole_name, " of ",
+                  whole.numel(), "; the ", whole_name, " must have ", size, " times as many"));
+}
+
+}  // namespace xylem::pytorch
