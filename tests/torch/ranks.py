@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -21,6 +23,37 @@ import xylem  # noqa: F401  Registers the backend.
 
 # Forked ranks have torch already, which takes seconds to import.
 context = multiprocessing.get_context("fork")
+
+
+class Condition:
+    """Something that a rank tells others, each of whom waits for it with a deadline.
+
+    To be made before the ranks are forked. Every tell() ends one wait().
+    """
+
+    DEADLINE = 30
+
+    def __init__(self):
+        self._told = context.Semaphore(0)
+
+    def tell(self) -> None:
+        self._told.release()
+
+    def wait(self) -> None:
+        if not self._told.acquire(timeout=self.DEADLINE):
+            raise AssertionError(f"nobody told in {self.DEADLINE} s")
+
+
+@contextlib.contextmanager
+def raising(error: type[BaseException], pattern: str):
+    """Fails unless the block raises `error` with a text in which `pattern` is found."""
+    try:
+        yield
+    except error as raised:
+        if not re.search(pattern, str(raised), re.DOTALL):
+            raise AssertionError(f"{raised!r} does not say {pattern!r}") from raised
+    else:
+        raise AssertionError(f"nothing was raised; expected {error.__name__} with {pattern!r}")
 
 
 def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, results) -> None:

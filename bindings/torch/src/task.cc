@@ -11,7 +11,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -42,6 +41,27 @@ void dump_once() noexcept {
       TORCH_WARN(error.what());
     }
   });
+}
+
+/// How many levels there are up to this thread's own, if it serves futures.
+thread_local std::size_t levels_below = 0;
+
+/// Takes out what may be fulfilled: messages that have ended, and collectives that have, up to the
+/// first that has not.
+std::vector<TaskPtr> take_ended(std::vector<TaskPtr>& served) {
+  bool goes_on = false;
+  std::vector<TaskPtr> ended, rest;
+  for (TaskPtr& task : served) {
+    const bool is_free = is_message(task->name().type) || !goes_on;
+    if (is_free && task->ended()) {
+      ended.push_back(std::move(task));
+    } else {
+      goes_on = goes_on || !is_message(task->name().type);
+      rest.push_back(std::move(task));
+    }
+  }
+  served = std::move(rest);
+  return ended;
 }
 
 }  // namespace
@@ -90,7 +110,6 @@ void Task::settle() noexcept {
   // Tensors may need Python's lock to end, which who waits for ours may hold.
   Tensors kept;
   std::vector<Landing> landings;
-  FuturePtr values, results;
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
@@ -108,14 +127,27 @@ void Task::settle() noexcept {
     }
     kept.swap(begun_.kept);
     landings.swap(begun_.landings);
-    values.swap(values_);
-    results.swap(results_);
     Work::finish(error);
     settled_.store(true, std::memory_order_release);
   }
-  // Before its callbacks, which may destroy the group. Whoever asked has a reference.
-  pending_->remove(*this);
-  fulfil(values, results);
+  pending_->remove(*this);  // Whoever asked has a reference.
+}
+
+void Task::fulfil() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->fulfil();
+  FuturePtr values, results;
+  bool is_first = false;
+  {
+    const std::lock_guard lock(settling_);
+    values = values_;
+    results = results_;
+    is_first = !std::exchange(is_fulfilled_, true);
+  }
+  if (is_first) {
+    complete(values, results);
+  } else if (values) {
+    values->wait();
+  }
 }
 
 void Task::wait_for_end(std::chrono::nanoseconds limit) const noexcept {
@@ -123,7 +155,11 @@ void Task::wait_for_end(std::chrono::nanoseconds limit) const noexcept {
   for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
 }
 
-bool Task::isCompleted() { return settle_if_ended(); }
+bool Task::isCompleted() {
+  if (!settle_if_ended()) return false;
+  fulfil();
+  return true;
+}
 
 bool Task::isSuccess() const { return settled_.load(std::memory_order_acquire) && !exception(); }
 
@@ -148,6 +184,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
   }
+  fulfil();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   return true;
 }
@@ -160,23 +197,23 @@ void Task::abort() {
 
 Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
   auto made = c10::make_intrusive<c10::ivalue::Future>(std::move(type));
-  bool is_settled = false;
+  bool is_late = false;
   {
     const std::lock_guard lock(settling_);
-    is_settled = settled_.load(std::memory_order_relaxed);
-    if (!is_settled && future) return future;
-    if (!is_settled) future = made;
+    is_late = is_fulfilled_;
+    if (!is_late && future) return future;
+    if (!is_late) future = made;
   }
-  if (is_settled) {
+  if (is_late) {
     const bool is_values = &future == &values_;
-    fulfil(is_values ? made : nullptr, is_values ? nullptr : made);
-  } else {
-    pending_->serve(c10::intrusive_ptr<Task>::reclaim_copy(this));
+    complete(is_values ? made : nullptr, is_values ? nullptr : made);
+  } else if (!pending_->serve(TaskPtr::reclaim_copy(this))) {
+    fulfil();
   }
   return made;
 }
 
-void Task::fulfil(const FuturePtr& values, const FuturePtr& results) const noexcept {
+void Task::complete(const FuturePtr& values, const FuturePtr& results) const noexcept {
   const std::exception_ptr error = exception();
   try {
     // The user may have completed it himself.
@@ -206,13 +243,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Task::getFutureResult() {
 }
 
 void Pending::stop() noexcept {
-  std::vector<TaskPtr> dropped;  // They end outside of the lock.
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    dropped.swap(served_);
-    threads.swap(threads_);
+    for (Level& level : levels_) threads.push_back(std::move(level.thread));
   }
   changed_.notify_all();
   for (std::thread& thread : threads) {
@@ -255,19 +290,32 @@ void Pending::sweep() noexcept {
   for (const TaskPtr& task : ended) task->settle();
 }
 
-void Pending::serve(const TaskPtr& task) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stop_) return;
-    served_.push_back(task);
-    provide_thread();
-  }
-  changed_.notify_all();
+std::size_t Pending::level_of_caller() const noexcept {
+  if (levels_below < 2) return levels_below;
+  // A chain of callbacks, each begun by the one before, shall not climb for ever.
+  const auto others = std::min(levels_below - 1, levels_.size());
+  const bool goes_on = std::any_of(levels_.begin(), levels_.begin() + static_cast<long>(others),
+                                   [](const Level& level) { return level.is_fulfilling; });
+  return goes_on ? levels_below : 0;
 }
 
-void Pending::provide_thread() {
-  if (stop_ || served_.empty() || calling_ < threads_.size()) return;
-  threads_.emplace_back([self = shared_from_this()] { self->run(); });
+bool Pending::serve(const TaskPtr& task) {
+  const bool is_settled = task->settled_.load(std::memory_order_acquire);
+  {
+    const std::lock_guard lock(mutex_);
+    const std::size_t level = level_of_caller();
+    const bool is_next = is_message(task->name().type) || level >= levels_.size() ||
+                         (levels_[level].served.empty() && !levels_[level].is_fulfilling);
+    if (is_settled && (is_next || stop_)) return false;
+    while (levels_.size() <= level) {
+      const std::size_t made = levels_.size();
+      levels_.emplace_back().thread =
+          std::thread([self = shared_from_this(), made] { self->run(made); });
+    }
+    levels_[level].served.push_back(task);
+  }
+  changed_.notify_all();
+  return true;
 }
 
 void Pending::drain() noexcept {
@@ -284,35 +332,31 @@ void Pending::drain() noexcept {
   }
 }
 
-void Pending::run() {
+void Pending::run(std::size_t own) {
+  levels_below = own + 1;
   auto look = kFirstLook;
   std::unique_lock lock(mutex_);
+  Level& level = levels_[own];
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || (!is_looking_ && !served_.empty()); });
-    if (stop_) return;
-    is_looking_ = true;
-    TaskPtr oldest = served_.front();
+    changed_.wait(lock, [&] { return stop_ || !level.served.empty(); });
+    if (level.served.empty()) return;
+    TaskPtr oldest = level.served.front();
     lock.unlock();
     // Whoever waits moves all operations of the group forward, so waiting for the oldest does.
     oldest->wait_for_end(look);
     oldest.reset();
     lock.lock();
-    const auto first = std::stable_partition(served_.begin(), served_.end(),
-                                             [](const TaskPtr& task) { return !task->ended(); });
-    std::vector<TaskPtr> ended(std::make_move_iterator(first),
-                               std::make_move_iterator(served_.end()));
-    served_.erase(first, served_.end());
-    is_looking_ = false;
+    std::vector<TaskPtr> ended = take_ended(level.served);
     look = ended.empty() ? std::min(2 * look, kLongestLook) : kFirstLook;
-    if (ended.empty()) continue;
-    ++calling_;
-    provide_thread();
+    level.is_fulfilling = true;
     lock.unlock();
-    changed_.notify_all();
-    for (const TaskPtr& task : ended) task->settle();
+    for (const TaskPtr& task : ended) {
+      task->settle();
+      task->fulfil();
+    }
     ended.clear();
     lock.lock();
-    --calling_;
+    level.is_fulfilling = false;
   }
 }
 

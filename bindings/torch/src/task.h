@@ -4,9 +4,11 @@
 // use, and of what is left to do when they have ended, such as copying results to where the caller
 // wants them.
 //
-//   begun ──(its operations end)──► settled, by whoever asks first:
-//                                   wait(), isCompleted(), the thread that serves futures,
-//                                   or a later call on the group
+//   begun ──(its operations end)──► settled, by whoever asks first: ───────────────► fulfilled
+//                                   wait(), isCompleted(),                          (its futures)
+//                                   the thread that serves futures,
+//                                   or a later call on the group, which does not fulfil:
+//                                   callbacks do not run within others' calls
 #pragma once
 
 #include "tensors.h"
@@ -18,6 +20,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -84,6 +87,9 @@ class Task final : public c10d::Work {
   bool settle_if_ended() noexcept;
   /// Only once it has ended.
   void settle() noexcept;
+  /// Completes the futures, and so runs their callbacks, once; who comes second waits for that of
+  /// the values, not for callbacks. Only once settled.
+  void fulfil() noexcept;
   /// Waits until it has ended, at most so long.
   void wait_for_end(std::chrono::nanoseconds limit) const noexcept;
 
@@ -110,14 +116,15 @@ class Task final : public c10d::Work {
   }
   /// A future to be completed with the task: now, or by the thread that serves them.
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
-  void fulfil(const FuturePtr& values, const FuturePtr& results) const noexcept;
+  void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
   TaskName name_;
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
   std::atomic<bool> settled_{false};
   std::mutex settling_;
-  FuturePtr values_, results_;
+  FuturePtr values_, results_;  ///< Made before it was settled, if somebody asked for them.
+  bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< In `pending_`.
   bool is_listed_ = false;
 };
@@ -133,7 +140,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
-  /// Settles some of the tasks that have ended without anybody asking.
+  /// Settles some of the tasks that have ended without anybody asking, and runs no callbacks.
   void sweep() noexcept;
   /// Operations that go on of tasks of these types.
   template <typename Choose>
@@ -148,27 +155,35 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
   /// Whether a task has failed.
   bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
-  /// Settles the task as soon as it has ended.
-  void serve(const TaskPtr& task);
+  /// Fulfils the task when it has ended. Collectives are fulfilled in their order, so callbacks
+  /// that call others call them in the same order on all ranks.
+  /// False where it has been settled and nothing is before it: the caller fulfils it.
+  bool serve(const TaskPtr& task);
   /// Waits until every task has been settled; they have been aborted, or end by themselves.
   void drain() noexcept;
-  /// Ends the threads; futures that nobody has completed are left so. Not with Python's lock.
+  /// Ends the threads, which fulfil what they were given: everything has ended. Not with Python's
+  /// lock.
   void stop() noexcept;
 
  private:
-  void run();
-  /// Makes a thread if all that there are call callbacks, which may wait for futures themselves.
-  /// Under the lock.
-  void provide_thread();
+  /// Futures of calls that a callback makes are served by the next level's thread: the callback
+  /// may wait for them. Those of level 0 are of everybody else's calls.
+  struct Level {
+    std::vector<TaskPtr> served;  ///< Oldest first; some may have been fulfilled by others.
+    bool is_fulfilling = false;   ///< Callbacks may be running.
+    std::thread thread;
+  };
+
+  /// The level that serves the calls of this thread.
+  std::size_t level_of_caller() const noexcept;
+
+  void run(std::size_t own);
 
   mutable std::mutex mutex_;
   std::list<TaskPtr> tasks_;
   std::atomic<std::size_t> listed_{0};  ///< How many these are.
-  std::vector<TaskPtr> served_;         ///< Oldest first; some may have been settled by others.
   std::condition_variable changed_;
-  std::vector<std::thread> threads_;  ///< None before the first future.
-  std::size_t calling_ = 0;           ///< Of them, those that settle tasks.
-  bool is_looking_ = false;           ///< One of them waits for served tasks.
+  std::deque<Level> levels_;  ///< None before the first future.
   bool stop_ = false;
   std::atomic<bool> has_failed_{false};
 };

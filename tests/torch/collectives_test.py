@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What collectives and messages make, for every operation, type, layout and number of ranks.
+
+    python collectives_test.py [-k PATTERN]
+"""
+
+from __future__ import annotations
+
+import unittest
+
+import torch
+import torch.distributed as dist
+
+from ranks import run_ranks
+
+SIZES = (1, 2, 3, 5, 8)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+COMPLEX = (torch.complex64, torch.complex128)
+MOVED = (torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small whole numbers that differ by rank and place; exact in every type, and as sums of 8."""
+    numbers = (torch.arange(count) * 3 + rank) % 7 + 1
+    if dtype is torch.bool:
+        return numbers % 2 == 0
+    if dtype.is_complex:
+        return torch.complex(numbers.double(), -numbers.double()).to(dtype)
+    return numbers.to(torch.float32).to(dtype) if dtype.itemsize == 1 else numbers.to(dtype)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Bit by bit, and of one shape and type."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bytes(a.contiguous().view(-1).view(torch.uint8).numpy()) == bytes(
+        b.contiguous().view(-1).view(torch.uint8).numpy()
+    )
+
+
+def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
+    """What a reduction of these must be, computed with room to spare."""
+    dtype = parts[0].dtype
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    stacked = torch.stack([part.to(wide) for part in parts])
+    if op == dist.ReduceOp.SUM:
+        result = stacked.sum(0)
+    elif op == dist.ReduceOp.AVG:
+        result = stacked.sum(0) / len(parts)
+        if not dtype.is_floating_point and not dtype.is_complex:
+            result = result.trunc()
+    elif op == dist.ReduceOp.PRODUCT:
+        result = stacked.prod(0)
+    elif op == dist.ReduceOp.MIN:
+        result = stacked.amin(0)
+    elif op == dist.ReduceOp.MAX:
+        result = stacked.amax(0)
+    else:
+        result = parts[0].clone()
+        for part in parts[1:]:
+            result = {
+                dist.ReduceOp.BAND: torch.bitwise_and,
+                dist.ReduceOp.BOR: torch.bitwise_or,
+                dist.ReduceOp.BXOR: torch.bitwise_xor,
+            }[op](result, part)
+    return result.to(dtype)
+
+
+class Collectives(unittest.TestCase):
+    """Results, on every number of ranks."""
+
+    def test_all_reduce_of_every_type_and_reduction(self):
+        def body(rank, size):
+            ops = dist.ReduceOp
+            for dtype in INTEGERS + FLOATS + COMPLEX:
+                whole = [ops.SUM, ops.AVG] if dtype.is_complex else [ops.SUM, ops.MIN, ops.MAX, ops.AVG]
+                if dtype in INTEGERS:
+                    whole += [ops.BAND, ops.BOR, ops.BXOR]
+                if dtype in (torch.int64, torch.float64):
+                    whole += [ops.PRODUCT]
+                for op in whole:
+                    for count in (1, 17, 5000):
+                        tensor = values(rank, count, dtype)
+                        dist.all_reduce(tensor, op)
+                        expected = reduction(op, [values(r, count, dtype) for r in range(size)])
+                        if op == ops.AVG:
+                            torch.testing.assert_close(tensor, expected, rtol=1e-2, atol=0)
+                        else:
+                            assert same(tensor, expected), (dtype, op, count, tensor, expected)
+
+        for size in SIZES:
+            run_ranks(size, body)
+
+    def test_moves_of_every_type(self):
+        def body(rank, size):
+            for dtype in INTEGERS + FLOATS + COMPLEX + MOVED:
+                mine = values(rank, 33, dtype)
+                everyone = [values(r, 33, dtype) for r in range(size)]
+                root = size // 2
+                got = mine.clone()
+                dist.broadcast(got, root)
+                assert same(got, everyone[root]), ("broadcast", dtype)
+                listed = [torch.empty_like(mine) for _ in range(size)]
+                dist.all_gather(listed, mine)
+                assert all(map(same, listed, everyone)), ("all_gather", dtype)
+                flat = torch.empty(33 * size, dtype=dtype)
+                dist.all_gather_into_tensor(flat, mine)
+                assert same(flat, torch.cat(everyone)), ("all_gather_into_tensor", dtype)
+                parts = [torch.empty_like(mine) for _ in range(size)] if rank == root else None
+                dist.gather(mine, parts, root)
+                assert parts is None or all(map(same, parts, everyone)), ("gather", dtype)
+                got = torch.empty_like(mine)
+                dist.scatter(got, everyone if rank == root else None, root)
+                assert same(got, everyone[rank]), ("scatter", dtype)
+                outputs = [torch.empty_like(mine) for _ in range(size)]
+                dist.all_to_all(outputs, [values(rank + r, 33, dtype) for r in range(size)])
+                assert all(
+                    same(outputs[r], values(rank + r, 33, dtype)) for r in range(size)
+                ), ("all_to_all", dtype)
+
+        for size in SIZES:
+            run_ranks(size, body)
+
+    def test_reductions_to_one_and_to_parts(self):
+        def body(rank, size):
+            for dtype in (torch.int32, torch.bfloat16, torch.float32):
+                everyone = [values(r, 21 * size, dtype) for r in range(size)]
+                total = reduction(dist.ReduceOp.SUM, everyone)
+                for root in range(size):
+                    tensor = everyone[rank].clone()
+                    dist.reduce(tensor, root)
+                    if rank == root:
+                        assert same(tensor, total)
+                part = torch.empty(21, dtype=dtype)
+                dist.reduce_scatter_tensor(part, everyone[rank].clone())
+                assert same(part, total[21 * rank : 21 * rank + 21])
+                part = torch.empty(21, dtype=dtype)
+                dist.reduce_scatter(part, [t.clone() for t in everyone[rank].split(21)])
+                assert same(part, total[21 * rank : 21 * rank + 21])
+
+        for size in SIZES:
+            run_ranks(size, body)
+
+    def test_uneven_parts(self):
+        def body(rank, size):
+            counts = [3 * r for r in range(size)]  # Rank 0 has none.
+            mine = torch.full((counts[rank],), float(rank))
+            listed = [torch.empty(count) for count in counts]
+            dist.all_gather(listed, mine)
+            assert all(same(listed[r], torch.full((counts[r],), float(r))) for r in range(size))
+            inputs = [torch.full((count,), float(rank + 1)) for count in counts]
+            part = torch.empty(counts[rank])
+            dist.reduce_scatter(part, inputs)
+            assert same(part, torch.full((counts[rank],), size * (size + 1) / 2))
+            given = [(rank + r) % 3 for r in range(size)]
+            source = torch.full((sum(given), 2), float(rank))
+            target = torch.empty(sum(given), 2)
+            dist.all_to_all_single(target, source, given, given)  # Sizes are symmetric.
+            expected = torch.cat([torch.full((given[r], 2), float(r)) for r in range(size)])
+            assert same(target, expected)
+
+        for size in SIZES:
+            run_ranks(size, body)
+
+    def test_layouts(self):
+        def body(rank, size):
+            base = torch.arange(12.0).reshape(3, 4)
+            turned = (base + rank).t()
+            dist.all_reduce(turned)
+            assert torch.equal(turned, (base * size + sum(range(size))).t())
+            strided = torch.zeros(4, 6)[:, ::2]
+            strided += rank
+            dist.all_reduce(strided)
+            assert torch.equal(strided, torch.full((4, 3), float(sum(range(size)))))
+            pixels = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+            dist.all_reduce(pixels)
+            assert torch.equal(pixels, torch.full((2, 3, 4, 5), float(size)))
+            outputs = [torch.zeros(3, 4).t() for _ in range(size)]
+            dist.all_gather(outputs, base.t())
+            assert all(torch.equal(output, base.t()) for output in outputs)
+            views = list(torch.zeros(size, 5).unbind(0))  # In a row: no copy is needed.
+            dist.all_gather(views, torch.full((5,), float(rank)))
+            assert all(torch.equal(views[r], torch.full((5,), float(r))) for r in range(size))
+            part = torch.zeros(4, 3).t()
+            dist.reduce_scatter(part, [base.clone() for _ in range(size)])
+            assert torch.equal(part, base * size)
+            empty = torch.zeros(0)
+            dist.all_reduce(empty)
+            dist.broadcast(empty, 0)
+            dist.all_gather([torch.zeros(0) for _ in range(size)], empty)
+            leaf = torch.ones(3, requires_grad=True)
+            with torch.no_grad():
+                dist.all_reduce(leaf)
+            scalar = torch.tensor(1.0)
+            dist.all_reduce(scalar)
+            assert scalar.item() == size
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
+    def test_in_place_lists(self):
+        def body(rank, size):
+            views = list(torch.zeros(size, 5).unbind(0))
+            views[rank].fill_(rank)
+            dist.all_gather(views, views[rank])
+            assert all(torch.equal(views[r], torch.full((5,), float(r))) for r in range(size))
+            uneven = list(torch.zeros(sum(range(1, size + 1))).split(list(range(1, size + 1))))
+            uneven[rank].fill_(rank)
+            dist.all_gather(uneven, uneven[rank])
+            assert all(torch.equal(uneven[r], torch.full((r + 1,), float(r))) for r in range(size))
+            inputs = list(torch.ones(size, 5).unbind(0))
+            dist.reduce_scatter(inputs[rank], inputs)
+            assert torch.equal(inputs[rank], torch.full((5,), float(size)))
+            inputs = [torch.full((3,), float(rank)) for _ in range(size)]
+            dist.all_to_all(inputs, inputs)
+            assert all(torch.equal(inputs[r], torch.full((3,), float(r))) for r in range(size))
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
+    def test_lazy_conjugates(self):
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            tensor = torch.tensor([1 + 2j, 3 - 1j]).conj()
+            backend.allreduce([tensor]).wait()
+            assert torch.equal(tensor, torch.tensor([1 - 2j, 3 + 1j]) * size), tensor
+
+        run_ranks(2, body)
+
+    def test_premultiplied_sum(self):
+        def body(rank, size):
+            tensor = torch.ones(9)
+            dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+            assert torch.equal(tensor, torch.full((9,), size * 0.5))
+            dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor(2.0)))
+            assert torch.equal(tensor, torch.full((9,), size * size * 1.0))
+
+        run_ranks(3, body)
+
+    def test_sparse_all_reduce(self):
+        def body(rank, size):
+            for _ in range(3):
+                rows = torch.tensor([[rank, size]])
+                tensor = torch.sparse_coo_tensor(rows, torch.full((2, 4), rank + 1.0), (size + 1, 4))
+                work = dist.all_reduce(tensor, async_op=True)
+                work.wait()
+                expected = torch.arange(1.0, size + 1)[:, None].expand(size, 4)
+                last = torch.full((1, 4), size * (size + 1) / 2)
+                assert torch.equal(tensor.to_dense(), torch.cat([expected, last]))
+            whole = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([-5]), (3,))
+            dist.all_reduce(whole, dist.ReduceOp.AVG)
+            assert whole.to_dense().tolist() == [0, -5, 0]
+            empty = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.long), torch.zeros(0), (5,))
+            dist.all_reduce(empty)
+            assert empty.to_dense().sum() == 0
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
+    def test_objects(self):
+        def body(rank, size):
+            everyone = [None] * size
+            dist.all_gather_object(everyone, {"rank": rank, "text": "x" * rank})
+            assert [item["rank"] for item in everyone] == list(range(size))
+            shared = ["from 0", 7] if rank == 0 else [None, None]
+            dist.broadcast_object_list(shared, 0)
+            assert shared == ["from 0", 7]
+
+        run_ranks(3, body)
+
+
+class Messages(unittest.TestCase):
+    def test_send_and_recv(self):
+        def body(rank, size):
+            for count in (1, 1000, 300000):
+                if rank == 0:
+                    for to in range(1, size):
+                        dist.send(torch.full((count,), float(to)), to, tag=to)
+                    for _ in range(1, size):
+                        tensor = torch.empty(count)
+                        source = dist.recv(tensor)  # From any.
+                        assert torch.equal(tensor, torch.full((count,), float(source)))
+                else:
+                    tensor = torch.empty(count)
+                    assert dist.recv(tensor, 0, tag=rank) == 0
+                    assert torch.equal(tensor, torch.full((count,), float(rank)))
+                    dist.send(tensor, 0)
+                dist.barrier()
+
+        for size in (2, 3, 5):
+            run_ranks(size, body)
+
+    def test_batched_in_both_directions(self):
+        def body(rank, size):
+            after, before = (rank + 1) % size, (rank - 1) % size
+            got = torch.empty(100000)
+            for _ in range(10):
+                works = dist.batch_isend_irecv(
+                    [
+                        dist.P2POp(dist.isend, torch.full((100000,), float(rank)), after),
+                        dist.P2POp(dist.irecv, got, before),
+                    ]
+                )
+                for work in works:
+                    work.wait()
+                assert torch.equal(got, torch.full((100000,), float(before)))
+
+        for size in (2, 3, 5):
+            run_ranks(size, body)
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals, mismatches, missing calls, lost ranks and aborts: what is raised, where, and how soon.
+
+    python failures_test.py [-k PATTERN]
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ranks import Condition, raising, run_ranks
+
+
+def _broadcast_options(root: int) -> dist.BroadcastOptions:
+    options = dist.BroadcastOptions()
+    options.rootRank = root
+    return options
+
+
+class Failures(unittest.TestCase):
+    def test_arguments_are_refused_on_the_spot(self):
+        def body(rank, size):
+            def refused(pattern, call, *arguments, error=ValueError):
+                with raising(error, pattern):
+                    call(*arguments)
+
+            group = dist.group.WORLD
+            two = torch.zeros(2)
+            refused("8-bit floats", dist.all_reduce, two.to(torch.float8_e5m2), error=NotImplementedError)
+            refused("bitwise", dist.all_reduce, two, dist.ReduceOp.BOR)
+            refused("not contiguous", dist.send, torch.zeros(2, 3).t(), (rank + 1) % size)
+            refused(
+                "input of 2 elements, output of 2", dist.all_gather_into_tensor, two, two
+            )
+            refused("split sizes of the input add up to 5", dist.all_to_all_single,
+                    torch.zeros(4), torch.zeros(4), [2, 2], [2, 3])
+            refused("rank 9", group.broadcast, [two], _broadcast_options(9))
+            tensor = torch.ones(1)  # And the group goes on.
+            dist.all_reduce(tensor)
+            assert tensor.item() == size
+
+        run_ranks(2, body)
+
+    def test_mismatches_name_both_ranks_everywhere(self):
+        def shapes(rank, size):
+            dist.all_reduce(torch.zeros(3 if rank == 1 else 2))
+
+        def types(rank, size):
+            dist.all_reduce(torch.zeros(2, dtype=torch.int32 if rank == 1 else torch.float32))
+
+        def reductions(rank, size):
+            dist.all_reduce(torch.zeros(2), dist.ReduceOp.MAX if rank == 1 else dist.ReduceOp.SUM)
+
+        def operations(rank, size):
+            if rank == 1:
+                dist.broadcast(torch.zeros(2), 0)
+                dist.barrier()
+            else:
+                dist.all_reduce(torch.zeros(2))
+
+        for call in (shapes, types, reductions, operations):
+
+            def body(rank, size, call=call):
+                both = "mismatch.*(rank 1 .*rank [02]|rank [02] .*rank 1)"
+                with raising(dist.DistBackendError, both):
+                    call(rank, size)
+                    dist.barrier()
+
+            run_ranks(3, body)
+
+    def test_a_missing_call_is_told_and_ends_within_its_time(self):
+        failed = Condition()
+
+        def body(rank, size):
+            if rank == 2:
+                failed.wait()
+                failed.wait()
+                return
+            begin = time.monotonic()
+            with raising(dist.DistBackendError, "rank 2 did not call it"):
+                dist.all_reduce(torch.zeros(2))
+            assert time.monotonic() - begin < 4
+            failed.tell()
+
+        run_ranks(3, body, timeout=1.5, environment={"XYLEM_STALL_REPORT": "500ms"})
+
+    def test_a_time_limit_of_one_call(self):
+        failed = Condition()
+
+        def body(rank, size):
+            if rank == 1:
+                failed.wait()
+                return
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(seconds=1)
+            begin = time.monotonic()
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
+                dist.group.WORLD.allreduce([torch.zeros(2)], options).wait()
+            assert time.monotonic() - begin < 3
+            failed.tell()
+
+        run_ranks(2, body, timeout=600)
+
+    def test_a_barriers_limit_is_its_own(self):
+        failed = Condition()
+
+        def body(rank, size):
+            if rank == 1:
+                failed.wait()
+                return
+            work = dist.all_reduce(torch.zeros(2), async_op=True)
+            options = dist.BarrierOptions()
+            options.timeout = timedelta(seconds=60)
+            dist.group.WORLD.barrier(options)
+            begin = time.monotonic()
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
+                work.wait()
+            assert time.monotonic() - begin < 2.5
+            failed.tell()
+
+        run_ranks(2, body, timeout=1)
+
+    def test_abort_ends_sparse_calls(self):
+        aborted = Condition()
+
+        def body(rank, size):
+            if rank == 0:
+                tensor = torch.sparse_coo_tensor([[0]], [1.0], (3,))
+                work = dist.all_reduce(tensor, async_op=True)
+                dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+                with raising(dist.DistBackendError, "abort"):
+                    work.wait()
+                aborted.tell()
+            else:
+                aborted.wait()
+
+        run_ranks(2, body)
+
+    def test_a_program_may_end_without_destroying_its_groups(self):
+        program = (
+            "import torch, torch.distributed as dist, xylem\n"
+            "dist.init_process_group('xylem', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "future = dist.all_reduce(torch.ones(1 << 20), async_op=True).get_future()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, timeout=60
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    def test_a_killed_rank_is_named_within_three_seconds(self):
+        def body(rank, size):
+            dist.barrier()
+            tensor = torch.ones(1 << 18)
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            begin = time.monotonic()
+            try:
+                while True:
+                    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+            except dist.DistBackendError as error:
+                assert "rank 1" in str(error) and "lost" in str(error), error
+                assert time.monotonic() - begin < 3
+
+        for size in (2, 3, 5):
+            run_ranks(size, body, killed=(1,))
+
+    def test_abort_ends_what_goes_on(self):
+        aborted = Condition()
+
+        def body(rank, size):
+            if rank == 0:
+                work = dist.irecv(torch.zeros(2), 1)
+                backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+                thread = threading.Thread(target=backend.abort)
+                thread.start()
+                with raising(dist.DistBackendError, "abort"):
+                    work.wait()
+                thread.join()
+                aborted.tell()
+            else:
+                aborted.wait()
+
+        run_ranks(2, body)
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups, as they are made, split and destroyed, and the record of their calls.
+
+    python groups_test.py [-k PATTERN]
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ranks import Condition, raising, run_ranks
+
+
+class Groups(unittest.TestCase):
+    def test_subgroups_and_splits(self):
+        def body(rank, size):
+            halves = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
+            mine = halves[rank % 2]
+            tensor = torch.tensor([float(rank)])
+            dist.all_reduce(tensor, group=mine)
+            assert tensor.item() == sum(range(rank % 2, size, 2))
+            assert dist.get_group_rank(mine, rank) == rank // 2
+            if "No device associated" in inspect.getsource(dist.split_group):
+                return  # This torch splits GPUs' groups only.
+            reverse = dist.split_group(split_ranks=[[size - 1, 0]])
+            if rank in (0, size - 1):
+                flat = torch.zeros(2)
+                dist.all_gather_into_tensor(flat, torch.tensor([float(rank)]), group=reverse)
+                assert flat.tolist() == [size - 1, 0], flat
+            dist.barrier()
+
+        run_ranks(5, body)
+
+    def test_many_groups_are_made_and_destroyed(self):
+        def body(rank, size):
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(30):
+                group = dist.new_group()
+                tensor = torch.ones(1)
+                dist.all_reduce(tensor, group=group)
+                dist.barrier()
+                dist.destroy_process_group(group)
+            del group, tensor
+            gc.collect()
+            assert len(os.listdir("/proc/self/fd")) <= before
+
+        run_ranks(2, body)
+
+    def test_ranks_as_threads(self):
+        def body(_, __):
+            import xylem._C as native
+
+            store = dist.HashStore()
+            errors = []
+
+            def one(rank):
+                try:
+                    group = native.create(store, rank, 3, timedelta(seconds=20), "threads", [])
+                    tensor = torch.full((1000,), rank + 1.0)
+                    group.allreduce([tensor]).wait()
+                    assert torch.equal(tensor, torch.full((1000,), 6.0))
+                except BaseException as error:  # noqa: BLE001
+                    errors.append(error)
+
+            threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert not errors, errors
+
+        run_ranks(1, body)
+
+    def test_monitored_barrier_names_who_is_missing(self):
+        failed = Condition()
+
+        def body(rank, size):
+            dist.monitored_barrier(timeout=timedelta(seconds=10))
+            if rank in (1, 2):
+                failed.wait()
+                return
+            missing = "Ranks 1, 2 failed to pass monitoredBarrier in 1000 ms"
+            with raising(dist.DistBackendError, missing):
+                dist.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+            failed.tell()
+
+        if "only implemented for GLOO" in inspect.getsource(dist.monitored_barrier):
+            self.skipTest("this torch's monitored_barrier refuses any backend but gloo")
+        run_ranks(4, body)
+
+
+    def test_a_monitored_barrier_knows_the_start_it_belongs_to(self):
+        failed = Condition()
+
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            store = dist.distributed_c10d._get_default_store()
+            backend.monitored_barrier(timedelta(seconds=10), False)
+            del backend
+            dist.barrier()
+            dist.destroy_process_group()
+            dist.init_process_group("xylem", store=store, rank=rank, world_size=size)
+            if rank == 0:
+                backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+                with raising(dist.DistBackendError, "Rank 1 failed"):
+                    backend.monitored_barrier(timedelta(seconds=1), False)
+                failed.tell()
+            else:
+                failed.wait()
+
+        run_ranks(2, body)
+
+
+class Records(unittest.TestCase):
+    def test_calls_are_recorded_in_torchs_form(self):
+        def body(rank, size):
+            import xylem
+
+            dist.all_reduce(torch.ones(3, 4))
+            part = torch.zeros(2, dtype=torch.int64)
+            dist.reduce_scatter_tensor(part, torch.ones(2 * size, dtype=torch.int64))
+            if rank == 0:
+                dist.send(torch.ones(5), 1)
+                open_receive = dist.irecv(torch.ones(5), 1, tag=9)
+            elif rank == 1:
+                dist.recv(torch.ones(5), 0)
+            whole = xylem.record()
+            assert whole["pg_config"]["0"]["ranks"] == str(list(range(size))), whole["pg_config"]
+            told = [
+                (e["profiling_name"], e["collective_seq_id"], e["input_sizes"], e["output_sizes"],
+                 e["input_dtypes"], e["state"], e["is_p2p"])
+                for e in whole["entries"]
+            ]
+            assert told[0] == (
+                "xylem:all_reduce", 1, [[3, 4]], [[3, 4]], ["Float"], "completed", False
+            ), told
+            assert told[1][2:5] == ([[2 * size]], [[2]], ["Long"]), told
+            if rank == 0:
+                assert told[2][0] == "xylem:send 0->1" and told[3][5] == "started", told
+            elif rank == 1:
+                assert told[2][0] == "xylem:recv 1<-0", told
+            dist.barrier()
+            if rank == 1:
+                dist.send(torch.ones(5), 0, tag=9)
+            elif rank == 0:
+                open_receive.wait()
+            assert all(e["state"] == "completed" for e in xylem.record()["entries"])
+
+        run_ranks(3, body)
+
+    def test_a_time_out_and_a_signal_write_what_torchs_tool_reads(self):
+        failed = Condition()
+
+        def body(rank, size):
+            import xylem
+
+            xylem.dump_on_signal(signal.SIGUSR2)
+            dist.all_reduce(torch.ones(7))
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGUSR2)
+                failed.wait()
+                return
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
+                dist.all_reduce(torch.ones(8))
+            failed.tell()
+
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = os.path.join(directory, "calls_")
+            run_ranks(2, body, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            self.assertEqual(sorted(os.listdir(directory)), ["calls_0", "calls_1"])
+            with open(prefix + "0", "rb") as file:
+                entries = pickle.load(file)["entries"]
+            self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
+            self.assertEqual([entry["state"] for entry in entries], ["completed", "failed"])
+            try:
+                from torch.distributed.flight_recorder import fr_trace  # noqa: F401
+            except ImportError:
+                return  # Torch 2.7 has the tool in its repository only.
+            told = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory],
+                capture_output=True, text=True, timeout=60,
+            )
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertRegex(told.stdout + told.stderr, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

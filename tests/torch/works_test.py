@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Works and futures: many in flight, coalesced, dropped, waited for by callbacks and threads.
+
+    python works_test.py [-k PATTERN]
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import threading
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ranks import Condition, raising, run_ranks
+
+
+class Works(unittest.TestCase):
+    def test_futures_callbacks_and_results(self):
+        def body(rank, size):
+            tensor = torch.full((1000,), rank + 1.0)
+            work = dist.all_reduce(tensor, async_op=True)
+            future = work.get_future().then(lambda done: done.value()[0] * 2)
+            total = size * (size + 1) / 2
+            assert torch.equal(future.wait(), torch.full((1000,), 2 * total))
+            assert work.is_completed()
+            outputs = [torch.zeros(3) for _ in range(size)]
+            future = dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True).get_future()
+            future.wait()
+            assert all(torch.equal(future.value()[r], torch.full((3,), float(r))) for r in range(size))
+            # Nobody waits for this one; its future comes all the same.
+            seen = threading.Event()
+            late = dist.all_reduce(torch.ones(1 << 20), async_op=True).get_future()
+            late.add_done_callback(lambda done: seen.set())
+            assert seen.wait(10)
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
+    def test_coalesced(self):
+        def body(rank, size):
+            tensors = [torch.full((n,), rank + 1.0) for n in (1, 100, 70000)]
+            with dist._coalescing_manager(async_ops=True) as manager:
+                for tensor in tensors:
+                    dist.all_reduce(tensor)
+            manager.wait()
+            total = size * (size + 1) / 2
+            assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
+            parts = [torch.full((n,), float(rank)) for n in (2, 33)]
+            wholes = [torch.empty(n * size) for n in (2, 33)]
+            with dist._coalescing_manager(device=torch.device("cpu"), async_ops=False):
+                for whole, part in zip(wholes, parts):
+                    dist.all_gather_into_tensor(whole, part)
+            ranks = torch.arange(float(size))
+            assert all(
+                torch.equal(w, ranks.repeat_interleave(n)) for w, n in zip(wholes, (2, 33))
+            )
+            with dist._coalescing_manager(device=torch.device("cpu"), async_ops=False):
+                for whole, part in zip(wholes, parts):
+                    dist.reduce_scatter_tensor(part, whole)
+            assert all(torch.equal(p, torch.full_like(p, float(rank * size))) for p in parts)
+
+        for size in (2, 3):
+            run_ranks(size, body)
+
+    def test_an_exception_within_a_coalesced_block_leaves_the_group_whole(self):
+        def body(rank, size):
+            after, before = (rank + 1) % size, (rank - 1) % size
+            for attempt in range(2):
+                with raising(ValueError, "not contiguous"):
+                    dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.zeros(2, 3).t(), after)])
+                got = torch.empty(5)
+                works = dist.batch_isend_irecv(
+                    [
+                        dist.P2POp(dist.irecv, got, before),
+                        dist.P2POp(dist.isend, torch.full((5,), float(rank)), after),
+                    ]
+                )
+                for work in works:
+                    work.wait()
+                assert torch.equal(got, torch.full((5,), float(before)))
+            parts = [torch.zeros(2), torch.zeros(2, dtype=torch.int32)]
+            wholes = [torch.ones(2 * size), torch.ones(2 * size)]  # The second is refused.
+            with raising(ValueError, "both must have one type"):
+                dist.group.WORLD.reduce_scatter_tensor_coalesced(parts, wholes).wait()
+            dist.barrier()
+
+        run_ranks(2, body)
+        run_ranks(3, body)
+
+    def test_a_callback_may_wait_for_other_futures(self):
+        """As torch's hook of PowerSGD does."""
+
+        def body(rank, size):
+            def again(done):
+                second = dist.all_reduce(done.value()[0].clone(), async_op=True).get_future()
+                third = dist.all_reduce(second.wait()[0].clone(), async_op=True).get_future()
+                return third.wait()[0]
+
+            # Small ones have ended when they return, large ones may have: the callbacks' calls come in
+            # one order all the same, since the futures are there before the first callback is.
+            for count in (1, 1 << 10, 1 << 18):
+                firsts = [
+                    dist.all_reduce(torch.full((count,), i + 1.0), async_op=True) for i in range(4)
+                ]
+                futures = [first.get_future() for first in firsts]
+                futures = [future.then(again) for future in futures]
+                for i, future in enumerate(futures):
+                    assert torch.equal(future.wait(), torch.full((count,), (i + 1.0) * size**3))
+
+        for size in (1, 2, 3, 5):
+            run_ranks(size, body)
+
+    def test_a_chain_of_callbacks(self):
+        """Each calls the next; threads do not grow with them."""
+
+        def body(rank, size):
+            count, done = 0, threading.Event()
+
+            def again(_):
+                nonlocal count
+                count += 1
+                if count == 300:
+                    return done.set()
+                dist.all_reduce(torch.ones(1 << 15), async_op=True).get_future().then(again)
+
+            first = dist.all_reduce(torch.ones(1 << 15), async_op=True).get_future()
+            first.then(again)
+            assert done.wait(30)
+            assert len(os.listdir("/proc/self/task")) < 100
+
+        run_ranks(2, body)
+
+    def test_a_future_is_complete_once_its_work_has_been_waited_for(self):
+        def body(rank, size):
+            for _ in range(300):
+                work = dist.all_reduce(torch.ones(1 << 12), async_op=True)
+                future = work.get_future()
+                work.wait()
+                assert future.done()
+                assert future.value()[0][0] == size
+
+        run_ranks(2, body)
+
+    def test_powersgd(self):
+        def body(rank, size):
+            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+            torch.manual_seed(0)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))
+            state = powersgd.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+            model.register_comm_hook(state, powersgd.powerSGD_hook)
+            for _ in range(6):
+                model(torch.randn(8, 256)).square().mean().backward()
+            grads = [torch.empty_like(model.module.weight) for _ in range(size)]
+            dist.all_gather(grads, model.module.weight.grad)
+            assert all(torch.equal(grad, grads[0]) for grad in grads)
+
+        run_ranks(2, body)
+
+    def test_a_callback_may_destroy_the_group(self):
+        def body(rank, size):
+            group = dist.new_group()
+            done = threading.Event()
+
+            def destroy(future):
+                nonlocal group
+                group = None
+                done.set()
+
+            future = dist.all_reduce(torch.ones(1 << 18), group=group, async_op=True).get_future()
+            dist.destroy_process_group(group)
+            future.add_done_callback(destroy)
+            assert done.wait(20)
+            dist.barrier()
+
+        run_ranks(2, body)
+
+    def test_what_was_called_goes_through_before_the_group_ends(self):
+        called = Condition()
+
+        def body(rank, size):
+            group = dist.new_group()
+            tensor = torch.ones(1000)
+            if rank == 1:
+                called.wait()
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            if rank == 0:
+                called.tell()
+            else:
+                work.wait()
+                assert torch.equal(tensor, torch.full((1000,), float(size)))
+            dist.destroy_process_group(group)
+            del group
+            gc.collect()
+            dist.barrier()
+
+        run_ranks(2, body)
+
+    def test_a_barrier_waits_for_collectives_but_not_for_messages(self):
+        def body(rank, size):
+            got = torch.zeros(2)
+            if rank == 0:
+                works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1)])
+                dist.barrier()
+                dist.send(torch.ones(2), 1)
+                for work in works:
+                    work.wait()
+                assert got.tolist() == [5, 5]
+            else:
+                dist.barrier()
+                dist.recv(got, 0)
+                dist.send(torch.full((2,), 5.0), 0)
+            tensors = [torch.ones(1 << 16) for _ in range(4)]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            dist.barrier()
+            assert all(work.is_completed() for work in works)
+
+        run_ranks(2, body, timeout=10)
+
+    def test_many_in_flight_over_groups(self):
+        """Ten thousand calls over four groups, waited for in another order on each rank."""
+
+        def body(rank, size):
+            generator = torch.Generator().manual_seed(rank)
+            groups = [None] + [dist.new_group() for _ in range(3)]
+            before = None
+            for turn in range(3):
+                tensors = [torch.full((1 + i % 50,), float(rank + i % 5)) for i in range(2500)]
+                works = [
+                    dist.all_reduce(tensor, group=groups[i % 4], async_op=True)
+                    for i, tensor in enumerate(tensors)
+                ]
+                messages = [torch.full((8,), float(rank)) for _ in range(50)]
+                got = [torch.empty(8) for _ in range(50)]
+                after, prior = (rank + 1) % size, (rank - 1) % size
+                works += [dist.isend(m, after, tag=i) for i, m in enumerate(messages)]
+                works += [dist.irecv(g, prior, tag=i) for i, g in enumerate(got)]
+                for i in torch.randperm(len(works), generator=generator).tolist():
+                    works[i].wait()
+                ranks = sum(range(size))
+                for i, tensor in enumerate(tensors):
+                    assert torch.equal(tensor, torch.full_like(tensor, ranks + size * (i % 5)))
+                assert all(torch.equal(g, torch.full((8,), float(prior))) for g in got)
+                del works, tensors
+                gc.collect()
+                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                if turn == 1:
+                    before = memory
+            assert before is not None and memory - before < 4096, f"{memory - before} KiB more"
+
+        run_ranks(2, body)
+        run_ranks(3, body, deadline=120)
+
+    def test_dropped_works_give_their_tensors_back(self):
+        def body(rank, size):
+            alive = []
+
+            class Tensor(torch.Tensor):
+                pass
+
+            import weakref
+
+            # Two that go on for as long as the rest.
+            open_receives = [dist.irecv(torch.empty(1), (rank + 1) % size, tag=7) for _ in range(2)]
+            for _ in range(20):
+                tensor = torch.ones(1000)
+                alive.append(weakref.ref(tensor.untyped_storage()))
+                dist.all_reduce(tensor, async_op=True)  # Nobody waits.
+                del tensor
+            for _ in range(40):
+                dist.barrier()
+            gc.collect()
+            assert not any(reference() is not None for reference in alive)
+            for _ in range(2):
+                dist.send(torch.zeros(1), (rank - 1) % size, tag=7)
+            for receive in open_receives:
+                receive.wait()
+
+        run_ranks(2, body)
+
+    def test_waiting_lets_other_threads_run(self):
+        counted = Condition()
+
+        def body(rank, size):
+            called = threading.Event()
+
+            def count():
+                called.wait()
+                for _ in range(1000000):
+                    pass
+                counted.tell()
+
+            if rank == 0:
+                counted.wait()  # Which the other does while it waits for this rank.
+                dist.all_reduce(torch.ones(4))
+            else:
+                thread = threading.Thread(target=count)
+                thread.start()
+                called.set()
+                dist.all_reduce(torch.ones(4))
+                thread.join()
+
+        run_ranks(2, body)
+
+    def test_wait_with_a_limit(self):
+        def body(rank, size):
+            tensor = torch.zeros(2)
+            if rank == 0:
+                work = dist.irecv(tensor, 1)
+                with raising(dist.DistBackendError, "200 ms"):
+                    work.wait(timedelta(milliseconds=200))
+                dist.barrier()
+                work.wait()
+                assert tensor.tolist() == [1, 1]
+            else:
+                dist.barrier()
+                dist.send(torch.ones(2), 0)
+
+        run_ranks(2, body)
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
