@@ -7,14 +7,17 @@
 # are not ours.
 set(XYLEM_TEST_ENVIRONMENT)
 if(XYLEM_SANITIZE)
+  # Without it reports have no names, and suppressions of functions match nothing.
+  find_program(XYLEM_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer
+    HINTS /usr/lib/llvm-19/bin REQUIRED DOC "llvm-symbolizer (package llvm-19)")
   set(XYLEM_TEST_ENVIRONMENT
     UCX_MEM_EVENTS=n
-    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+    ASAN_OPTIONS=external_symbolizer_path=${XYLEM_SYMBOLIZER}:detect_stack_use_after_return=1:strict_string_checks=1
     LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/lsan.supp:print_suppressions=0
-    UBSAN_OPTIONS=print_stacktrace=1
-    TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/tsan.supp:halt_on_error=1)
+    UBSAN_OPTIONS=external_symbolizer_path=${XYLEM_SYMBOLIZER}:print_stacktrace=1
+    TSAN_OPTIONS=external_symbolizer_path=${XYLEM_SYMBOLIZER}:suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/tsan.supp:halt_on_error=1)
 endif()
-set(XYLEM_TEST_KINDS unit model process golden fuzz conformance package layering)
+set(XYLEM_TEST_KINDS unit model process golden fuzz conformance torch package layering)
 
 set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explores")
 # What is tested is optimised; a test itself is compiled more often than it runs.

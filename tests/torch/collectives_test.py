@@ -199,6 +199,20 @@ class Collectives(unittest.TestCase):
         for size in (1, 2, 3):
             run_ranks(size, body)
 
+    def test_overlapping_tensors_of_one_call(self):
+        def body(rank, size):
+            whole = torch.arange(8.0) + rank
+            total = size * torch.arange(8.0) + sum(range(size))
+            again = whole.view(2, 4).t()  # Not contiguous, in the same memory.
+            lists = [[whole, whole], [whole[:5], whole[3:], whole[2:4]], [again, whole], [whole[:0], whole]]
+            for tensors in lists:
+                whole.copy_(torch.arange(8.0) + rank)
+                dist.group.WORLD.allreduce_coalesced(tensors).wait()
+                assert torch.equal(whole, total), (tensors, whole)
+
+        for size in (1, 2, 3):
+            run_ranks(size, body)
+
     def test_in_place_lists(self):
         def body(rank, size):
             views = list(torch.zeros(size, 5).unbind(0))

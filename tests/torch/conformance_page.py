@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints docs/conformance.md from what distributed_suite.py wrote.
+"""Prints docs/conformance.md from what distributed_suite.py and repository_suite.py wrote.
 
     python conformance_page.py RESULTS.json ... > docs/conformance.md
 
-Give the results of one version of torch: of each backend and number of processes one file, and of
-"--also-as mpi '*all_to_all*'" for xylem.
+Give the results of one version of torch: of distributed_suite.py for each backend and number of processes
+one file, and of "--also-as mpi '*all_to_all*'" for xylem; of repository_suite.py one of each backend.
 """
 
 from __future__ import annotations
@@ -28,21 +28,38 @@ Many tests name the backends that they are for. `--also-as gloo` lets the suite 
 that xylem runs what is for gloo alone as well; `--also-as mpi` does so for the tests of all_to_all on
 CPU tensors, which gloo's name excludes. This page is written by `tests/torch/conformance_page.py`;
 `tests/torch/check` runs the suite with the newest torch and with the oldest that is supported.
-
-What ships with torch is what is run: `test_c10d_common.py` and the tests of functional collectives are
-not in its wheels.
 """
+
+REPOSITORY = """
+## Tests of PyTorch's repository
+
+`test_c10d_gloo.py`, `test_c10d_common.py` and `test_c10d_object_collectives.py` are not in torch's wheels.
+They were run by hand, from the repository's files of about that version (commits 005a6a0b9ec2, 00eb953ba8db
+and 107beeaf289c), with xylem wherever they take gloo, also where they make a ProcessGroupGloo by hand; two
+to four processes each, as they choose. What they ask of the texts of errors is not asked of xylem, but an
+error is.
+
+    python tests/torch/repository_suite.py --sources PYTORCH/test/distributed --backend xylem \\
+        test_c10d_object_collectives test_c10d_gloo test_c10d_common
+
+Functional collectives (eager, compiled, with gradients), meshes, DTensor, tensor parallelism, fully_shard and
+checkpoints have tests of ours, `tests/torch/functional_test.py`: those of the repository run on a backend
+of threads in one process, or need GPUs.
+
+| backend | in place of gloo | executed | passed | failed | skipped |
+| --- | --- | ---: | ---: | ---: | ---: |"""
 
 
 def main() -> int:
-    runs = []
+    everything = []
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as file:
-            runs.append(json.load(file))
+            everything.append(json.load(file))
+    runs = [run for run in everything if "world_size" in run]
     if not runs:
         print(__doc__, file=sys.stderr)
         return 2
-    versions = {run["torch"] for run in runs}
+    versions = {run["torch"] for run in everything}
     if len(versions) != 1:
         print(f"conformance_page.py: results of several versions of torch: {versions}", file=sys.stderr)
         return 2
@@ -82,7 +99,36 @@ def main() -> int:
     )
     for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         print(f"| {count} | {reason} |")
+    print_repository([run for run in everything if "world_size" not in run])
     return 0
+
+
+def print_repository(runs: list[dict]) -> None:
+    """Of repository_suite.py, what each backend's tests came to, and what they skipped."""
+    if not runs:
+        return
+    print(REPOSITORY)
+    tests: dict[str, dict] = {}
+    for run in runs:
+        tests.setdefault(run["backend"], {}).update(run["tests"])
+    for backend, results in sorted(tests.items()):
+        counts = collections.Counter(test["outcome"] for test in results.values())
+        print(
+            f"| {backend} | {'yes' if backend != 'gloo' else ''} | {counts['passed'] + counts['failed']} "
+            f"| {counts['passed']} | {counts['failed']} | {counts['skipped']} |"
+        )
+    failed = [
+        f"- {backend}: `{name}`"
+        for backend, results in sorted(tests.items())
+        for name, test in results.items()
+        if test["outcome"] == "failed"
+    ]
+    print("\nFailed:")
+    print("\n".join(failed) or "none.")
+    print("\nRun on gloo and not on xylem:\n")
+    for name, test in tests.get("xylem", {}).items():
+        if test["outcome"] == "skipped" and tests["gloo"][name]["outcome"] != "skipped":
+            print(f"- `{name}`: {test['why']}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ import json
 import os
 import sys
 import tempfile
-import time
 import unittest
+
+from suite_results import Results
 
 
 def parse() -> argparse.Namespace:
@@ -62,39 +63,6 @@ class BothNames(str):
 
     def __hash__(self):
         return hash(self.other)
-
-
-class Results(unittest.TextTestResult):
-    """What each test came to, and after how long."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.tests: dict[str, dict] = {}
-
-    def startTest(self, test):
-        super().startTest(test)
-        self._begun = time.monotonic()
-
-    def _note(self, test, outcome: str, why: str = "") -> None:
-        name = test.id().rsplit(".", 1)[-1]
-        seconds = round(time.monotonic() - self._begun, 2)
-        self.tests[name] = {"outcome": outcome, "why": why, "seconds": seconds}
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self._note(test, "passed")
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self._note(test, "skipped", reason)
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self._note(test, "failed", str(err[1]))
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self._note(test, "failed", str(err[1]))
 
 
 def main() -> int:
@@ -164,11 +132,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     suite = unittest.TestSuite(Suite(name) for name in names)
     results = unittest.TextTestRunner(verbosity=2, resultclass=Results).run(suite)
-    counts = {
-        outcome: sum(test["outcome"] == outcome for test in results.tests.values())
-        for outcome in ("passed", "skipped", "failed")
-    }
-    print(f"{arguments.backend}, {arguments.world_size} processes, torch {torch.__version__}: {counts}")
+    print(
+        f"{arguments.backend}, {arguments.world_size} processes, torch {torch.__version__}: "
+        f"{results.counts()}"
+    )
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(

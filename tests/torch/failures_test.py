@@ -21,9 +21,10 @@ import torch.distributed as dist
 from ranks import Condition, raising, run_ranks
 
 
-def _broadcast_options(root: int) -> dist.BroadcastOptions:
+def _broadcast_options(root: int, tensor: int = 0) -> dist.BroadcastOptions:
     options = dist.BroadcastOptions()
     options.rootRank = root
+    options.rootTensor = tensor
     return options
 
 
@@ -44,7 +45,11 @@ class Failures(unittest.TestCase):
             )
             refused("split sizes of the input add up to 5", dist.all_to_all_single,
                     torch.zeros(4), torch.zeros(4), [2, 2], [2, 3])
+            refused("Tensors must be contiguous", dist.all_to_all_single,
+                    torch.zeros(2, 2), torch.zeros(2, 2).t())
             refused("rank 9", group.broadcast, [two], _broadcast_options(9))
+            refused("root tensor 1", group.broadcast, [two], _broadcast_options(0, 1))
+            refused("another of 2", group.allgather_coalesced, [[two], [two[:1]]], [two])
             tensor = torch.ones(1)  # And the group goes on.
             dist.all_reduce(tensor)
             assert tensor.item() == size

@@ -251,7 +251,9 @@ class Works(unittest.TestCase):
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 if turn == 1:
                     before = memory
-            assert before is not None and memory - before < 4096, f"{memory - before} KiB more"
+            # The address sanitizer keeps what has been freed.
+            if "asan" not in os.environ.get("LD_PRELOAD", ""):
+                assert before is not None and memory - before < 4096, f"{memory - before} KiB more"
 
         run_ranks(2, body)
         run_ranks(3, body, deadline=120)

@@ -47,7 +47,7 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
 
 }  // namespace
 
-Backend::Backend(StorePtr store, GroupOptions group)
+Backend::Backend(const StorePtr& store, GroupOptions group)
     : c10d::Backend(group.rank, group.size),
       store_(own_connection(store)),
       group_(std::move(group)),
@@ -162,7 +162,8 @@ Backend::WorkPtr Backend::endCoalescing() {
   {
     const std::lock_guard lock(coalescing_);
     if (!coalesced_) refuse("coalescing has not begun");
-    begun.parts = *std::exchange(coalesced_, std::nullopt);
+    begun.parts = std::move(*coalesced_);
+    coalesced_.reset();
   }
   for (const TaskPtr& part : begun.parts) {
     begun.works.append(part->works().begin(), part->works().end());

@@ -43,16 +43,20 @@ class Backend final : public c10d::Backend {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
   /// Meets the other members. Collective over them. Throws.
-  Backend(StorePtr store, GroupOptions group);
+  Backend(const StorePtr& store, GroupOptions group);
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
   ~Backend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  // Newer than torch 2.7; before, nothing calls them.
+  // NOLINTBEGIN(modernize-use-override): newer than torch 2.7; before, nothing calls them.
   c10::intrusive_ptr<Options> getBackendOptions();
   void setTimeout(std::chrono::milliseconds timeout);
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options);
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
+  // NOLINTEND(modernize-use-override)
 
   bool supportsSplitting() const override { return has_split<c10d::Backend>(); }
   bool supportsCoalescing() const override { return true; }
@@ -80,8 +84,6 @@ class Backend final : public c10d::Backend {
   WorkPtr gather(std::vector<Tensors>& outputs,
                  Tensors& inputs,
                  const c10d::GatherOptions& options) override;
-  // Newer than torch 2.7; before, nothing calls it.
-  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   WorkPtr scatter(Tensors& outputs,
                   std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& options) override;

@@ -92,6 +92,7 @@ xylem::Work all_gather(const Communicator& world, const Gathering& call) {
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor& tensor = only("broadcast", tensors);
+  check_root_tensor("broadcast", options.rootTensor);
   const std::uint32_t root = peer("broadcast", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   Begun begun;
@@ -139,6 +140,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
                   static_cast<std::int64_t>(inputs.size()));
       of_all.push_back(of_rank[i]);
     }
+    check_same_elements("all_gather_coalesced", of_all, inputs[i].numel());
     calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), begun));
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
@@ -153,6 +155,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
               static_cast<std::int64_t>(inputs.size()));
   Begun begun;
   std::vector<Sides> calls;
+  calls.reserve(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), begun));
   }
@@ -238,6 +241,11 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   check_tensor("all_to_all_single", output);
   check_tensor("all_to_all_single", input);
   check_same_type("all_to_all_single", input, output);
+  // As gloo and nccl have it: parts are rows of memory.
+  if (!input.is_contiguous() || !output.is_contiguous()) {
+    refuse(c10::str("all_to_all_single: the ", input.is_contiguous() ? "output" : "input",
+                    " is not. Tensors must be contiguous: call .contiguous()"));
+  }
   const bool is_even = output_splits.empty() && input_splits.empty();
   if (is_even && output.numel() != input.numel()) {
     refuse(c10::str("all_to_all_single: input of ", input.numel(), " elements, output of ",

@@ -31,12 +31,37 @@ at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
 }
 
 at::Tensor update(const at::Tensor& tensor, Begun& begun) {
-  const at::Tensor memory = write_to(tensor, begun);
-  if (!is_plain(tensor)) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    memory.copy_(tensor);
-  }
+  if (!is_plain(tensor)) return update_apart(tensor, begun);
+  begun.outputs.push_back(tensor);
+  return tensor;
+}
+
+at::Tensor update_apart(const at::Tensor& tensor, Begun& begun) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
+  memory.copy_(tensor);
+  begun.outputs.push_back(tensor);
+  begun.landings.push_back({memory, tensor});
   return memory;
+}
+
+std::vector<bool> overlapping(const Tensors& tensors) {
+  std::vector<bool> marks(tensors.size(), false);
+  std::vector<std::size_t> order;
+  const auto begin = [&](std::size_t i) {
+    return static_cast<const std::byte*>(tensors[i].const_data_ptr());
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // Others are copied anyway, before any of these changes.
+    if (is_plain(tensors[i]) && tensors[i].numel() > 0) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, {}, begin);
+  const std::byte* end = nullptr;
+  for (const std::size_t i : order) {
+    marks[i] = begin(i) < end;
+    if (!marks[i]) end = begin(i) + tensors[i].nbytes();
+  }
+  return marks;
 }
 
 Packed read_from(const Tensors& parts, Begun& begun) {
@@ -64,6 +89,10 @@ void check_count(const char* call, const char* what, std::size_t given, std::int
   if (static_cast<std::int64_t>(given) != expected) {
     refuse(c10::str(call, ": ", given, " ", what, "; expected ", expected));
   }
+}
+
+void check_root_tensor(const char* call, std::int64_t index) {
+  if (index != 0) refuse(c10::str(call, ": root tensor ", index, "; a rank gives one, number 0"));
 }
 
 void check_same_type(const char* call, const at::Tensor& a, const at::Tensor& b) {

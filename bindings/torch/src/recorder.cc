@@ -33,6 +33,8 @@ using c10d::new_list;
 
 constexpr const char* kFormat = "2.4";
 
+using Groups = std::map<std::string, std::shared_ptr<const GroupLabel>>;
+
 std::int64_t now_ns() {
   using std::chrono::system_clock;
   return std::chrono::nanoseconds(system_clock::now().time_since_epoch()).count();
@@ -42,6 +44,18 @@ c10::IValue list_of(const std::vector<c10::IValue>& values) {
   auto list = new_list();
   for (const c10::IValue& value : values) list.push_back(value);
   return list;
+}
+
+c10::IValue described(const Groups& groups) {
+  auto all = new_dict();
+  for (const auto& [name, group] : groups) {
+    auto one = new_dict();
+    one.insert("name", name);
+    one.insert("desc", group->description);
+    one.insert("ranks", c10::str("[", c10::Join(", ", group->ranks), "]"));
+    all.insert(name, one);
+  }
+  return all;
 }
 
 /// What the handler of a signal does: a word to the thread that dumps, in this process alone.
@@ -61,8 +75,8 @@ extern "C" void ask_for_dump(int /*number*/) {
 
 Recorder& Recorder::get() {
   // Threads of groups that are never destroyed may end after the statics.
-  static Recorder* const recorder = new Recorder;  // NOLINT(cppcoreguidelines-owning-memory)
-  return *recorder;
+  static auto* const kRecorder = new Recorder;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *kRecorder;
 }
 
 Recorder::Recorder() {
@@ -95,6 +109,19 @@ void Recorder::Shape::take(const Tensors& tensors) {
   dimensions = static_cast<std::uint8_t>(std::min(all.size(), kMostDimensions));
   std::copy_n(all.begin(), dimensions, sizes.begin());
   type = tensors.front().scalar_type();
+}
+
+c10::IValue Recorder::Shape::dimensions_list() const {
+  if (!is_there) return new_list();
+  std::vector<c10::IValue> all;
+  all.reserve(dimensions);
+  for (std::uint8_t i = 0; i < dimensions; ++i) all.emplace_back(sizes[i]);
+  return list_of({list_of(all)});
+}
+
+c10::IValue Recorder::Shape::types_list() const {
+  if (!is_there) return new_list();
+  return list_of({c10::IValue(std::string(c10::toString(type)))});
 }
 
 std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
@@ -137,77 +164,59 @@ std::string Recorder::pickled() const {
   std::ranges::sort(entries, {}, &Entry::id);
 
   auto records = new_list();
-  std::map<std::string, std::shared_ptr<const GroupLabel>> groups;
+  Groups groups;
   std::map<std::string, std::int64_t> numbers;  // In the order of their first calls.
   for (const Entry& entry : entries) {
-    const auto& [title, type, sequence, messages, rank, peer, timeout] = entry.call;
-    const GroupLabel& group = *entry.group;
-    groups[group.name] = entry.group;
+    groups[entry.group->name] = entry.group;
     const auto known = static_cast<std::int64_t>(numbers.size());
-    const std::int64_t group_number = numbers.try_emplace(group.name, known).first->second;
-    const bool is_send = type == c10d::OpType::SEND;
-    const bool is_message = c10d::isP2POp(type);
-    std::string name = title;
-    if (is_message) {
-      const std::string other = peer < 0 ? "?" : std::to_string(peer);
-      name = c10::str(is_send ? "xylem:send " : "xylem:recv ", rank, is_send ? "->" : "<-", other);
-    }
-    const auto sizes = [](const Shape& shape) {
-      std::vector<c10::IValue> dimensions;
-      for (std::uint8_t i = 0; i < shape.dimensions; ++i) dimensions.emplace_back(shape.sizes[i]);
-      return list_of(shape.is_there ? std::vector{list_of(dimensions)}
-                                    : std::vector<c10::IValue>());
-    };
-    const auto types = [](const Shape& shape) {
-      std::vector<c10::IValue> names;
-      if (shape.is_there) names.emplace_back(std::string(c10::toString(shape.type)));
-      return list_of(names);
-    };
-    auto record = new_dict();
-    const auto number = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
-    record.insert("record_id", number(entry.id));
-    record.insert("pg_id", group_number);
-    record.insert("process_group", c10::ivalue::Tuple::create({group.name, group.description}));
-    record.insert("collective_seq_id", number(sequence));
-    record.insert("p2p_seq_id", number(messages));
-    record.insert("op_id", number(entry.id));
-    record.insert("profiling_name", name);
-    record.insert("is_p2p", is_message);
-    record.insert("input_sizes", sizes(entry.input));
-    record.insert("input_dtypes", types(entry.input));
-    record.insert("output_sizes", sizes(entry.output));
-    record.insert("output_dtypes", types(entry.output));
-    record.insert("timeout_ms", static_cast<std::int64_t>(timeout.count()));
-    record.insert("time_created_ns", entry.begun_ns);
-    record.insert("time_discovered_started_ns", entry.begun_ns);
-    const bool has_ended = entry.state != State::started;
-    record.insert("time_discovered_completed_ns",
-                  has_ended ? c10::IValue(entry.ended_ns) : c10::IValue());
-    if (has_ended) {
-      record.insert("duration_ms", static_cast<double>(entry.ended_ns - entry.begun_ns) / 1e6);
-    }
-    record.insert("state", entry.state == State::started     ? "started"
-                           : entry.state == State::completed ? "completed"
-                                                             : "failed");
-    record.insert("retired", has_ended);
-    record.insert("frames", new_list());
-    records.push_back(record);
-  }
-
-  auto configurations = new_dict();
-  for (const auto& [name, group] : groups) {
-    auto configuration = new_dict();
-    configuration.insert("name", name);
-    configuration.insert("desc", group->description);
-    configuration.insert("ranks", c10::str("[", c10::Join(", ", group->ranks), "]"));
-    configurations.insert(name, configuration);
+    records.push_back(recorded(entry, numbers.try_emplace(entry.group->name, known).first->second));
   }
   auto all = new_dict();
   all.insert("version", kFormat);
   all.insert("comm_lib_version", "xylem " + std::string(xylem::version()));
-  all.insert("pg_config", configurations);
+  all.insert("pg_config", described(groups));
   all.insert("entries", records);
   return c10d::pickle_str(all);
+}
+
+c10::IValue Recorder::recorded(const Entry& entry, std::int64_t group_number) {
+  const auto& [title, type, sequence, messages, rank, peer, timeout] = entry.call;
+  std::string name = title;
+  if (c10d::isP2POp(type)) {
+    const bool is_send = type == c10d::OpType::SEND;
+    const std::string other = peer < 0 ? "?" : std::to_string(peer);
+    name = c10::str(is_send ? "xylem:send " : "xylem:recv ", rank, is_send ? "->" : "<-", other);
+  }
+  const auto number = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+  auto record = new_dict();
+  record.insert("record_id", number(entry.id));
+  record.insert("pg_id", group_number);
+  record.insert("process_group",
+                c10::ivalue::Tuple::create({entry.group->name, entry.group->description}));
+  record.insert("collective_seq_id", number(sequence));
+  record.insert("p2p_seq_id", number(messages));
+  record.insert("op_id", number(entry.id));
+  record.insert("profiling_name", name);
+  record.insert("is_p2p", c10d::isP2POp(type));
+  record.insert("input_sizes", entry.input.dimensions_list());
+  record.insert("input_dtypes", entry.input.types_list());
+  record.insert("output_sizes", entry.output.dimensions_list());
+  record.insert("output_dtypes", entry.output.types_list());
+  record.insert("timeout_ms", static_cast<std::int64_t>(timeout.count()));
+  record.insert("time_created_ns", entry.begun_ns);
+  record.insert("time_discovered_started_ns", entry.begun_ns);
+  const bool has_ended = entry.state != State::started;
+  record.insert("time_discovered_completed_ns",
+                has_ended ? c10::IValue(entry.ended_ns) : c10::IValue());
+  if (has_ended) {
+    record.insert("duration_ms", static_cast<double>(entry.ended_ns - entry.begun_ns) / 1e6);
+  }
+  record.insert("state", entry.state == State::started     ? "started"
+                         : entry.state == State::completed ? "completed"
+                                                           : "failed");
+  record.insert("retired", has_ended);
+  record.insert("frames", new_list());
+  return record;
 }
 
 std::string Recorder::dump() {

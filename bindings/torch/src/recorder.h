@@ -44,6 +44,7 @@ class Recorder {
   static Recorder& get();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
+  ~Recorder() = delete;
 
   /// Keeps the last `entries` calls, at most a million, and dumps to `prefix` and the rank. Forgets
   /// what was recorded if that is another number than before.
@@ -77,6 +78,9 @@ class Recorder {
     at::ScalarType type = at::ScalarType::Undefined;
 
     void take(const Tensors& tensors);
+    /// Of the one tensor, or of none.
+    c10::IValue dimensions_list() const;
+    c10::IValue types_list() const;
   };
   struct Entry {
     std::uint64_t id = 0;
@@ -86,6 +90,9 @@ class Recorder {
     std::int64_t begun_ns = 0, ended_ns = 0;
     State state = State::started;
   };
+
+  /// One record in torch's form.
+  static c10::IValue recorded(const Entry& entry, std::int64_t group_number);
 
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;  ///< A ring: id % size.

@@ -65,7 +65,17 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
   const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
   std::vector<Sides> calls;
-  for (const at::Tensor& tensor : tensors) calls.push_back(prepare_all_reduce(tensor, op, begun));
+  calls.reserve(tensors.size());
+  const std::vector<bool> overlaps = overlapping(tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!overlaps[i]) {
+      calls.push_back(prepare_all_reduce(tensors[i], op, begun));
+    } else {
+      // Each operation works in place: this one may not, beside the other.
+      const Buffer apart = reduced(update_apart(tensors[i], begun), op);
+      calls.push_back({apart, apart});
+    }
+  }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
   for (const auto& [input, output] : calls) {
     begun.works.push_back(world_.all_reduce(input, output, op));
@@ -75,6 +85,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor& tensor = only("reduce", tensors);
+  check_root_tensor("reduce", options.rootTensor);
   const std::uint32_t root = peer("reduce", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   const ReduceOp op = reduction(options.reduceOp);
@@ -105,6 +116,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   const ReduceOp op = reduction(options.reduceOp);
   Begun begun;
   std::vector<Sides> calls;
+  calls.reserve(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
   }

@@ -46,7 +46,7 @@ at::Tensor gather_rows(const Communicator& group,
                        const at::Tensor& mine,
                        const std::vector<Shape>& shapes,
                        std::chrono::milliseconds timeout) {
-  std::int64_t sum = 0, row = elements_per_item(mine);
+  std::int64_t sum = 0, row = static_cast<std::int64_t>(elements_per_item(mine));
   for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
   std::vector<std::uint64_t> counts;
   for (const Shape& shape : shapes) {

@@ -111,12 +111,13 @@ Buffer moved(const at::Tensor& tensor) { return buffer(tensor, item_of(tensor));
 
 Buffer reduced(const at::Tensor& tensor, const ReduceOp& op) {
   const auto item = number(tensor.scalar_type());
-  if (!item || (item->count > 1 && !is_linear(op.op))) {
-    check(failure(Code::unsupported, c10::str(name(op.op), " of ", tensor.scalar_type(),
-                                              ": this reduction is not defined on this type")));
+  if (item && (item->count == 1 || is_linear(op.op))) {
+    check(check_reduction(op.op, item->type));
+    return buffer(tensor, *item);
   }
-  check(check_reduction(op.op, item->type));
-  return buffer(tensor, *item);
+  std::rethrow_exception(exception_of(
+      failure(Code::unsupported, c10::str(name(op.op), " of ", tensor.scalar_type(),
+                                          ": this reduction is not defined on this type"))));
 }
 
 std::uint64_t elements_per_item(const at::Tensor& tensor) { return item_of(tensor).count; }

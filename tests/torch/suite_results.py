@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of a suite came to."""
+
+from __future__ import annotations
+
+import time
+import unittest
+
+
+class Results(unittest.TextTestResult):
+    """Of each test, by its name in its class: the outcome, why, and after how long."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tests: dict[str, dict] = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self._begun = time.monotonic()
+
+    def _note(self, test, outcome: str, why: str = "") -> None:
+        name = ".".join(test.id().split(".")[-2:])
+        seconds = round(time.monotonic() - self._begun, 2)
+        self.tests[name] = {"outcome": outcome, "why": why, "seconds": seconds}
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self._note(test, "passed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._note(test, "skipped", reason)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._note(test, "failed", str(err[1]))
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._note(test, "failed", str(err[1]))
+
+    def counts(self) -> dict[str, int]:
+        """How many passed, were skipped, failed."""
+        return {
+            outcome: sum(test["outcome"] == outcome for test in self.tests.values())
+            for outcome in ("passed", "skipped", "failed")
+        }
