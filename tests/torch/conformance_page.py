@@ -93,14 +93,17 @@ def main() -> int:
             if test["outcome"] == "skipped" and largest["gloo"]["tests"][name]["outcome"] != "skipped":
                 print(f"- `{name}`: {test['why']}")
     print(f"\nWhy tests were skipped on xylem, {sizes[-1]} processes:\n")
-    print("| tests | reason |\n| ---: | --- |")
-    reasons = collections.Counter(
-        test["why"] for test in largest["xylem"]["tests"].values() if test["outcome"] == "skipped"
-    )
-    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        print(f"| {count} | {reason} |")
+    print_reasons(largest["xylem"]["tests"])
     print_repository([run for run in everything if "world_size" not in run])
     return 0
+
+
+def print_reasons(tests: dict[str, dict]) -> None:
+    """How many were skipped for each reason."""
+    print("| tests | reason |\n| ---: | --- |")
+    reasons = collections.Counter(test["why"] for test in tests.values() if test["outcome"] == "skipped")
+    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+        print(f"| {count} | {reason} |")
 
 
 def print_repository(runs: list[dict]) -> None:
@@ -129,6 +132,8 @@ def print_repository(runs: list[dict]) -> None:
     for name, test in tests.get("xylem", {}).items():
         if test["outcome"] == "skipped" and tests["gloo"][name]["outcome"] != "skipped":
             print(f"- `{name}`: {test['why']}")
+    print("\nWhy tests were skipped on xylem:\n")
+    print_reasons(tests["xylem"])
 
 
 if __name__ == "__main__":

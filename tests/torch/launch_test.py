@@ -100,6 +100,39 @@ class Training(unittest.TestCase):
         self.assertIn("all 4 ranks have the same parameters", printed)
 
 
+class Spawned(unittest.TestCase):
+    PROGRAM = """
+        import sys
+        import torch
+        import torch.distributed as dist
+        import torch.multiprocessing as processes
+
+        def rank_main(rank, size, path):
+            import xylem
+
+            dist.init_process_group(
+                "xylem", init_method="file://" + path, rank=rank, world_size=size
+            )
+            tensor = torch.tensor([rank + 1.0])
+            dist.all_reduce(tensor)
+            assert tensor.item() == size * (size + 1) / 2
+            print(f"rank {rank} is through")
+            dist.destroy_process_group()
+
+        if __name__ == "__main__":
+            processes.spawn(rank_main, args=(3, sys.argv[1]), nprocs=3)
+    """
+
+    def test_ranks_that_a_program_spawns(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program = os.path.join(directory, "spawn.py")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write(textwrap.dedent(self.PROGRAM))
+            printed = run([sys.executable, program, os.path.join(directory, "store")])
+            for rank in range(3):
+                self.assertIn(f"rank {rank} is through", printed)
+
+
 class Restarts(unittest.TestCase):
     PROGRAM = """
         import os, signal, sys, time, torch
