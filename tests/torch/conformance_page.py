@@ -130,7 +130,7 @@ def print_repository(runs: list[dict]) -> None:
     print("\n".join(failed) or "none.")
     print("\nRun on gloo and not on xylem:\n")
     for name, test in tests.get("xylem", {}).items():
-        if test["outcome"] == "skipped" and tests["gloo"][name]["outcome"] != "skipped":
+        if test["outcome"] == "skipped" and tests.get("gloo", {}).get(name, test)["outcome"] != "skipped":
             print(f"- `{name}`: {test['why']}")
     print("\nWhy tests were skipped on xylem:\n")
     print_reasons(tests["xylem"])

@@ -130,9 +130,15 @@ def run_ranks(
                 if process.is_alive():
                     os.kill(process.pid, signal.SIGKILL)
                     process.join()
+    # One that has told its result may still have been ended by a sanitizer.
+    broken = [
+        rank
+        for rank, process in enumerate(processes)
+        if rank in outcomes and rank not in killed and process.exitcode != 0
+    ]
     missing = [rank for rank in range(size) if rank not in outcomes and rank not in killed]
     raised = [f"rank {rank}: {text}" for rank, (how, text) in outcomes.items() if how == "raised"]
-    if raised or missing:
+    if raised or missing or broken:
         codes = [process.exitcode for process in processes]
         raise AssertionError("\n".join(raised) + f"\nno result of ranks {missing}, exit codes {codes}")
     return [outcomes[rank][1] if rank in outcomes else None for rank in range(size)]

@@ -135,6 +135,66 @@ class Works(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_messages_hold_no_collective_back(self):
+        def body(rank, size):
+            group = dist.group.WORLD
+            got = torch.zeros(1)
+            if rank == 0:
+                # The receive ends last; the futures of what follows it must not wait for it.
+                batch = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1)])
+                received = [work.get_future() for work in batch]
+                dist.all_reduce(torch.ones(1 << 16), async_op=True).get_future().wait()
+                dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+                dist.send(torch.ones(1), 1)
+                for future in received:
+                    future.wait()
+                assert got.item() == 7
+            else:
+                group.allreduce([torch.ones(1 << 16)]).wait()
+                group.allreduce([torch.ones(1)]).wait()
+                dist.recv(got, 0)
+                dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((1,), 7.0), 0)])[0].wait()
+
+        run_ranks(2, body)
+
+    def test_callbacks_that_wait_beside_each_other(self):
+        """One that a callback has begun waits for its own call, another for its own behind that."""
+        called = Condition()
+
+        def body(rank, size):
+            begun, between, last, through = (threading.Event() for _ in range(4))
+
+            def call():
+                return dist.all_reduce(torch.ones(1 << 16), async_op=True)
+
+            def first(_):
+                call().get_future().then(second)
+                begun.set()
+
+            def second(_):
+                assert between.wait(20)
+                mine = call()
+                last.set()
+                if rank == 0:
+                    called.tell()
+                mine.get_future().wait()
+                through.set()
+
+            def beside(_):
+                assert last.wait(20)
+                return call().get_future().wait()
+
+            call().get_future().then(first)
+            assert begun.wait(20)
+            if rank == 1:
+                called.wait()  # On rank 0 what follows does not end before `second` has called.
+            work = call()
+            between.set()
+            work.get_future().then(beside).wait()
+            assert through.wait(20)
+
+        run_ranks(2, body)
+
     def test_a_future_is_complete_once_its_work_has_been_waited_for(self):
         def body(rank, size):
             for _ in range(300):

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "compat.h"
+#include "pending.h"
 #include "recorder.h"
 #include "sparse.h"
 #include "task.h"

@@ -243,8 +243,8 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   check_same_type("all_to_all_single", input, output);
   // As gloo and nccl have it: parts are rows of memory.
   if (!input.is_contiguous() || !output.is_contiguous()) {
-    refuse(c10::str("all_to_all_single: the ", input.is_contiguous() ? "output" : "input",
-                    " is not. Tensors must be contiguous: call .contiguous()"));
+    refuse(c10::str("all_to_all_single: Tensors must be contiguous; the ",
+                    input.is_contiguous() ? "output" : "input", " is not: call .contiguous()"));
   }
   const bool is_even = output_splits.empty() && input_splits.empty();
   if (is_even && output.numel() != input.numel()) {

@@ -18,14 +18,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -81,6 +78,9 @@ class Task final : public c10d::Work {
   const Works& works() const noexcept { return begun_.works; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
+  /// Whether it is a collective: ranks call them in one order. Not before take().
+  bool is_ordered() const noexcept;
+  bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
   /// Whether its operations have ended; moves nothing.
   bool ended() const noexcept;
   /// Settles it if it has ended; whether it has been settled.
@@ -127,65 +127,6 @@ class Task final : public c10d::Work {
   bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< In `pending_`.
   bool is_listed_ = false;
-};
-
-/// The tasks of a group that go on. It keeps them, and so their tensors, until they are settled;
-/// and it has threads that settle those whose futures somebody has asked for.
-class Pending : public std::enable_shared_from_this<Pending> {
- public:
-  Pending() = default;
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-  ~Pending() = default;
-
-  void add(const TaskPtr& task);
-  void remove(Task& task) noexcept;
-  /// Settles some of the tasks that have ended without anybody asking, and runs no callbacks.
-  void sweep() noexcept;
-  /// Operations that go on of tasks of these types.
-  template <typename Choose>
-  Works works_of(const Choose& choose) const {
-    Works works;
-    const std::lock_guard lock(mutex_);
-    for (const TaskPtr& task : tasks_) {
-      if (choose(task->name().type)) works.append(task->works().begin(), task->works().end());
-    }
-    return works;
-  }
-  void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
-  /// Whether a task has failed.
-  bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
-  /// Fulfils the task when it has ended. Collectives are fulfilled in their order, so callbacks
-  /// that call others call them in the same order on all ranks.
-  /// False where it has been settled and nothing is before it: the caller fulfils it.
-  bool serve(const TaskPtr& task);
-  /// Waits until every task has been settled; they have been aborted, or end by themselves.
-  void drain() noexcept;
-  /// Ends the threads, which fulfil what they were given: everything has ended. Not with Python's
-  /// lock.
-  void stop() noexcept;
-
- private:
-  /// Futures of calls that a callback makes are served by the next level's thread: the callback
-  /// may wait for them. Those of level 0 are of everybody else's calls.
-  struct Level {
-    std::vector<TaskPtr> served;  ///< Oldest first; some may have been fulfilled by others.
-    bool is_fulfilling = false;   ///< Callbacks may be running.
-    std::thread thread;
-  };
-
-  /// The level that serves the calls of this thread.
-  std::size_t level_of_caller() const noexcept;
-
-  void run(std::size_t own);
-
-  mutable std::mutex mutex_;
-  std::list<TaskPtr> tasks_;
-  std::atomic<std::size_t> listed_{0};  ///< How many these are.
-  std::condition_variable changed_;
-  std::deque<Level> levels_;  ///< None before the first future.
-  bool stop_ = false;
-  std::atomic<bool> has_failed_{false};
 };
 
 }  // namespace xylem::pytorch

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pending.h"
+
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::pytorch {
+namespace {
+
+/// How long a server waits for the first of its tasks before it looks at the others: ever longer,
+/// since what does not end soon may not end for long, and waiting costs a core at first.
+constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
+/// How many tasks each new one looks at, so that what nobody waits for does not pile up.
+constexpr int kSwept = 2;
+
+}  // namespace
+
+/// The servers that the callbacks of one batch have borrowed, of their own group and of others.
+/// They go back when the batch has run.
+class Pending::Borrowed {
+ public:
+  Borrowed() noexcept { borrowed = this; }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() {
+    borrowed = nullptr;
+    for (const auto& [group, server] : servers_) group->give_back(*server);
+  }
+
+  Server* of(const Pending& group) const noexcept {
+    const auto mine = std::ranges::find_if(
+        servers_, [&group](const auto& pair) { return pair.first.get() == &group; });
+    return mine == servers_.end() ? nullptr : mine->second;
+  }
+  void keep(std::shared_ptr<Pending> group, Server& server) {
+    servers_.emplace_back(std::move(group), &server);
+  }
+
+ private:
+  std::vector<std::pair<std::shared_ptr<Pending>, Server*>> servers_;
+};
+
+thread_local Pending::Borrowed* Pending::borrowed = nullptr;
+
+void Pending::add(const TaskPtr& task) {
+  const std::lock_guard lock(mutex_);
+  task->place_ = tasks_.insert(tasks_.end(), task);
+  task->is_listed_ = true;
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+void Pending::remove(Task& task) noexcept {
+  TaskPtr last;  // It ends outside of the lock.
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(task.is_listed_, false)) return;
+  last = std::move(*task.place_);
+  tasks_.erase(task.place_);
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+void Pending::sweep() noexcept {
+  if (listed_.load(std::memory_order_relaxed) == 0) return;
+  c10::SmallVector<TaskPtr, kSwept> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
+      if (tasks_.front()->ended()) ended.push_back(tasks_.front());
+      // The next time others: those in front may go on for ever.
+      tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
+    }
+  }
+  for (const TaskPtr& task : ended) task->settle();
+}
+
+void Pending::drain() noexcept {
+  while (true) {
+    TaskPtr task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (tasks_.empty()) return;
+      task = tasks_.front();
+    }
+    for (const xylem::Work& work : task->works()) (void)work.wait();
+    task->settle();
+    remove(*task);  // Another thread may be about to.
+  }
+}
+
+bool Pending::serve(const TaskPtr& task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return false;
+    Server* server = borrowed ? borrowed->of(*this) : home_of(*task);
+    const bool is_next = !server || !task->is_ordered() || is_through(*server);
+    if (is_next && task->is_settled()) return false;
+    if (!server) server = borrowed ? &borrow() : (home_of(*task) = &make_server());
+    server->queue.push_back({++promised_, task});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Pending::stop() noexcept {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (Server& server : servers_) threads.push_back(std::move(server.thread));
+  }
+  changed_.notify_all();
+  // A future's callback may have dropped the group; another of its threads may wait for that one.
+  const bool is_own = std::ranges::any_of(threads, [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+  for (std::thread& thread : threads) {
+    if (is_own) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+}
+
+Pending::Server& Pending::make_server() {
+  Server& server = servers_.emplace_back();
+  try {
+    server.thread = std::thread([self = shared_from_this(), &server] { self->run(server); });
+  } catch (...) {
+    servers_.pop_back();
+    throw;
+  }
+  return server;
+}
+
+Pending::Server*& Pending::home_of(const Task& task) noexcept {
+  return task.is_ordered() ? of_collectives_ : of_messages_;
+}
+
+Pending::Server& Pending::borrow() {
+  const auto spare = std::ranges::find_if(servers_, [this](const Server& server) {
+    return &server != of_collectives_ && &server != of_messages_ && !server.is_borrowed &&
+           server.is_idle;
+  });
+  Server& server = spare == servers_.end() ? make_server() : *spare;
+  server.is_borrowed = true;
+  borrowed->keep(shared_from_this(), server);
+  return server;
+}
+
+void Pending::give_back(Server& server) noexcept {
+  const std::lock_guard lock(mutex_);
+  server.is_borrowed = false;
+  // Else it does so itself, after its batch.
+  if (!server.is_fulfilling) send_home(server);
+}
+
+void Pending::send_home(Server& server) noexcept {
+  if (stop_) return;  // Its thread goes on until its queue is empty.
+  for (Promised& promised : std::exchange(server.queue, {})) {
+    Server*& home = home_of(*promised.task);
+    if (!home) home = &server;  // It stays.
+    const auto place =
+        std::ranges::upper_bound(home->queue, promised.number, {}, &Promised::number);
+    home->queue.insert(place, std::move(promised));
+  }
+  changed_.notify_all();
+}
+
+bool Pending::is_through(const Server& server) noexcept {
+  return !server.is_fulfilling && std::ranges::none_of(server.queue, [](const Promised& promised) {
+    return promised.task->is_ordered();
+  });
+}
+
+/// Messages that have ended, and collectives that have, up to the first that has not.
+std::vector<TaskPtr> Pending::take_ended(Server& server) {
+  bool goes_on = false;
+  std::vector<TaskPtr> ended;
+  std::vector<Promised> rest;
+  for (Promised& promised : server.queue) {
+    const bool is_ordered = promised.task->is_ordered();
+    if (!(is_ordered && goes_on) && promised.task->ended()) {
+      ended.push_back(std::move(promised.task));
+    } else {
+      goes_on = goes_on || is_ordered;
+      rest.push_back(std::move(promised));
+    }
+  }
+  server.queue = std::move(rest);
+  return ended;
+}
+
+void Pending::run(Server& own) {
+  auto look = kFirstLook;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    own.is_idle = true;
+    changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
+    if (own.queue.empty()) return;
+    own.is_idle = false;
+    // Whoever waits moves all operations of the group forward, so waiting for one does.
+    const auto ordered = std::ranges::find_if(
+        own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
+    TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
+    lock.unlock();
+    awaited->wait_for_end(look);
+    awaited.reset();
+    lock.lock();
+    std::vector<TaskPtr> ended = take_ended(own);
+    if (ended.empty()) {
+      look = std::min(2 * look, kLongestLook);
+      continue;
+    }
+    look = kFirstLook;
+    own.is_fulfilling = true;
+    lock.unlock();
+    {
+      const Borrowed servers;
+      for (const TaskPtr& task : ended) {
+        task->settle();
+        task->fulfil();
+      }
+      ended.clear();
+    }
+    lock.lock();
+    own.is_fulfilling = false;
+    const bool is_home = &own == of_collectives_ || &own == of_messages_;
+    if (!is_home && !own.is_borrowed) send_home(own);
+  }
+}
+
+}  // namespace xylem::pytorch
