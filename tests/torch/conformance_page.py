@@ -78,7 +78,7 @@ def main() -> int:
         )
     print("\nFailed:")
     failed = [
-        f"- {run['backend']}, {run['world_size']} processes: `{name}`"
+        f"- {run['backend']}, {run['world_size']} processes: `{name.removeprefix('Suite.')}`"
         for run in runs
         for name, test in run["tests"].items()
         if test["outcome"] == "failed"
@@ -91,7 +91,7 @@ def main() -> int:
         print(f"\nRun on gloo and not on xylem, {sizes[-1]} processes:\n")
         for name, test in largest["xylem"]["tests"].items():
             if test["outcome"] == "skipped" and largest["gloo"]["tests"][name]["outcome"] != "skipped":
-                print(f"- `{name}`: {test['why']}")
+                print(f"- `{name.removeprefix('Suite.')}`: {test['why']}")
     print(f"\nWhy tests were skipped on xylem, {sizes[-1]} processes:\n")
     print_reasons(largest["xylem"]["tests"])
     print_repository([run for run in everything if "world_size" not in run])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import inspect
-import json
 import os
 import sys
 import tempfile
@@ -137,19 +136,13 @@ def run(arguments: argparse.Namespace) -> int:
         f"{results.counts()}"
     )
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {
-                    "backend": arguments.backend,
-                    "world_size": arguments.world_size,
-                    "also_as": arguments.also_as or "",
-                    "torch": torch.__version__,
-                    "tests": results.tests,
-                },
-                file,
-                indent=1,
-                sort_keys=True,
-            )
+        results.write(
+            arguments.json,
+            backend=arguments.backend,
+            torch=torch.__version__,
+            world_size=arguments.world_size,
+            also_as=arguments.also_as or "",
+        )
     return 0 if results.wasSuccessful() else 1
 
 

@@ -17,7 +17,6 @@ import functools
 import importlib
 import inspect
 import itertools
-import json
 import os
 import re
 import sys
@@ -163,13 +162,7 @@ def main() -> int:
         results = unittest.TextTestRunner(verbosity=2, resultclass=Results).run(suite)
     print(f"{arguments.backend} in place of gloo, torch {torch.__version__}: {results.counts()}")
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"backend": arguments.backend, "torch": torch.__version__, "tests": results.tests},
-                file,
-                indent=1,
-                sort_keys=True,
-            )
+        results.write(arguments.json, backend=arguments.backend, torch=torch.__version__)
     return 0 if results.wasSuccessful() else 1
 
 

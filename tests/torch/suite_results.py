@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import unittest
 
@@ -45,3 +46,8 @@ class Results(unittest.TextTestResult):
             outcome: sum(test["outcome"] == outcome for test in self.tests.values())
             for outcome in ("passed", "skipped", "failed")
         }
+
+    def write(self, path: str, **facts) -> None:
+        """All of it as JSON, with what else is to be known of the run."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**facts, "tests": self.tests}, file, indent=1, sort_keys=True)
