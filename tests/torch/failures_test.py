@@ -56,6 +56,19 @@ class Failures(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_errors_of_a_part_of_the_world_tell_whose_ranks_they_name(self):
+        def body(rank, size):
+            group = dist.new_group([2, 1])
+            if rank > 0:
+                pattern = r"rank [01].*this group's ranks, from 0 on, are ranks 2, 1 of the world"
+                if dist.get_global_rank(group, 0) == 1:  # Some versions of torch sort them.
+                    pattern = pattern.replace("2, 1", "1, 2")
+                with raising(dist.DistBackendError, pattern):
+                    dist.all_reduce(torch.zeros(rank), group=group)
+            dist.barrier()
+
+        run_ranks(3, body)
+
     def test_mismatches_name_both_ranks_everywhere(self):
         def shapes(rank, size):
             dist.all_reduce(torch.zeros(3 if rank == 1 else 2))

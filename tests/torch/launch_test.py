@@ -50,6 +50,25 @@ class Training(unittest.TestCase):
             self.assertIn(f"all {ranks} ranks have the same parameters", printed)
             return json.load(file)
 
+    def losses_of_gloo(self, *options: str) -> list[float]:
+        """What xylem's are compared to. In torch 2.15, gloo's threads end some runs by SIGABRT when
+        all is done ("terminate called without an active exception"; 3 of 14, without xylem)."""
+        for _ in range(3):
+            with tempfile.NamedTemporaryFile(suffix=".json") as file:
+                subprocess.run(
+                    torchrun("--standalone", "--nproc-per-node=4", EXAMPLE, "--backend=gloo", *options,
+                             "--steps=60", f"--json={file.name}"),
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=DEADLINE,
+                    check=False,
+                )
+                written = file.read()
+                if written.endswith(b"]"):
+                    return json.loads(written)
+        raise AssertionError("gloo has not come to an end in three runs")
+
     def check_alike(
         self, ours: list[float], gloos: list[float], relative: float, steps: int = 60
     ) -> None:
@@ -59,13 +78,13 @@ class Training(unittest.TestCase):
 
     def test_ddp_and_fsdp_learn_as_with_gloo(self):
         # DDP's curve for FSDP as well: with gloo in torch 2.7, FSDP diverges.
-        gloos = self.losses("--backend=gloo")
+        gloos = self.losses_of_gloo()
         self.check_alike(self.losses(), gloos, relative=1e-4)
         self.check_alike(self.losses("--fsdp"), gloos, relative=1e-4)
 
     def test_bfloat16(self):
         # Sums of 8 bits differ in the last, by the order in which they are made; later steps tell.
-        gloos = self.losses("--dtype=bfloat16", "--backend=gloo")
+        gloos = self.losses_of_gloo("--dtype=bfloat16")
         for options in ((), ("--fsdp",)):
             ours = self.losses("--dtype=bfloat16", *options)
             self.check_alike(ours, gloos, relative=0.03, steps=15)

@@ -159,25 +159,24 @@ class Works(unittest.TestCase):
 
     def test_callbacks_that_wait_beside_each_other(self):
         """One that a callback has begun waits for its own call, another for its own behind that."""
-        called = Condition()
+        attached, begun, called = Condition(), Condition(), Condition()
 
-        def body(rank, size):
-            begun, between, last, through = (threading.Event() for _ in range(4))
+        def call():
+            return dist.all_reduce(torch.ones(1 << 16), async_op=True)
 
-            def call():
-                return dist.all_reduce(torch.ones(1 << 16), async_op=True)
+        def watched(rank, size):
+            inner, between, last, through = (threading.Event() for _ in range(4))
 
             def first(_):
                 call().get_future().then(second)
-                begun.set()
+                inner.set()
 
             def second(_):
                 assert between.wait(20)
-                mine = call()
+                mine = call().get_future()
                 last.set()
-                if rank == 0:
-                    called.tell()
-                mine.get_future().wait()
+                called.tell()
+                mine.wait()
                 through.set()
 
             def beside(_):
@@ -185,13 +184,85 @@ class Works(unittest.TestCase):
                 return call().get_future().wait()
 
             call().get_future().then(first)
-            assert begun.wait(20)
-            if rank == 1:
-                called.wait()  # On rank 0 what follows does not end before `second` has called.
+            attached.tell()
+            assert inner.wait(20)
+            begun.tell()
             work = call()
             between.set()
             work.get_future().then(beside).wait()
             assert through.wait(20)
+
+        def other(rank, size):
+            # Calls when the other has come so far that no callback of its runs at once.
+            attached.wait()
+            call().wait()
+            begun.wait()
+            call().wait()
+            called.wait()
+            for work in [call(), call(), call()]:
+                work.wait()
+
+        run_ranks(2, lambda rank, size: (watched if rank == 0 else other)(rank, size))
+
+    def test_callbacks_of_sparse_and_dense_calls_wait_for_each_other(self):
+        attached = Condition()
+
+        def body(rank, size):
+            both = threading.Barrier(2)
+
+            def sparse():
+                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+                return dist.all_reduce(tensor, async_op=True).get_future()
+
+            def dense():
+                return dist.all_reduce(torch.ones(1 << 16), async_op=True).get_future()
+
+            def after_dense(_):
+                both.wait(20)
+                return sparse().wait()
+
+            def after_sparse(_):
+                both.wait(20)
+                return dense().wait()
+
+            if rank == 0:
+                ends = dense().then(after_dense), sparse().then(after_sparse)
+                attached.tell()
+            else:
+                attached.wait()  # So that on rank 0 no callback runs at once.
+                ends = dense(), sparse(), dense(), sparse()
+            for end in ends:
+                end.wait()
+
+        run_ranks(2, body)
+
+    def test_callbacks_may_destroy_each_others_groups(self):
+        attached = Condition()
+
+        def body(rank, size):
+            groups = [dist.new_group() for _ in range(2)]
+            both, gone = threading.Barrier(2), threading.Semaphore(0)
+
+            def drop(_, other):
+                both.wait(20)
+                dist.destroy_process_group(groups[other])
+                groups[other] = None
+                gone.release()
+
+            if rank == 0:
+                works = [dist.all_reduce(torch.ones(1 << 16), group=g, async_op=True) for g in groups]
+                for i, work in enumerate(works):
+                    work.get_future().add_done_callback(lambda done, i=i: drop(done, 1 - i))
+                del work
+                works.clear()
+                attached.tell()
+                assert gone.acquire(timeout=20) and gone.acquire(timeout=20)
+            else:
+                attached.wait()
+                for group in groups:
+                    dist.all_reduce(torch.ones(1 << 16), group=group)
+                    dist.destroy_process_group(group)
+            dist.barrier()
 
         run_ranks(2, body)
 

@@ -2,11 +2,11 @@
 #include "backend.h"
 
 #include "failure.h"
+#include "python.h"
 #include "store.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <utility>
@@ -52,6 +52,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       store_(own_connection(store)),
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
+      pending_(std::make_shared<Pending>(world_ranks_note(group_.global_ranks))),
       timeout_(group_.timeout.count()),
       runtime_(start(store_, group_, name_)),
       world_(runtime_.world()) {
@@ -65,8 +66,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 
 Backend::~Backend() {
   // Whoever waits for Python's lock in a future's callback must get it.
-  std::optional<pybind11::gil_scoped_release> released;
-  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+  const WithoutPython released;
   shutdown();
   pending_->stop();
 }
@@ -167,6 +167,7 @@ Backend::WorkPtr Backend::endCoalescing() {
   }
   for (const TaskPtr& part : begun.parts) {
     begun.works.append(part->works().begin(), part->works().end());
+    begun.awaited.append(part->awaited().begin(), part->awaited().end());
     begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
   }
   const auto task = c10::make_intrusive<Task>(

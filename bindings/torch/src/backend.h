@@ -136,7 +136,7 @@ class Backend final : public c10d::Backend {
   const StorePtr store_;
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
-  const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  const std::shared_ptr<Pending> pending_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> messages_{0};
   std::mutex labelling_;

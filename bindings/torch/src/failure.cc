@@ -2,6 +2,9 @@
 #include "failure.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <cstddef>
 
 namespace xylem::pytorch {
 namespace {
@@ -24,12 +27,22 @@ std::string text_of(const Status& failure) {
 
 }  // namespace
 
-std::exception_ptr exception_of(const Status& failure) {
+std::exception_ptr exception_of(const Status& failure, const std::string& note) {
   try {
-    raise(failure.code(), text_of(failure));
+    raise(failure.code(), text_of(failure) + note);
   } catch (...) {
     return std::current_exception();
   }
+}
+
+std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
+  bool is_same = true;
+  for (std::size_t rank = 0; rank < world_ranks.size(); ++rank) {
+    is_same = is_same && world_ranks[rank] == rank;
+  }
+  if (is_same) return {};
+  return c10::str(" (this group's ranks, from 0 on, are ranks ", c10::Join(", ", world_ranks),
+                  " of the world)");
 }
 
 void check(const Status& status) {

@@ -6,14 +6,19 @@
 
 #include "xylem/xylem.h"
 
+#include <cstdint>
 #include <exception>
 #include <string>
+#include <vector>
 
 namespace xylem::pytorch {
 
 /// invalid_argument is ValueError, unsupported NotImplementedError, anything else
 /// torch.distributed.DistBackendError (a RuntimeError).
-std::exception_ptr exception_of(const Status& failure);
+std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
+/// A note for errors that name ranks of a group: which these are in the world. Empty where they are
+/// the same.
+std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
 /// Throws it, unless `status` is OK.
 void check(const Status& status);
 /// Refuses the caller's arguments.

@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -17,44 +18,38 @@ constexpr int kSwept = 2;
 
 }  // namespace
 
-/// The servers that the callbacks of one batch have borrowed, of their own group and of others.
-/// They go back when the batch has run.
-class Pending::Borrowed {
- public:
-  Borrowed() noexcept { borrowed = this; }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  ~Borrowed() {
-    borrowed = nullptr;
-    for (const auto& [group, server] : servers_) group->give_back(*server);
-  }
-
-  Server* of(const Pending& group) const noexcept {
-    const auto mine = std::ranges::find_if(
-        servers_, [&group](const auto& pair) { return pair.first.get() == &group; });
-    return mine == servers_.end() ? nullptr : mine->second;
-  }
-  void keep(std::shared_ptr<Pending> group, Server& server) {
-    servers_.emplace_back(std::move(group), &server);
-  }
-
- private:
-  std::vector<std::pair<std::shared_ptr<Pending>, Server*>> servers_;
+struct Pending::Borrowed {
+  std::shared_ptr<Pending> group;
+  Server* server;
 };
 
-thread_local Pending::Borrowed* Pending::borrowed = nullptr;
+thread_local std::optional<std::vector<Pending::Borrowed>> Pending::borrowed;
+
+Pending::Callbacks::Callbacks() noexcept : is_outermost_(!borrowed) {
+  if (is_outermost_) borrowed.emplace();
+}
+
+Pending::Callbacks::~Callbacks() {
+  if (!is_outermost_) return;
+  const std::vector<Borrowed> servers = std::move(*borrowed);
+  borrowed.reset();
+  for (const auto& [group, server] : servers) group->give_back(*server);
+}
+
+bool Pending::Callbacks::are_running() noexcept { return borrowed.has_value(); }
 
 void Pending::add(const TaskPtr& task) {
   const std::lock_guard lock(mutex_);
   task->place_ = tasks_.insert(tasks_.end(), task);
-  task->is_listed_ = true;
+  task->is_listed_.store(true, std::memory_order_relaxed);
   listed_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
 void Pending::remove(Task& task) noexcept {
+  if (!task.is_listed_.load(std::memory_order_relaxed)) return;
   TaskPtr last;  // It ends outside of the lock.
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(task.is_listed_, false)) return;
+  if (!task.is_listed_.exchange(false, std::memory_order_relaxed)) return;
   last = std::move(*task.place_);
   tasks_.erase(task.place_);
   listed_.store(tasks_.size(), std::memory_order_relaxed);
@@ -92,10 +87,11 @@ bool Pending::serve(const TaskPtr& task) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return false;
-    Server* server = borrowed ? borrowed->of(*this) : home_of(*task);
+    const bool is_callbacks = Callbacks::are_running();
+    Server* server = is_callbacks ? borrowed_server() : home_of(*task);
     const bool is_next = !server || !task->is_ordered() || is_through(*server);
     if (is_next && task->is_settled()) return false;
-    if (!server) server = borrowed ? &borrow() : (home_of(*task) = &make_server());
+    if (!server) server = is_callbacks ? &borrow() : (home_of(*task) = &make_server());
     server->queue.push_back({++promised_, task});
   }
   changed_.notify_all();
@@ -110,12 +106,9 @@ void Pending::stop() noexcept {
     for (Server& server : servers_) threads.push_back(std::move(server.thread));
   }
   changed_.notify_all();
-  // A future's callback may have dropped the group; another of its threads may wait for that one.
-  const bool is_own = std::ranges::any_of(threads, [](const std::thread& thread) {
-    return thread.get_id() == std::this_thread::get_id();
-  });
   for (std::thread& thread : threads) {
-    if (is_own) {
+    // A callback that drops the group may run on one of them, or one of them may wait for it.
+    if (Callbacks::are_running()) {
       thread.detach();
     } else {
       thread.join();
@@ -138,21 +131,27 @@ Pending::Server*& Pending::home_of(const Task& task) noexcept {
   return task.is_ordered() ? of_collectives_ : of_messages_;
 }
 
+Pending::Server* Pending::borrowed_server() const noexcept {
+  const auto mine = std::ranges::find_if(
+      *borrowed, [this](const Borrowed& one) { return one.group.get() == this; });
+  return mine == borrowed->end() ? nullptr : mine->server;
+}
+
 Pending::Server& Pending::borrow() {
   const auto spare = std::ranges::find_if(servers_, [this](const Server& server) {
     return &server != of_collectives_ && &server != of_messages_ && !server.is_borrowed &&
            server.is_idle;
   });
   Server& server = spare == servers_.end() ? make_server() : *spare;
+  borrowed->push_back({shared_from_this(), &server});
   server.is_borrowed = true;
-  borrowed->keep(shared_from_this(), server);
   return server;
 }
 
 void Pending::give_back(Server& server) noexcept {
   const std::lock_guard lock(mutex_);
   server.is_borrowed = false;
-  // Else it does so itself, after its batch.
+  // Else it does so itself, after its callbacks.
   if (!server.is_fulfilling) send_home(server);
 }
 
@@ -160,7 +159,11 @@ void Pending::send_home(Server& server) noexcept {
   if (stop_) return;  // Its thread goes on until its queue is empty.
   for (Promised& promised : std::exchange(server.queue, {})) {
     Server*& home = home_of(*promised.task);
-    if (!home) home = &server;  // It stays.
+    try {
+      if (!home) home = &make_server();
+    } catch (const std::system_error&) {
+      home = &server;  // It stays.
+    }
     const auto place =
         std::ranges::upper_bound(home->queue, promised.number, {}, &Promised::number);
     home->queue.insert(place, std::move(promised));
@@ -196,10 +199,13 @@ void Pending::run(Server& own) {
   auto look = kFirstLook;
   std::unique_lock lock(mutex_);
   while (true) {
-    own.is_idle = true;
-    changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
-    if (own.queue.empty()) return;
-    own.is_idle = false;
+    if (own.queue.empty()) {
+      own.is_idle = true;
+      changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
+      if (own.queue.empty()) return;
+      own.is_idle = false;
+      look = kFirstLook;
+    }
     // Whoever waits moves all operations of the group forward, so waiting for one does.
     const auto ordered = std::ranges::find_if(
         own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
@@ -216,14 +222,11 @@ void Pending::run(Server& own) {
     look = kFirstLook;
     own.is_fulfilling = true;
     lock.unlock();
-    {
-      const Borrowed servers;
-      for (const TaskPtr& task : ended) {
-        task->settle();
-        task->fulfil();
-      }
-      ended.clear();
+    for (const TaskPtr& task : ended) {
+      task->settle();
+      task->fulfil();
     }
+    ended.clear();
     lock.lock();
     own.is_fulfilling = false;
     const bool is_home = &own == of_collectives_ || &own == of_messages_;

@@ -9,9 +9,9 @@
 // A group has two servers of its own, each with a thread from the first future on: one of
 // collectives, which it fulfils in the order in which their futures were asked for, so that
 // callbacks that call others call them in one order on all ranks; and one of messages, which it
-// fulfils as they end. What a callback calls goes to a server that it borrows while it runs: so it
-// may wait for that. What is left there when it returns goes back to the group's own, to where it
-// was asked for.
+// fulfils as they end. What a callback calls goes to a server that it borrows while it runs,
+// whatever thread that is: so it may wait for that. What is left there when it returns goes to the
+// group's own, to where it was asked for, once no callbacks run there.
 #pragma once
 
 #include "task.h"
@@ -23,7 +23,10 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace xylem::pytorch {
@@ -31,11 +34,13 @@ namespace xylem::pytorch {
 /// Any thread. It keeps tasks, and so their tensors, until they are settled.
 class Pending : public std::enable_shared_from_this<Pending> {
  public:
-  Pending() = default;
+  /// `note` is for the errors of tasks.
+  explicit Pending(std::string note) : note_(std::move(note)) {}
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending() = default;
 
+  const std::string& note() const noexcept { return note_; }
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
   /// Settles some of the tasks that have ended without anybody asking, and runs no callbacks.
@@ -54,12 +59,27 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Whether a task has failed.
   bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
   /// Has the task fulfilled once it has ended. False where it has been settled and nothing is
-  /// before it: the caller fulfils it. Throws std::system_error where there can be no more threads.
+  /// before it, and after stop(): the caller fulfils it. Throws std::system_error where there can
+  /// be no more threads.
   bool serve(const TaskPtr& task);
   /// Waits until every task has been settled; they have been aborted, or end by themselves.
   void drain() noexcept;
   /// Ends the threads, which fulfil what they were given. After drain(). Not with Python's lock.
   void stop() noexcept;
+
+  /// Lives wherever callbacks run. What these borrow goes back with the outermost of a thread.
+  class Callbacks {
+   public:
+    Callbacks() noexcept;
+    Callbacks(const Callbacks&) = delete;
+    Callbacks& operator=(const Callbacks&) = delete;
+    ~Callbacks();
+    /// Whether some run on this thread: it must not wait for another that runs some.
+    static bool are_running() noexcept;
+
+   private:
+    bool is_outermost_ = false;
+  };
 
  private:
   struct Promised {
@@ -73,12 +93,13 @@ class Pending : public std::enable_shared_from_this<Pending> {
     bool is_idle = true;
     std::thread thread;
   };
-  class Borrowed;
+  struct Borrowed;
 
   Server& make_server();
   /// The group's own for such a task; none before the first.
   Server*& home_of(const Task& task) noexcept;
-  /// For calls of the callback that runs on this thread.
+  /// For calls of the callback that runs on this thread, if there is one yet.
+  Server* borrowed_server() const noexcept;
   Server& borrow();
   void give_back(Server& server) noexcept;
   void send_home(Server& server) noexcept;
@@ -87,9 +108,10 @@ class Pending : public std::enable_shared_from_this<Pending> {
   static bool is_through(const Server& server) noexcept;
   static std::vector<TaskPtr> take_ended(Server& server);
 
-  /// What the callbacks that run on this thread have borrowed; none where it runs none.
-  static thread_local Borrowed* borrowed;
+  /// The servers that the callbacks that run on this thread have borrowed, of any groups.
+  static thread_local std::optional<std::vector<Borrowed>> borrowed;
 
+  const std::string note_;
   mutable std::mutex mutex_;
   std::list<TaskPtr> tasks_;
   std::atomic<std::size_t> listed_{0};  ///< How many these are.

@@ -2,6 +2,7 @@
 #include "sparse.h"
 
 #include "failure.h"
+#include "pending.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -112,6 +113,7 @@ void SparseTask::carry_out(const Communicator& group) noexcept {
 
 void SparseTask::conclude() noexcept {
   finish(error_);
+  const Pending::Callbacks callbacks;
   try {
     // The user may have completed it himself.
     if (error_) {
@@ -195,7 +197,8 @@ void SparseReducer::stop() noexcept {
   }
   if (goes_on) (void)group_.abort("the group was destroyed while sparse tensors were reduced");
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  // As the group's servers do.
+  if (Pending::Callbacks::are_running()) {
     thread_.detach();
   } else {
     thread_.join();

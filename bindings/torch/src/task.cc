@@ -3,6 +3,7 @@
 
 #include "failure.h"
 #include "pending.h"
+#include "python.h"
 #include "recorder.h"
 
 #include <ATen/core/ivalue.h>
@@ -91,7 +92,7 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    std::exception_ptr error = outcome ? nullptr : exception_of(outcome);
+    std::exception_ptr error = outcome ? nullptr : exception_of(outcome, pending_->note());
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
@@ -122,6 +123,7 @@ void Task::fulfil() noexcept {
     is_first = !std::exchange(is_fulfilled_, true);
   }
   if (is_first) {
+    const Pending::Callbacks callbacks;
     complete(values, results);
   } else if (values) {
     values->wait();
@@ -167,6 +169,11 @@ bool Task::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+void Task::synchronize() {
+  const WithoutPython released;  // Torch calls it with the lock, which callbacks may need.
+  wait();
+}
+
 void Task::abort() {
   check(failure(Code::unsupported,
                 "one operation cannot be aborted: abort its group "
@@ -185,9 +192,17 @@ Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
   if (is_late) {
     const bool is_values = &future == &values_;
     complete(is_values ? made : nullptr, is_values ? nullptr : made);
-  } else if (!pending_->serve(TaskPtr::reclaim_copy(this))) {
-    fulfil();
+    return made;
   }
+  bool is_served = false;
+  try {
+    is_served = pending_->serve(TaskPtr::reclaim_copy(this));
+  } catch (...) {
+    const std::lock_guard lock(settling_);
+    if (future == made) future.reset();
+    throw;
+  }
+  if (!is_served) fulfil();
   return made;
 }
 

@@ -76,6 +76,7 @@ class Task final : public c10d::Work {
   void set_record(std::uint64_t record) noexcept { name_.record = record; }
   /// The operations; never changes once taken.
   const Works& works() const noexcept { return begun_.works; }
+  const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
   /// Whether it is a collective: ranks call them in one order. Not before take().
@@ -97,7 +98,8 @@ class Task final : public c10d::Work {
   bool isSuccess() const override;
   int sourceRank() const override;
   Tensors result() override;
-  void synchronize() override { wait(); }
+  /// As wait(), without Python's lock.
+  void synchronize() override;
   /// Throws the task's error. Where `timeout` passes first it throws, too, and the task goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
@@ -126,7 +128,7 @@ class Task final : public c10d::Work {
   FuturePtr values_, results_;  ///< Made before it was settled, if somebody asked for them.
   bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< In `pending_`.
-  bool is_listed_ = false;
+  std::atomic<bool> is_listed_{false};
 };
 
 }  // namespace xylem::pytorch
