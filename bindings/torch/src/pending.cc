@@ -222,11 +222,14 @@ void Pending::run(Server& own) {
     look = kFirstLook;
     own.is_fulfilling = true;
     lock.unlock();
-    for (const TaskPtr& task : ended) {
-      task->settle();
-      task->fulfil();
+    {
+      const Callbacks callbacks;  // Tensors that end may run code of Python's, too.
+      for (const TaskPtr& task : ended) {
+        task->settle();
+        task->fulfil();
+      }
+      ended.clear();
     }
-    ended.clear();
     lock.lock();
     own.is_fulfilling = false;
     const bool is_home = &own == of_collectives_ || &own == of_messages_;

@@ -10,8 +10,9 @@
 // collectives, which it fulfils in the order in which their futures were asked for, so that
 // callbacks that call others call them in one order on all ranks; and one of messages, which it
 // fulfils as they end. What a callback calls goes to a server that it borrows while it runs,
-// whatever thread that is: so it may wait for that. What is left there when it returns goes to the
-// group's own, to where it was asked for, once no callbacks run there.
+// whatever thread that is: so it may wait for that. What is left there when it has returned, and
+// those that run in one turn with it, goes to the group's own, to where it was asked for, once no
+// callbacks run there.
 #pragma once
 
 #include "task.h"

@@ -113,7 +113,6 @@ void SparseTask::carry_out(const Communicator& group) noexcept {
 
 void SparseTask::conclude() noexcept {
   finish(error_);
-  const Pending::Callbacks callbacks;
   try {
     // The user may have completed it himself.
     if (error_) {
@@ -175,8 +174,11 @@ void SparseReducer::run() {
     changed_.notify_all();
     lock.unlock();
     // Who waits for it may destroy the group at once.
-    task->conclude();
-    task.reset();
+    {
+      const Pending::Callbacks callbacks;
+      task->conclude();
+      task.reset();
+    }
     lock.lock();
   }
 }

@@ -122,6 +122,7 @@ void Task::fulfil() noexcept {
     results = results_;
     is_first = !std::exchange(is_fulfilled_, true);
   }
+  if (!values && !results) return;
   if (is_first) {
     const Pending::Callbacks callbacks;
     complete(values, results);

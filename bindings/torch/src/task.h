@@ -125,7 +125,7 @@ class Task final : public c10d::Work {
   Begun begun_;
   std::atomic<bool> settled_{false};
   std::mutex settling_;
-  FuturePtr values_, results_;  ///< Made before it was settled, if somebody asked for them.
+  FuturePtr values_, results_;  ///< Made before it was fulfilled, if asked for.
   bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< In `pending_`.
   std::atomic<bool> is_listed_{false};
