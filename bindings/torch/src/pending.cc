@@ -23,20 +23,19 @@ struct Pending::Borrowed {
   Server* server;
 };
 
-thread_local std::optional<std::vector<Pending::Borrowed>> Pending::borrowed;
+thread_local Pending::Callbacks* Pending::outermost = nullptr;
 
-Pending::Callbacks::Callbacks() noexcept : is_outermost_(!borrowed) {
-  if (is_outermost_) borrowed.emplace();
+Pending::Callbacks::Callbacks() noexcept {
+  if (!outermost) outermost = this;
 }
 
 Pending::Callbacks::~Callbacks() {
-  if (!is_outermost_) return;
-  const std::vector<Borrowed> servers = std::move(*borrowed);
-  borrowed.reset();
-  for (const auto& [group, server] : servers) group->give_back(*server);
+  if (outermost != this) return;
+  outermost = nullptr;
+  for (const auto& [group, server] : borrowed_) group->give_back(*server);
 }
 
-bool Pending::Callbacks::are_running() noexcept { return borrowed.has_value(); }
+bool Pending::Callbacks::are_running() noexcept { return outermost != nullptr; }
 
 void Pending::add(const TaskPtr& task) {
   const std::lock_guard lock(mutex_);
@@ -132,9 +131,10 @@ Pending::Server*& Pending::home_of(const Task& task) noexcept {
 }
 
 Pending::Server* Pending::borrowed_server() const noexcept {
-  const auto mine = std::ranges::find_if(
-      *borrowed, [this](const Borrowed& one) { return one.group.get() == this; });
-  return mine == borrowed->end() ? nullptr : mine->server;
+  if (!outermost) return nullptr;
+  const auto mine = std::ranges::find(outermost->borrowed_, this,
+                                      [](const Borrowed& one) { return one.group.get(); });
+  return mine == outermost->borrowed_.end() ? nullptr : mine->server;
 }
 
 Pending::Server& Pending::borrow() {
@@ -143,7 +143,7 @@ Pending::Server& Pending::borrow() {
            server.is_idle;
   });
   Server& server = spare == servers_.end() ? make_server() : *spare;
-  borrowed->push_back({shared_from_this(), &server});
+  outermost->borrowed_.push_back({shared_from_this(), &server});
   server.is_borrowed = true;
   return server;
 }

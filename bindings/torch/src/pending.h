@@ -24,7 +24,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,6 +33,9 @@ namespace xylem::pytorch {
 
 /// Any thread. It keeps tasks, and so their tensors, until they are settled.
 class Pending : public std::enable_shared_from_this<Pending> {
+  struct Server;
+  struct Borrowed;
+
  public:
   /// `note` is for the errors of tasks.
   explicit Pending(std::string note) : note_(std::move(note)) {}
@@ -79,7 +81,9 @@ class Pending : public std::enable_shared_from_this<Pending> {
     static bool are_running() noexcept;
 
    private:
-    bool is_outermost_ = false;
+    friend class Pending;
+    /// By the callbacks of this thread, from any groups; empty but in the outermost.
+    std::vector<Borrowed> borrowed_;
   };
 
  private:
@@ -94,13 +98,13 @@ class Pending : public std::enable_shared_from_this<Pending> {
     bool is_idle = true;
     std::thread thread;
   };
-  struct Borrowed;
 
   Server& make_server();
   /// The group's own for such a task; none before the first.
   Server*& home_of(const Task& task) noexcept;
-  /// For calls of the callback that runs on this thread, if there is one yet.
+  /// For calls of the callbacks that run on this thread, if they have one yet.
   Server* borrowed_server() const noexcept;
+  /// While callbacks run on this thread.
   Server& borrow();
   void give_back(Server& server) noexcept;
   void send_home(Server& server) noexcept;
@@ -109,8 +113,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   static bool is_through(const Server& server) noexcept;
   static std::vector<TaskPtr> take_ended(Server& server);
 
-  /// The servers that the callbacks that run on this thread have borrowed, of any groups.
-  static thread_local std::optional<std::vector<Borrowed>> borrowed;
+  /// Of this thread; null while it runs no callbacks.
+  static thread_local Callbacks* outermost;
 
   const std::string note_;
   mutable std::mutex mutex_;
