@@ -4,7 +4,10 @@
 # track, so that a new file needs no registration.
 
 find_program(XYLEM_CLANG_FORMAT NAMES clang-format-14 DOC "clang-format 14")
-find_program(XYLEM_RUN_CLANG_TIDY NAMES run-clang-tidy-19 DOC "run-clang-tidy of clang 19")
+# tools/setup puts it there.
+set(clang_tidy_programs "${PROJECT_SOURCE_DIR}/build/clang-tidy/bin")
+find_program(XYLEM_CLANG_TIDY_RUNNER NAMES run-clang-tidy.py PATHS "${clang_tidy_programs}" NO_DEFAULT_PATH
+  DOC "run-clang-tidy of clang-tidy 23")
 
 function(xylem_check_target name program what)
   if(program)
@@ -23,8 +26,8 @@ xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
 # Headers are seen through the sources that include them; generated files are not ours.
 # The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
-xylem_check_target(tidy "${XYLEM_RUN_CLANG_TIDY}" "clang-tidy 19"
-  "${XYLEM_RUN_CLANG_TIDY}" -quiet -p "${PROJECT_BINARY_DIR}"
+xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
+  "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet -p "${PROJECT_BINARY_DIR}"
   -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=20000
   "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
 if(TARGET xylem_commit)

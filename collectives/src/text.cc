@@ -85,7 +85,7 @@ class Line {
     return take(size);
   }
   bool accept(std::string_view mark) {
-    if (rest_.substr(0, mark.size()) != mark) return false;
+    if (!rest_.starts_with(mark)) return false;
     // A word ends where it ends: "after1" is not "after".
     if (is_word(mark.back()) && rest_.size() > mark.size() && is_word(rest_[mark.size()]))
       return false;
@@ -222,7 +222,7 @@ class Parser {
     const std::string_view word = line.word();
     std::uint32_t channel = 0;
     const char* const end = word.data() + word.size();
-    const bool channel_named = word.substr(0, 2) == "ch";
+    const bool channel_named = word.starts_with("ch");
     if (!channel_named || std::from_chars(word.data() + 2, end, channel).ptr != end ||
         word.size() < 3 || channel >= kMaxChannels) {
       return reject(fmt::format("expected a channel, ch0 to ch{}, not '{}'", kMaxChannels - 1,

@@ -113,7 +113,7 @@ void fork_bystander() {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  const int starts = mode == "--starts" && argc > 2 ? std::atoi(argv[2]) : 1;
+  const int starts = mode == "--starts" && argc > 2 ? std::stoi(argv[2]) : 1;
   const Environment environment = process_environment();
   for (int i = 0; i < starts; ++i) {
     auto job = start(environment);

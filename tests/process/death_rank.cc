@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -87,9 +86,9 @@ int main(int argc, char** argv) {
   using xylem::test::BufferSource;
   if (argc != 7) return 2;
   const std::string op = argv[1];
-  const auto victim = static_cast<std::uint32_t>(std::atoi(argv[2]));
-  const int calls = std::atoi(argv[3]), phase = std::atoi(argv[4]);
-  const std::size_t count = std::strtoul(argv[5], nullptr, 10) / sizeof(float);
+  const auto victim = static_cast<std::uint32_t>(std::stoul(argv[2]));
+  const int calls = std::stoi(argv[3]), phase = std::stoi(argv[4]);
+  const std::size_t count = std::stoul(argv[5]) / sizeof(float);
   auto runtime = xylem::Runtime::create();
   if (!runtime) return fail("start", runtime.status().to_string());
   const auto world = runtime->world();

@@ -104,7 +104,7 @@ std::string explain(const Topology& topology, NodeRef a, NodeRef b) {
   if (way.path_class == PathClass::pix || way.path_class == PathClass::pxb) {
     text += fmt::format(", {} bridges below the nearest common one", way.bridges);
   }
-  text += "\n";
+  text += '\n';
   if (way.bandwidth) {
     text += fmt::format("  bandwidth: {}{} ({})\n", way.bandwidth_is_bound ? "at most " : "",
                         format_bandwidth(*way.bandwidth), name(way.origin));

@@ -263,7 +263,8 @@ TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus
   plan.depth = found.depth;
   if (rate > 0) plan.bandwidth = GBps{rate};
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (found.parents[i]) plan.parents[i] = gpus[*found.parents[i]];
+    const auto& parent = found.parents[i];
+    if (parent) plan.parents[i] = gpus[*parent];
   }
   return plan;
 }

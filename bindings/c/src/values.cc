@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace xylem::c {
 namespace {
 
@@ -38,9 +40,7 @@ static_assert(same(XYLEM_SUM, RedOp::sum) && same(XYLEM_PRODUCT, RedOp::product)
               same(XYLEM_PREMUL_SUM, RedOp::premul_sum));
 static_assert(kRedOpCount == XYLEM_PREMUL_SUM + 1, "a reduction has no value in xylem_c.h");
 
-bool is_data_type(xylem_data_type type) {
-  return type >= 0 && static_cast<std::size_t>(type) < kDataTypeCount;
-}
+bool is_data_type(xylem_data_type type) { return type >= 0 && std::cmp_less(type, kDataTypeCount); }
 
 }  // namespace
 
@@ -54,7 +54,7 @@ Result<DataType> to_data_type(xylem_data_type type) {
 }
 
 Result<RedOp> to_redop(xylem_redop op) {
-  if (op >= 0 && static_cast<std::size_t>(op) < kRedOpCount) return static_cast<RedOp>(op);
+  if (op >= 0 && std::cmp_less(op, kRedOpCount)) return static_cast<RedOp>(op);
   return failure(
       Code::invalid_argument,
       fmt::format("{} is not a xylem_redop; they go from XYLEM_SUM (0) to XYLEM_PREMUL_SUM ({})",

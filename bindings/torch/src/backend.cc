@@ -111,7 +111,7 @@ std::shared_ptr<const GroupLabel> Backend::label() {
   const std::lock_guard lock(labelling_);
   if (!label_ || label_->description != getGroupDesc()) {
     auto ranks = group_.global_ranks;
-    for (auto rank = ranks.size(); rank < static_cast<std::size_t>(getSize()); ++rank) {
+    for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
       ranks.push_back(rank);
     }
     label_ =

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace xylem::pytorch {
 
@@ -86,7 +87,7 @@ bool all_equal(const std::vector<std::uint64_t>& counts) {
 }
 
 void check_count(const char* call, const char* what, std::size_t given, std::int64_t expected) {
-  if (static_cast<std::int64_t>(given) != expected) {
+  if (std::cmp_not_equal(given, expected)) {
     refuse(c10::str(call, ": ", given, " ", what, "; expected ", expected));
   }
 }

@@ -380,10 +380,10 @@ void Server::close(Connections::iterator entry) {
 
 void Server::fail(Verdict verdict) {
   if (verdict_) return;
-  verdict_ = std::move(verdict);
+  const Verdict& said = verdict_.emplace(std::move(verdict));
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;
-    reply(connection, verdict_->answer, verdict_->rank, verdict_->text);
+    reply(connection, said.answer, said.rank, said.text);
     flush(connection);
   }
 }

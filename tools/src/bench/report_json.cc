@@ -56,7 +56,7 @@ Json row_json(const BenchRow& row) {
 }
 
 /// What a report says that was written before there was such a field.
-std::string default_of(std::string_view field, const Json& row) {
+std::string_view default_of(std::string_view field, const Json& row) {
   if (field == "offset") return "0";
   if (field == "allocated") return "false";
   const bool is_uneven = row.value("op", std::string()).ends_with("_v");
@@ -69,7 +69,11 @@ std::string key_of(const Json& row) {
   std::string key;
   for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place",
                             "allocated", "offset", "parts"}) {
-    key += row.contains(field) ? row[field].dump() : default_of(field, row);
+    if (row.contains(field)) {
+      key += row[field].dump();
+    } else {
+      key += default_of(field, row);
+    }
     key += ' ';
   }
   return key;

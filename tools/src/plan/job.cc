@@ -174,7 +174,8 @@ std::vector<std::string> rails_of(const PlannedJob& job) {
       }
       ++counts[at];
     }
-    std::string text = rail.rate ? format_bandwidth(*rail.rate) : "rate unknown";
+    const auto rate = rail.rate;
+    std::string text = rate ? format_bandwidth(*rate) : "rate unknown";
     for (std::size_t i = 0; i < names.size(); ++i) {
       text += fmt::format("{} {}", i == 0 ? ":" : ",", names[i]);
       if (names.size() > 1) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace xylem::transport::shm {
@@ -24,8 +25,7 @@ struct Allocation {
 
   bool holds(const void* data, std::uint64_t size) const noexcept {
     const auto* at = static_cast<const std::byte*>(data);
-    return at >= memory && at < memory + bytes &&
-           size <= static_cast<std::uint64_t>(memory + bytes - at);
+    return at >= memory && at < memory + bytes && std::cmp_less_equal(size, memory + bytes - at);
   }
 };
 

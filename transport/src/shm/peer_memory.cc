@@ -29,7 +29,7 @@ Status PeerMemory::map(std::uint32_t allocation, const UniqueFd& fd, std::uint64
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   const bool is_sound = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
                         fstat(fd.get(), &facts) == 0 && bytes > 0 &&
-                        static_cast<std::uint64_t>(facts.st_size) >= bytes;
+                        std::cmp_greater_equal(facts.st_size, bytes);
   if (!is_sound || find(allocation) != nullptr) {
     return failure(Code::mismatch, fmt::format("allocation {} of {} bytes is not what was said of "
                                                "it",
@@ -119,7 +119,7 @@ bool PeerMemory::pull(std::byte* target,
   const std::array<iovec, 2> there{iovec{at(nonce_at_), sizeof nonce}, iovec{at(address), bytes}};
   const ssize_t got =
       process_vm_readv(process_, here.data(), here.size(), there.data(), there.size(), 0);
-  return got == static_cast<ssize_t>(sizeof nonce + bytes) && nonce == nonce_;
+  return std::cmp_equal(got, sizeof nonce + bytes) && nonce == nonce_;
 }
 
 }  // namespace xylem::transport::shm

@@ -9,10 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <ios>
 #include <limits>
 #include <memory>
 #include <string>
@@ -38,11 +37,10 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexce
 /// say.
 std::uint64_t available_memory() {
   std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
+  for (std::string name; file >> name;) {
     std::uint64_t kibibytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %" SCNu64, &kibibytes) == 1) {
-      return kibibytes << 10;
-    }
+    if (name == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return std::numeric_limits<std::uint64_t>::max();
 }
@@ -166,7 +164,7 @@ Result<Segment> Segment::open(UniqueFd fd, const Nonce& nonce) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   struct stat facts {};
   if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fd.get(), &facts) != 0 ||
-      facts.st_size < static_cast<off_t>(sizeof(Header))) {
+      std::cmp_less(facts.st_size, sizeof(Header))) {
     return failure(Code::mismatch, "shared memory: what a peer gave is no segment");
   }
   const auto bytes = static_cast<std::uint64_t>(facts.st_size);

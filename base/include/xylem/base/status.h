@@ -49,8 +49,8 @@ struct Error {
 class [[nodiscard]] XYLEM_API Status {
  public:
   Status() noexcept = default;
-  Status(Error error)
-      : error_(std::make_shared<const Error>(std::move(error))) {}  // NOLINT: implicit by design
+  Status(Error error)  // NOLINT: implicit by design
+      : error_(std::make_shared<const Error>(std::move(error))) {}
 
   static Status ok() noexcept { return {}; }
 
@@ -81,8 +81,8 @@ inline Status failure(Code code, std::string message, std::optional<std::uint32_
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value)  // NOLINT: implicit by design
+      : state_(std::in_place_index<0>, std::move(value)) {}
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT
   Result(Error error) : Result(Status(std::move(error))) {}                     // NOLINT
 
