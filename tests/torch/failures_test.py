@@ -63,9 +63,26 @@ class Failures(unittest.TestCase):
                 pattern = r"rank [01].*this group's ranks, from 0 on, are ranks 2, 1 of the world"
                 if dist.get_global_rank(group, 0) == 1:  # Some versions of torch sort them.
                     pattern = pattern.replace("2, 1", "1, 2")
+                sparse = torch.sparse_coo_tensor([[0]], [1.0], (rank,))
+                with raising(dist.DistBackendError, pattern):
+                    dist.all_reduce(sparse, group=group)
                 with raising(dist.DistBackendError, pattern):
                     dist.all_reduce(torch.zeros(rank), group=group)
             dist.barrier()
+
+        run_ranks(3, body)
+
+    def test_a_group_that_does_not_come_about_tells_who_is_missing(self):
+        failed = Condition()
+
+        def body(rank, size):
+            if rank < 2:
+                failed.wait()
+                return
+            with raising(dist.DistBackendError, "rank 0 did not come in time.*ranks 1, 2 of the world"):
+                dist.new_group([1, 2], timeout=timedelta(seconds=1))
+            failed.tell()
+            failed.tell()
 
         run_ranks(3, body)
 

@@ -137,6 +137,7 @@ class Records(unittest.TestCase):
                 open_receive = dist.irecv(torch.ones(5), 1, tag=9)
             elif rank == 1:
                 dist.recv(torch.ones(5), 0)
+            dist.all_reduce(torch.sparse_coo_tensor([[rank]], [1.0], (size,)))
             whole = xylem.record()
             assert whole["pg_config"]["0"]["ranks"] == str(list(range(size))), whole["pg_config"]
             told = [
@@ -152,6 +153,9 @@ class Records(unittest.TestCase):
                 assert told[2][0] == "xylem:send 0->1" and told[3][5] == "started", told
             elif rank == 1:
                 assert told[2][0] == "xylem:recv 1<-0", told
+            assert told[-1] == (
+                "xylem:all_reduce", 3, [[size]], [[size]], ["Float"], "completed", False
+            ), told
             dist.barrier()
             if rank == 1:
                 dist.send(torch.ones(5), 0, tag=9)

@@ -22,15 +22,16 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
-/// A job of the group's members; `name` is drawn for it.
+/// A job of the group's members; `name` is drawn for it, `note` is for errors.
 Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
               const GroupOptions& group,
+              const std::string& note,
               std::string& name) {
   // The start of a group is limited as its operations are, but not without end.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto meeting = meet(given, {group.rank, group.size}, deadline);
-  if (!meeting) check(meeting.status());
+  if (!meeting) check(meeting.status(), note);
   xylem::Options options;
   options.rank = static_cast<std::uint32_t>(group.rank);
   options.size = static_cast<std::uint32_t>(group.size);
@@ -41,7 +42,7 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
       std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
-  if (!runtime) check(runtime.status());
+  if (!runtime) check(runtime.status(), note);
   return std::move(runtime).value();
 }
 
@@ -54,11 +55,11 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       pending_(std::make_shared<Pending>(world_ranks_note(group_.global_ranks))),
       timeout_(group_.timeout.count()),
-      runtime_(start(store_, group_, name_)),
+      runtime_(start(store_, group_, pending_->note(), name_)),
       world_(runtime_.world()) {
   auto apart = world_.duplicate();
-  if (!apart) check(apart.status());
-  sparse_ = std::make_shared<SparseReducer>(*std::move(apart));
+  if (!apart) check(apart.status(), pending_->note());
+  sparse_ = std::make_shared<SparseReducer>(*std::move(apart), pending_);
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
   init();
@@ -197,26 +198,27 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
     return c10::str("xylem/", name_, "/monitored_barrier/", barrier, "/");
   };
   const std::string prefix = prefix_of(number);
+  const auto fail = [&](const std::string& why) {
+    check(failure(Code::timed_out, why), pending_->note());
+  };
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
     store_->set(prefix + std::to_string(getRank()), kPassed);
     // Rank 0 may wait as long for the others, and is to be the first to tell.
     if (!is_set(*store_, prefix + "verdict", Deadline::after(2 * limit))) {
-      check(failure(Code::timed_out,
-                    c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
-                             limit.count(), " ms")));
+      fail(c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
+                    limit.count(), " ms"));
     }
     const std::string verdict = store_->get_to_str(prefix + "verdict");
     if (verdict == kPassed) return;
     // In gloo's words, which programs look for.
-    check(failure(Code::timed_out, c10::str("Rank ", getRank(),
-                                            " successfully reached monitoredBarrier, but received "
-                                            "errors while waiting for send/recv from rank 0: ",
-                                            verdict)));
+    fail(c10::str("Rank ", getRank(),
+                  " successfully reached monitoredBarrier, but received errors while waiting for "
+                  "send/recv from rank 0: ",
+                  verdict));
   }
   if (limit <= milliseconds(0)) {
-    check(failure(Code::timed_out,
-                  c10::str("Rank 0 timed out in monitoredBarrier after ", limit.count(), " ms")));
+    fail(c10::str("Rank 0 timed out in monitoredBarrier after ", limit.count(), " ms"));
   }
   std::vector<int> missing;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
@@ -235,7 +237,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
     }
     store_->deleteKey(prefix_of(number - 1) + "verdict");
   }
-  if (!missing.empty()) check(failure(Code::timed_out, verdict));
+  if (!missing.empty()) fail(verdict);
 }
 
 void Backend::abort() {

@@ -45,8 +45,8 @@ std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
                   " of the world)");
 }
 
-void check(const Status& status) {
-  if (!status) raise(status.code(), text_of(status));
+void check(const Status& status, const std::string& note) {
+  if (!status) raise(status.code(), text_of(status) + note);
 }
 
 void refuse(const std::string& why) { raise(Code::invalid_argument, "xylem: " + why); }

@@ -20,7 +20,7 @@ std::exception_ptr exception_of(const Status& failure, const std::string& note =
 /// the same.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
 /// Throws it, unless `status` is OK.
-void check(const Status& status);
+void check(const Status& status, const std::string& note = {});
 /// Refuses the caller's arguments.
 [[noreturn]] void refuse(const std::string& why);
 

@@ -239,6 +239,16 @@ std::string Recorder::dump() {
   return path;
 }
 
+void Recorder::dump_once() noexcept {
+  std::call_once(dumped_, [this] {
+    try {
+      TORCH_WARN("xylem: the last calls are in ", dump());
+    } catch (const std::exception& error) {
+      TORCH_WARN(error.what());
+    }
+  });
+}
+
 void Recorder::dump_on_signal(int number) {
   static std::mutex installing;
   const std::lock_guard lock(installing);

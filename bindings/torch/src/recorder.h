@@ -62,6 +62,9 @@ class Recorder {
   /// Writes them to a file for this process, and returns its path: the prefix, and the rank in the
   /// world, or the process' number while that is not known. Throws if it cannot be written.
   std::string dump();
+  /// Does so the first time that it is called, and tells where; for time-outs, of which the first
+  /// tells most.
+  void dump_once() noexcept;
   /// From now on dumps whenever the process gets the signal, for which it installs a handler.
   void dump_on_signal(int number);
 
@@ -100,6 +103,7 @@ class Recorder {
   std::optional<std::uint64_t> rank_;
   std::string prefix_;
   std::mutex dumping_;
+  std::once_flag dumped_;
 };
 
 }  // namespace xylem::pytorch

@@ -56,7 +56,14 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   }
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
-  return sparse_->reduce(tensors.front(), op, ++sequence_, limit_of(options.timeout));
+  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++sequence_,
+                        limit_of(options.timeout)};
+  // By the name that torch's tool knows.
+  call.record = Recorder::get().begin(label(),
+                                      {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
+                                       messages_, getRank(), -1, call.timeout},
+                                      tensors, tensors);
+  return sparse_->reduce(std::move(call));
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,

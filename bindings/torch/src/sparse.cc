@@ -2,7 +2,7 @@
 #include "sparse.h"
 
 #include "failure.h"
-#include "pending.h"
+#include "recorder.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -42,11 +42,25 @@ Shape shape_of(const at::Tensor& tensor) {
   return shape;
 }
 
-/// Every rank's rows behind each other. `rows[r]` is how many rank r has.
-at::Tensor gather_rows(const Communicator& group,
-                       const at::Tensor& mine,
-                       const std::vector<Shape>& shapes,
-                       std::chrono::milliseconds timeout) {
+/// What the steps of a call have in common.
+struct Walk {
+  const Communicator& group;
+  std::chrono::milliseconds timeout;
+  const std::string& note;  ///< For errors.
+  Status failure{};         ///< Of the step that did not end well.
+
+  void check(const Status& status) {
+    if (!status) failure = status;
+    pytorch::check(status, note);
+  }
+  void await(const xylem::Work& work) {
+    work.set_timeout(timeout);
+    check(work.wait());
+  }
+};
+
+/// Every rank's rows behind each other.
+at::Tensor gather_rows(Walk& walk, const at::Tensor& mine, const std::vector<Shape>& shapes) {
   std::int64_t sum = 0, row = static_cast<std::int64_t>(elements_per_item(mine));
   for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
   std::vector<std::uint64_t> counts;
@@ -57,35 +71,27 @@ at::Tensor gather_rows(const Communicator& group,
   std::vector<std::int64_t> sizes = mine.sizes().vec();
   sizes[0] = sum;
   at::Tensor all = at::empty(sizes, mine.options());
-  const xylem::Work work = group.all_gather_v(moved(mine), moved(all), counts);
-  work.set_timeout(timeout);
-  check(work.wait());
+  walk.await(walk.group.all_gather_v(moved(mine), moved(all), counts));
   return all;
 }
 
-at::Tensor sum_over(const Communicator& group,
-                    const at::Tensor& tensor,
-                    bool is_average,
-                    std::chrono::milliseconds timeout) {
+at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
+  const Communicator& group = walk.group;
   const at::Tensor mine = tensor.coalesce();
   const Shape shape = shape_of(mine);
   constexpr std::size_t kWords = sizeof(Shape) / sizeof(std::int64_t);
   std::vector<Shape> shapes(group.size());
-  const xylem::Work told =
-      group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
-                       Buffer(shapes.data(), kWords * shapes.size(), DataType::int64));
-  told.set_timeout(timeout);
-  check(told.wait());
+  walk.await(group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
+                              Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
   for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
-    check(failure(Code::mismatch,
-                  c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
-                           shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
-                  static_cast<std::uint32_t>(rank)));
+    walk.check(failure(Code::mismatch,
+                       c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
+                                shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
+                       static_cast<std::uint32_t>(rank)));
   }
-  const at::Tensor indices =
-      gather_rows(group, mine._indices().t().contiguous(), shapes, timeout).t();
-  const at::Tensor values = gather_rows(group, mine._values().contiguous(), shapes, timeout);
+  const at::Tensor indices = gather_rows(walk, mine._indices().t().contiguous(), shapes).t();
+  const at::Tensor values = gather_rows(walk, mine._values().contiguous(), shapes);
   at::Tensor sum =
       at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
   if (!is_average) return sum;
@@ -102,13 +108,17 @@ SparseTask::SparseTask(int rank, Call call)
       call_(std::move(call)),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
-void SparseTask::carry_out(const Communicator& group) noexcept {
+void SparseTask::carry_out(const Communicator& group, Pending& pending) noexcept {
+  Walk walk{group, call_.timeout, pending.note()};
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    call_.tensor.copy_(sum_over(group, call_.tensor, call_.is_average, call_.timeout));
+    call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
   } catch (...) {
     error_ = std::current_exception();
   }
+  Recorder::get().end(call_.record, !error_);
+  if (walk.failure.code() == Code::timed_out) Recorder::get().dump_once();
+  if (!walk.failure) pending.note_failure();
 }
 
 void SparseTask::conclude() noexcept {
@@ -140,16 +150,14 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   }
 }
 
-c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(at::Tensor tensor,
-                                                     const ReduceOp& op,
-                                                     std::uint64_t sequence,
-                                                     std::chrono::milliseconds timeout) {
-  const auto rank = static_cast<int>(group_.rank());
-  auto task = c10::make_intrusive<SparseTask>(
-      rank, SparseTask::Call{std::move(tensor), op.op == RedOp::avg, sequence, timeout});
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
+  auto task = c10::make_intrusive<SparseTask>(static_cast<int>(group_.rank()), std::move(call));
   {
     const std::lock_guard lock(mutex_);
-    if (stop_) refuse("the group has been destroyed");
+    if (stop_) {
+      Recorder::get().end(task->record(), false);
+      refuse("the group has been destroyed");
+    }
     tasks_.push_back(task);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
@@ -168,7 +176,7 @@ void SparseReducer::run() {
     tasks_.pop_front();
     is_busy_ = true;
     lock.unlock();
-    task->carry_out(group_);
+    task->carry_out(group_, *pending_);
     lock.lock();
     is_busy_ = false;
     changed_.notify_all();

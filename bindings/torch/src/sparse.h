@@ -5,6 +5,7 @@
 // through the steps of one call after the other, over a communicator that nobody else uses.
 #pragma once
 
+#include "pending.h"
 #include "tensors.h"
 #include "xylem/xylem.h"
 
@@ -27,14 +28,16 @@ class SparseTask final : public c10d::Work {
     bool is_average = false;
     std::uint64_t sequence = 0;
     std::chrono::milliseconds timeout{};
+    std::uint64_t record = 0;  ///< The recorder's.
   };
   SparseTask(int rank, Call call);
 
-  /// Blocks until it is done, in whatever way.
-  void carry_out(const Communicator& group) noexcept;
+  /// Blocks until it is done, in whatever way, and tells `pending` of a failure.
+  void carry_out(const Communicator& group, Pending& pending) noexcept;
   /// Lets go whoever waits for it.
   void conclude() noexcept;
 
+  std::uint64_t record() const noexcept { return call_.record; }
   Tensors result() override { return {call_.tensor}; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
@@ -50,18 +53,16 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  /// `group` is for this alone; calls on it would disturb.
-  explicit SparseReducer(Communicator group) : group_(std::move(group)) {}
+  /// `group` is for this alone; calls on it would disturb. `pending` is the group's.
+  SparseReducer(Communicator group, std::shared_ptr<Pending> pending)
+      : group_(std::move(group)), pending_(std::move(pending)) {}
   SparseReducer(const SparseReducer&) = delete;
   SparseReducer& operator=(const SparseReducer&) = delete;
   ~SparseReducer() = default;
 
-  /// Sums `tensor`, which has been checked, over the ranks, in place. Calls are carried out in
-  /// their order.
-  c10::intrusive_ptr<c10d::Work> reduce(at::Tensor tensor,
-                                        const ReduceOp& op,
-                                        std::uint64_t sequence,
-                                        std::chrono::milliseconds timeout);
+  /// Sums the call's tensor, which has been checked, over the ranks, in place. Calls are carried
+  /// out in their order.
+  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
   /// Ends calls that go on, on all ranks; later ones fail.
   void abort() noexcept;
   /// Lets calls that go on end within a moment, and ends the thread. Not with Python's lock.
@@ -71,6 +72,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   void run();
 
   Communicator group_;
+  const std::shared_ptr<Pending> pending_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;

@@ -26,18 +26,6 @@ Status outcome_of(const Works& works) {
   return {};
 }
 
-/// The first time-out tells most.
-void dump_once() noexcept {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    try {
-      TORCH_WARN("xylem: the last calls are in ", Recorder::get().dump());
-    } catch (const std::exception& error) {
-      TORCH_WARN(error.what());
-    }
-  });
-}
-
 }  // namespace
 
 Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs)
@@ -81,7 +69,7 @@ void Task::settle() noexcept {
   const Status outcome = outcome_of(begun_.works);
   Recorder::get().end(name_.record, outcome.is_ok());
   // Before anybody learns of it, and ends the process.
-  if (outcome.code() == Code::timed_out) dump_once();
+  if (outcome.code() == Code::timed_out) Recorder::get().dump_once();
   // What a call excludes is no failure of the group.
   if (!outcome && outcome.code() != Code::invalid_argument && outcome.code() != Code::unsupported) {
     pending_->note_failure();
