@@ -165,22 +165,6 @@ class Failures(unittest.TestCase):
 
         run_ranks(2, body, timeout=1)
 
-    def test_abort_ends_sparse_calls(self):
-        aborted = Condition()
-
-        def body(rank, size):
-            if rank == 0:
-                tensor = torch.sparse_coo_tensor([[0]], [1.0], (3,))
-                work = dist.all_reduce(tensor, async_op=True)
-                dist.group.WORLD._get_backend(torch.device("cpu")).abort()
-                with raising(dist.DistBackendError, "abort"):
-                    work.wait()
-                aborted.tell()
-            else:
-                aborted.wait()
-
-        run_ranks(2, body)
-
     def test_a_program_may_end_without_destroying_its_groups(self):
         program = (
             "import torch, torch.distributed as dist, xylem\n"

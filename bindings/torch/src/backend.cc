@@ -69,6 +69,7 @@ Backend::~Backend() {
   // Whoever waits for Python's lock in a future's callback must get it.
   const WithoutPython released;
   shutdown();
+  sparse_->stop();
   pending_->stop();
 }
 
@@ -138,7 +139,7 @@ Backend::WorkPtr Backend::submit(
     // What the call excludes is refused on the spot, like any wrong argument.
     const Status status = work.status();
     if (status.code() == Code::invalid_argument || status.code() == Code::unsupported)
-      check(status);
+      check(status, pending_->note());
   }
   const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
@@ -253,7 +254,7 @@ c10d::ErrorType Backend::getError() {
 void Backend::shutdown() {
   // Callbacks that run on the way may come here again.
   if (is_closed_.exchange(true)) return;
-  sparse_->stop();
+  sparse_->close();
   // What was called goes through, if the others call it, too; but what still waits for a message
   // then would wait for ever.
   constexpr std::chrono::seconds kPatience{5};

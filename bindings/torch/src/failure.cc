@@ -35,6 +35,10 @@ std::exception_ptr exception_of(const Status& failure, const std::string& note) 
   }
 }
 
+bool breaks_group(const Status& status) noexcept {
+  return !status && status.code() != Code::invalid_argument && status.code() != Code::unsupported;
+}
+
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
   bool is_same = true;
   for (std::size_t rank = 0; rank < world_ranks.size(); ++rank) {

@@ -16,6 +16,8 @@ namespace xylem::pytorch {
 /// invalid_argument is ValueError, unsupported NotImplementedError, anything else
 /// torch.distributed.DistBackendError (a RuntimeError).
 std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
+/// Whether the group is done for: not by what a call excludes.
+bool breaks_group(const Status& status) noexcept;
 /// A note for errors that name ranks of a group: which these are in the world. Empty where they are
 /// the same.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);

@@ -23,7 +23,7 @@ struct Pending::Borrowed {
   Server* server;
 };
 
-thread_local Pending::Callbacks* Pending::outermost = nullptr;
+thread_local const Pending::Callbacks* Pending::outermost = nullptr;
 
 Pending::Callbacks::Callbacks() noexcept {
   if (!outermost) outermost = this;

@@ -82,8 +82,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
    private:
     friend class Pending;
-    /// By the callbacks of this thread, from any groups; empty but in the outermost.
-    std::vector<Borrowed> borrowed_;
+    /// What callbacks on this thread have borrowed, from any group; empty in nested scopes.
+    mutable std::vector<Borrowed> borrowed_;
   };
 
  private:
@@ -114,7 +114,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   static std::vector<TaskPtr> take_ended(Server& server);
 
   /// Of this thread; null while it runs no callbacks.
-  static thread_local Callbacks* outermost;
+  static thread_local const Callbacks* outermost;
 
   const std::string note_;
   mutable std::mutex mutex_;

@@ -63,7 +63,13 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                       {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
                                        messages_, getRank(), -1, call.timeout},
                                       tensors, tensors);
-  return sparse_->reduce(std::move(call));
+  const std::uint64_t record = call.record;
+  try {
+    return sparse_->reduce(std::move(call));
+  } catch (...) {
+    Recorder::get().end(record, false);
+    throw;
+  }
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,

@@ -47,15 +47,12 @@ struct Walk {
   const Communicator& group;
   std::chrono::milliseconds timeout;
   const std::string& note;  ///< For errors.
-  Status failure{};         ///< Of the step that did not end well.
+  Status outcome{};         ///< Of the step that did not end well.
 
-  void check(const Status& status) {
-    if (!status) failure = status;
-    pytorch::check(status, note);
-  }
   void await(const xylem::Work& work) {
     work.set_timeout(timeout);
-    check(work.wait());
+    outcome = work.wait();
+    check(outcome, note);
   }
 };
 
@@ -85,10 +82,12 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
                               Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
   for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
-    walk.check(failure(Code::mismatch,
-                       c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
-                                shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
-                       static_cast<std::uint32_t>(rank)));
+    // All ranks see that, and the next call begins as if this one had not been.
+    check(failure(Code::mismatch,
+                  c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
+                           shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
+                  static_cast<std::uint32_t>(rank)),
+          walk.note);
   }
   const at::Tensor indices = gather_rows(walk, mine._indices().t().contiguous(), shapes).t();
   const at::Tensor values = gather_rows(walk, mine._values().contiguous(), shapes);
@@ -103,9 +102,10 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
 
 }  // namespace
 
-SparseTask::SparseTask(int rank, Call call)
+SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
     : Work(rank, c10d::OpType::_ALLREDUCE_SPARSE, "xylem:sparse_all_reduce", Tensors{call.tensor}),
       call_(std::move(call)),
+      reducer_(&reducer),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
 void SparseTask::carry_out(const Communicator& group, Pending& pending) noexcept {
@@ -117,8 +117,17 @@ void SparseTask::carry_out(const Communicator& group, Pending& pending) noexcept
     error_ = std::current_exception();
   }
   Recorder::get().end(call_.record, !error_);
-  if (walk.failure.code() == Code::timed_out) Recorder::get().dump_once();
-  if (!walk.failure) pending.note_failure();
+  if (walk.outcome.code() == Code::timed_out) Recorder::get().dump_once();
+  if (breaks_group(walk.outcome)) pending.note_failure();
+}
+
+bool SparseTask::wait(std::chrono::milliseconds timeout) {
+  if (SparseReducer::of_this_thread == reducer_ && !isCompleted()) {
+    refuse(
+        "a callback of an all_reduce of sparse tensors waits for another one of its group, which "
+        "begins only after it");
+  }
+  return Work::wait(timeout);
 }
 
 void SparseTask::conclude() noexcept {
@@ -150,27 +159,28 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   }
 }
 
+thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
+
 c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
-  auto task = c10::make_intrusive<SparseTask>(static_cast<int>(group_.rank()), std::move(call));
+  auto task =
+      c10::make_intrusive<SparseTask>(static_cast<int>(group_.rank()), std::move(call), *this);
   {
     const std::lock_guard lock(mutex_);
-    if (stop_) {
-      Recorder::get().end(task->record(), false);
-      refuse("the group has been destroyed");
-    }
-    tasks_.push_back(task);
+    if (is_closed_) refuse("the group has been destroyed");
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
+    tasks_.push_back(task);
   }
   changed_.notify_all();
   return task;
 }
 
 void SparseReducer::run() {
+  of_this_thread = this;
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+    changed_.wait(lock, [&] { return is_closed_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
@@ -193,22 +203,24 @@ void SparseReducer::run() {
 
 void SparseReducer::abort() noexcept { (void)group_.abort("torch.distributed aborted the group"); }
 
-void SparseReducer::stop() noexcept {
+void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
   bool goes_on = false;
   {
     std::unique_lock lock(mutex_);
-    stop_ = true;
+    is_closed_ = true;
     changed_.notify_all();
-    // A callback of a task may destroy the group.
-    const bool is_own = thread_.get_id() == std::this_thread::get_id();
-    goes_on =
-        !is_own && !changed_.wait_for(lock, kPatience, [&] { return !is_busy_ && tasks_.empty(); });
+    // In a callback of a task there is nobody who would carry out the others.
+    const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
+    goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
   }
   if (goes_on) (void)group_.abort("the group was destroyed while sparse tensors were reduced");
+}
+
+void SparseReducer::stop() noexcept {
   if (!thread_.joinable()) return;
-  // As the group's servers do.
-  if (Pending::Callbacks::are_running()) {
+  // As the group's servers do; and tensors may end, and with them the group, in a task.
+  if (of_this_thread == this || Pending::Callbacks::are_running()) {
     thread_.detach();
   } else {
     thread_.join();

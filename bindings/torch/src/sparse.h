@@ -20,6 +20,8 @@
 
 namespace xylem::pytorch {
 
+class SparseReducer;
+
 /// One call, carried out by the reducer's thread.
 class SparseTask final : public c10d::Work {
  public:
@@ -30,20 +32,23 @@ class SparseTask final : public c10d::Work {
     std::chrono::milliseconds timeout{};
     std::uint64_t record = 0;  ///< The recorder's.
   };
-  SparseTask(int rank, Call call);
+  /// `reducer` carries it out.
+  SparseTask(int rank, Call call, const SparseReducer& reducer);
 
   /// Blocks until it is done, in whatever way, and tells `pending` of a failure.
   void carry_out(const Communicator& group, Pending& pending) noexcept;
   /// Lets go whoever waits for it.
   void conclude() noexcept;
 
-  std::uint64_t record() const noexcept { return call_.record; }
+  /// Refuses to where the reducer's thread would wait for itself: in callbacks of its tasks.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   Tensors result() override { return {call_.tensor}; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
  private:
   Call call_;
+  const SparseReducer* const reducer_;  ///< Only to be compared.
   std::exception_ptr error_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
@@ -65,11 +70,18 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
   /// Ends calls that go on, on all ranks; later ones fail.
   void abort() noexcept;
-  /// Lets calls that go on end within a moment, and ends the thread. Not with Python's lock.
+  /// Lets calls that go on end within a moment; later ones are refused.
+  void close() noexcept;
+  /// Ends the thread, and so waits for callbacks that it runs. After close(). Not with Python's
+  /// lock.
   void stop() noexcept;
 
  private:
+  friend class SparseTask;
   void run();
+
+  /// The one whose thread this is, if any.
+  static thread_local const SparseReducer* of_this_thread;
 
   Communicator group_;
   const std::shared_ptr<Pending> pending_;
@@ -78,7 +90,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
   std::thread thread_;
   bool is_busy_ = false;
-  bool stop_ = false;
+  bool is_closed_ = false;
 };
 
 }  // namespace xylem::pytorch

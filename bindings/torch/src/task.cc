@@ -70,10 +70,7 @@ void Task::settle() noexcept {
   Recorder::get().end(name_.record, outcome.is_ok());
   // Before anybody learns of it, and ends the process.
   if (outcome.code() == Code::timed_out) Recorder::get().dump_once();
-  // What a call excludes is no failure of the group.
-  if (!outcome && outcome.code() != Code::invalid_argument && outcome.code() != Code::unsupported) {
-    pending_->note_failure();
-  }
+  if (breaks_group(outcome)) pending_->note_failure();
   // Tensors may need Python's lock to end, which who waits for ours may hold.
   Tensors kept;
   std::vector<Landing> landings;
