@@ -56,7 +56,6 @@ class Sparse(unittest.TestCase):
 
     def test_a_group_goes_on_after_tensors_of_different_shapes(self):
         def body(rank, size):
-            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             with raising(dist.DistBackendError, r"sizes \[[12]\].*rank [01] has sizes \[[12]\]"):
                 dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (rank + 1,)))
             tensor = torch.sparse_coo_tensor([[0]], [1.0], (1,))
@@ -82,6 +81,24 @@ class Sparse(unittest.TestCase):
             end = reduced_later().get_future().then(after)
             attached.tell()
             end.wait()
+
+        run_ranks(2, body)
+
+    def test_calls_behind_a_callback_that_destroys_the_group_fail_as_calls(self):
+        attached, ended = Condition(), Condition()
+
+        def body(rank, size):
+            if rank > 0:
+                attached.wait()
+                reduced_later().wait()
+                ended.wait()
+                return
+            first, second = reduced_later(), reduced_later()
+            first.get_future().then(lambda _: dist.destroy_process_group())
+            attached.tell()
+            with raising(dist.DistBackendError, "destroyed"):
+                second.wait()
+            ended.tell()
 
         run_ranks(2, body)
 

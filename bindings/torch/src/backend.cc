@@ -138,8 +138,7 @@ Backend::WorkPtr Backend::submit(
     if (!work.ended()) continue;
     // What the call excludes is refused on the spot, like any wrong argument.
     const Status status = work.status();
-    if (status.code() == Code::invalid_argument || status.code() == Code::unsupported)
-      check(status, pending_->note());
+    if (!breaks_group(status)) check(status, pending_->note());
   }
   const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);

@@ -108,9 +108,12 @@ SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
       reducer_(&reducer),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
-void SparseTask::carry_out(const Communicator& group, Pending& pending) noexcept {
+void SparseTask::carry_out(const Communicator& group,
+                           const Status& group_state,
+                           Pending& pending) noexcept {
   Walk walk{group, call_.timeout, pending.note()};
   try {
+    check(group_state, walk.note);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
   } catch (...) {
@@ -185,8 +188,9 @@ void SparseReducer::run() {
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
     is_busy_ = true;
+    const Status state = state_;
     lock.unlock();
-    task->carry_out(group_, *pending_);
+    task->carry_out(group_, state, *pending_);
     lock.lock();
     is_busy_ = false;
     changed_.notify_all();
@@ -205,6 +209,7 @@ void SparseReducer::abort() noexcept { (void)group_.abort("torch.distributed abo
 
 void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
+  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduced";
   bool goes_on = false;
   {
     std::unique_lock lock(mutex_);
@@ -213,8 +218,10 @@ void SparseReducer::close() noexcept {
     // In a callback of a task there is nobody who would carry out the others.
     const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
     goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
+    // Once the runtime has shut down, a call on it would be a wrong argument.
+    if (goes_on) state_ = failure(Code::cancelled, kWhy);
   }
-  if (goes_on) (void)group_.abort("the group was destroyed while sparse tensors were reduced");
+  if (goes_on) (void)group_.abort(kWhy);
 }
 
 void SparseReducer::stop() noexcept {

@@ -35,8 +35,9 @@ class SparseTask final : public c10d::Work {
   /// `reducer` carries it out.
   SparseTask(int rank, Call call, const SparseReducer& reducer);
 
-  /// Blocks until it is done, in whatever way, and tells `pending` of a failure.
-  void carry_out(const Communicator& group, Pending& pending) noexcept;
+  /// Blocks until it is done, in whatever way, and tells `pending` of a failure. Only fails where
+  /// `group_state` is a failure.
+  void carry_out(const Communicator& group, const Status& group_state, Pending& pending) noexcept;
   /// Lets go whoever waits for it.
   void conclude() noexcept;
 
@@ -91,6 +92,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;
+  Status state_;  ///< A failure from when it was closed before its calls had gone through.
 };
 
 }  // namespace xylem::pytorch
