@@ -49,18 +49,10 @@ void Engine::start(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.past_cache = is_past_cache(run);
-  run.is_lost = false;
-  if (program.is_exchange) {
-    run.sent = 0;
-    run.arrived.clear();
-    return post_rest(operation);
-  }
+  if (program.is_exchange) return post_rest(operation);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
-  run.ready.clear();
-  run.later.clear();
-  // All of them are given up when an operation ends.
-  if (run.views.size() < program.view_count) run.views.resize(program.view_count);
+  run.views.assign(program.view_count, HeldView{});
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // popped from the back: in list order
@@ -153,7 +145,8 @@ unsigned Engine::run() {
     Operation& operation = *message.owner;
     operation.acquire();  // It may end within.
     completed(message);
-    if (!operation.run.ready.empty() && !operation.is_busy) run_ready(operation);
+    const bool has_ready = !operation.run.ready.empty() && !operation.is_busy;
+    if (has_ready && !operation.ended()) run_ready(operation);
     operation.release();
   }
   round_.swap(busy_);

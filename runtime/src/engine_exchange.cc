@@ -148,8 +148,6 @@ void Engine::post_rest(Operation& operation) {
   auto& run = operation.run;
   const auto& program = *run.program;
   run.steps_left = 1;
-  run.ready.clear();
-  run.later.clear();
   // While it is not known whether more will be posted, none is the last.
   run.under_way = 1;
   std::uint32_t sends = 0;

@@ -160,7 +160,6 @@ Operation& Group::take_operation(Call&& call) {
 // The caller holds a reference: the operation may end within.
 void Group::launch(Operation& operation) {
   job_->engine().activate(operation);
-  operation.run.steps_left = 1;
   if (has_left_) return job_->engine().fail(operation, destroyed());
   if (!health_) return job_->engine().fail(operation, health_);
   if (operation.call.kind == CallKind::collective) {
@@ -232,7 +231,6 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
   operation.fingerprint = history_;
   operation.run.kept = known.program;
   operation.run.program = known.program.get();
-  operation.run.steps_left = 1;
   Work work = operation.handle();
   engine.activate(operation);
   if (has_begun) {

@@ -42,15 +42,10 @@ void Operation::release() noexcept {
 }
 
 void Operation::reset() noexcept {
-  call.uneven = false;
-  call.input_counts.clear();
-  call.output_counts.clear();
-  run.program = nullptr;
-  run.kept.reset();
-  sequence = fingerprint = advanced = advanced_at_tick = 0;
-  begun = stalled_since = failed_at = {};
-  is_oldest = reported = warned = is_unmatched = false;
-  health = outcome_ = Status();
+  call = Call{};
+  static_cast<OperationState&>(*this) = OperationState{};
+  run.renew();
+  outcome_ = Status();
   timeout_.store(kNoTimeout, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
 }

@@ -51,6 +51,9 @@ struct Call {
   void* output = nullptr;
   std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
   std::uint32_t tag = 0;
+  /// Memory of our own that the call uses, where it does: it lives as long as the operation, which
+  /// outlives the call's Work if a transport does not let go of it.
+  std::shared_ptr<const void> owned;
 };
 
 /// Memory of the engine's own, aligned to cache lines; grows, and is kept for the next operation.
@@ -106,28 +109,79 @@ struct HeldView {
   std::uint32_t slice = 0;
 };
 
-/// State of a running collective.
-struct Execution {
+/// How far a running call is. Replaced as a whole between two lives of an execution.
+struct ExecutionState {
   const Program* program = nullptr;
   std::shared_ptr<const Program> kept;  ///< The same, of an operation: its group may forget it.
   std::byte* base[3] = {};              ///< By collectives::Buffer. `input` is only read.
-  std::uint32_t steps_left = 0;         ///< Point to point: 1 until the message is through.
-  std::vector<StepState> steps;
-  std::vector<LaneState> lanes;
-  std::vector<StepId> ready;    ///< To be looked at, last first.
-  std::vector<StepId> later;    ///< In the next round: there is more of them.
-  std::vector<HeldView> views;  ///< By Place::view.
+  std::uint32_t steps_left = 1;         ///< Point to point: 1 until the message is through.
   std::uint32_t views_held = 0;
-  std::uint32_t under_way = 0;       ///< Of an exchange: messages, and one while they are posted.
-  std::uint32_t sent = 0;            ///< Of an exchange: sends that ended within the call.
-  std::vector<HeldView> arrived;     ///< Of an exchange.
-  bool is_lost = false;              ///< What it has read is not what was sent: nothing goes on.
-  bool past_cache = false;           ///< The output is larger than what caches keep.
-  std::vector<const void*> sources;  ///< Of the reduce step being run.
-  ScratchBuffer scratch, staged;
+  std::uint32_t under_way = 0;  ///< Of an exchange: messages, and one while they are posted.
+  std::uint32_t sent = 0;       ///< Of an exchange: sends that ended within the call.
+  bool is_lost = false;         ///< What it has read is not what was sent: nothing goes on.
+  bool past_cache = false;      ///< The output is larger than what caches keep.
 };
 
-class Operation {
+/// Lists of a running call, whose memory serves the next one, too. Empty between two lives.
+struct ExecutionLists {
+  std::vector<StepState> steps;
+  std::vector<LaneState> lanes;
+  std::vector<StepId> ready;         ///< To be looked at, last first.
+  std::vector<StepId> later;         ///< In the next round: there is more of them.
+  std::vector<HeldView> views;       ///< By Place::view.
+  std::vector<HeldView> arrived;     ///< Of an exchange.
+  std::vector<const void*> sources;  ///< Of the reduce step being run.
+
+  void clear() noexcept {
+    steps.clear();
+    lanes.clear();
+    ready.clear();
+    later.clear();
+    views.clear();
+    arrived.clear();
+    sources.clear();
+  }
+};
+
+/// State of a running call, collective or message.
+struct Execution : ExecutionState, ExecutionLists {
+  ScratchBuffer scratch, staged;  ///< Only room: what they hold means nothing to the next call.
+
+  /// As new, but for the memory that it keeps.
+  void renew() noexcept {
+    static_cast<ExecutionState&>(*this) = ExecutionState{};
+    ExecutionLists::clear();
+  }
+};
+
+/// What the holder of the progress token knows of an operation. Replaced as a whole between two
+/// lives.
+struct OperationState {
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;
+  std::uint32_t outstanding = 0;  ///< Messages posted and not completed.
+  Message* messages = nullptr;
+  Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
+  Clock::time_point failed_at{};
+  Clock::time_point begun{};    ///< First tick that saw it running.
+  std::uint64_t advanced = 0;   ///< Completions so far: a tick that finds no change since the last
+                                ///< one finds a stall.
+  std::uint64_t advanced_at_tick = 0;
+  Clock::time_point stalled_since{};
+  bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
+  bool reported = false;            ///< Its stall has been published.
+  bool warned = false;              ///< Its stall has been logged.
+  std::uint32_t source = 0;         ///< World rank a receive matched.
+  Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
+  bool is_busy = false;             ///< Among the engine's operations with more to do.
+  Operation* active_previous = nullptr;
+  Operation* active_next = nullptr;
+  Operation* match_next = nullptr;  ///< Receives waiting for a message.
+  HeaderSlot* header = nullptr;     ///< Of a small send that waits until it has gone.
+  bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
+};
+
+class Operation : public OperationState {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
   /// Of no job: its handles alone own it.
@@ -174,30 +228,8 @@ class Operation {
   Call call;
   std::shared_ptr<Group> group;
 
-  // Of the token holder.
+  // Of the token holder, as is OperationState.
   Execution run;
-  std::uint64_t sequence = 0;
-  std::uint64_t fingerprint = 0;
-  std::uint32_t outstanding = 0;  ///< Messages posted and not completed.
-  Message* messages = nullptr;
-  Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
-  Clock::time_point failed_at{};
-  Clock::time_point begun{};  ///< First tick that saw it running.
-  std::uint64_t advanced =
-      0;  ///< Completions so far: a tick that finds no change since the last one finds a stall.
-  std::uint64_t advanced_at_tick = 0;
-  Clock::time_point stalled_since{};
-  bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
-  bool reported = false;            ///< Its stall has been published.
-  bool warned = false;              ///< Its stall has been logged.
-  std::uint32_t source = 0;         ///< World rank a receive matched.
-  Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
-  bool is_busy = false;             ///< Among the engine's operations with more to do.
-  Operation* active_previous = nullptr;
-  Operation* active_next = nullptr;
-  Operation* match_next = nullptr;  ///< Receives waiting for a message.
-  HeaderSlot* header = nullptr;     ///< Of a small send that waits until it has gone.
-  bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 
  private:
   friend class OperationPool;

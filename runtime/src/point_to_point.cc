@@ -238,7 +238,6 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
 /// An operation for a call that has begun without one.
 Operation& PointToPoint::begin(Call&& call) {
   Operation& operation = group_.take_operation(std::move(call));
-  operation.run.steps_left = 1;
   group_.job().engine().activate(operation);
   return operation;
 }
@@ -269,7 +268,6 @@ void PointToPoint::keep(const transport::View& view, transport::Transport& trans
 // ---- as an operation ----
 
 void PointToPoint::start(Operation& operation) {
-  operation.run.steps_left = 1;
   if (pairs_.empty()) pairs_.resize(group_.size());
   if (operation.call.kind == CallKind::recv) return receive(operation);
   if (operation.call.peer == group_.rank()) return send_to_self(operation);
