@@ -169,17 +169,11 @@ void Engine::fail(Operation& operation, Status why) {
   operation.acquire();
   for (Message* message = operation.messages; message != nullptr;) {
     Message* next = message->next;
-    if (message->incoming) message->transport->cancel(*message);
+    message->transport->cancel(*message);
     message = next;
   }
   end_if_idle(operation);
   operation.release();
-}
-
-void Engine::cut(Operation& operation) {
-  for (Message* message = operation.messages; message != nullptr; message = message->next) {
-    if (!message->incoming) message->transport->close(message->endpoint);
-  }
 }
 
 void Engine::end_if_idle(Operation& operation) {

@@ -104,12 +104,9 @@ class Engine {
                      transport::Tag tag,
                      transport::Tag mask,
                      transport::Region target);
-  /// Fails it: nothing more is issued, posted receives are cancelled, and on_ended() follows when
-  /// the last message has ended.
+  /// Fails it: nothing more is issued, its messages are cancelled, and on_ended() follows when the
+  /// last of them has ended.
   void fail(Operation& operation, Status why);
-  /// Gives up on a failing operation's sends: cuts the endpoints they use, so that their buffers
-  /// are safe.
-  void cut(Operation& operation);
   /// Ends an operation that has no message posted.
   void finish(Operation& operation, Status outcome);
   /// Runs what completions have made ready, and a round of what has more to do; call after each
@@ -118,6 +115,9 @@ class Engine {
   /// Gives up views of messages that wait for others, whose senders may wait for their room: before
   /// a sleep. True if there were any.
   bool relieve();
+
+  /// Whether messages of a lane of a collective have not been issued. Exchanges issue all at once.
+  static bool has_more(const Operation& operation, std::uint32_t lane) noexcept;
 
   /// The first operation under way; follow Operation::active_next.
   Operation* active() const noexcept { return active_; }

@@ -174,6 +174,17 @@ StepId Engine::head_of(Operation& operation, std::uint32_t lane_index) noexcept 
   return kNone;
 }
 
+bool Engine::has_more(const Operation& operation, std::uint32_t lane_index) noexcept {
+  const auto& run = operation.run;
+  const auto& program = *run.program;
+  if (program.is_exchange) return false;
+  const auto& lane = program.lanes[lane_index];
+  const auto first = program.lane_steps.begin() + lane.first_step;
+  return std::any_of(first, first + lane.step_count, [&](StepId id) {
+    return program.steps[id].is_message() && run.steps[id].issued < program.steps[id].slices;
+  });
+}
+
 void Engine::pump(Operation& operation, std::uint32_t lane_index) {
   auto& run = operation.run;
   const auto& lane = run.program->lanes[lane_index];

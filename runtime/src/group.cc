@@ -115,6 +115,9 @@ Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel mo
 void Group::set_model(collectives::CostModel model) {
   model.slice_bytes = slice_bytes_;
   chooser_ = collectives::Chooser(std::move(model));
+  // They follow from the model. Which of them are still here differs from rank to rank, so one that
+  // stayed could be another plan than the one that another rank makes anew.
+  programs_.clear();
 }
 
 std::shared_ptr<Group> Group::make(const std::shared_ptr<Job>& job,

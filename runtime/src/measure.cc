@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <optional>
 
 namespace xylem::runtime {
@@ -30,8 +31,7 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Submits and waits. At the deadline everything pending is ended first: the buffers are the
-/// caller's locals.
+/// Submits and waits. At the deadline everything pending is ended first.
 Status complete(Group& world, Call&& call, Deadline deadline) {
   const Work work = world.submit(std::move(call));
   Status status = work.wait_for(deadline.left());
@@ -50,30 +50,33 @@ struct Partner {
   Deadline deadline;
 };
 
-Status transfer(
-    Group& world, CallKind kind, const Partner& partner, std::byte* data, std::uint64_t bytes) {
+using Message = std::vector<std::byte>;
+
+Status transfer(Group& world,
+                CallKind kind,
+                const Partner& partner,
+                const std::shared_ptr<Message>& data) {
   Call call;
   call.kind = kind;
   call.type = DataType::uint8;
-  call.count = bytes;
+  call.count = data->size();
   call.peer = partner.rank;
   call.tag = kTag;
-  call.input = data;
-  call.output = data;
+  call.input = data->data();
+  call.output = data->data();
+  call.owned = data;
   return complete(world, std::move(call), partner.deadline);
 }
 
 /// Half of the quickest round trip, in microseconds; meaningful at the rank that sends first. The
 /// quickest, since other load on the machine is of the moment, and the constants are not.
 Result<double> ping_pong(Group& world, const Partner& partner, std::uint64_t bytes, int rounds) {
-  std::vector<std::byte> data(bytes);
+  const auto data = std::make_shared<Message>(bytes);
   double best = std::numeric_limits<double>::max();
   for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
     const auto begin = Clock::now();
-    XYLEM_TRY(transfer(world, partner.first ? CallKind::send : CallKind::recv, partner, data.data(),
-                       bytes));
-    XYLEM_TRY(transfer(world, partner.first ? CallKind::recv : CallKind::send, partner, data.data(),
-                       bytes));
+    XYLEM_TRY(transfer(world, partner.first ? CallKind::send : CallKind::recv, partner, data));
+    XYLEM_TRY(transfer(world, partner.first ? CallKind::recv : CallKind::send, partner, data));
     if (round > 0) best = std::min(best, microseconds(Clock::now() - begin) / 2);
   }
   return best;

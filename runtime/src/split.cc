@@ -31,15 +31,18 @@ struct Member {
 /// Every member's T, by rank, through the group's own all_gather.
 template <typename T>
 Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
-  std::vector<T> all(group.size());
+  // The last of `all` is what this member says.
+  const auto all = std::make_shared<std::vector<T>>(group.size() + 1, mine);
   Call call;
   call.collective = collectives::Collective::all_gather;
   call.type = DataType::uint8;
   call.count = sizeof(T);
-  call.input = &mine;
-  call.output = all.data();
+  call.input = &all->back();
+  call.output = all->data();
+  call.owned = all;
   XYLEM_TRY(group.submit(std::move(call)).wait());
-  return all;
+  all->pop_back();
+  return std::move(*all);
 }
 
 /// A slot claimed for as long as the group to which it belongs is not made.

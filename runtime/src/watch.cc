@@ -220,7 +220,9 @@ bool Watch::is_oldest(const Operation& operation) const {
 void Watch::time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest) {
   const std::string limit = format_duration(longest);
   std::string text;
+  std::optional<std::uint32_t> culprit;
   if (operation.call.kind != CallKind::collective) {
+    if (operation.call.peer != kNone) culprit = group.world_rank(operation.call.peer);
     text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
                        operation.call.kind == CallKind::send ? "send" : "receive",
                        operation.call.tag, limit);
@@ -229,9 +231,11 @@ void Watch::time_out(Group& group, const Operation& operation, std::chrono::nano
         "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
         job_.rank(), name(operation.call.collective), limit, group.slot());
   } else {
-    text = explain(group, operation);
+    const Attendance attendance = attendance_of(group, operation);
+    culprit = attendance.culprit();
+    text = explain(group, operation, attendance);
   }
-  job_.announce(group, Code::timed_out, std::nullopt, std::move(text));
+  job_.announce(group, Code::timed_out, culprit, std::move(text));
 }
 
 /// A partner that has left the job will not come; what it sent before has had the time to.
@@ -251,33 +255,42 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
                             is_send ? "sends" : "receives", operation.call.tag));
 }
 
-/// A rank that has left the job, and to or from which a message of the call is under way.
+/// A rank that has left the job before it took its part: a message to or from it is under way, or
+/// waits for room at it. What it has sent is not lost: a receive that is not posted yet may still
+/// find its message.
 void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
+  const auto& program = *operation.run.program;
+  const auto announce_if_left = [&](const Lane& lane) {
+    const std::uint32_t world = group.world_rank(lane.peer);
+    if (now - kLetGo < job_.left_at(world)) return false;
+    job_.announce(group, Code::peer_lost, world,
+                  fmt::format("rank {} left the job before it took its part in {}", world,
+                              explain(group, operation)));
+    return true;
+  };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
-    const auto& program = *operation.run.program;
-    const std::uint32_t world =
-        group.world_rank(program.lanes[program.steps[message->step].lane].peer);
-    if (now - kLetGo < job_.left_at(world)) continue;
-    return job_.announce(group, Code::peer_lost, world,
-                         fmt::format("rank {} left the job before it took its part in {}", world,
-                                     explain(group, operation)));
+    if (announce_if_left(program.lanes[program.steps[message->step].lane])) return;
+  }
+  for (std::uint32_t lane = 0; lane < program.lanes.size(); ++lane) {
+    const bool is_unsent = program.lanes[lane].outgoing && Engine::has_more(operation, lane);
+    if (is_unsent && announce_if_left(program.lanes[lane])) return;
   }
 }
 
 void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
   const auto failing = now - operation.failed_at;
-  if (failing >= kLetGo) job_.engine().cut(operation);
   if (failing < kQuarantine) return;
   // A transport still holds messages: the operation's memory is never reused, and the user is told
-  // not to free his.
+  // not to free theirs.
   operation.acquire();
   job_.engine().finish(
       operation,
-      failure(operation.health.code(),
-              fmt::format(
-                  "{} (and {} messages could not be withdrawn: do not free or reuse the buffers)",
-                  operation.health.message(), operation.outstanding),
-              operation.health.peer()));
+      Error{.code = operation.health.code(),
+            .message = fmt::format("{} (and {} messages could not be withdrawn: do not free or "
+                                   "reuse the buffers)",
+                                   operation.health.message(), operation.outstanding),
+            .peer = operation.health.peer(),
+            .holds_buffers = true});
 }
 
 Situation Watch::situation(Group& group, std::uint64_t sequence) const {
@@ -417,9 +430,14 @@ void Watch::on_call(Group& group, const CallRecord& record) {
   }
 }
 
-std::string Watch::explain(Group& group, const Operation& operation) const {
-  std::vector<std::uint32_t> absent, waiting, silent;
-  std::string last_calls;
+std::optional<std::uint32_t> Watch::Attendance::culprit() const {
+  if (silent.size() == 1) return silent.front();
+  if (silent.empty() && absent.size() == 1) return absent.front();
+  return std::nullopt;
+}
+
+Watch::Attendance Watch::attendance_of(Group& group, const Operation& operation) const {
+  Attendance attendance;
   std::map<std::uint32_t, Situation> said;
   if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
     const auto call = heard->second.by_call.find(operation.sequence);
@@ -430,27 +448,36 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
     if (world == job_.rank()) continue;
     const auto found = said.find(world);
     if (found == said.end()) {
-      silent.push_back(world);
+      attendance.silent.push_back(world);
       continue;
     }
     const Situation& situation = found->second;
     if (situation.state == Situation::State::waiting) {
-      waiting.push_back(world);
+      attendance.waiting.push_back(world);
     } else if (situation.state == Situation::State::not_called) {
-      absent.push_back(world);
-      last_calls +=
+      attendance.absent.push_back(world);
+      attendance.last_calls +=
           situation.records.empty()
               ? fmt::format("; rank {} has called nothing yet", world)
               : fmt::format("; rank {}'s last call was {}, {}", world,
                             situation.records.back().sequence, describe(situation.records.back()));
     }
   }
+  return attendance;
+}
+
+std::string Watch::explain(Group& group, const Operation& operation) const {
+  return explain(group, operation, attendance_of(group, operation));
+}
+
+std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
+  const auto& [absent, waiting, silent, last_calls] = attendance;
   std::string text = fmt::format(
       "call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
       group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
       format_duration(
           std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.begun)),
-      job_.rank());
+      group.world_rank(group.rank()));
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
   if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));

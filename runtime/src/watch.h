@@ -57,7 +57,7 @@ class Watch {
  public:
   static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
   static constexpr std::chrono::milliseconds kLetGo{
-      1000};  ///< Until a failing operation's endpoints are cut.
+      1000};  ///< Until a partner that has left is not waited for any more.
   static constexpr std::chrono::milliseconds kQuarantine{
       1700};  ///< Until it reports although messages are under way.
 
@@ -86,7 +86,19 @@ class Watch {
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
+  /// Who takes part in a call, as far as is known: world ranks of the others.
+  struct Attendance {
+    std::vector<std::uint32_t> absent, waiting, silent;
+    std::string last_calls;  ///< Of those absent; text.
+
+    /// The one rank to blame, if it is one: it gives no answer, or, where all do, did not call.
+    std::optional<std::uint32_t> culprit() const;
+  };
+  Attendance attendance_of(Group& group, const Operation& operation) const;
   std::string explain(Group& group, const Operation& operation) const;
+  static std::string explain(Group& group,
+                             const Operation& operation,
+                             const Attendance& attendance);
 
   /// What was said of the calls of one group. Calls too old to be compared with are forgotten.
   struct Heard {

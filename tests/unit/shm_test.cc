@@ -350,8 +350,11 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
 TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
   const Geometry geometry = *plan_geometry(1, 160 << 10);
   const Nonce nonce{1, 2};
-  for (const bool is_withdrawn : {false, true}) {
-    SCOPED_TRACE(is_withdrawn);
+  constexpr std::uint64_t kNone = 0, kOfOthers = ~bit_of(kStreams / 2), kAll = ~std::uint64_t{0};
+  // A message larger than a slot gets the first number of the second half.
+  for (const std::uint64_t withdrawn : {kNone, kOfOthers, bit_of(kStreams / 2), kAll}) {
+    SCOPED_TRACE(withdrawn);
+    const bool is_withdrawn = (withdrawn & bit_of(kStreams / 2)) != 0;
     auto theirs = Segment::create(geometry, nonce);
     auto ours = Segment::create(geometry, {3, 4});
     ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
@@ -375,10 +378,12 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     incoming.drain();
     ASSERT_TRUE(incoming.is_fetching());
     // Before the receiver can know by an entry.
-    if (is_withdrawn) theirs->withdrawal(0).withdrawn.store(1);
+    theirs->withdrawal(0).withdrawn.store(withdrawn);
     while (incoming.is_fetching()) incoming.drain();
     ASSERT_EQ(received.size(), 1U);
-    EXPECT_EQ(received[0].code, is_withdrawn ? Code::peer_lost : Code::ok);
+    EXPECT_EQ(received[0].code, !is_withdrawn       ? Code::ok
+                                : withdrawn == kAll ? Code::peer_lost
+                                                    : Code::cancelled);
     EXPECT_EQ(got == large, true) << "all of it was read";
     outgoing.pump();
     EXPECT_EQ(sent.size(), 1U);

@@ -53,3 +53,6 @@ xylem_status report_exception() noexcept {
 
 const char* xylem_last_error(void) { return xylem::c::last_error.text; }
 uint32_t xylem_last_error_peer(void) { return xylem::c::last_error.peer; }
+int xylem_last_error_holds_buffers(void) {
+  return xylem::c::last_error.status.holds_buffers() ? 1 : 0;
+}

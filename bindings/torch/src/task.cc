@@ -18,6 +18,20 @@
 namespace xylem::pytorch {
 namespace {
 
+bool holds_buffers(const Works& works) noexcept {
+  return std::ranges::any_of(works,
+                             [](const xylem::Work& work) { return work.status().holds_buffers(); });
+}
+
+/// Keeps tensors until the process ends: a transport may still write to them.
+void keep_for_ever(const Tensors& tensors) {
+  static std::mutex mutex;
+  // Never destroyed; where it can be found, it is no leak to a sanitizer.
+  static auto& kept = *new Tensors;
+  const std::lock_guard lock(mutex);
+  kept.insert(kept.end(), tensors.begin(), tensors.end());
+}
+
 /// The first that failed.
 Status outcome_of(const Works& works) {
   for (const xylem::Work& work : works) {
@@ -88,6 +102,11 @@ void Task::settle() noexcept {
       }
     } catch (...) {
       error = std::current_exception();
+    }
+    if (holds_buffers(begun_.works)) {
+      keep_for_ever(begun_.kept);
+      keep_for_ever(begun_.outputs);
+      for (const Landing& landing : begun_.landings) keep_for_ever({landing.memory});
     }
     kept.swap(begun_.kept);
     landings.swap(begun_.landings);

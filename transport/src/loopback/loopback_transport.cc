@@ -60,7 +60,8 @@ LoopbackTransport::~LoopbackTransport() {
 }
 
 Capabilities LoopbackTransport::capabilities() const noexcept {
-  return {.inline_bytes = dice_.ordered() ? registry_->options().eager_bytes : 0};
+  return {.inline_bytes = dice_.ordered() ? registry_->options().eager_bytes : 0,
+          .withdraws = true};
 }
 
 Result<EndpointId> LoopbackTransport::connect(std::span<const std::byte> address) {
@@ -137,8 +138,18 @@ Posted LoopbackTransport::recv(
   return finish(operation, outcome.code, outcome.bytes);
 }
 
+// What has met its partner ends by itself: the bytes move within the receiver's call.
 void LoopbackTransport::cancel(Operation& operation) noexcept {
-  if (mailbox_->cancel(operation)) outcomes_.push_back({&operation, Code::cancelled, 0});
+  if (mailbox_->cancel(operation)) {
+    outcomes_.push_back({&operation, Code::cancelled, 0});
+    return;
+  }
+  for (const Endpoint& endpoint : endpoints_) {
+    if (!endpoint.peer || !endpoint.peer->withdraw(operation)) continue;
+    --offers_;
+    outcomes_.push_back({&operation, Code::cancelled, 0});
+    return;
+  }
 }
 
 std::size_t LoopbackTransport::discard(Tag tag, Tag mask) noexcept {

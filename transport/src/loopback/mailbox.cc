@@ -91,6 +91,19 @@ void Mailbox::withdraw(std::uint64_t sender,
   }
 }
 
+bool Mailbox::withdraw(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  for (Messages* queue : {&incoming_, &unexpected_}) {
+    const auto message = std::ranges::find(*queue, &operation, &Message::operation);
+    if (message == queue->end()) continue;
+    message->operation = nullptr;
+    message->reply.reset();
+    spare_.splice(spare_.end(), *queue, message);
+    return true;
+  }
+  return false;
+}
+
 void Mailbox::complete(Completion completion) {
   std::unique_lock lock(mutex_);
   completions_.push_back(completion);

@@ -79,6 +79,8 @@ class Mailbox {
   /// Takes back the offers of one endpoint that no receive has met yet and appends their operations
   /// to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
+  /// Takes back one offer, if no receive has met it yet.
+  bool withdraw(const Operation& operation);
   /// Reports the end of one of the owner's offers.
   void complete(Completion completion);
 

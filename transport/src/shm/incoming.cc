@@ -70,6 +70,7 @@ bool Incoming::is_sound(const Head& head) const noexcept {
     case EntryKind::fragment:
       return head.slot < geometry.slots() && head.bytes <= geometry.slot_bytes(head.slot);
     case EntryKind::announce:
+    case EntryKind::withdrawn:
     case EntryKind::closed: return true;
   }
   return false;
@@ -88,6 +89,7 @@ void Incoming::take_next() {
       case EntryKind::fragment:
         goes_on = streams_.take_fragment(head, segment_->slot(head.slot));
         break;
+      case EntryKind::withdrawn: streams_.withdraw(head.id); break;
       case EntryKind::closed: goes_on = false; break;
     }
   }

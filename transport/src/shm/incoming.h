@@ -58,6 +58,8 @@ class Incoming {
   void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
   /// The announced stream `id` goes nowhere.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
+  /// Ends the receive of this operation, if it has met a stream of this channel.
+  bool cancel(const Operation& operation) { return streams_.cancel(operation); }
   /// Receives that have met a stream end with peer_lost; what still comes of streams is dropped.
   void give_up() { streams_.give_up(); }
 

@@ -109,11 +109,11 @@ void IncomingStreams::fetch_piece(std::uint8_t id) {
     bring(stream, data + at, bytes);
   } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
                             stream.location.at + at, bytes)) {
-    return is_withdrawn() ? end_with(id, Code::peer_lost) : take_through_slots(id);
+    return is_withdrawn(id) ? end_with(id, withdrawal_code()) : take_through_slots(id);
   }
   stream.received += bytes;
   if (stream.received < stream.bytes) return;
-  end_with(id, is_withdrawn() ? Code::peer_lost : Code::ok);
+  end_with(id, is_withdrawn(id) ? withdrawal_code() : Code::ok);
 }
 
 void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
@@ -126,17 +126,23 @@ void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
 }
 
 bool IncomingStreams::release(std::uint8_t id) noexcept {
-  const bool is_whole = !is_withdrawn();
+  const bool is_whole = !is_withdrawn(id);
   memory_->release(streams_[id].location);
   end_here(id);
   return is_whole;
 }
 
 /// Of what was read before.
-bool IncomingStreams::is_withdrawn() const noexcept {
+bool IncomingStreams::is_withdrawn(std::uint8_t id) const noexcept {
   delay();
   std::atomic_thread_fence(std::memory_order_acquire);
-  return withdrawal_->withdrawn.load(std::memory_order_relaxed) != 0;
+  return (withdrawal_->withdrawn.load(std::memory_order_relaxed) & bit_of(id)) != 0;
+}
+
+/// How a receive ends whose message is withdrawn: alone, or with all others of its sender.
+Code IncomingStreams::withdrawal_code() const noexcept {
+  return ~withdrawal_->withdrawn.load(std::memory_order_relaxed) == 0 ? Code::peer_lost
+                                                                      : Code::cancelled;
 }
 
 // ---- in fragments ----
@@ -158,6 +164,37 @@ bool IncomingStreams::take_fragment(const Head& head, const std::byte* data) {
 }
 
 // ---- the end ----
+
+bool IncomingStreams::cancel(const Operation& operation) {
+  for (std::uint8_t id = 0; id < kStreams; ++id) {
+    Stream& stream = streams_[id];
+    if (stream.use != Stream::Use::met || stream.receive.operation != &operation) continue;
+    if ((fetching_ & bit_of(id)) != 0) {
+      end_with(id, Code::cancelled);
+    } else {
+      outcomes_->push_back({stream.receive.operation, Code::cancelled, 0});
+      stream.use = Stream::Use::dropped;
+    }
+    return true;
+  }
+  return false;
+}
+
+/// A number that is free was given back by both sides before; what is looked at is found out about
+/// when it is released.
+void IncomingStreams::withdraw(std::uint8_t id) {
+  Stream& stream = streams_[id];
+  switch (stream.use) {
+    case Stream::Use::free:
+    case Stream::Use::viewed: return;
+    case Stream::Use::announced: matcher_->drop_stream({channel_, id}); return end_here(id);
+    case Stream::Use::met:
+      if ((fetching_ & bit_of(id)) != 0) return end_with(id, Code::cancelled);
+      outcomes_->push_back({stream.receive.operation, Code::cancelled, 0});
+      return end_stream(id);
+    case Stream::Use::dropped: return end_stream(id);
+  }
+}
 
 /// Of a met one, without its sender sending anything of it.
 void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {

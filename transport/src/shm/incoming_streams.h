@@ -51,6 +51,11 @@ class IncomingStreams {
   void meet(std::uint8_t id, const Receive& receive);
   /// The announced one `id` goes nowhere.
   void refuse(std::uint8_t id);
+  /// Ends the receive of this operation with cancelled; false if it has met no stream here. Nothing
+  /// is written to its target any more.
+  bool cancel(const Operation& operation);
+  /// The sender sends no more of stream `id`.
+  void withdraw(std::uint8_t id);
   /// Ends the view of one. False if the sender has withdrawn what was looked at.
   bool release(std::uint8_t id) noexcept;
   /// Receives that have met one end with peer_lost; what still comes is dropped.
@@ -83,7 +88,8 @@ class IncomingStreams {
   void end_stream(std::uint8_t id) noexcept;
   void end_here(std::uint8_t id) noexcept;
   void end_with(std::uint8_t id, Code code) noexcept;
-  bool is_withdrawn() const noexcept;
+  bool is_withdrawn(std::uint8_t id) const noexcept;
+  Code withdrawal_code() const noexcept;
   /// The sender has no more to do for it if it `is_fetched`; else fragments are to come.
   void grant(std::uint8_t id, bool is_fetched) noexcept;
 

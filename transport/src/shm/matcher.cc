@@ -96,15 +96,24 @@ void Matcher::move(Arrived& arrived, std::list<Arrived>& to) {
   --arrived_count_;
 }
 
-void Matcher::drop_streams(std::uint32_t channel) {
+template <typename Predicate>
+void Matcher::drop_streams_if(const Predicate& is_dropped) {
   for (auto& bucket : arrived_) {
     for (auto it = bucket.begin(); it != bucket.end();) {
       const auto at = it++;
-      if (!at->is_stream || at->stream.channel != channel) continue;
+      if (!at->is_stream || !is_dropped(at->stream)) continue;
       spare_arrived_.splice(spare_arrived_.begin(), bucket, at);
       --arrived_count_;
     }
   }
+}
+
+void Matcher::drop_streams(std::uint32_t channel) {
+  drop_streams_if([=](const StreamId& stream) { return stream.channel == channel; });
+}
+
+void Matcher::drop_stream(const StreamId& stream) {
+  drop_streams_if([&](const StreamId& other) { return other == stream; });
 }
 
 }  // namespace xylem::transport::shm

@@ -49,8 +49,9 @@ class Matcher {
   /// Keeps its payload to be looked at until it is taken back.
   void lend(Arrived& arrived);
   void take_back(const std::byte* payload);
-  /// Drops the streams of a channel that have met no receive.
+  /// Drops the streams of a channel that have met no receive, or one of them.
   void drop_streams(std::uint32_t channel);
+  void drop_stream(const StreamId& stream);
 
  private:
   static constexpr std::size_t kBuckets = 256;
@@ -62,6 +63,8 @@ class Matcher {
   using Buckets = std::array<std::list<Node>, kBuckets>;
   static std::size_t bucket_of(Tag tag) noexcept;
   void move(Arrived& arrived, std::list<Arrived>& to);
+  template <typename Predicate>
+  void drop_streams_if(const Predicate& is_dropped);
 
   Buckets<Posted> posted_;
   std::list<Posted> masked_;

@@ -200,9 +200,11 @@ unsigned Outgoing::pump() {
   unsigned count = pump_streams(is_gone);
   if (is_gone) {
     lose();
+    withdrawn_.clear();
     standing_ = Standing::closed;
     return count + 1;
   }
+  count += pump_withdrawn();
   count += pump_queue();
   if (standing_ == Standing::closing && next_entry(EntryKind::closed, 0, 0) != nullptr) {
     publish();
@@ -241,10 +243,50 @@ unsigned Outgoing::pump_streams(bool is_gone) {
       continue;
     }
     granted_ ^= bit;
-    streams_used_ &= ~bit;
+    free_stream(at->id);
     end(streams_, at);
   }
   return count;
+}
+
+/// Tells the receiver of streams that were withdrawn, unless it needs none of them any more, and
+/// takes their numbers back.
+unsigned Outgoing::pump_withdrawn() {
+  if (withdrawn_.empty()) return 0;
+  unsigned count = 0;
+  delay();
+  const std::uint64_t granted =
+      credit_ == nullptr ? 0 : credit_->granted.load(std::memory_order_acquire);
+  delay();
+  const std::uint64_t fetched =
+      credit_ == nullptr ? 0 : credit_->fetched.load(std::memory_order_relaxed);
+  std::erase_if(withdrawn_, [&](Withdrawn& stream) {
+    const std::uint64_t bit = bit_of(stream.id);
+    const bool is_granted = ((granted ^ granted_) & bit) != 0;
+    const bool is_fetched = is_granted && (fetched & bit) != 0;
+    if (!stream.is_told && !is_fetched) {
+      Entry* entry = next_entry(EntryKind::withdrawn, 0, 0);
+      if (entry == nullptr) return false;
+      entry->id = stream.id;
+      publish();
+      stream.is_told = true;
+      ++count;
+    }
+    if (!is_granted) return false;
+    granted_ ^= bit;
+    free_stream(stream.id);
+    ++count;
+    return true;
+  });
+  return count;
+}
+
+void Outgoing::free_stream(std::uint8_t id) noexcept {
+  streams_used_ &= ~bit_of(id);
+  if (!is_open() || (streams_withdrawn_ & bit_of(id)) == 0) return;
+  streams_withdrawn_ &= ~bit_of(id);
+  delay();
+  segment_->withdrawal(channel_).withdrawn.store(streams_withdrawn_, std::memory_order_relaxed);
 }
 
 unsigned Outgoing::pump_queue() {
@@ -262,12 +304,29 @@ unsigned Outgoing::pump_queue() {
 
 // ---- the end ----
 
-/// Messages that lie in their users' buffers are these users' again.
-void Outgoing::withdraw() noexcept {
+/// Messages of these streams that lie in their users' buffers are the users' again.
+void Outgoing::withdraw(std::uint64_t streams) noexcept {
+  streams_withdrawn_ |= streams;
   delay();
-  segment_->withdrawal(channel_).withdrawn.store(1, std::memory_order_relaxed);
+  segment_->withdrawal(channel_).withdrawn.store(streams_withdrawn_, std::memory_order_relaxed);
   delay();
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool Outgoing::cancel(const Operation& operation) {
+  for (Sendings* list : {&queue_, &streams_}) {
+    const auto at = std::ranges::find(*list, &operation, &Sending::operation);
+    if (at == list->end()) continue;
+    if (list == &streams_) {
+      withdraw(bit_of(at->id));
+      withdrawn_.push_back({at->id, false});
+    }
+    outcomes_->push_back({at->operation, Code::cancelled, 0});
+    spare_.splice(spare_.begin(), *list, at);
+    pump_withdrawn();
+    return true;
+  }
+  return false;
 }
 
 void Outgoing::lose() {
@@ -281,7 +340,8 @@ void Outgoing::lose() {
 
 void Outgoing::close(bool has_heard) {
   if (!is_open()) return;
-  withdraw();
+  withdraw(~std::uint64_t{0});
+  withdrawn_.clear();
   lose();
   standing_ = has_heard ? Standing::closing : Standing::closed;
   if (has_heard) pump();

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <vector>
 
 namespace xylem::transport::shm {
 
@@ -57,10 +58,15 @@ class Outgoing {
   /// Puts into the ring what there is room for, and hears what the receiver has taken. Returns how
   /// much it did.
   unsigned pump();
-  bool has_work() const noexcept { return !is_flushed() || standing_ == Standing::closing; }
+  bool has_work() const noexcept {
+    return !is_flushed() || !withdrawn_.empty() || standing_ == Standing::closing;
+  }
   /// Whether all that was sent is in the ring.
   bool is_flushed() const noexcept { return queue_.empty() && streams_.empty(); }
 
+  /// Ends the send of this operation with cancelled; false if it is not on its way here. Its memory
+  /// is not read any more.
+  bool cancel(const Operation& operation);
   /// Ends what is not in the ring with peer_lost. The receiver is told, if it `has_heard` of the
   /// channel.
   void close(bool has_heard);
@@ -93,6 +99,13 @@ class Outgoing {
   };
   using Sendings = std::list<Sending>;
 
+  /// A stream whose send was cancelled. Its number is free once the receiver has no more to do with
+  /// it: it has fetched the message, or wants fragments and has been told that none come.
+  struct Withdrawn {
+    std::uint8_t id = 0;
+    bool is_told = false;
+  };
+
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
   bool begin(Sending& sending);
@@ -101,10 +114,12 @@ class Outgoing {
   bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
   unsigned pump_streams(bool is_gone);
   unsigned pump_queue();
+  unsigned pump_withdrawn();
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
   void publish() noexcept;
   void retire_until(std::uint64_t entry) noexcept;
-  void withdraw() noexcept;
+  void withdraw(std::uint64_t streams) noexcept;
+  void free_stream(std::uint8_t id) noexcept;
   void lose();
   void end(Sendings& list, Sendings::iterator at);
 
@@ -119,11 +134,13 @@ class Outgoing {
   std::uint64_t next_ = 0;     ///< Entry to be filled next.
   std::uint64_t retired_ = 0;  ///< Entries whose slots have come back.
   std::array<std::uint32_t, kEntries> slot_of_{};
-  std::uint64_t streams_used_ = 0;  ///< A bit for each id.
-  std::uint64_t granted_ = 0;       ///< Credit::granted, as far as it was followed.
+  std::uint64_t streams_used_ = 0;       ///< A bit for each id.
+  std::uint64_t streams_withdrawn_ = 0;  ///< Withdrawal::withdrawn.
+  std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it was followed.
   CacheChoice cache_choice_;
   Sendings queue_;    ///< Not in the ring yet, in order.
   Sendings streams_;  ///< Announced.
+  std::vector<Withdrawn> withdrawn_;
   Sendings spare_;
 };
 

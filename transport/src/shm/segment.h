@@ -17,10 +17,12 @@
 // A message may stay where it lies, in memory that the peer can read besides the segment: it is
 // announced with its Location. The receiver has read all of it when `granted` turns, stored with
 // release after `fetched`; the sender loads `granted` with acquire before its buffer is its user's
-// again. A sender that gives up cannot wait for that: it stores `withdrawn`, and a fence keeps what
-// is written to the buffer behind that store; the receiver's fence keeps its look at `withdrawn`
-// behind its reads. So who reads what was written later finds out (as the reader of a seqlock:
-// Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+// again. A sender that gives up cannot wait for that: it sets the stream's bit in `withdrawn`, and
+// a fence keeps what is written to the buffer behind that store; the receiver's fence keeps its
+// look at the bit behind its reads. So who reads what was written later finds out (as the reader of
+// a seqlock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+// The bit is cleared before the stream's number is announced again, which is after `granted` has
+// turned and the receiver has read the bit for the last time.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -88,17 +90,19 @@ struct alignas(kLine) Credit {
 
 /// Of an outgoing channel: written by the sender.
 struct alignas(kLine) Withdrawal {
-  /// Not 0: messages that are still where they lay may have been written over.
-  std::atomic<std::uint32_t> withdrawn{0};
+  /// A bit for each stream: its message, where it is still where it lay, may have been written
+  /// over. All of them once the endpoint is closed.
+  std::atomic<std::uint64_t> withdrawn{0};
 };
 
 enum class EntryKind : std::uint8_t {
-  eager,     ///< A message, within the entry.
-  slotted,   ///< A message, in a slot.
-  announce,  ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
-             ///< Location.
-  fragment,  ///< `bytes` more of stream `id`, in a slot.
-  closed,    ///< The endpoint was closed; streams that are not complete never will be.
+  eager,      ///< A message, within the entry.
+  slotted,    ///< A message, in a slot.
+  announce,   ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
+              ///< Location.
+  fragment,   ///< `bytes` more of stream `id`, in a slot.
+  withdrawn,  ///< No more of stream `id` will come.
+  closed,     ///< The endpoint was closed; streams that are not complete never will be.
 };
 
 /// Where an announced message lies, if its receiver can read it there.

@@ -282,8 +282,18 @@ void ShmTransport::abandon() noexcept {
   for (; reserved_.readers > 0; --reserved_.readers) slots_.give_back(reserved_.slot);
 }
 
+// One that is in none of these places has its outcome already.
 void ShmTransport::cancel(Operation& operation) noexcept {
-  if (matcher_.cancel(operation)) outcomes_.push_back({&operation, Code::cancelled, 0});
+  if (matcher_.cancel(operation)) {
+    outcomes_.push_back({&operation, Code::cancelled, 0});
+    return;
+  }
+  for (Source& source : sources_) {
+    if (source.incoming.cancel(operation)) return;
+  }
+  for (Endpoint& endpoint : endpoints_) {
+    if (endpoint.outgoing.cancel(operation)) return;
+  }
 }
 
 std::size_t ShmTransport::discard(Tag tag, Tag mask) noexcept {

@@ -37,7 +37,9 @@ class ShmTransport final : public Transport {
 
   std::string_view name() const noexcept override { return "shm"; }
   Capabilities capabilities() const noexcept override {
-    return {.inline_bytes = kInlineBytes, .view_bytes = segment_.geometry().large_bytes};
+    return {.inline_bytes = kInlineBytes,
+            .view_bytes = segment_.geometry().large_bytes,
+            .withdraws = true};
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;

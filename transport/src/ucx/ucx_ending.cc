@@ -127,10 +127,10 @@ void UcxTransport::end_sends(Endpoint& endpoint) {
 }
 
 // UCX takes back a receive that has met no message. One that has ends with the message, or with the
-// endpoint it comes from.
+// endpoint it comes from; so does a send.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* slot = static_cast<Slot*>(operation.state);
-  if (slot == nullptr || slot->cancelled) return;
+  if (slot == nullptr || slot->cancelled) return;  // A send has no slot here.
   slot->cancelled = true;
   if (arriving_ == 0) patience_.reset();  // one of an earlier time
   ++arriving_;  // taken back by on_received(), at once if UCX still had it

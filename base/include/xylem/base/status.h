@@ -43,6 +43,7 @@ struct Error {
   Code code = Code::internal;
   std::string message;
   std::optional<std::uint32_t> peer = std::nullopt;
+  bool holds_buffers = false;  ///< As Status::holds_buffers().
 };
 
 /// Outcome of an operation without a value. Cheap to copy; safe to share between threads.
@@ -65,6 +66,10 @@ class [[nodiscard]] XYLEM_API Status {
   std::optional<std::uint32_t> peer() const noexcept {
     return error_ ? error_->peer : std::nullopt;
   }
+  /// A transport may still read and write the operation's buffers, until the process ends: do not
+  /// free or reuse them. Only where a fabric cannot withdraw a message (UCX) and the peer neither
+  /// answers nor has died.
+  bool holds_buffers() const noexcept { return error_ && error_->holds_buffers; }
   /// "peer_lost: rank 3 died (...)", or "ok".
   std::string to_string() const;
 

@@ -65,6 +65,9 @@ XYLEM_C_API const char* xylem_last_error(void);
 #define XYLEM_NO_RANK UINT32_MAX
 /// The rank of the job that the last error on this thread blames; XYLEM_NO_RANK if it blames none.
 XYLEM_C_API uint32_t xylem_last_error_peer(void);
+/// Not 0 if, after the last error on this thread, a transport may still read and write the
+/// operation's buffers until the process ends: do not free or reuse them.
+XYLEM_C_API int xylem_last_error_holds_buffers(void);
 
 /// The library's version, "0.1.0".
 XYLEM_C_API const char* xylem_version(void);

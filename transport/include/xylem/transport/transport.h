@@ -34,6 +34,9 @@ struct Capabilities {
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, if there is room.
   /// Messages up to this size can be written and read where they travel: reserve(), recv_view().
   std::uint64_t view_bytes = 0;
+  /// cancel() ends every operation at once. If not, one that has met its partner goes on until the
+  /// message is through or its endpoint is closed.
+  bool withdraws = false;
 };
 
 /// Which messages may stay where they are, and be sent when their receiver has read them there.
@@ -70,8 +73,9 @@ struct View {
 /// these; never from send() or recv().
 struct Operation {
   void (*done)(Operation& self) noexcept = nullptr;
-  Code code = Code::ok;     ///< Result, set before `done`: ok, cancelled, peer_lost, link_lost,
-                            ///< mismatch (longer than the region), exhausted or internal.
+  /// Result, set before `done`: ok, cancelled (here, or withdrawn by its sender), peer_lost,
+  /// link_lost, mismatch (longer than the region), exhausted or internal.
+  Code code = Code::ok;
   std::uint64_t bytes = 0;  ///< Received bytes.
   View view;                ///< Of recv_view() that ended well; no data if it was copied.
   void* state = nullptr;    ///< The transport's own.
@@ -185,9 +189,16 @@ class Transport {
   /// How many messages to the endpoint its peer has not taken.
   virtual std::uint32_t unread(EndpointId to) noexcept;
 
-  /// Ends a pending receive with `cancelled` unless it completes first; either way `done` follows,
-  /// now or in progress(). A receive that has met its message ends with the message, or when the
-  /// endpoint to its sender fails or is closed: so connect to those you receive from, too.
+  /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, now or
+  /// in progress(), and from then on nobody reads or writes the operation's memory. Other messages
+  /// and the endpoint go on.
+  ///
+  /// A receive may have met its message: what has not come yet is dropped. Of a send, what the peer
+  /// does not have yet is withdrawn; a receive that has met it ends with `cancelled`.
+  ///
+  /// Where Capabilities::withdraws is false, this holds for receives that have met no message.
+  /// Others end with their message, or when the endpoint to the peer fails or is closed: so connect
+  /// to those you receive from, too.
   virtual void cancel(Operation& operation) noexcept = 0;
   /// Drops messages that have arrived, match (tag, mask) and met no receive; senders waiting for
   /// them are released. Returns how many.
