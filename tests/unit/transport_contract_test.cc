@@ -605,9 +605,10 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
 
 // Sends that have ended may wait for room at the peer: they have not left before it takes some.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
-  constexpr std::size_t kMessages = 2000;
+  // Shared memory keeps so much for receives to come, and no more; UCX keeps all.
+  const std::size_t messages = GetParam().kind == Subject::Kind::shm ? 200 : 2000;
   const auto source = pattern(4096, 1);
-  std::vector<Tracked> sent(kMessages);
+  std::vector<Tracked> sent(messages);
   for (Tracked& operation : sent) send(*a, to_b, 7, source.data(), source.size(), operation);
   ASSERT_TRUE(both_drive([&] { return a->flush(to_b); }));
   ASSERT_TRUE(drive({a.get()}, [&] {
@@ -615,7 +616,7 @@ TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
   }));
   a.reset();
   std::vector<std::byte> target(source.size());
-  for (std::size_t i = 0; i < kMessages; ++i) {
+  for (std::size_t i = 0; i < messages; ++i) {
     SCOPED_TRACE(i);
     Tracked received;
     recv(*b, 7, target.data(), target.size(), received);

@@ -24,10 +24,7 @@ bool Incoming::has_entry() const noexcept {
 
 unsigned Incoming::drain() {
   unsigned count = 0;
-  while (has_entry()) {
-    take_next();
-    ++count;
-  }
+  while (has_entry() && take_next()) ++count;
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();
@@ -71,31 +68,50 @@ bool Incoming::is_sound(const Head& head) const noexcept {
       return head.slot < geometry.slots() && head.bytes <= geometry.slot_bytes(head.slot);
     case EntryKind::announce:
     case EntryKind::withdrawn:
+    case EntryKind::want:
     case EntryKind::closed: return true;
   }
   return false;
 }
 
-void Incoming::take_next() {
+bool Incoming::take_next() {
   const Entry& entry = ring_[next_ % kEntries];
   delay();
   const Head head = head_of(entry);
-  bool goes_on = is_sound(head);
-  if (goes_on) {
-    switch (head.kind) {
-      case EntryKind::eager: take_message(head, entry.payload.data()); break;
-      case EntryKind::slotted: take_message(head, segment_->slot(head.slot)); break;
-      case EntryKind::announce: goes_on = streams_.announce(head, location_of(entry)); break;
-      case EntryKind::fragment:
-        goes_on = streams_.take_fragment(head, segment_->slot(head.slot));
-        break;
-      case EntryKind::withdrawn: streams_.withdraw(head.id); break;
-      case EntryKind::closed: goes_on = false; break;
-    }
-  }
-  if (!goes_on) end();
+  const Taken taken = is_sound(head) ? take(head, entry) : Taken::never;
+  if (taken == Taken::no_memory) return false;
+  if (taken == Taken::never || head.kind == EntryKind::closed) end();
   ++next_;
   note_taken(head);
+  return true;
+}
+
+Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
+  const auto outcome = [](bool is_taken, Taken otherwise) {
+    return is_taken ? Taken::well : otherwise;
+  };
+  switch (head.kind) {
+    case EntryKind::eager:
+      return outcome(take_message(head, entry.payload.data()), Taken::no_memory);
+    case EntryKind::slotted:
+      return outcome(take_message(head, segment_->slot(head.slot)), Taken::no_memory);
+    case EntryKind::announce: return streams_.announce(head, location_of(entry));
+    case EntryKind::fragment:
+      return outcome(streams_.take_fragment(head, segment_->slot(head.slot)), Taken::never);
+    case EntryKind::withdrawn: streams_.withdraw(head.id); break;
+    case EntryKind::want:
+      wants_->push_back({channel_, {head.tag, head.bytes}, turn_of_want(entry)});
+      break;
+    case EntryKind::closed: break;
+  }
+  return Taken::well;
+}
+
+void Incoming::turn_hold() noexcept {
+  ++holds_;
+  delay();
+  credit_->holds.store(holds_, std::memory_order_release);
+  sender_.wake();
 }
 
 void Incoming::end() {
@@ -105,17 +121,19 @@ void Incoming::end() {
 
 // ---- messages ----
 
-void Incoming::take_message(const Head& head, const std::byte* data) {
+bool Incoming::take_message(const Head& head, const std::byte* data) {
   Receive receive;
   if (matcher_->take_receive(head.tag, receive)) {
     outcomes_->push_back(receive.wants_view
                              ? Outcome{receive.operation, Code::ok, head.bytes, show(data)}
                              : copy_out(receive, head.tag, data, head.bytes));
-    return;
+    return true;
   }
-  Arrived& arrived = matcher_->keep(head.tag, head.bytes, false);
+  Arrived* const kept = matcher_->keep(channel_, head.tag, head.bytes);
+  if (kept == nullptr) return false;
   delay();
-  copy_bytes(arrived.payload.data(), data, head.bytes);
+  copy_bytes(kept->payload.data(), data, head.bytes);
+  return true;
 }
 
 /// Keeps the entry that is taken where it is.

@@ -11,10 +11,12 @@
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/view_place.h"
+#include "shm/want.h"
 #include "xylem/transport/transport.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace xylem::transport::shm {
 
@@ -28,7 +30,8 @@ class Incoming {
            PeerMemory& memory,
            Credit& credit,
            Matcher& matcher,
-           Outcomes& outcomes) noexcept
+           Outcomes& outcomes,
+           std::vector<HeardWant>& wants) noexcept
       : channel_(channel),
         segment_(&theirs),
         ring_(theirs.ring(their_channel)),
@@ -36,6 +39,7 @@ class Incoming {
         credit_(&credit),
         matcher_(&matcher),
         outcomes_(&outcomes),
+        wants_(&wants),
         streams_(
             channel, theirs.withdrawal(their_channel), sender, memory, credit, matcher, outcomes) {}
 
@@ -47,8 +51,17 @@ class Incoming {
   void settle() noexcept {
     if (untold_ > 0) publish();
   }
-  /// Takes what there is; returns how much it did.
+  /// Takes what there is; returns how much it did. What wants the sender has told goes to the list
+  /// of them.
   unsigned drain();
+  /// Whether the channel should be held, by what is kept of it.
+  bool is_hold_due() const noexcept {
+    return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
+  }
+  /// Holds it, or lets it go.
+  void turn_hold() noexcept;
+  /// Credit::holds.
+  std::uint64_t holds() const noexcept { return holds_; }
   /// The next entry, if it is a message of this tag and size.
   bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
   /// Ends the view of a place of this channel. False if the sender has withdrawn what was looked
@@ -64,9 +77,13 @@ class Incoming {
   void give_up() { streams_.give_up(); }
 
  private:
+  using Taken = IncomingStreams::Taken;
+
   bool is_sound(const Head& head) const noexcept;
-  void take_next();
-  void take_message(const Head& head, const std::byte* data);
+  /// False if it has to stay where it is.
+  bool take_next();
+  Taken take(const Head& head, const Entry& entry);
+  bool take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
   void publish() noexcept;
   /// The sender is told at once of large slots, of which it has few; of the rest now and then,
@@ -82,6 +99,7 @@ class Incoming {
   Credit* credit_;
   Matcher* matcher_;
   Outcomes* outcomes_;
+  std::vector<HeardWant>* wants_;
   IncomingStreams streams_;
   std::uint64_t next_ = 0;      ///< Entry to be taken next.
   std::uint64_t consumed_ = 0;  ///< As the sender knows it.
@@ -89,6 +107,7 @@ class Incoming {
   std::uint32_t untold_ =
       0;  ///< Since publish(): 1 for an entry, 4 for a slot, 16 for a large one.
   std::uint32_t idle_drains_ = 0;
+  std::uint64_t holds_ = 0;
   bool is_ended_ = false;
 };
 

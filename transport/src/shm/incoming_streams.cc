@@ -19,18 +19,19 @@ constexpr std::uint64_t kPiece = 512 << 10;
 
 // ---- announced ----
 
-bool IncomingStreams::announce(const Head& head, const Location& location) {
+IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Location& location) {
   Stream& stream = streams_[head.id];
-  if (stream.use != Stream::Use::free) return false;
+  if (stream.use != Stream::Use::free) return Taken::never;
+  Receive receive;
+  const bool is_met = matcher_->take_receive(head.tag, receive);
+  const std::uint64_t weight = kNodeBytes + (head.id < kStreams / 2 ? 0 : kAnnouncedBytes);
+  if (!is_met && matcher_->keep({channel_, head.id}, head.tag, head.bytes, weight) == nullptr) {
+    return Taken::no_memory;
+  }
   stream = {Stream::Use::announced, false, head.tag, head.bytes, 0, {}, location};
   ++open_;
-  Receive receive;
-  if (matcher_->take_receive(head.tag, receive)) {
-    meet(head.id, receive);
-  } else {
-    matcher_->keep(head.tag, head.bytes, true).stream = {channel_, head.id};
-  }
-  return true;
+  if (is_met) meet(head.id, receive);
+  return Taken::well;
 }
 
 void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {

@@ -41,8 +41,14 @@ class IncomingStreams {
   /// Whether fetch() has something to do.
   bool any_fetching() const noexcept { return fetching_ != 0; }
 
-  /// A new one. False if its number is in use.
-  bool announce(const Head& head, const Location& location);
+  /// What became of an entry.
+  enum class Taken : std::uint8_t {
+    well,
+    no_memory,  ///< It stays in the ring.
+    never,      ///< No sender of the same build writes such.
+  };
+  /// A new one.
+  Taken announce(const Head& head, const Location& location);
   /// More of one. False if nothing more of it was to come.
   bool take_fragment(const Head& head, const std::byte* data);
   /// Goes on with those that lie where they can be read; returns with how many.

@@ -5,6 +5,7 @@
 #include "xylem/base/hash.h"
 
 #include <algorithm>
+#include <new>
 
 namespace xylem::transport::shm {
 std::size_t Matcher::bucket_of(Tag tag) noexcept { return mix(tag) % kBuckets; }
@@ -62,38 +63,85 @@ Arrived* Matcher::find_arrived(Tag tag, Tag mask) {
   return oldest;
 }
 
-Arrived& Matcher::keep(Tag tag, std::uint64_t bytes, bool is_stream) {
-  auto& bucket = arrived_[bucket_of(tag)];
-  if (spare_arrived_.empty()) spare_arrived_.emplace_back();
-  bucket.splice(bucket.end(), spare_arrived_, spare_arrived_.begin());
-  Arrived& arrived = bucket.back();
-  arrived.tag = tag;
-  arrived.bytes = bytes;
-  arrived.is_stream = is_stream;
-  arrived.payload.resize(is_stream ? 0 : bytes);
-  arrived.serial = serial_++;
-  ++arrived_count_;
+Arrived* Matcher::keep(const StreamId& stream,
+                       Tag tag,
+                       std::uint64_t bytes,
+                       std::uint64_t weight) noexcept {
+  Arrived* const arrived = keep(stream.channel, tag, bytes, 0, weight);
+  if (arrived == nullptr) return nullptr;
+  arrived->is_stream = true;
+  arrived->stream = stream;
   return arrived;
 }
 
-void Matcher::drop(Arrived& arrived) { move(arrived, spare_arrived_); }
+Arrived* Matcher::keep(std::uint32_t channel,
+                       Tag tag,
+                       std::uint64_t bytes,
+                       std::uint64_t payload,
+                       std::uint64_t weight) noexcept try {
+  if (channel >= kept_.size()) kept_.resize(channel + 1);
+  if (spare_arrived_.empty()) spare_arrived_.emplace_back();
+  Arrived& arrived = spare_arrived_.front();
+  // Should there be no memory, the node stays where it is.
+  const std::size_t capacity = arrived.payload.capacity();
+  arrived.payload.resize(payload);
+  spare_bytes_ -= capacity;
+  arrived.tag = tag;
+  arrived.bytes = bytes;
+  arrived.channel = channel;
+  arrived.weight = weight;
+  arrived.is_stream = false;
+  arrived.serial = serial_++;
+  auto& bucket = arrived_[bucket_of(tag)];
+  bucket.splice(bucket.end(), spare_arrived_, spare_arrived_.begin());
+  ++arrived_count_;
+  kept_[channel] += arrived.weight;
+  return &arrived;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 
-void Matcher::lend(Arrived& arrived) { move(arrived, lent_); }
+void Matcher::drop(Arrived& arrived) {
+  uncount(arrived);
+  recycle(arrived_[bucket_of(arrived.tag)], find(arrived));
+}
+
+void Matcher::lend(Arrived& arrived) {
+  uncount(arrived);
+  lent_.splice(lent_.begin(), arrived_[bucket_of(arrived.tag)], find(arrived));
+}
 
 void Matcher::take_back(const std::byte* payload) {
   const auto at = std::ranges::find_if(
       lent_, [&](const Arrived& arrived) { return arrived.payload.data() == payload; });
   XYLEM_CHECK(at != lent_.end(), lent_.size());
-  spare_arrived_.splice(spare_arrived_.begin(), lent_, at);
+  recycle(lent_, at);
 }
 
-void Matcher::move(Arrived& arrived, std::list<Arrived>& to) {
+Matcher::ArrivedAt Matcher::find(const Arrived& arrived) {
   auto& bucket = arrived_[bucket_of(arrived.tag)];
   const auto at =
       std::ranges::find_if(bucket, [&](const Arrived& other) { return &other == &arrived; });
   XYLEM_CHECK(at != bucket.end(), arrived.tag);
-  to.splice(to.begin(), bucket, at);
+  return at;
+}
+
+/// It waits for a receive no more.
+void Matcher::uncount(const Arrived& arrived) noexcept {
   --arrived_count_;
+  kept_[arrived.channel] -= arrived.weight;
+}
+
+/// Steady traffic finds nodes with payloads; but what a burst has left is given back.
+void Matcher::recycle(std::list<Arrived>& from, ArrivedAt at) noexcept {
+  constexpr std::uint64_t kMostSpare = 1 << 20;
+  const std::uint64_t bytes = at->payload.capacity() + kNodeBytes;
+  if (spare_bytes_ + spare_arrived_.size() * kNodeBytes + bytes > kMostSpare) {
+    from.erase(at);
+    return;
+  }
+  spare_bytes_ += at->payload.capacity();
+  spare_arrived_.splice(spare_arrived_.begin(), from, at);
 }
 
 template <typename Predicate>
@@ -102,8 +150,8 @@ void Matcher::drop_streams_if(const Predicate& is_dropped) {
     for (auto it = bucket.begin(); it != bucket.end();) {
       const auto at = it++;
       if (!at->is_stream || !is_dropped(at->stream)) continue;
-      spare_arrived_.splice(spare_arrived_.begin(), bucket, at);
-      --arrived_count_;
+      uncount(*at);
+      recycle(bucket, at);
     }
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "receive.h"
+#include "shm/want.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -27,6 +28,8 @@ struct StreamId {
 struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t channel = 0;  ///< By which it came.
+  std::uint64_t weight = 0;   ///< What it counts for, of kMostKept.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -43,8 +46,23 @@ class Matcher {
 
   /// The message that a receive meets; null if there is none. drop() it when it is used.
   Arrived* find_arrived(Tag tag, Tag mask);
-  /// Room for one more; its payload is as large as `bytes` unless it is a stream.
-  Arrived& keep(Tag tag, std::uint64_t bytes, bool is_stream);
+  /// Room for one more with its payload. Null if there is no memory.
+  Arrived* keep(std::uint32_t channel, Tag tag, std::uint64_t bytes) noexcept {
+    return keep(channel, tag, bytes, bytes, kNodeBytes + bytes);
+  }
+  /// For one more that comes as a stream.
+  Arrived* keep(const StreamId& stream, Tag tag, std::uint64_t bytes, std::uint64_t weight) noexcept;
+  /// What the messages of a channel weigh that wait for a receive.
+  std::uint64_t kept(std::uint32_t channel) const noexcept {
+    return channel < kept_.size() ? kept_[channel] : 0;
+  }
+  template <typename Visit>
+  void for_each_posted(const Visit& visit) const {
+    for (const auto& bucket : posted_) {
+      for (const Posted& posted : bucket) visit(posted.receive);
+    }
+    for (const Posted& posted : masked_) visit(posted.receive);
+  }
   void drop(Arrived& arrived);
   /// Keeps its payload to be looked at until it is taken back.
   void lend(Arrived& arrived);
@@ -62,7 +80,15 @@ class Matcher {
   template <typename Node>
   using Buckets = std::array<std::list<Node>, kBuckets>;
   static std::size_t bucket_of(Tag tag) noexcept;
-  void move(Arrived& arrived, std::list<Arrived>& to);
+  using ArrivedAt = std::list<Arrived>::iterator;
+  Arrived* keep(std::uint32_t channel,
+                Tag tag,
+                std::uint64_t bytes,
+                std::uint64_t payload,
+                std::uint64_t weight) noexcept;
+  ArrivedAt find(const Arrived& arrived);
+  void uncount(const Arrived& arrived) noexcept;
+  void recycle(std::list<Arrived>& from, ArrivedAt at) noexcept;
   template <typename Predicate>
   void drop_streams_if(const Predicate& is_dropped);
 
@@ -73,6 +99,8 @@ class Matcher {
   std::list<Arrived> lent_;
   std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
+  std::uint64_t spare_bytes_ = 0;    ///< Of their payloads.
+  std::vector<std::uint64_t> kept_;  ///< By channel.
   std::uint64_t serial_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/outgoing.h"
 
+#include "receive.h"
 #include "shm/delays.h"
 #include "xylem/base/check.h"
 #include "xylem/base/copy.h"
@@ -36,7 +37,16 @@ bool Outgoing::retire() noexcept {
   const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
   const bool has_any = retired_ < consumed;
   retire_until(consumed);
+  heed_holds();
   return has_any;
+}
+
+// Wants belong to the hold in which they were said.
+void Outgoing::heed_holds() noexcept {
+  const std::uint64_t holds = credit_->holds.load(std::memory_order_relaxed);
+  if (holds == holds_) return;
+  holds_ = holds;
+  wants_.clear();
 }
 
 void Outgoing::retire_until(std::uint64_t entry) noexcept {
@@ -81,6 +91,8 @@ bool Outgoing::is_announced(const Sending& sending) const noexcept {
 Room Outgoing::room() noexcept {
   if (!is_open() || receiver_.is_gone()) return Room::never;
   retire();
+  // send() queues what is withheld, for the receiver to ask for it, and knows who may overtake whom.
+  if (is_hold(holds_) || !cleared_.empty() || !numberless_.empty()) return Room::never;
   // What waits in the queue goes first.
   return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
 }
@@ -133,32 +145,44 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   return true;
 }
 
-bool Outgoing::announce(Sending& sending) {
-  const std::uint64_t free = ~streams_used_ & numbers_for(fits_slot(sending));
-  if (free == 0) return false;
+/// Of the numbers for messages that fit into no slot, half are kept for those that are wanted, whose
+/// receives are posted: so these never wait for others that nobody asks for.
+bool Outgoing::has_number(const Sending& sending, bool is_wanted) const noexcept {
+  constexpr int kUnwanted = kStreams / 4;
+  const bool fits = fits_slot(sending);
+  const std::uint64_t mine = numbers_for(fits);
+  const int in_use = std::popcount(streams_used_ & mine);
+  return in_use < (fits || is_wanted ? std::popcount(mine) : kUnwanted);
+}
+
+Outgoing::Begun Outgoing::announce(Sending& sending, bool is_wanted) {
+  if (!has_number(sending, is_wanted)) return Begun::no_number;
   Entry* entry = next_entry(EntryKind::announce, sending.tag, sending.bytes);
-  if (entry == nullptr) return false;
+  if (entry == nullptr) return Begun::no_room;
+  const std::uint64_t free = ~streams_used_ & numbers_for(fits_slot(sending));
   sending.id = static_cast<std::uint8_t>(std::countr_zero(free));
   streams_used_ |= bit_of(sending.id);
   entry->id = sending.id;
   delay();
   std::memcpy(entry->payload.data(), &sending.location, sizeof sending.location);
   publish();
-  return true;
+  return Begun::well;
 }
 
-/// Puts a message into the ring, whole or announced; false where there is no room.
-bool Outgoing::begin(Sending& sending) {
-  if (fits_slot(sending) && (~streams_used_ & numbers_for(true)) == 0) sending.location = {};
-  if (is_announced(sending)) return announce(sending);
-  if (sending.bytes > kInlineBytes) return put_slot(EntryKind::slotted, sending, sending.bytes);
+/// Puts a message into the ring, whole or announced.
+Outgoing::Begun Outgoing::begin(Sending& sending, bool is_wanted) {
+  if (fits_slot(sending) && !has_number(sending, is_wanted)) sending.location = {};
+  if (is_announced(sending)) return announce(sending, is_wanted);
+  if (sending.bytes > kInlineBytes) {
+    return put_slot(EntryKind::slotted, sending, sending.bytes) ? Begun::well : Begun::no_room;
+  }
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
-  if (entry == nullptr) return false;
+  if (entry == nullptr) return Begun::no_room;
   delay();
   copy_bytes(entry->payload.data(), sending.data, sending.bytes);
   publish();
   sending.sent = sending.bytes;
-  return true;
+  return Begun::well;
 }
 
 Posted Outgoing::send(Tag tag,
@@ -173,19 +197,65 @@ Posted Outgoing::send(Tag tag,
     return Posted::done;
   }
   Sending sending{&operation, data, bytes, 0, tag, 0, location};
-  const bool has_begun = queue_.empty() && begin(sending);
+  const bool is_next = cleared_.empty() && numberless_.empty() && queue_.empty();
+  const bool has_begun =
+      is_next && !is_hold(holds_) && begin(sending, /*is_wanted=*/false) == Begun::well;
   if (has_begun && !is_announced(sending)) return Posted::done;
-  Sendings& list = has_begun ? streams_ : queue_;
+  if (has_begun) {
+    append(streams_, sending);
+    return Posted::pending;
+  }
+  append(is_hold(holds_) && take_want(tag) ? cleared_ : queue_, sending);
+  // Under a hold it may be the turn of what is cleared, and else of what overtakes the numberless.
+  if (!cleared_.empty() || !numberless_.empty()) pump_queue();
+  return Posted::pending;
+}
+
+void Outgoing::append(Sendings& list, const Sending& sending) {
   if (spare_.empty()) spare_.emplace_back();
   list.splice(list.end(), spare_, spare_.begin());
   list.back() = sending;
-  return Posted::pending;
 }
 
 bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (bytes > kInlineBytes || room() != Room::given) return false;
   Sending sending{nullptr, data, bytes, 0, tag, 0, {}};
-  return begin(sending);
+  return begin(sending, false) == Begun::well;
+}
+
+// ---- under a hold ----
+
+bool Outgoing::take_want(Tag tag) noexcept {
+  const auto want = std::ranges::find_if(
+      wants_, [tag](const Want& awaited) { return tag_matches(tag, awaited.tag, awaited.mask); });
+  if (want == wants_.end()) return false;
+  wants_.erase(want);
+  return true;
+}
+
+void Outgoing::heed(const Want& want, std::uint64_t holds) {
+  if (credit_ == nullptr || !is_open()) return;
+  delay();
+  heed_holds();
+  if (holds != holds_) return;
+  for (Sendings* list : {&numberless_, &queue_}) {
+    const auto at = std::ranges::find_if(*list, [&](const Sending& sending) {
+      return tag_matches(sending.tag, want.tag, want.mask);
+    });
+    if (at == list->end()) continue;
+    cleared_.splice(cleared_.end(), *list, at);
+    return;
+  }
+  wants_.push_back(want);
+}
+
+bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
+  if (!is_open()) return true;  // Nothing comes from there any more.
+  Entry* entry = next_entry(EntryKind::want, want.tag, want.mask);
+  if (entry == nullptr) return false;
+  std::memcpy(entry->payload.data(), &holds, sizeof holds);
+  publish();
+  return true;
 }
 
 void Outgoing::end(Sendings& list, Sendings::iterator at) {
@@ -291,15 +361,37 @@ void Outgoing::free_stream(std::uint8_t id) noexcept {
 
 unsigned Outgoing::pump_queue() {
   unsigned count = 0;
-  for (; !queue_.empty() && begin(queue_.front()); ++count) {
-    const auto at = queue_.begin();
+  if (!pump_list(cleared_, /*is_wanted=*/true, count) || is_hold(holds_)) return count;
+  if (pump_list(numberless_, false, count)) pump_list(queue_, false, count);
+  return count;
+}
+
+/// Begins what it can of a list, in order; false where there is no room for more. In the queue, what
+/// finds no number steps aside, and so does what has the tag of one that did.
+bool Outgoing::pump_list(Sendings& list, bool is_wanted, unsigned& count) {
+  const bool is_queue = &list == &queue_;
+  const auto must_follow = [&](const Sending& sending) {
+    if (!is_queue || numberless_.empty()) return false;
+    return !fits_slot(sending) ||
+           std::ranges::find(numberless_, sending.tag, &Sending::tag) != numberless_.end();
+  };
+  for (auto it = list.begin(); it != list.end();) {
+    const auto at = it++;
+    const Begun begun = must_follow(*at) ? Begun::no_number : begin(*at, is_wanted);
+    if (begun == Begun::no_room) return false;
+    if (begun == Begun::no_number && !is_queue) return !is_wanted;
+    if (begun == Begun::no_number) {
+      numberless_.splice(numberless_.end(), list, at);
+      continue;
+    }
+    ++count;
     if (is_announced(*at)) {
-      streams_.splice(streams_.end(), queue_, at);
+      streams_.splice(streams_.end(), list, at);
     } else {
-      end(queue_, at);
+      end(list, at);
     }
   }
-  return count;
+  return true;
 }
 
 // ---- the end ----
@@ -314,7 +406,7 @@ void Outgoing::withdraw(std::uint64_t streams) noexcept {
 }
 
 bool Outgoing::cancel(const Operation& operation) {
-  for (Sendings* list : {&queue_, &streams_}) {
+  for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_}) {
     const auto at = std::ranges::find(*list, &operation, &Sending::operation);
     if (at == list->end()) continue;
     if (list == &streams_) {
@@ -330,7 +422,7 @@ bool Outgoing::cancel(const Operation& operation) {
 }
 
 void Outgoing::lose() {
-  for (Sendings* list : {&queue_, &streams_}) {
+  for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_}) {
     for (const Sending& sending : *list) {
       outcomes_->push_back({sending.operation, Code::peer_lost, 0});
     }

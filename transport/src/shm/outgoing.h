@@ -11,6 +11,7 @@
 #include "shm/owner.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
+#include "shm/want.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -55,6 +56,11 @@ class Outgoing {
   /// The message that stands in a slot, which has one more reader by it. Only where there is room.
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
+  /// The receiver awaits such a message; `holds` as of then. Lets one pass.
+  void heed(const Want& want, std::uint64_t holds);
+  /// Tells the peer what is awaited from it; false where the ring is full.
+  bool tell(const Want& want, std::uint64_t holds) noexcept;
+
   /// Puts into the ring what there is room for, and hears what the receiver has taken. Returns how
   /// much it did.
   unsigned pump();
@@ -62,7 +68,9 @@ class Outgoing {
     return !is_flushed() || !withdrawn_.empty() || standing_ == Standing::closing;
   }
   /// Whether all that was sent is in the ring.
-  bool is_flushed() const noexcept { return queue_.empty() && streams_.empty(); }
+  bool is_flushed() const noexcept {
+    return cleared_.empty() && numberless_.empty() && queue_.empty() && streams_.empty();
+  }
 
   /// Ends the send of this operation with cancelled; false if it is not on its way here. Its memory
   /// is not read any more.
@@ -106,10 +114,21 @@ class Outgoing {
     bool is_told = false;
   };
 
+  enum class Begun : std::uint8_t {
+    well,
+    no_room,    ///< In the ring, or no slot.
+    no_number,  ///< For its stream.
+  };
+
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
-  bool begin(Sending& sending);
-  bool announce(Sending& sending);
+  Begun begin(Sending& sending, bool is_wanted);
+  Begun announce(Sending& sending, bool is_wanted);
+  bool has_number(const Sending& sending, bool is_wanted) const noexcept;
+  bool take_want(Tag tag) noexcept;
+  void heed_holds() noexcept;
+  void append(Sendings& list, const Sending& sending);
+  bool pump_list(Sendings& list, bool is_wanted, unsigned& count);
   void fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept;
   bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
   unsigned pump_streams(bool is_gone);
@@ -138,8 +157,13 @@ class Outgoing {
   std::uint64_t streams_withdrawn_ = 0;  ///< Withdrawal::withdrawn.
   std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it was followed.
   CacheChoice cache_choice_;
-  Sendings queue_;    ///< Not in the ring yet, in order.
-  Sendings streams_;  ///< Announced.
+  // Not in the ring yet. Of equal tags the older one is always in an earlier list, or before.
+  Sendings cleared_;     ///< Wanted.
+  Sendings numberless_;  ///< In wait for the number of a stream. Others may overtake them.
+  Sendings queue_;       ///< In order.
+  Sendings streams_;     ///< Announced.
+  std::uint64_t holds_ = 0;  ///< Credit::holds, as of the last look.
+  std::vector<Want> wants_;  ///< Said during this hold, and not met.
   std::vector<Withdrawn> withdrawn_;
   Sendings spare_;
 };

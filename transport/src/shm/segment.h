@@ -86,6 +86,9 @@ struct alignas(kLine) Credit {
   std::atomic<std::uint64_t> granted{0};
   /// A bit for each stream, as of that turn: the receiver has the message, and needs no fragments.
   std::atomic<std::uint64_t> fetched{0};
+  /// Odd while the receiver keeps so much for receives that are not posted that it takes only what
+  /// it wants (want.h); each change counts one up.
+  std::atomic<std::uint64_t> holds{0};
 };
 
 /// Of an outgoing channel: written by the sender.
@@ -102,6 +105,8 @@ enum class EntryKind : std::uint8_t {
               ///< Location.
   fragment,   ///< `bytes` more of stream `id`, in a slot.
   withdrawn,  ///< No more of stream `id` will come.
+  want,       ///< To the sender of the opposite channel: its next message that equals `tag` in the
+              ///< bits of `bytes` is awaited; its payload is the Credit::holds in which it is.
   closed,     ///< The endpoint was closed; streams that are not complete never will be.
 };
 
@@ -152,6 +157,13 @@ inline Location location_of(const Entry& announcement) noexcept {
   std::memcpy(&location, announcement.payload.data(), sizeof location);
   std::atomic_signal_fence(std::memory_order_acq_rel);
   return location;
+}
+
+inline std::uint64_t turn_of_want(const Entry& want) noexcept {
+  std::uint64_t turn = 0;
+  std::memcpy(&turn, want.payload.data(), sizeof turn);
+  std::atomic_signal_fence(std::memory_order_acq_rel);
+  return turn;
 }
 
 /// Of a stream, in the words of a Credit.

@@ -124,7 +124,7 @@ void ShmTransport::heed_hello(const Introduction& hello, Peer& peer) {
   const auto channel = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back({&peer, hello.channel, false,
                       Incoming(channel, peer.segment, hello.channel, peer.owner(), peer.memory,
-                               segment_.credit(channel), matcher_, outcomes_)});
+                               segment_.credit(channel), matcher_, outcomes_, wants_)});
   ++unmet_;
   answer(channel);
 }

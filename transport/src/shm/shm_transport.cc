@@ -160,6 +160,7 @@ Posted ShmTransport::recv(
   Arrived* arrived = matcher_.find_arrived(tag, mask);
   if (arrived == nullptr) {
     matcher_.post(receive);
+    if (held_ > 0) want(receive);
     return Posted::pending;
   }
   if (arrived->is_stream) {
@@ -179,7 +180,9 @@ Posted ShmTransport::recv_view(Tag tag, Region target, Operation& operation) noe
   operation.state = nullptr;
   Arrived* arrived = matcher_.find_arrived(tag, kExactMatch);
   if (arrived == nullptr) {
-    matcher_.post({tag, kExactMatch, target, &operation, nullptr, true});
+    const Receive receive{tag, kExactMatch, target, &operation, nullptr, true};
+    matcher_.post(receive);
+    if (held_ > 0) want(receive);
     return Posted::pending;
   }
   if (arrived->is_stream) {
@@ -321,6 +324,8 @@ unsigned ShmTransport::progress() noexcept {
   if (shared_version_ != Allocations::of_process().version()) follow_allocations();
   unsigned count = 0;
   for (Source& source : sources_) count += source.incoming.drain();
+  count += heed_kept();
+  heed_wants();
   bool is_stuck = false;
   for (Endpoint& endpoint : endpoints_) {
     if (!endpoint.outgoing.has_work()) continue;

@@ -110,6 +110,7 @@ class ShmTransport final : public Transport {
     std::uint32_t their_channel = 0;
     bool has_answered = false;  ///< The sender has been told, or is gone.
     Incoming incoming;
+    std::vector<Want> unsaid{};  ///< Wants for which there was no room to the sender.
   };
 
   ShmTransport(
@@ -132,6 +133,11 @@ class ShmTransport final : public Transport {
   Location locate(Endpoint& endpoint, const ConstRegion& source);
   bool reclaim() noexcept;
   void bury_dead();
+  Endpoint* way_back(const Source& source) noexcept;
+  void want(const Receive& receive);
+  void say(Source& source, const Want& wanted);
+  void heed_wants();
+  unsigned heed_kept();
   unsigned tell();
 
   Segment segment_;
@@ -154,6 +160,8 @@ class ShmTransport final : public Transport {
   std::uint64_t pull_from_ = kAnySize;
   Reserved reserved_;
   std::vector<CacheChoice*> reserved_choices_;  ///< Of its readers.
+  std::vector<HeardWant> wants_;
+  std::uint32_t held_ = 0;   ///< Incoming channels.
   std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;
