@@ -32,8 +32,8 @@ constexpr unsigned kLooksUnattended = 2;
 constexpr milliseconds kGoodbye{1000};
 /// How long the control plane may take to tell of a death that a wire has felt.
 constexpr milliseconds kSuspicion{500};
-/// How long a rank that leaves waits for its peers to take what it has sent.
-constexpr milliseconds kHandOver{5000};
+/// How long, at most, a rank that leaves waits for its peers to take what it has sent.
+constexpr milliseconds kHandOver{60'000};
 
 /// A page that reads 1 here and 0 in a forked child.
 const volatile char* fork_page() {
@@ -465,11 +465,15 @@ void Job::abort_all() {
 }
 
 /// Waits until what this rank has sent has left it: its sends have ended, but messages may wait for
-/// room at the peers. A rank that has left reads no more.
+/// room at the peers. A rank that has left reads no more. What still comes here is for nobody, and
+/// is dropped, so two that leave at once do not wait for each other.
 Status Job::hand_over(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&] {
     turn();
+    for (const auto& wire : wires_->all()) {
+      if (wire.transport != nullptr) wire.transport->discard(0, 0);
+    }
     const auto now = Clock::now();
     for (; waits_for < size(); ++waits_for) {
       if (left_[waits_for] <= now) continue;
@@ -503,7 +507,7 @@ void Job::close_groups() {
 Status Job::shutdown(bool force) {
   if (is_forked()) return check_process();
   if (closed_) return {};
-  milliseconds patience = kHandOver;
+  auto patience = std::min<std::chrono::nanoseconds>(kHandOver, config().timeout);
   if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {
     if (!force) {
       return failure(Code::busy,

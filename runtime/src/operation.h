@@ -33,7 +33,6 @@ namespace xylem::runtime {
 
 class Group;
 class OperationPool;
-struct HeaderSlot;
 
 enum class CallKind : std::uint8_t { collective, send, recv };
 
@@ -176,8 +175,7 @@ struct OperationState {
   bool is_busy = false;             ///< Among the engine's operations with more to do.
   Operation* active_previous = nullptr;
   Operation* active_next = nullptr;
-  Operation* match_next = nullptr;  ///< Receives waiting for a message.
-  HeaderSlot* header = nullptr;     ///< Of a small send that waits until it has gone.
+  Operation* match_next = nullptr;  ///< Receives waiting for a message, sends waiting for room.
   bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 };
 

@@ -38,15 +38,11 @@ PointToPoint::PointToPoint(Group& group)
 HeaderSlot& HeaderPool::take() {
   if (free_ == nullptr) {
     free_ = all_.emplace_back(std::make_unique<HeaderSlot>()).get();
-    free_->pool = this;
-    free_->done = &HeaderPool::on_done;
   }
   HeaderSlot& slot = *std::exchange(free_, free_->next);
-  slot.next = nullptr;
-  slot.code = Code::ok;
-  slot.bytes = 0;
-  slot.state = nullptr;
-  slot.is_unposted = false;
+  static_cast<HeaderSlotState&>(slot) = HeaderSlotState{};
+  slot.pool = this;
+  slot.done = &HeaderPool::on_done;
   ++in_use_;
   return slot;
 }
@@ -73,7 +69,7 @@ void HeaderPool::run_completed(Job& job) {
       sending_.fetch_sub(1, std::memory_order_release);
       slot.is_sent = false;
       if (slot.code != Code::ok) job.on_unsent(slot.header.group, slot.peer, slot.code);
-      end_sender(job, slot);
+      if (slot.sender != nullptr) slot.sender->on_sent(slot);
     }
     if (slot.owner == nullptr) {
       give_back(slot);
@@ -83,19 +79,15 @@ void HeaderPool::run_completed(Job& job) {
   }
 }
 
+void HeaderPool::forget_sender(const PointToPoint& sender) noexcept {
+  for (const auto& slot : all_) {
+    if (slot->sender == &sender) slot->sender = nullptr;
+  }
+}
+
 bool HeaderPool::is_sending_to(std::uint32_t world_rank) const noexcept {
   return std::ranges::any_of(
       all_, [=](const auto& slot) { return slot->is_sent && slot->peer == world_rank; });
-}
-
-/// If the message did not go, the operation ends with its group.
-void HeaderPool::end_sender(Job& job, HeaderSlot& slot) {
-  if (slot.sender == nullptr) return;
-  runtime::Operation& operation = *std::exchange(slot.sender, nullptr);
-  operation.header = nullptr;
-  if (slot.code != Code::ok) return;
-  operation.run.steps_left = 0;
-  job.engine().finish(operation, Status::ok());
 }
 
 // ---- within the call ----
@@ -141,6 +133,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   }
   const Link& link = group_.link(to);
   if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
+  if (pairs_[to].waiting != nullptr) return std::nullopt;
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
   const transport::Tag header_tag = group_tag(TagKind::message_header, group_.slot());
   const std::uint64_t bytes = buffer.bytes();
@@ -275,17 +268,30 @@ void PointToPoint::start(Operation& operation) {
 }
 
 void PointToPoint::send(Operation& operation) {
+  Pair& pair = pairs_[operation.call.peer];
+  if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
+  operation.match_next = nullptr;
+  operation.is_unmatched = true;
+  (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->match_next) = &operation;
+  pair.last_waiting = &operation;
+}
+
+/// A small message is copied, and its send is over; a large one is as its body is.
+void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   HeaderSlot& slot = pool_.take();
   slot.owner = nullptr;
+  slot.sender = this;
   slot.incoming = false;
+  slot.to = call.peer;
   slot.peer = group_.world_rank(call.peer);
   slot.header = next_header(call.peer, call.count, call.type, call.tag);
-  ++pairs_[call.peer].sent;
+  Pair& pair = pairs_[call.peer];
+  ++pair.sent;
+  ++pair.sending;
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
   if (small) copy_bytes(slot.payload, call.input, bytes);
-  const bool is_eager = small && pool_.sending() < kEagerMessages;
   const Link link = group_.link(call.peer);
   const MessageHeader header = slot.header;
   const transport::ConstRegion region{
@@ -296,17 +302,24 @@ void PointToPoint::send(Operation& operation) {
                            slot) == Posted::done) {
     HeaderPool::on_done(slot);
   }
-  Engine& engine = group_.job().engine();
-  if (is_eager) {
-    operation.run.steps_left = 0;
-    return engine.finish(operation, Status::ok());
+  if (!small) return send_body(operation, header);
+  operation.run.steps_left = 0;
+  group_.job().engine().finish(operation, Status::ok());
+}
+
+/// Makes room for those that wait.
+void PointToPoint::on_sent(const HeaderSlot& slot) {
+  Pair& pair = pairs_[slot.to];
+  --pair.sending;
+  if (slot.code != Code::ok) return;  // The group ends.
+  while (pair.waiting != nullptr && pair.sending < kMostSending && group_.health()) {
+    Operation& next = *std::exchange(pair.waiting, pair.waiting->match_next);
+    next.is_unmatched = false;
+    next.match_next = nullptr;
+    next.acquire();  // It may end within.
+    begin_send(next);
+    next.release();
   }
-  if (small) {
-    slot.sender = &operation;
-    operation.header = &slot;
-    return;
-  }
-  send_body(operation, header);
 }
 
 transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noexcept {
@@ -329,6 +342,7 @@ void PointToPoint::send_to_self(Operation& operation) {
   }
   operation.is_unmatched = true;
   unexpected_.push_back({header, {}, &operation});
+  unexpected_bytes_ += weight_of(unexpected_.back());
 }
 
 Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
@@ -353,12 +367,16 @@ void PointToPoint::receive(Operation& operation) {
   if (found != unexpected_.end()) {
     const Arrived arrived = std::move(*found);
     unexpected_.erase(found);
+    unexpected_bytes_ -= weight_of(arrived);
+    if (unexpected_bytes_ <= kMostUnexpected / 2) wake_slots();
     return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
   }
   operation.match_next = nullptr;
   operation.is_unmatched = true;
   *receives_tail_ = &operation;
   receives_tail_ = &operation.match_next;
+  // Its message may be any of those that have not come.
+  wake_slots();
 }
 
 bool PointToPoint::matches(const Operation& receive, const MessageHeader& header) const noexcept {
@@ -446,6 +464,23 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
   if (posted == Posted::done) HeaderPool::on_done(slot);
 }
 
+std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {
+  constexpr std::uint64_t kBlock = 32;  // Of the heap, for a payload.
+  return sizeof(Arrived) + (arrived.payload.empty() ? 0 : kBlock + arrived.payload.capacity());
+}
+
+void PointToPoint::reuse_slot(HeaderSlot& slot) {
+  if (receives_ == nullptr && unexpected_bytes_ > kMostUnexpected) {
+    resting_.push_back(&slot);
+  } else {
+    post_slot(slot);
+  }
+}
+
+void PointToPoint::wake_slots() {
+  for (HeaderSlot* slot : std::exchange(resting_, {})) post_slot(*slot);
+}
+
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != group_.uid()) {
@@ -465,7 +500,7 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   if (slot.is_unposted) {
     drop(slot);
   } else {
-    post_slot(slot);
+    reuse_slot(slot);
   }
   for (bool more = true; more && !closed_;) {
     const auto next = std::ranges::find_if(
@@ -510,20 +545,41 @@ void PointToPoint::accept(HeaderSlot& slot) {
   if (body_bytes(header) <= kInlineMessage) {
     arrived.payload.assign(slot.payload, slot.payload + body_bytes(header));
   }
+  unexpected_bytes_ += weight_of(arrived);
   unexpected_.push_back(std::move(arrived));
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {
-  if (operation.header != nullptr) std::exchange(operation.header, nullptr)->sender = nullptr;
   if (!operation.is_unmatched) return;
   for (Operation** place = &receives_; *place != nullptr; place = &(*place)->match_next) {
     if (*place == &operation) return unlink(place);
   }
-  std::erase_if(unexpected_, [&](const Arrived& arrived) { return arrived.self == &operation; });
+  if (operation.call.kind == CallKind::send && operation.call.peer != group_.rank()) {
+    return forget_waiting(operation);
+  }
+  std::erase_if(unexpected_, [&](const Arrived& arrived) {
+    if (arrived.self != &operation) return false;
+    unexpected_bytes_ -= weight_of(arrived);
+    return true;
+  });
+}
+
+void PointToPoint::forget_waiting(Operation& operation) noexcept {
+  Pair& pair = pairs_[operation.call.peer];
+  Operation* previous = nullptr;
+  for (Operation* at = pair.waiting; at != nullptr; previous = at, at = at->match_next) {
+    if (at != &operation) continue;
+    (previous == nullptr ? pair.waiting : previous->match_next) = at->match_next;
+    if (pair.last_waiting == at) pair.last_waiting = previous;
+    operation.is_unmatched = false;
+    return;
+  }
 }
 
 void PointToPoint::close() noexcept {
   closed_ = true;
+  pool_.forget_sender(*this);
+  for (HeaderSlot* resting : std::exchange(resting_, {})) drop(*resting);
   for (Pair& pair : pairs_) {
     for (HeaderSlot* early : pair.early) {
       std::erase(slots_, early);

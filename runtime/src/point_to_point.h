@@ -7,6 +7,11 @@
 // posts once the header has met a receive, so it lands in the user's buffer. Headers go into slots
 // that every member keeps posted for its group.
 //
+// Memory is bounded. Of messages that no receive has met a group keeps kMostUnexpected; then it
+// posts no slots until some have been received, or a receive waits for one that has not come. What
+// its transport does not take stays with the sender: kMostSending headers to each rank are on their
+// way, and further sends wait in the order called, in their users' buffers.
+//
 //   sender                                   receiver
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
@@ -46,18 +51,22 @@ static_assert(sizeof(MessageHeader) == 40);
 /// Messages up to this many bytes travel within their header.
 inline constexpr std::size_t kInlineMessage = 4096;
 
-/// A header on its way, with its payload if that is small. Belongs to the pool, so it may outlive
-/// its group.
-struct HeaderSlot : transport::Operation {
+/// What is known of a header on its way. Replaced as a whole between two lives.
+struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
   PointToPoint* owner = nullptr;  ///< Of a posted one; null once the group is closed.
   transport::Transport* transport = nullptr;
-  HeaderSlot* next = nullptr;
+  struct HeaderSlot* next = nullptr;
   bool incoming = false;
-  bool is_unposted = false;              ///< Was taken from the ring, and is not posted again.
-  bool is_sent = false;                  ///< Outgoing, and its transport holds it.
-  std::uint32_t peer = 0;                ///< World rank to which an outgoing one goes.
-  runtime::Operation* sender = nullptr;  ///< A send that ends with its message.
+  bool is_unposted = false;        ///< Was taken from the ring, and is not posted again.
+  bool is_sent = false;            ///< Outgoing, and its transport holds it.
+  std::uint32_t peer = 0;          ///< World rank to which an outgoing one goes,
+  std::uint32_t to = 0;            ///< its rank in the group,
+  PointToPoint* sender = nullptr;  ///< and who waits for it to go; null once the group is closed.
+};
+
+/// A header, with its payload if that is small. Belongs to the pool, so it may outlive its group.
+struct HeaderSlot : HeaderSlotState {
   MessageHeader header;
   std::byte payload[kInlineMessage];
 };
@@ -73,14 +82,14 @@ class HeaderPool {
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
+  /// The group is closed: it hears of its headers no more.
+  void forget_sender(const PointToPoint& sender) noexcept;
   /// Messages handed to a transport that it still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:
   friend class PointToPoint;
   static void on_done(transport::Operation& done) noexcept;
-  static void end_sender(Job& job, HeaderSlot& slot);
-
   std::vector<std::unique_ptr<HeaderSlot>> all_;
   HeaderSlot* free_ = nullptr;
   HeaderSlot* completed_ = nullptr;
@@ -108,9 +117,8 @@ class PointToPoint {
  private:
   friend class HeaderPool;
   static constexpr std::size_t kPostedSlots = 8;  ///< Per transport.
-  /// While this many messages are on their way, a small send ends when its own has gone, so that
-  /// one who sends faster than others receive waits, and memory is bounded.
-  static constexpr std::uint32_t kEagerMessages = 1024;
+  static constexpr std::uint32_t kMostSending = 1024;
+  static constexpr std::uint64_t kMostUnexpected = 1 << 20;
 
   struct Arrived {
     MessageHeader header;
@@ -119,8 +127,11 @@ class PointToPoint {
         nullptr;  ///< A send of this rank to itself, waiting for its receive.
   };
   struct Pair {
-    std::uint64_t sent = 0;          ///< Number of the next message to it.
-    std::uint64_t expected = 0;      ///< Number of the next header from it.
+    std::uint64_t sent = 0;                 ///< Number of the next message to it.
+    std::uint64_t expected = 0;             ///< Number of the next header from it.
+    std::uint32_t sending = 0;              ///< Headers to it that its transport still holds.
+    runtime::Operation* waiting = nullptr;  ///< Sends to it that have not begun, in order.
+    runtime::Operation* last_waiting = nullptr;
     std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
   };
 
@@ -139,12 +150,18 @@ class PointToPoint {
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);
+  void begin_send(Operation& operation);
+  void on_sent(const HeaderSlot& slot);
   void send_to_self(Operation& operation);
   void receive(Operation& operation);
   /// Keeps slots posted on every wire over which a message for the receive may come.
   void post_slots(const Operation& receive);
   void add_slot(transport::Transport& transport);
   void post_slot(HeaderSlot& slot);
+  /// Posts it again, unless enough is kept that nobody receives.
+  void reuse_slot(HeaderSlot& slot);
+  void wake_slots();
+  static std::uint64_t weight_of(const Arrived& arrived) noexcept;
   void on_header(HeaderSlot& slot);
   void drop(HeaderSlot& slot) noexcept;
   void accept(HeaderSlot& slot);
@@ -152,6 +169,7 @@ class PointToPoint {
   /// Takes the first waiting receive that matches off its list; null if there is none.
   Operation* take_receive(const MessageHeader& header) noexcept;
   void unlink(Operation** place) noexcept;
+  void forget_waiting(Operation& operation) noexcept;
   void on_bad_slot(HeaderSlot& slot);
   void deliver(Operation& receive,
                const MessageHeader& header,
@@ -165,7 +183,9 @@ class PointToPoint {
   bool closed_ = false;
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
-  Operation* receives_ = nullptr;  ///< Waiting, in the order called.
+  std::uint64_t unexpected_bytes_ = 0;
+  std::vector<HeaderSlot*> resting_;  ///< Of `slots_`: not posted for now.
+  Operation* receives_ = nullptr;     ///< Waiting, in the order called.
   Operation** receives_tail_ = &receives_;
   std::vector<HeaderSlot*> slots_;
 };

@@ -132,6 +132,42 @@ TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   }
 }
 
+// Messages that nobody receives yet hold up neither collectives nor messages that are received.
+TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
+  constexpr std::size_t kSmallOnes = 20'000, kLargeOnes = 100, kLarge = 100'000;
+  run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<std::uint64_t> small(kSmallOnes);
+    std::vector<std::vector<std::uint8_t>> large(kLargeOnes, std::vector<std::uint8_t>(kLarge));
+    std::vector<Work> works;
+    const auto tag_of = [](std::size_t i) { return static_cast<std::uint32_t>(i); };
+    if (world.rank() == 0) {
+      for (std::size_t i = 0; i < kLargeOnes; ++i) {
+        large[i] = pattern(i, kLarge);
+        works.push_back(world.send(std::span<const std::uint8_t>(large[i]), 1, tag_of(i)));
+      }
+      for (std::size_t i = 0; i < kSmallOnes; ++i) {
+        small[i] = i * i;
+        works.push_back(world.send(ConstBuffer(&small[i], 1, DataType::uint64), 1, kLargeOnes));
+      }
+    }
+    std::vector<std::int64_t> in(1 << 16, world.rank() + 1), out(in.size());
+    ASSERT_TRUE(world.all_reduce(std::span<const std::int64_t>(in), std::span(out)).wait());
+    EXPECT_EQ(out.back(), 3);
+    if (world.rank() == 1) {
+      for (std::size_t i = kLargeOnes; i-- > 0;) {
+        ASSERT_TRUE(world.recv(std::span(large[i]), 0, tag_of(i)).wait());
+        ASSERT_EQ(large[i], pattern(i, kLarge));
+      }
+      for (std::size_t i = 0; i < kSmallOnes; ++i) {
+        ASSERT_TRUE(world.recv(Buffer(&small[i], 1, DataType::uint64), 0, kLargeOnes).wait());
+        ASSERT_EQ(small[i], i * i);
+      }
+    }
+    for (const Work& work : works) ASSERT_TRUE(work.wait());
+  });
+}
+
 // A goodbye waits for what is on its way, also where the receiver comes late.
 TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
   std::promise<Status> left;
