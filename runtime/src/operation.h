@@ -169,6 +169,7 @@ struct OperationState {
   Clock::time_point stalled_since{};
   bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
   bool reported = false;            ///< Its stall has been published.
+  Clock::time_point asked_at{};     ///< When the others were asked last where they are.
   bool warned = false;              ///< Its stall has been logged.
   std::uint32_t source = 0;         ///< World rank a receive matched.
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.

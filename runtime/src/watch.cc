@@ -179,7 +179,10 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.reported = false;
   }
   const auto limit = operation.timeout().value_or(job_.config().timeout);
-  if (now - operation.begun >= limit) return time_out(group, operation, limit);
+  if (now - operation.begun >= limit) {
+    if (has_been_asked(group, operation, now)) time_out(group, operation, limit);
+    return;
+  }
   // A later call waits for an earlier one more often than for its own messages: it has not stalled
   // before it is the oldest, so a group asks one question at a time.
   if (operation.call.kind == CallKind::collective && !operation.is_oldest && is_oldest(operation)) {
@@ -194,6 +197,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
   if (stalled >= kStall && !operation.reported && operation.is_oldest) {
     operation.reported = true;
+    operation.asked_at = now;
     publish(group, operation.sequence, true);
   }
   if (stalled >= job_.config().stall_report && !operation.warned) {
@@ -217,22 +221,42 @@ bool Watch::is_oldest(const Operation& operation) const {
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
+/// The call by which others are asked where they are.
+std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
+  const bool has_number =
+      operation.call.kind == CallKind::collective && operation.run.program != nullptr;
+  return has_number ? operation.sequence : group.next_sequence();
+}
+
+/// Who is to be blamed for a time-out shows in who answers: asks, and gives them the time to.
+bool Watch::has_been_asked(Group& group, Operation& operation, Clock::time_point now) {
+  if (operation.asked_at == Clock::time_point{}) {
+    operation.asked_at = now;
+    publish(group, call_of(group, operation), true);
+  }
+  return now - operation.asked_at >= kAnswer;
+}
+
 void Watch::time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest) {
   const std::string limit = format_duration(longest);
   std::string text;
-  std::optional<std::uint32_t> culprit;
+  const Attendance attendance = attendance_of(group, call_of(group, operation));
+  std::optional<std::uint32_t> culprit = attendance.culprit();
   if (operation.call.kind != CallKind::collective) {
-    if (operation.call.peer != kNone) culprit = group.world_rank(operation.call.peer);
+    const bool has_peer = operation.call.peer != kNone;
+    if (attendance.silent.size() != 1) culprit.reset();
+    if (!culprit && has_peer) culprit = group.world_rank(operation.call.peer);
     text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
                        operation.call.kind == CallKind::send ? "send" : "receive",
                        operation.call.tag, limit);
+    if (attendance.silent.size() == 1) {
+      text += fmt::format("; {} gave no answer", list(attendance.silent));
+    }
   } else if (operation.run.program == nullptr) {
     text = fmt::format(
         "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
         job_.rank(), name(operation.call.collective), limit, group.slot());
   } else {
-    const Attendance attendance = attendance_of(group, operation);
-    culprit = attendance.culprit();
     text = explain(group, operation, attendance);
   }
   job_.announce(group, Code::timed_out, culprit, std::move(text));
@@ -436,11 +460,11 @@ std::optional<std::uint32_t> Watch::Attendance::culprit() const {
   return std::nullopt;
 }
 
-Watch::Attendance Watch::attendance_of(Group& group, const Operation& operation) const {
+Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) const {
   Attendance attendance;
   std::map<std::uint32_t, Situation> said;
   if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
-    const auto call = heard->second.by_call.find(operation.sequence);
+    const auto call = heard->second.by_call.find(sequence);
     if (call != heard->second.by_call.end()) said = call->second;
   }
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
@@ -467,7 +491,7 @@ Watch::Attendance Watch::attendance_of(Group& group, const Operation& operation)
 }
 
 std::string Watch::explain(Group& group, const Operation& operation) const {
-  return explain(group, operation, attendance_of(group, operation));
+  return explain(group, operation, attendance_of(group, operation.sequence));
 }
 
 std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {

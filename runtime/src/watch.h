@@ -56,6 +56,8 @@ std::vector<std::byte> encode(const Verdict& verdict);
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
+  /// A rank that has not answered a question after this long gives no answer.
+  static constexpr std::chrono::milliseconds kAnswer{300};
   static constexpr std::chrono::milliseconds kLetGo{
       1000};  ///< Until a partner that has left is not waited for any more.
   static constexpr std::chrono::milliseconds kQuarantine{
@@ -80,6 +82,8 @@ class Watch {
   bool is_oldest(const Operation& operation) const;
   void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
   void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
+  static std::uint64_t call_of(const Group& group, const Operation& operation);
+  bool has_been_asked(Group& group, Operation& operation, Clock::time_point now);
   void time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest);
   void keep(const Verdict& verdict);
   void publish(Group& group, std::uint64_t sequence, bool is_question);
@@ -94,7 +98,7 @@ class Watch {
     /// The one rank to blame, if it is one: it gives no answer, or, where all do, did not call.
     std::optional<std::uint32_t> culprit() const;
   };
-  Attendance attendance_of(Group& group, const Operation& operation) const;
+  Attendance attendance_of(Group& group, std::uint64_t sequence) const;
   std::string explain(Group& group, const Operation& operation) const;
   static std::string explain(Group& group,
                              const Operation& operation,

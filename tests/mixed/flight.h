@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call under way: its buffers, between guards, and what its output must be.
+#pragma once
+
+#include "mixed/program.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xylem::test::mixed {
+
+/// Memory for one buffer, at an odd place, with guards before and behind.
+class Place {
+ public:
+  Place() = default;
+  /// `bytes` of ordinary memory or, if `shared`, of xylem::allocate(), `offset` bytes after a line.
+  Place(std::uint64_t bytes, std::uint64_t offset, bool shared);
+
+  std::byte* data() const noexcept { return data_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  bool guards_hold() const noexcept;
+  /// Writes a pattern over all of it; whether it is still there.
+  void fill() noexcept;
+  bool is_filled() const noexcept;
+
+ private:
+  std::vector<std::byte> ordinary_;
+  Allocation shared_;
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+class Flight {
+ public:
+  /// Makes the buffers and begins the call. `comm` holds this rank. `seed` of what is local.
+  static Flight begin(const MixedCall& call, const Communicator& comm);
+
+  const MixedCall& call() const noexcept { return call_; }
+  bool has_ended() const noexcept { return work_.test() && receive_.test(); }
+  /// Waits for its end and returns its outcome.
+  Status wait() const { return wait_all(work_, receive_); }
+  /// What is wrong with the output of a call that ended well; empty if it is right.
+  std::string check() const;
+  std::uint64_t elements() const noexcept { return checked_; }
+
+  Place input, output;
+
+ private:
+  void make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at);
+  void write(std::uint64_t count, std::uint64_t at, std::uint64_t first);
+  void start(const Communicator& comm);
+  void start_uneven(const Communicator& comm);
+  void start_message(const Communicator& comm);
+  void expect(std::uint64_t at, std::uint64_t count, std::uint32_t rank, std::uint64_t first);
+  void expect_reduced(std::uint64_t count, std::uint64_t first);
+  ConstBuffer in(std::uint64_t count, std::uint64_t at = 0) const;
+  Buffer out(std::uint64_t count) const;
+
+  /// Output elements [at, at + count) are elements [first, …) of what `rank` gave, or of the
+  /// reduction.
+  struct Part {
+    std::uint64_t at = 0, count = 0;
+    std::optional<std::uint32_t> rank;
+    std::uint64_t first = 0;
+  };
+
+  MixedCall call_;
+  std::uint32_t rank_ = 0, size_ = 1, root_ = 0;
+  bool in_place_ = false;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+  Work work_, receive_;
+  std::optional<std::uint32_t> source_;  ///< World rank that a receive must tell.
+  std::vector<Part> parts_;
+  std::uint64_t checked_ = 0;
+};
+
+}  // namespace xylem::test::mixed
