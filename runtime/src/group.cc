@@ -291,10 +291,21 @@ void Group::start_collective(Operation& operation) {
 /// call that disagrees.
 void Group::record(CallRecord call) {
   CallRecord& record = records_[sequence_ % kRecords];
+  if (sequence_ >= kRecords) {
+    if (histories_.empty()) histories_.resize(kHistories);
+    histories_[record.sequence % kHistories] = record.history;
+  }
   record = call;
   record.sequence = sequence_++;
   history_ = record.history = combine(history_, record.fingerprint);
   job_->watch().on_call(*this, record);
+}
+
+std::optional<std::uint64_t> Group::history_at(std::uint64_t sequence) const noexcept {
+  if (sequence >= sequence_) return std::nullopt;
+  if (sequence + kRecords >= sequence_) return records_[sequence % kRecords].history;
+  if (sequence + kRecords + kHistories < sequence_) return std::nullopt;
+  return histories_[sequence % kHistories];
 }
 
 std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence,

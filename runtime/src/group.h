@@ -53,6 +53,8 @@ struct GroupSpec {
 class Group : public std::enable_shared_from_this<Group> {
  public:
   static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
+  /// Calls of which it is remembered what came before: more than a rank can be ahead of others.
+  static constexpr std::size_t kHistories = 8192;
 
   /// Makes and enlists it. Whoever drops the last reference, and whatever he holds, it ends under
   /// the progress token: at once, or after the turn that goes on.
@@ -104,6 +106,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   std::uint64_t history() const noexcept { return history_; }
   const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
+  /// CallRecord::history of an earlier call; none if it was too long ago.
+  std::optional<std::uint64_t> history_at(std::uint64_t sequence) const noexcept;
   /// Elements this rank says it sends to `rank` in an all_to_all_v it remembers.
   std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
 
@@ -149,6 +153,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};
+  std::vector<std::uint64_t> histories_;  ///< Of calls that are no more in `records_`; a ring.
   std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>>
       sent_counts_;                    ///< Of the last few all_to_all_v.
   std::list<CachedProgram> programs_;  ///< Most recently used first.

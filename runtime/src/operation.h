@@ -162,9 +162,9 @@ struct OperationState {
   Message* messages = nullptr;
   Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
   Clock::time_point failed_at{};
-  Clock::time_point begun{};    ///< First tick that saw it running.
-  std::uint64_t advanced = 0;   ///< Completions so far: a tick that finds no change since the last
-                                ///< one finds a stall.
+  Clock::time_point begun{};   ///< First tick that saw it running.
+  std::uint64_t advanced = 0;  ///< Completions so far: a tick that finds no change since the last
+                               ///< one finds a stall.
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
   bool is_oldest = false;           ///< Of its group's collectives, at the last tick.

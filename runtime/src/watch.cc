@@ -410,10 +410,29 @@ void Watch::on_enlisted(Group& group) {
   early_verdicts_.erase(verdict);
 }
 
+/// Calls that this rank made too long ago to name them: that something differed shows in what their
+/// histories were. True if they agree.
+bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
+  const auto history = group.history_at(record.sequence);
+  if (!history || *history == record.history) return true;
+  job_.announce(
+      group, Code::mismatch, origin,
+      fmt::format("call {} of communicator {}: rank {} calls {}; rank {} called something "
+                  "else then or before, and is at call {} by now, too far ahead to say "
+                  "what",
+                  record.sequence, group.slot(), origin, describe(record), job_.rank(),
+                  group.next_sequence()));
+  return false;
+}
+
 bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
   for (const CallRecord& record : theirs.records) {
     const CallRecord& mine = group.records()[record.sequence % Group::kRecords];
-    if (record.sequence >= group.next_sequence() || mine.sequence != record.sequence) continue;
+    if (record.sequence >= group.next_sequence()) continue;
+    if (mine.sequence != record.sequence) {
+      if (!compare_history(group, origin, record)) return false;
+      continue;
+    }
     if (mine.fingerprint == record.fingerprint) continue;
     const std::uint32_t rank = job_.rank();
     job_.announce(group, Code::mismatch, origin,

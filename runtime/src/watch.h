@@ -90,6 +90,7 @@ class Watch {
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
+  bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
   /// Who takes part in a call, as far as is known: world ranks of the others.
   struct Attendance {
     std::vector<std::uint32_t> absent, waiting, silent;

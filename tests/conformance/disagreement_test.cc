@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <latch>
 
 namespace xylem::test {
 namespace {
@@ -208,6 +209,27 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
   });
 }
 
+// A root of broadcasts does not wait for the others, so it may be far ahead of a call that differs.
+TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
+  for (const std::size_t ahead : {100, 3000}) {
+    run_ranks(three_ranks("20s"), [ahead](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      std::vector<float> data(9, 1.0F);
+      Status status;
+      if (world.rank() == 0) {
+        for (std::size_t i = 0; i < ahead && status; ++i) {
+          status = world.broadcast(out(data, 8), 0).wait();
+        }
+      } else {
+        status = world.broadcast(out(data, 9), 0).wait();
+      }
+      if (status) status = world.barrier().wait();
+      EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
+      EXPECT_NE(status.message().find("call 0 of"), std::string_view::npos) << status.message();
+    });
+  }
+}
+
 TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
   for (const std::size_t count : {10, 5000}) {
     RankOptions options = three_ranks("20s");
@@ -265,6 +287,20 @@ TEST(Timeout, OfOneCallIsItsOwn) {
     if (world.rank() != 2) {
       EXPECT_EQ(call.wait().code(), Code::timed_out) << call.wait().to_string();
     }
+  });
+}
+
+// Rank 2 does not call, so the others wait for it; of them, each gives an answer.
+TEST(Timeout, BlamesTheRankThatDidNotCall) {
+  std::latch ended(2);
+  run_ranks(three_ranks("700ms"), [&ended](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    if (world.rank() == 2) return ended.wait();
+    std::vector<float> data(8, 1.0F), sum(8);
+    const Status status = world.all_reduce(in(data, 8), out(sum, 8)).wait();
+    ended.count_down();
+    EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+    EXPECT_EQ(status.peer(), 2U) << status.to_string();
   });
 }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -65,6 +66,32 @@ TEST_P(SharedMemoryAllReduce, OfMuch) {
       ASSERT_EQ(result, sum_of(world.size(), round, kCount)) << "round " << round;
     }
   });
+}
+
+// Its messages wait for room, so none of them is posted.
+TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
+  for (const std::string operation : {"broadcast", "scatter", "reduce", "gather"}) {
+    SCOPED_TRACE(operation);
+    RankOptions options{.size = 2, .transport = "shm"};
+    options.environment["XYLEM_TIMEOUT"] = "60s";
+    run_ranks(options, [&operation](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      const bool is_root_sender = operation == "broadcast" || operation == "scatter";
+      const std::uint32_t sender = is_root_sender ? 0 : 1;
+      if (world.rank() != sender) return;  // It leaves.
+      Values in(2 * kCount, 1), out(2 * kCount);
+      const std::span<const std::int32_t> all(in), part(in.data(), kCount);
+      const std::span<std::int32_t> result(out), result_part(out.data(), kCount);
+      const Work work = operation == "broadcast" ? world.broadcast(part, result_part, 0)
+                        : operation == "scatter" ? world.scatter(all, result_part, 0)
+                        : operation == "reduce"  ? world.reduce(part, result_part, RedOp::sum, 0)
+                                                 : world.gather(part, result, 0);
+      const Status status = work.wait_for(std::chrono::seconds(10));
+      EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
+      EXPECT_EQ(status.peer(), 1 - sender);
+      (void)work.wait();
+    });
+  }
 }
 
 TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {

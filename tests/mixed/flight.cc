@@ -104,9 +104,8 @@ void Flight::start(const Communicator& comm) {
       make(count, count, true, 0);
       write(count, 0, 0);
       if (call_.kind == Kind::all_reduce || is_root) expect_reduced(count, 0);
-      work_ = call_.kind == Kind::all_reduce
-                  ? comm.all_reduce(in(count), out(count), call_.op)
-                  : comm.reduce(in(count), out(count), call_.op, root_);
+      work_ = call_.kind == Kind::all_reduce ? comm.all_reduce(in(count), out(count), call_.op)
+                                             : comm.reduce(in(count), out(count), call_.op, root_);
       return;
     case Kind::broadcast:
       make(count, count, true, 0);
@@ -225,8 +224,7 @@ std::string Flight::check() const {
       const std::uint32_t wanted = part.rank ? value_of(call_, *part.rank, part.first + i)
                                              : reduced(call_, size_, part.first + i);
       if (!holds_value(out_ + (part.at + i) * element, call_.type, wanted)) {
-        return tell("element " + std::to_string(part.at + i) + " is not " +
-                    std::to_string(wanted));
+        return tell("element " + std::to_string(part.at + i) + " is not " + std::to_string(wanted));
       }
     }
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs jobs of mixed_rank: programs drawn from seeds that mix all calls, with or without a fault at
-// a random moment. Prints a line for each job that goes wrong, with the command that repeats it, and
-// a summary.
+// a random moment. Prints a line for each job that goes wrong, with the command that repeats it,
+// and a summary.
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
-//                  [--transport shm|ucx-tcp] [--fault none|kill|stop|pause|leave|abort|mismatch|any]
+//                  [--transport shm|ucx-tcp] [--fault
+//                  none|kill|stop|pause|leave|abort|mismatch|any]
 //
 // Each job has a seed of its own, one more than the one before, so a long run goes on from any of
 // them with --seed. Without --ranks a job has 1 to 8.
@@ -99,11 +100,11 @@ std::string run(const Plan& plan, const Job& job, double& worst) {
 }
 
 void tell(const Plan& plan, const Job& job, const std::string& wrong) {
-  std::printf("WRONG: mixed_programs --seed %llu --jobs 1 --programs %u --calls %u --ranks %u "
-              "--transport %s --fault %s\n%s",
-              static_cast<unsigned long long>(job.seed), job.programs, plan.calls, job.ranks,
-              plan.transport.c_str(), job.fault.empty() ? "none" : job.fault.c_str(),
-              wrong.c_str());
+  std::printf(
+      "WRONG: mixed_programs --seed %llu --jobs 1 --programs %u --calls %u --ranks %u "
+      "--transport %s --fault %s\n%s",
+      static_cast<unsigned long long>(job.seed), job.programs, plan.calls, job.ranks,
+      plan.transport.c_str(), job.fault.empty() ? "none" : job.fault.c_str(), wrong.c_str());
   std::fflush(stdout);
 }
 
@@ -129,9 +130,10 @@ std::optional<Plan> parse(int argc, char** argv) {
 int run(int argc, char** argv) {
   const auto plan = parse(argc, argv);
   if (!plan) {
-    std::fputs("usage: mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] "
-               "[--calls N] [--ranks N] [--transport NAME] [--fault NAME]\n",
-               stderr);
+    std::fputs(
+        "usage: mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] "
+        "[--calls N] [--ranks N] [--transport NAME] [--fault NAME]\n",
+        stderr);
     return 2;
   }
   Total total;
@@ -147,13 +149,12 @@ int run(int argc, char** argv) {
     ++total.wrong;
     tell(*plan, job, wrong);
   }
-  std::printf("%llu jobs, %llu programs, %llu calls of all ranks, %llu wrong; the longest wait for "
-              "an error took %.3f s; next seed %llu\n",
-              static_cast<unsigned long long>(total.jobs),
-              static_cast<unsigned long long>(total.programs),
-              static_cast<unsigned long long>(total.calls),
-              static_cast<unsigned long long>(total.wrong), total.worst,
-              static_cast<unsigned long long>(plan->seed + total.jobs * plan->programs));
+  std::printf(
+      "%llu jobs, %llu programs, %llu calls of all ranks, %llu wrong; the longest wait for "
+      "an error took %.3f s; next seed %llu\n",
+      static_cast<unsigned long long>(total.jobs), static_cast<unsigned long long>(total.programs),
+      static_cast<unsigned long long>(total.calls), static_cast<unsigned long long>(total.wrong),
+      total.worst, static_cast<unsigned long long>(plan->seed + total.jobs * plan->programs));
   return total.wrong == 0 ? 0 : 1;
 }
 

@@ -68,8 +68,7 @@ class Rank {
                   static_cast<unsigned long long>(seed_), failure_.c_str());
       return 1;
     }
-    std::printf("worst %.3f s, %llu elements\n", worst_,
-                static_cast<unsigned long long>(checked_));
+    std::printf("worst %.3f s, %llu elements\n", worst_, static_cast<unsigned long long>(checked_));
     return 0;
   }
 
@@ -131,9 +130,8 @@ class Rank {
 
   /// Waits for one of the calls under way: the oldest, mostly.
   void take_one(std::uint64_t chance) {
-    const std::size_t which = draw(seed_, 40, chance) % 4 == 0
-                                  ? draw(seed_, 41, chance) % flights_.size()
-                                  : 0;
+    const std::size_t which =
+        draw(seed_, 40, chance) % 4 == 0 ? draw(seed_, 41, chance) % flights_.size() : 0;
     Flight flight = std::move(flights_[which]);
     flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(which));
     const auto begin = Clock::now();
@@ -169,10 +167,10 @@ class Rank {
     if (!concerns(flight.call().comm)) return may_be_late ? void() : fail("not concerned: " + text);
     if (is_victim()) return;
     const std::string& fault = setting_.fault;
-    const Code wanted = fault == "abort"                        ? Code::cancelled
-                        : fault == "kill" || fault == "leave"   ? Code::peer_lost
-                        : fault == "mismatch"                   ? Code::mismatch
-                                                                : Code::timed_out;
+    const Code wanted = fault == "abort"                      ? Code::cancelled
+                        : fault == "kill" || fault == "leave" ? Code::peer_lost
+                        : fault == "mismatch"                 ? Code::mismatch
+                                                              : Code::timed_out;
     if (outcome.code() != wanted) return fail(text);
     if (fault == "abort") return;
     if (fault != "mismatch" && outcome.peer() != setting_.victim) fail("blames another: " + text);

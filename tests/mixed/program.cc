@@ -11,11 +11,11 @@
 namespace xylem::test::mixed {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::int8,    DataType::uint8,    DataType::int16,
-                               DataType::uint16,  DataType::int32,    DataType::uint32,
-                               DataType::int64,   DataType::uint64,   DataType::float16,
+constexpr DataType kTypes[] = {DataType::int8,     DataType::uint8,   DataType::int16,
+                               DataType::uint16,   DataType::int32,   DataType::uint32,
+                               DataType::int64,    DataType::uint64,  DataType::float16,
                                DataType::bfloat16, DataType::float32, DataType::float64};
-constexpr RedOp kOps[] = {RedOp::sum, RedOp::product, RedOp::min, RedOp::max,
+constexpr RedOp kOps[] = {RedOp::sum, RedOp::product, RedOp::min,    RedOp::max,
                           RedOp::avg, RedOp::bit_and, RedOp::bit_or, RedOp::bit_xor};
 
 bool is_float(DataType type) noexcept {
@@ -25,9 +25,8 @@ bool is_float(DataType type) noexcept {
 
 /// Bytes at which paths change: in an entry, in a header, in slots of both sizes, in streams.
 std::uint64_t draw_bytes(std::uint64_t seed) noexcept {
-  constexpr std::uint64_t kEdges[] = {0,    1,     8,     40,    64,     96,     104,
-                                      200,  4096,  4136,  8192,  16384,  65536,  131072,
-                                      300'000, 1 << 20};
+  constexpr std::uint64_t kEdges[] = {0,    1,    8,    40,    64,    96,     104,     200,
+                                      4096, 4136, 8192, 16384, 65536, 131072, 300'000, 1 << 20};
   const std::uint64_t chance = draw(seed, 1) % 100;
   const std::size_t edges = chance < 60 ? 8 : chance < 85 ? 12 : chance < 97 ? 14 : 16;
   const std::uint64_t edge = kEdges[draw(seed, 2) % edges];
@@ -54,7 +53,8 @@ std::array<std::byte, 8> encode(DataType type, std::uint32_t value) noexcept {
   switch (type) {
     case DataType::float16: put(half_of(value)); break;
     case DataType::bfloat16:
-      put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
+      put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >>
+                                     16));
       break;
     case DataType::float32: put(static_cast<float>(value)); break;
     case DataType::float64: put(static_cast<double>(value)); break;

@@ -27,9 +27,8 @@ class ShmHolds : public ::testing::Test {
     ASSERT_TRUE(a && b);
     to_b = *a->connect(b->address());
     to_a = *b->connect(a->address());
-    ASSERT_TRUE(both_drive([&] {
-      return a->meeting(to_b) == Meeting::met && b->meeting(to_a) == Meeting::met;
-    }));
+    ASSERT_TRUE(both_drive(
+        [&] { return a->meeting(to_b) == Meeting::met && b->meeting(to_a) == Meeting::met; }));
   }
   void TearDown() override {
     a->close(to_b);
@@ -134,9 +133,8 @@ TEST_F(ShmHolds, BothDirectionsMayBeHeldAtOnce) {
     recv(*a, i, at_a[i].data(), kSlot, got_a[i]);
     recv(*b, i, at_b[i].data(), kSlot, got_b[i]);
   }
-  ASSERT_TRUE(both_drive([&] {
-    return ended(got_a) + ended(got_b) + ended(sent_a) + ended(sent_b) == 4 * kCount;
-  }));
+  ASSERT_TRUE(both_drive(
+      [&] { return ended(got_a) + ended(got_b) + ended(sent_a) + ended(sent_b) == 4 * kCount; }));
   for (std::size_t i = 0; i < kCount; ++i) {
     ASSERT_EQ(at_a[i], source);
     ASSERT_EQ(at_b[i], source);

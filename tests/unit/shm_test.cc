@@ -281,7 +281,8 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
   bool wants_look = false;
   PeerMemory memory(wants_look);
   std::vector<HeardWant> wants;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes, wants);
+  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
+                    wants);
   Traffic traffic(kSeed);
   std::vector<std::byte> got(100'000);
   std::mt19937_64 random(1);
@@ -326,7 +327,8 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   bool wants_look = false;
   PeerMemory memory(wants_look);
   std::vector<HeardWant> wants;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received, wants);
+  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
+                    wants);
 
   const std::vector<std::byte> large(100'000);
   Operation first, second;
@@ -369,8 +371,8 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     PeerMemory memory(wants_look);
     memory.set_process(getpid(), reinterpret_cast<std::uintptr_t>(&theirs->header().nonce), nonce);
     std::vector<HeardWant> wants;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
-                      received, wants);
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
+                      wants);
 
     const std::vector<std::byte> large(3 << 20, std::byte{1});
     std::vector<std::byte> got(large.size());
@@ -412,8 +414,8 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     bool wants_look = false;
     PeerMemory memory(wants_look);  // Of a process that may not be read, and shares nothing.
     std::vector<HeardWant> wants;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
-                      received, wants);
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
+                      wants);
     std::vector<std::byte> got(large.size());
     Operation sending, receiving;
     matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
@@ -439,8 +441,8 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     bool wants_look = false;
     PeerMemory memory(wants_look);
     std::vector<HeardWant> wants;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher,
-                      outcomes, wants);
+    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
+                      wants);
     Entry& entry = theirs->ring(0)[0];
     entry.kind = lie < 2 ? EntryKind::slotted : EntryKind::fragment;
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());

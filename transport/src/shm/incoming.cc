@@ -24,7 +24,9 @@ bool Incoming::has_entry() const noexcept {
 
 unsigned Incoming::drain() {
   unsigned count = 0;
-  while (has_entry() && take_next()) ++count;
+  // No more than a ring holds: a sender may fill it as quickly as it is emptied, and in between it
+  // is seen whether too much is kept.
+  while (count < kEntries && has_entry() && take_next()) ++count;
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();

@@ -51,7 +51,10 @@ class Matcher {
     return keep(channel, tag, bytes, bytes, kNodeBytes + bytes);
   }
   /// For one more that comes as a stream.
-  Arrived* keep(const StreamId& stream, Tag tag, std::uint64_t bytes, std::uint64_t weight) noexcept;
+  Arrived* keep(const StreamId& stream,
+                Tag tag,
+                std::uint64_t bytes,
+                std::uint64_t weight) noexcept;
   /// What the messages of a channel weigh that wait for a receive.
   std::uint64_t kept(std::uint32_t channel) const noexcept {
     return channel < kept_.size() ? kept_[channel] : 0;

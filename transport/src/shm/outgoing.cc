@@ -91,7 +91,8 @@ bool Outgoing::is_announced(const Sending& sending) const noexcept {
 Room Outgoing::room() noexcept {
   if (!is_open() || receiver_.is_gone()) return Room::never;
   retire();
-  // send() queues what is withheld, for the receiver to ask for it, and knows who may overtake whom.
+  // send() queues what is withheld, for the receiver to ask for it, and knows who may overtake
+  // whom.
   if (is_hold(holds_) || !cleared_.empty() || !numberless_.empty()) return Room::never;
   // What waits in the queue goes first.
   return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
@@ -145,8 +146,8 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   return true;
 }
 
-/// Of the numbers for messages that fit into no slot, half are kept for those that are wanted, whose
-/// receives are posted: so these never wait for others that nobody asks for.
+/// Of the numbers for messages that fit into no slot, half are kept for those that are wanted,
+/// whose receives are posted: so these never wait for others that nobody asks for.
 bool Outgoing::has_number(const Sending& sending, bool is_wanted) const noexcept {
   constexpr int kUnwanted = kStreams / 4;
   const bool fits = fits_slot(sending);
@@ -366,8 +367,8 @@ unsigned Outgoing::pump_queue() {
   return count;
 }
 
-/// Begins what it can of a list, in order; false where there is no room for more. In the queue, what
-/// finds no number steps aside, and so does what has the tag of one that did.
+/// Begins what it can of a list, in order; false where there is no room for more. In the queue,
+/// what finds no number steps aside, and so does what has the tag of one that did.
 bool Outgoing::pump_list(Sendings& list, bool is_wanted, unsigned& count) {
   const bool is_queue = &list == &queue_;
   const auto must_follow = [&](const Sending& sending) {

@@ -158,10 +158,10 @@ class Outgoing {
   std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it was followed.
   CacheChoice cache_choice_;
   // Not in the ring yet. Of equal tags the older one is always in an earlier list, or before.
-  Sendings cleared_;     ///< Wanted.
-  Sendings numberless_;  ///< In wait for the number of a stream. Others may overtake them.
-  Sendings queue_;       ///< In order.
-  Sendings streams_;     ///< Announced.
+  Sendings cleared_;         ///< Wanted.
+  Sendings numberless_;      ///< In wait for the number of a stream. Others may overtake them.
+  Sendings queue_;           ///< In order.
+  Sendings streams_;         ///< Announced.
   std::uint64_t holds_ = 0;  ///< Credit::holds, as of the last look.
   std::vector<Want> wants_;  ///< Said during this hold, and not met.
   std::vector<Withdrawn> withdrawn_;

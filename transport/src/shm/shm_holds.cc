@@ -45,8 +45,9 @@ unsigned ShmTransport::heed_kept() {
         continue;
       }
       ++held_;
-      matcher_.for_each_posted(
-          [&](const Receive& receive) { say(source, {receive.tag, receive.mask}); });
+      matcher_.for_each_posted([&](const Receive& receive) {
+        say(source, {receive.tag, receive.mask});
+      });
     }
     if (source.unsaid.empty()) continue;
     std::vector<Want> unsaid = std::exchange(source.unsaid, {});

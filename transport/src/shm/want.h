@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Back-pressure. A receiver keeps messages for which no receive is posted yet, but not without
-// bound. When those of one channel take kMostKept, it holds the channel (Credit::holds): what is not
-// in the ring stays with its sender, and the send does not end. Now the receiver says for every
+// bound. When those of one channel take kMostKept, it holds the channel (Credit::holds): what is
+// not in the ring stays with its sender, and the send does not end. Now the receiver says for every
 // receive that is or gets posted what it wants, and each want lets one message pass. So memory is
 // bounded, and still no message whose receive is posted waits behind others. When half of what was
 // kept has been taken, the channel is let go.
 //
-//   receiver: kept > kMostKept ──► holds odd ──► want (for each receive posted) ──► … ──► holds even
-//   sender:                         withholds, lets pass what is wanted                    sends all
+//   receiver: kept > kMostKept ──► holds odd ──► want (for each receive posted) ──► … ──► holds
+//   even sender:                         withholds, lets pass what is wanted sends all
 //
 // A sender notices when it looks how far the receiver is, at the latest when its ring is full, so
 // that many messages more may come.

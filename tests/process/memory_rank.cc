@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank of the memory test: calls one operation, to which the last rank comes late. Until then
+// that rank has a receive pending, so its transports take what comes. Prints by how much the
+// process's resident memory exceeded, at its peak, what it was with all buffers written.
+//
+//   memory_rank OPERATION BYTES
+#include "xylem/xylem.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using xylem::Buffer;
+using xylem::ConstBuffer;
+using xylem::DataType;
+using xylem::Status;
+
+constexpr std::chrono::milliseconds kLate{1500};
+constexpr std::uint32_t kNeverSent = 7, kSent = 8;
+
+/// A line of /proc/self/status, in MiB.
+double status_of(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(name, 0) == 0)
+      return std::strtod(line.c_str() + name.size() + 1, nullptr) / 1024;
+  }
+  return -1;
+}
+
+/// From now on VmHWM is the peak of what follows.
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+struct Buffers {
+  std::vector<std::uint8_t> input, output;
+
+  ConstBuffer in(std::size_t count) const { return {input.data(), count, DataType::uint8}; }
+  Buffer out(std::size_t count) { return {output.data(), count, DataType::uint8}; }
+};
+
+/// Many messages from all others to the last rank, of 8 bytes to 4 KiB.
+Status exchange_messages(const xylem::Communicator& world, Buffers& buffers, std::size_t bytes) {
+  const std::uint32_t last = world.size() - 1;
+  const auto size_of = [](std::size_t i) { return i % 8 == 0 ? std::size_t{4096} : 8; };
+  std::size_t at = 0;
+  for (std::size_t i = 0; at < bytes; at += size_of(i++)) {
+    if (world.rank() != last) {
+      if (Status sent = world.send(buffers.in(size_of(i)), last, kSent).wait(); !sent) return sent;
+      continue;
+    }
+    for (std::uint32_t from = 0; from < last; ++from) {
+      const Status got = world.recv(buffers.out(size_of(i)), from, kSent).wait();
+      if (!got) return got;
+    }
+  }
+  return Status::ok();
+}
+
+Status call(const std::string& name,
+            const xylem::Communicator& world,
+            Buffers& buffers,
+            std::size_t bytes) {
+  const std::size_t part = bytes / world.size();
+  if (name == "broadcast") return world.broadcast(buffers.in(bytes), buffers.out(bytes), 0).wait();
+  if (name == "all_reduce") return world.all_reduce(buffers.in(bytes), buffers.out(bytes)).wait();
+  if (name == "scatter") return world.scatter(buffers.in(bytes), buffers.out(part), 0).wait();
+  if (name == "all_to_all") {
+    return world.all_to_all(buffers.in(part * world.size()), buffers.out(part * world.size()))
+        .wait();
+  }
+  if (name == "broadcasts") {
+    // The root runs ahead by as many as it can.
+    for (std::size_t at = 0; at < bytes; at += 2048) {
+      const Status ended = world.broadcast(buffers.in(2048), buffers.out(2048), 0).wait();
+      if (!ended) return ended;
+    }
+    return Status::ok();
+  }
+  return exchange_messages(world, buffers, bytes);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  auto runtime = xylem::Runtime::create();
+  if (!runtime) {
+    std::printf("%s\n", runtime.status().to_string().c_str());
+    return 1;
+  }
+  const auto world = runtime->world();
+  const std::size_t bytes = std::strtoull(argv[2], nullptr, 10);
+  Buffers buffers{std::vector<std::uint8_t>(bytes, 1), std::vector<std::uint8_t>(bytes, 2)};
+  if (Status begun = world.barrier().wait(); !begun) return 1;
+  auto apart = world.duplicate();
+  if (!apart) return 1;
+  const double before = status_of("VmRSS:");
+  reset_peak();
+  if (world.rank() + 1 == world.size()) {
+    std::uint8_t nothing = 0;
+    const auto never = apart->recv(Buffer(&nothing, 1, DataType::uint8), 0, kNeverSent);
+    (void)never.wait_for(kLate);
+  }
+  const Status ended = call(argv[1], world, buffers, bytes);
+  const double peak = status_of("VmHWM:") - before, after = status_of("VmRSS:") - before;
+  std::printf("%s; %.1f MiB more at the peak, %.1f after, than %.1f\n", ended.to_string().c_str(),
+              peak, after, before);
+  (void)apart->abort("the test is over");
+  (void)world.barrier().wait();
+  return ended && peak <= 64 && before > 0 ? 0 : 1;
+}
