@@ -3,13 +3,17 @@
 // Readers of setting values.
 #include "config_values.h"
 
+#include "xylem/collectives/planner.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace xylem::runtime {
 namespace {
@@ -32,6 +36,32 @@ bool every_part(std::string_view text, Check&& check) {
     if (comma == std::string_view::npos) return true;
     text.remove_prefix(comma + 1);
   }
+}
+
+/// Names of planners, of one collective or of all; each once.
+std::vector<std::string_view> algorithm_names(std::optional<collectives::Collective> collective) {
+  std::vector<std::string_view> names;
+  for (const collectives::Planner& planner : collectives::planners()) {
+    if (collective && planner.collective != *collective) continue;
+    if (std::ranges::find(names, planner.name) == names.end()) names.push_back(planner.name);
+  }
+  return names;
+}
+
+Status check_algorithm(std::string_view name) {
+  const auto names = algorithm_names(std::nullopt);
+  if (std::ranges::find(names, name) != names.end()) return {};
+  return refused(fmt::format("it must be an algorithm, or operation=algorithm with commas between; "
+                             "there is no algorithm \"{}\", but {}",
+                             name, fmt::join(names, ", ")));
+}
+
+Status check_algorithm_of(std::string_view operation, std::string_view name) {
+  const auto collective = collectives::parse_collective(operation);
+  if (!collective) return collective.status();
+  if (collectives::find_planner(*collective, name) != nullptr) return {};
+  return refused(fmt::format("{} has no algorithm \"{}\", but {}", operation, name,
+                             fmt::join(algorithm_names(*collective), ", ")));
 }
 
 }  // namespace
@@ -81,14 +111,16 @@ Status check_device_list(std::string_view text) {
 }
 
 Status check_algorithms(std::string_view text) {
-  const auto is_choice = [](std::string_view choice) {
+  Status wrong;
+  const auto is_choice = [&](std::string_view choice) {
     const auto equals = choice.find('=');
-    if (equals == std::string_view::npos) return all_of_word(choice, "_");
-    return all_of_word(choice.substr(0, equals), "_") &&
-           all_of_word(choice.substr(equals + 1), "_");
+    wrong = equals == std::string_view::npos
+                ? check_algorithm(choice)
+                : check_algorithm_of(choice.substr(0, equals), choice.substr(equals + 1));
+    return wrong.is_ok();
   };
-  if (text.empty() || every_part(text, is_choice)) return {};
-  return refused("it must be an algorithm, or operation=algorithm with commas between");
+  if (!text.empty()) (void)every_part(text, is_choice);
+  return wrong;
 }
 
 Status check_token(std::string_view text) {

@@ -506,6 +506,8 @@ void Job::close_groups() {
 
 Status Job::shutdown(bool force) {
   if (is_forked()) return check_process();
+  // Who comes second waits for the first.
+  const std::lock_guard one_at_a_time(shutdown_mutex_);
   if (closed_) return {};
   auto patience = std::min<std::chrono::nanoseconds>(kHandOver, config().timeout);
   if (const auto left = pending_.load(std::memory_order_acquire); left > 0) {

@@ -197,6 +197,7 @@ class Job final : public std::enable_shared_from_this<Job>,
 
   const volatile char* same_process_ = nullptr;  ///< One page that a fork wipes.
   bool is_open_ = false;                         ///< The start has come to its end.
+  std::mutex shutdown_mutex_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> keeper_dozes_{false};

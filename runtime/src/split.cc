@@ -13,18 +13,24 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace xylem::runtime {
 namespace {
 
 constexpr std::size_t kSlotWords = kMaxGroups / 64;
 constexpr int kTries = 16;
+/// Slots of communicators that were poisoned come free after two seconds (registry.h).
+constexpr int kWaits = 100;
+constexpr std::chrono::milliseconds kWait{50};
 
 /// What a member says of itself.
 struct Member {
   std::int32_t color = 0;
   std::int32_t key = 0;
+  std::uint64_t is_draining = 0;  ///< A slot of it will come free by itself.
   std::array<std::uint64_t, kSlotWords> taken{};
 };
 
@@ -105,8 +111,9 @@ Party party_of(const std::vector<Member>& members, std::int32_t color) {
 Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
   if (Status alive = job_->check_process(); !alive) return alive;
   const std::uint64_t number = splits_.fetch_add(1, std::memory_order_relaxed);
+  int waits = 0;
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    Member mine{color, key, {}};
+    Member mine{color, key, job_->registry().is_draining() ? 1U : 0U, {}};
     std::ranges::copy(job_->registry().slots_taken(), mine.taken.begin());
     XYLEM_TRY(const auto members, gather_from_all(*this, mine));
     const Party party = party_of(members, color);
@@ -115,7 +122,15 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
     if (color >= 0 && !claim.held()) outcome = party.slot ? Outcome::lost_race : Outcome::no_slot;
     XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
     const Outcome worst = *std::ranges::max_element(outcomes);
-    if (worst == Outcome::no_slot) break;
+    if (worst == Outcome::no_slot) {
+      // All see the same, so all wait, or none does.
+      const bool may_come_free = std::ranges::any_of(
+          members, [](const Member& member) { return member.is_draining != 0; });
+      if (!may_come_free || ++waits > kWaits) break;
+      std::this_thread::sleep_for(kWait);
+      --attempt;
+      continue;
+    }
     if (worst == Outcome::lost_race) continue;
     if (color < 0) return Communicator();
     const std::uint64_t uid =

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -76,6 +77,20 @@ bool is_tuning(const json& content) {
 }
 
 Result<json> parse(const std::string& path) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error);
+  if (kind.type() == std::filesystem::file_type::not_found) {
+    return json{{"schema", kSchema}, {"machines", json::object()}};
+  }
+  // A device may have no end.
+  constexpr std::uintmax_t kLargest = 16 << 20;
+  const bool is_file = std::filesystem::is_regular_file(kind);
+  if (!is_file || std::filesystem::file_size(path, error) > kLargest || error) {
+    return failure(Code::invalid_argument,
+                   fmt::format("XYLEM_TUNING={}: it must be a file that can be read, of {} MiB at "
+                               "most; name another",
+                               path, kLargest >> 20));
+  }
   std::ifstream file(path);
   if (!file) return json{{"schema", kSchema}, {"machines", json::object()}};
   // Streams keep what goes wrong in reading to themselves; the parser, given one, would throw it.

@@ -19,10 +19,12 @@ bool Work::test() const noexcept {
   if (operation_ == nullptr || operation_->ended()) return true;
   runtime::Job& job = operation_->group->job();
   if (job.check_process()) job.progress().poke();
-  return operation_->ended();
+  return ended();
 }
 
-bool Work::ended() const noexcept { return operation_ == nullptr || operation_->ended(); }
+bool Work::ended() const noexcept {
+  return operation_ == nullptr || operation_->ended() || operation_->group->job().is_forked();
+}
 
 Status Work::wait() const {
   if (operation_ == nullptr) return Status::ok();
@@ -53,7 +55,10 @@ void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {
 
 Status Work::status() const {
   if (operation_ == nullptr) return Status::ok();
-  if (!operation_->ended()) return failure(Code::busy, "the operation goes on");
+  if (!operation_->ended()) {
+    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
+    return failure(Code::busy, "the operation goes on");
+  }
   return operation_->outcome();
 }
 

@@ -148,6 +148,39 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   }
 }
 
+// The slots of poisoned communicators come free only after a while; who asks for one waits for that.
+TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
+  run_ranks({.size = 2}, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (int i = 0; i < 1100; ++i) {
+      auto copy = world.duplicate();
+      ASSERT_TRUE(copy.is_ok()) << i << ": " << copy.status().to_string();
+      if (world.rank() == 0) {
+        ASSERT_TRUE(copy->abort("the test says so"));
+      }
+      std::byte nothing{};
+      const Status ended = copy->recv(Buffer(&nothing, 1, DataType::uint8), 1 - world.rank()).wait();
+      EXPECT_EQ(ended.code(), Code::cancelled);
+      ASSERT_TRUE(copy->destroy());
+    }
+  });
+}
+
+TEST(LifetimeOfARuntime, MayBeEndedByTwoThreadsAtOnce) {
+  run_ranks({.size = 2}, [](Runtime& runtime, MemoryHub&) {
+    std::latch both(2);
+    Status ended[2];
+    const auto end = [&](int which) {
+      both.arrive_and_wait();
+      ended[which] = runtime.shutdown();
+    };
+    std::thread other(end, 1);
+    end(0);
+    other.join();
+    EXPECT_TRUE(ended[0].is_ok() && ended[1].is_ok());
+  });
+}
+
 TEST(LifetimeOfOperations, ManyOperationsThatEndAtOnceMayWaitBehindOneThatDoesNot) {
   std::atomic<bool> submitted{false};
   run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {

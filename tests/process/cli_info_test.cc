@@ -29,6 +29,17 @@ TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
   EXPECT_THAT(done.out, Not(HasSubstr(" 3 ranks")));
 }
 
+// Else a script would take half of an answer for all of it.
+TEST(Output, ThatCannotBeWrittenIsAnError) {
+  for (const std::string arguments :
+       {"info", "plan all_reduce", "topo", "bench all_reduce --end 64", "--help"}) {
+    const Finished done = test::run_command(
+        {"/bin/sh", "-c", "exec " + kXylem + " " + arguments + " >/dev/full"}, {}, kLimit);
+    EXPECT_EQ(done.exit_status, 4) << arguments << ": " << done.err;
+    EXPECT_THAT(done.err, HasSubstr("the output cannot be written")) << arguments;
+  }
+}
+
 TEST(Info, TellsWhyABudgetDoesNotServe) {
   const Finished done =
       test::run_command({kXylem, "info"}, {{"XYLEM_SHARED_MEMORY", "256K"}}, kLimit);

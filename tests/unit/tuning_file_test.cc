@@ -69,6 +69,18 @@ class TuningFile : public testing::Test {
   std::string folder, path;
 };
 
+TEST_F(TuningFile, IsReadOnlyIfItIsAFileOfABoundedSize) {
+  const auto error_of = [](const std::string& file) {
+    const auto loaded = load_tuning(file, measured());
+    return loaded ? std::string() : std::string(loaded.status().message());
+  };
+  EXPECT_THAT(error_of("/dev/zero"), HasSubstr("must be a file"));
+  EXPECT_THAT(error_of(folder), HasSubstr("must be a file"));
+  write("{}");
+  std::filesystem::resize_file(path, std::uintmax_t{17} << 20);
+  EXPECT_THAT(error_of(path), HasSubstr("16 MiB"));
+}
+
 TEST_F(TuningFile, IsNothingWhereThereIsNone) {
   const auto loaded = load_tuning(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();

@@ -3,14 +3,18 @@
 // xylem: one command, verbs of one level.
 #include "bench/bench.h"
 #include "command_line.h"
+#include "exit_code.h"
 #include "info/info.h"
 #include "plan/plan.h"
 #include "run/run.h"
 #include "topo/topo.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -50,7 +54,26 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
 }  // namespace
 }  // namespace xylem::tools
 
+namespace {
+
+/// `error`: errno, or 0 where it is not known any more.
+int lost_output(int error) {
+  std::fprintf(stderr, "xylem: the output cannot be written%s%s\n", error != 0 ? ": " : "",
+               error != 0 ? std::strerror(error) : "");
+  return xylem::tools::kExitOutput;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  return xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
+  try {
+    const int status =
+        xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
+    // What is still in the buffer is lost without a word otherwise.
+    if (std::ferror(stdout) != 0) return lost_output(0);
+    return std::fflush(stdout) == 0 ? status : lost_output(errno);
+  } catch (const std::system_error& error) {  // fmt::print
+    return lost_output(error.code().value());
+  }
 }

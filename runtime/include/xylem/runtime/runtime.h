@@ -67,8 +67,9 @@ class XYLEM_API Runtime {
   std::string_view launcher() const noexcept;
 
   /// Leaves the job in good order, once what was sent has gone; `busy` while any operation is
-  /// pending. `timed_out` if a peer that has not left did not take what was sent to it within
-  /// five seconds: the runtime has shut down, and the rest is lost.
+  /// pending. `timed_out` if a peer that has not left did not take what was sent to it within a
+  /// minute, or Options::timeout: the runtime has shut down, and the rest is lost. Any thread; who
+  /// comes second waits for the first.
   Status shutdown();
 
  private:

@@ -35,7 +35,8 @@ class [[nodiscard]] XYLEM_API Work {
   }
   ~Work();
 
-  /// True when the operation has ended; moves things forward a little. An empty Work has ended.
+  /// True when the operation has ended; moves things forward a little. An empty Work has ended, and
+  /// in a forked child every Work: its status is an error there.
   bool test() const noexcept;
   /// True when the operation has ended; moves nothing. An empty Work has ended.
   bool ended() const noexcept;
