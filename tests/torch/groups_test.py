@@ -183,8 +183,19 @@ class Records(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")
+            # The folder may be everybody's: a link that lies in wait is replaced, not followed.
+            other = os.path.join(directory, "other")
+            with open(other, "w") as file:
+                file.write("untouched")
+            os.symlink(other, prefix + "1")
             run_ranks(2, body, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            with open(other) as file:
+                self.assertEqual(file.read(), "untouched")
+            os.remove(other)
             self.assertEqual(sorted(os.listdir(directory)), ["calls_0", "calls_1"])
+            for rank in "01":
+                self.assertFalse(os.path.islink(prefix + rank))
+                self.assertEqual(os.stat(prefix + rank).st_mode & 0o777, 0o600)
             with open(prefix + "0", "rb") as file:
                 entries = pickle.load(file)["entries"]
             self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])

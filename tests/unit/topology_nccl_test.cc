@@ -237,5 +237,29 @@ TEST(ReadFile, TellsTheFormsOfXmlApart) {
   EXPECT_EQ(golden("ladder.v2.xml").gpus().size(), 4U);
 }
 
+// A data processing unit has a switch inside; NCCL writes what is below it into the NIC's own <pci>.
+TEST(NcclReader, FindsWhatHangsBelowANic) {
+  const auto read = read_nccl_xml(R"(
+<system version="1">
+  <cpu numaid="0" affinity="0f" arch="x86_64">
+    <pci busid="0000:01:00.0" class="0x020000">
+      <nic><net name="mlx5_0" dev="0" speed="200000" port="1"/></nic>
+      <pci busid="0000:02:00.0" class="0x060400">
+        <pci busid="0000:03:00.0" class="0x030200"><gpu dev="0" sm="80"/></pci>
+        <pci busid="0000:04:00.0" class="0x030200"><gpu dev="1" sm="80"/></pci>
+      </pci>
+      <pci busid="0000:05:00.0" class="0x020000">
+        <nic><net name="mlx5_1" dev="1" speed="200000" port="1"/></nic>
+      </pci>
+    </pci>
+  </cpu>
+</system>)",
+                                  "dpu.xml");
+  ASSERT_TRUE(read.is_ok()) << read.status().to_string();
+  EXPECT_EQ(read->gpus().size(), 2U);
+  EXPECT_EQ(read->nics().size(), 2U);
+  EXPECT_EQ(path(*read, gpu(0), gpu(1)).path_class, PathClass::pix);
+}
+
 }  // namespace
 }  // namespace xylem::topology::test

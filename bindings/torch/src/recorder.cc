@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
@@ -19,9 +20,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -69,6 +71,29 @@ extern "C" void ask_for_dump(int /*number*/) {
     [[maybe_unused]] const auto written = write(wake.load(), &one, sizeof one);
   }
   errno = before;
+}
+
+/// Whole or not at all: the process may end meanwhile. The folder may be everybody's, such as /tmp:
+/// the file is made under a name that nobody can know before, readable by its owner alone, and
+/// takes the place of whatever has its name, be it a link. False with errno set.
+bool write_whole(const std::string& path, std::string_view content) {
+  const auto folder = path.substr(0, path.rfind('/') + 1);
+  std::string fresh = folder + ".xylem_trace.XXXXXX";
+  const int descriptor = mkostemp(fresh.data(), O_CLOEXEC);
+  if (descriptor < 0) return false;
+  bool is_written = true;
+  while (is_written && !content.empty()) {
+    const auto written = ::write(descriptor, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    is_written = written > 0;
+    if (is_written) content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  is_written = ::close(descriptor) == 0 && is_written;
+  is_written = is_written && std::rename(fresh.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  if (!is_written) ::unlink(fresh.c_str());
+  errno = error;
+  return is_written;
 }
 
 }  // namespace
@@ -226,12 +251,7 @@ std::string Recorder::dump() {
     const std::lock_guard lock(mutex_);
     path = prefix_ + (rank_ ? std::to_string(*rank_) : std::to_string(getpid()));
   }
-  // Whole or not at all: the process may end meanwhile.
-  const std::string fresh = c10::str(path, ".new.", getpid());
-  std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-  file << pickled();
-  file.close();
-  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
+  if (!write_whole(path, pickled())) {
     check(failure(Code::exhausted,
                   c10::str("the record of calls could not be written to ", path, ": ",
                            std::strerror(errno), "; set TORCH_FR_DUMP_TEMP_FILE")));

@@ -72,7 +72,18 @@ class Walk {
       build_.gpus.push_back({node, std::move(pci), above});
       return Status::ok();
     }
-    if (node.child("nic")) return nics(node, pci, above);
+    if (node.child("nic")) {
+      XYLEM_TRY(nics(node, pci, above));
+      // A NIC with a PCIe switch inside: what hangs below it hangs beside its network functions.
+      for (const pugi::xml_node inner : node.children("pci")) {
+        if (depth >= kMaxBridgeDepth) {
+          return build_.xml.error(inner,
+                                  fmt::format("more than {} bridges above it", kMaxBridgeDepth));
+        }
+        XYLEM_TRY(function(inner, above, depth + 1));
+      }
+      return Status::ok();
+    }
     // A root complex that stands for what a virtual machine hides.
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {
