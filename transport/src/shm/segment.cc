@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/segment.h"
 
+#include "shm/memory_left.h"
 #include <fmt/format.h>
 
 #include <fcntl.h>
@@ -10,9 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <ios>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,18 +29,6 @@ constexpr std::uint32_t kMostChannels = (1 << 14) - 1;  // Each has a slot, and 
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
-}
-
-/// What can be had without swapping, as the kernel estimates it; all there may be if it does not
-/// say.
-std::uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name; file >> name;) {
-    std::uint64_t kibibytes = 0;
-    if (name == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<std::uint64_t>::max();
 }
 
 /// Pages of 2 MiB, where the system has them for shared memory (shmem_enabled): fewer to be looked
@@ -109,10 +95,11 @@ Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
 
 Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   // The kernel would take page after page, and in the end processes.
-  if (const std::uint64_t available = available_memory(); bytes > available) {
-    return failure(Code::exhausted, fmt::format("{} bytes of memory are more than the {} that this "
-                                                "machine has left: ask for less",
-                                                bytes, available));
+  if (const MemoryLeft left = memory_left(); bytes > left.bytes) {
+    return failure(Code::exhausted,
+                   fmt::format("{} bytes of memory are more than the {} that {} has left: ask for "
+                               "less, or raise that limit",
+                               bytes, left.bytes, left.limit));
   }
   UniqueFd fd(memfd_create("xylem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) {
