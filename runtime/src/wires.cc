@@ -8,10 +8,14 @@
 #include <fmt/format.h>
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <map>
+#include <system_error>
 #include <utility>
 
 namespace xylem::runtime {
@@ -29,9 +33,28 @@ Result<Wire> make_host_wire(const Config& config, std::uint32_t peers, const Log
   return wire;
 }
 
+/// UCX 1.13 ends the process where it finds no descriptor for itself or a connection.
+Status check_descriptors(std::uint32_t peers) {
+  constexpr std::uint64_t kItself = 16, kOfAPeer = 4;  // Seen: 12, and 4 of each peer over TCP.
+  rlimit limit{};
+  std::error_code error;
+  const std::filesystem::directory_iterator open("/proc/self/fd", error);
+  if (error || getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const auto in_use = static_cast<std::uint64_t>(std::distance(begin(open), end(open)));
+  const std::uint64_t needed = in_use + kItself + kOfAPeer * peers;
+  if (needed <= limit.rlim_cur) return {};
+  return failure(
+      Code::exhausted,
+      fmt::format("UCX takes about {} descriptors for {} peer{}, and {} are in use: raise "
+                  "ulimit -n from {} to {} or more",
+                  needed - in_use, peers, peers == 1 ? "" : "s", in_use, limit.rlim_cur, needed));
+}
+
 Result<Wire> make_network_wire(const Config& config,
+                               std::uint32_t peers,
                                const std::string& interface,
                                const Logger& logger) {
+  XYLEM_TRY(check_descriptors(peers));
   const bool tcp = config.transport == "ucx-tcp";
   transport::UcxOptions options;
   options.reach = tcp ? transport::UcxReach::tcp : transport::UcxReach::network;
@@ -53,7 +76,7 @@ Link link_over(transport::Transport& transport, transport::EndpointId endpoint) 
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
   return [config, interface = std::move(interface), logger](Reach reach, std::uint32_t peers) {
     return reach == Reach::host ? make_host_wire(config, peers, logger)
-                                : make_network_wire(config, interface, logger);
+                                : make_network_wire(config, peers, interface, logger);
   };
 }
 

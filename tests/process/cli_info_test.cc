@@ -48,6 +48,19 @@ TEST(Info, TellsWhyABudgetDoesNotServe) {
                               HasSubstr(" 8 ranks  262144 bytes of shared memory do not serve 7")));
 }
 
+// UCX would end the process.
+TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
+  const Finished done =
+      test::run_command({"/bin/sh", "-c",
+                         "ulimit -n 25; exec " + kXylem + " run -n 3 -- " + kXylem +
+                             " bench all_reduce --end 64 --transport ucx-tcp"},
+                        {}, kLimit);
+  EXPECT_NE(done.exit_status, 0);
+  EXPECT_EQ(done.signal, 0);
+  EXPECT_THAT(done.err + done.out,
+              AllOf(HasSubstr("raise ulimit -n from 25 to"), Not(HasSubstr("backtrace"))));
+}
+
 TEST(Info, TellsItForTheRanksOfTheJob) {
   const Finished done =
       test::run_command({kXylem, "run", "-n", "3", "--", kXylem, "info"}, {}, kLimit);
