@@ -121,6 +121,8 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   pull_from(config().pull_from.value_or(measured).value);
   with_token([&] { world_->set_model(std::move(tuning.model)); });
+  // All have met: nobody reads it any more, and rank 0 need not serve it.
+  store_.reset();
   is_open_ = true;
   return {};
 }

@@ -37,7 +37,7 @@ struct JobParts {
   LoadedConfig loaded;
   Placement placement;
   PeerFacts facts;               ///< own_facts(), but in tests.
-  std::shared_ptr<Store> store;  ///< Kept as long as the job.
+  std::shared_ptr<Store> store;  ///< Kept until all have met.
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
   Logger logger;
@@ -173,7 +173,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   LoadedConfig loaded_;
   Placement placement_;
   Logger logger_;
-  std::shared_ptr<Store> store_;
+  std::shared_ptr<Store> store_;  ///< Until the start has come to its end.
   std::unique_ptr<ControlPlane> control_;
   OperationPool operations_;
   HeaderPool headers_;
