@@ -8,10 +8,12 @@
 
 #include <signal.h>
 #include <sys/time.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -137,6 +139,25 @@ int test_loop(xylem::Runtime& runtime) {
   }
 }
 
+/// Descriptors at which others may connect.
+int count_listeners() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    const int fd = std::stoi(entry.path().filename().string());
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0) ++count;
+  }
+  return count;
+}
+
+int test_ports(const xylem::Runtime& runtime) {
+  if (const auto status = all_reduce(runtime.world(), 100'000); !status)
+    return fail("ports", status.to_string());
+  const int open = count_listeners();
+  return open == 0 ? 0 : fail("ports that are open", std::to_string(open));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -146,5 +167,6 @@ int main(int argc, char** argv) {
   if (!runtime) return fail("start", runtime.status().to_string());
   if (mode == "fork") return test_fork(*runtime);
   if (mode == "signals") return test_signals(*runtime);
+  if (mode == "ports") return test_ports(*runtime);
   return test_loop(*runtime);
 }

@@ -4,10 +4,14 @@
 // what is left behind.
 #include "support/shared_memory.h"
 #include "support/subprocess.h"
+#include "xylem/base/unique_fd.h"
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 namespace xylem::test {
 namespace {
@@ -27,6 +31,30 @@ void expect_all_well(const std::string& mode, std::uint32_t size, const std::str
 TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
   expect_all_well("fork", 2, "shm");
   expect_all_well("fork", 3, "ucx-tcp");
+}
+
+/// A port that was free a moment ago.
+std::string free_port() {
+  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(::bind(probe.get(), generic, size), 0);
+  EXPECT_EQ(::getsockname(probe.get(), generic, &size), 0);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+TEST(Contract, NoPortIsOpenAfterTheStart) {
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(
+      directory, 3, "contract_rank", {"ports"},
+      {{"XYLEM_TRANSPORT", "shm"}, {"XYLEM_RENDEZVOUS", "tcp://127.0.0.1:" + free_port()}});
+  for (auto& rank : ranks) {
+    const Exit exit = rank.wait(seconds(60));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
 }
 
 TEST(Contract, SignalsOfTheProgramInterruptNothing) {
