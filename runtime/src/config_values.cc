@@ -51,9 +51,10 @@ std::vector<std::string_view> algorithm_names(std::optional<collectives::Collect
 Status check_algorithm(std::string_view name) {
   const auto names = algorithm_names(std::nullopt);
   if (std::ranges::find(names, name) != names.end()) return {};
-  return refused(fmt::format("it must be an algorithm, or operation=algorithm with commas between; "
-                             "there is no algorithm \"{}\", but {}",
-                             name, fmt::join(names, ", ")));
+  return refused(
+      fmt::format("it must be an algorithm, or operation=algorithm with commas between; "
+                  "there is no algorithm \"{}\", but {}",
+                  name, fmt::join(names, ", ")));
 }
 
 Status check_algorithm_of(std::string_view operation, std::string_view name) {

@@ -148,7 +148,8 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   }
 }
 
-// The slots of poisoned communicators come free only after a while; who asks for one waits for that.
+// The slots of poisoned communicators come free only after a while; who asks for one waits for
+// that.
 TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
   run_ranks({.size = 2}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -159,7 +160,8 @@ TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
         ASSERT_TRUE(copy->abort("the test says so"));
       }
       std::byte nothing{};
-      const Status ended = copy->recv(Buffer(&nothing, 1, DataType::uint8), 1 - world.rank()).wait();
+      const Status ended =
+          copy->recv(Buffer(&nothing, 1, DataType::uint8), 1 - world.rank()).wait();
       EXPECT_EQ(ended.code(), Code::cancelled);
       ASSERT_TRUE(copy->destroy());
     }

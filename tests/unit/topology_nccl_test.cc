@@ -237,7 +237,8 @@ TEST(ReadFile, TellsTheFormsOfXmlApart) {
   EXPECT_EQ(golden("ladder.v2.xml").gpus().size(), 4U);
 }
 
-// A data processing unit has a switch inside; NCCL writes what is below it into the NIC's own <pci>.
+// A data processing unit has a switch inside; NCCL writes what is below it into the NIC's own
+// <pci>.
 TEST(NcclReader, FindsWhatHangsBelowANic) {
   const auto read = read_nccl_xml(R"(
 <system version="1">

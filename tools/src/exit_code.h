@@ -9,8 +9,8 @@ namespace xylem::tools {
 
 inline constexpr int kExitRight = 0;
 inline constexpr int kExitWrongResult = 1;
-inline constexpr int kExitUsage = 2;  ///< The command line, a file or the environment is at fault.
-inline constexpr int kExitPeer = 3;   ///< A peer was lost, disagreed or did not come in time.
+inline constexpr int kExitUsage = 2;   ///< The command line, a file or the environment is at fault.
+inline constexpr int kExitPeer = 3;    ///< A peer was lost, disagreed or did not come in time.
 inline constexpr int kExitOutput = 4;  ///< The output could not be written.
 inline constexpr int kExitTimedOut = 124;     ///< `run --timeout` passed, as timeout(1) says it.
 inline constexpr int kExitNotRunnable = 126;  ///< As shells say it: found, but cannot be started.

@@ -2,6 +2,7 @@
 #include "shm/segment.h"
 
 #include "shm/memory_left.h"
+
 #include <fmt/format.h>
 
 #include <fcntl.h>

@@ -169,8 +169,8 @@ XYLEM_C_API xylem_status xylem_runtime_create(const xylem_options* options,
 
 /// Leaves the job in good order, once what was sent has gone; XYLEM_BUSY while any operation is
 /// pending. XYLEM_TIMED_OUT if a peer that has not left did not take what was sent to it within a
-/// minute, or the options' timeout: the runtime has shut down, and the rest is lost. The handle is still to be
-/// destroyed.
+/// minute, or the options' timeout: the runtime has shut down, and the rest is lost. The handle is
+/// still to be destroyed.
 XYLEM_C_API xylem_status xylem_runtime_shutdown(xylem_runtime* runtime);
 
 /// Shuts down if that was not done, aborting what is pending, and frees the handle and its world.
