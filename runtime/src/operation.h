@@ -121,8 +121,9 @@ struct ExecutionState {
   bool past_cache = false;      ///< The output is larger than what caches keep.
 };
 
-/// Lists of a running call, whose memory serves the next one, too. Empty between two lives.
-struct ExecutionLists {
+/// State of a running call, collective or message.
+struct Execution : ExecutionState {
+  // Lists, empty between two lives. Their memory serves the next one, too.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
   std::vector<StepId> ready;         ///< To be looked at, last first.
@@ -130,8 +131,12 @@ struct ExecutionLists {
   std::vector<HeldView> views;       ///< By Place::view.
   std::vector<HeldView> arrived;     ///< Of an exchange.
   std::vector<const void*> sources;  ///< Of the reduce step being run.
+  // Only room: what they hold means nothing to the next call.
+  ScratchBuffer scratch, staged;
 
-  void clear() noexcept {
+  /// As new, but for the memory that it keeps.
+  void renew() noexcept {
+    static_cast<ExecutionState&>(*this) = ExecutionState{};
     steps.clear();
     lanes.clear();
     ready.clear();
@@ -139,17 +144,6 @@ struct ExecutionLists {
     views.clear();
     arrived.clear();
     sources.clear();
-  }
-};
-
-/// State of a running call, collective or message.
-struct Execution : ExecutionState, ExecutionLists {
-  ScratchBuffer scratch, staged;  ///< Only room: what they hold means nothing to the next call.
-
-  /// As new, but for the memory that it keeps.
-  void renew() noexcept {
-    static_cast<ExecutionState&>(*this) = ExecutionState{};
-    ExecutionLists::clear();
   }
 };
 

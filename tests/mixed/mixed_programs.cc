@@ -149,12 +149,13 @@ int run(int argc, char** argv) {
     ++total.wrong;
     tell(*plan, job, wrong);
   }
+  const std::uint64_t next = plan->seed + total.jobs * plan->programs;
   std::printf(
       "%llu jobs, %llu programs, %llu calls of all ranks, %llu wrong; the longest wait for "
       "an error took %.3f s; next seed %llu\n",
       static_cast<unsigned long long>(total.jobs), static_cast<unsigned long long>(total.programs),
       static_cast<unsigned long long>(total.calls), static_cast<unsigned long long>(total.wrong),
-      total.worst, static_cast<unsigned long long>(plan->seed + total.jobs * plan->programs));
+      total.worst, static_cast<unsigned long long>(next));
   return total.wrong == 0 ? 0 : 1;
 }
 
