@@ -5,9 +5,9 @@
 
 #include "bootstrap/interface.h"
 #include "bootstrap/launcher.h"
-#include "bootstrap/rendezvous.h"
 #include "config.h"
 #include "kernels/reduce.h"
+#include "rendezvous.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/runtime/runtime.h"
 #include "xylem/transport/shm.h"

@@ -4,7 +4,7 @@
 // with that rank's Runtime.
 #pragma once
 
-#include "runtime/src/config.h"
+#include "runtime/src/config/config.h"
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The configuration table: precedence, refusals and its page.
-#include "runtime/src/config.h"
+#include "runtime/src/config/config.h"
 
-#include "runtime/src/config_table.h"
+#include "runtime/src/config/config_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

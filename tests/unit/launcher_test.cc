@@ -3,10 +3,10 @@
 // What each launcher's variables mean, who wins, and which store follows.
 #include "runtime/src/bootstrap/launcher.h"
 
-#include "runtime/src/bootstrap/rendezvous.h"
 #include "runtime/src/bootstrap/slurm_nodes.h"
 #include "runtime/src/bootstrap/tcp_store.h"
-#include "runtime/src/config.h"
+#include "runtime/src/config/config.h"
+#include "runtime/src/config/rendezvous.h"
 #include "support/control_ranks.h"
 
 #include <gmock/gmock.h>

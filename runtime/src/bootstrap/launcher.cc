@@ -4,9 +4,9 @@
 // precedence: the first whose variables are there speaks, and half of them is an error.
 #include "bootstrap/launcher.h"
 
-#include "bootstrap/rendezvous.h"
 #include "bootstrap/secret.h"
 #include "bootstrap/slurm_nodes.h"
+#include "rendezvous.h"
 
 #include <fmt/format.h>
 

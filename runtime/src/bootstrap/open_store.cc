@@ -7,8 +7,8 @@
 #include "bootstrap/local_store.h"
 #include "bootstrap/pmi_store.h"
 #include "bootstrap/pmix_store.h"
-#include "bootstrap/rendezvous.h"
 #include "bootstrap/tcp_store.h"
+#include "rendezvous.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // within a deadline.
 #pragma once
 
-#include "bootstrap/rendezvous.h"
+#include "rendezvous.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "bootstrap/launcher.h"
-#include "bootstrap/rendezvous.h"
 #include "bootstrap/socket_address.h"
 #include "bootstrap/tcp_store_server.h"
+#include "rendezvous.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reading of rendezvous addresses.
-#include "bootstrap/rendezvous.h"
+#include "rendezvous.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // The configuration table.
 #include "config_table.h"
 
-#include "bootstrap/rendezvous.h"
 #include "config_values.h"
+#include "rendezvous.h"
 
 #include <fmt/format.h>
 

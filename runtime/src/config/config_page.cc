@@ -24,7 +24,7 @@ std::string configuration_page() {
       "- Durations are a number and ns, us, ms, s, min or h (a bare number is seconds); sizes a "
       "number and K, M, G or T, powers of 1024.\n"
       "\n"
-      "This page is printed from the table in `runtime/src/config_table.cc`.\n";
+      "This page is printed from the table in `runtime/src/config/config_table.cc`.\n";
   for (const Setting& setting : settings()) {
     const bool in_options = setting.from_options != nullptr;
     page += fmt::format("\n## {}\n\n{}\n\n", setting.name, setting.sentence);
