@@ -9,11 +9,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace xylem::test {
@@ -166,6 +170,70 @@ TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
                 rank->said().find("failed peer_lost: rank 2") != std::string::npos)
         << rank->said();
   }
+}
+
+/// What a rank says at the end of a start in which `victim` was killed. Empty if that is right.
+std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point killed) {
+  const auto began = Clock::now();
+  const std::string name = std::to_string(victim);
+  const std::string died = "failed peer_lost: rank " + name;
+  const std::string lost = "lost " + name + ": ";
+  // Nobody can know of a death before the rank had come: that takes the limit of the start.
+  const std::string never_came = "failed timed_out: rank " + name + " did not ";
+  const auto has_said = [&](const std::string& text) {
+    return rank.said().find(text) != std::string::npos;
+  };
+  rank.wait_for_output("\n", soon());
+  if (has_said("gathered")) rank.wait_for_output(lost, Deadline::at(killed + seconds(2)));
+  if (has_said(lost)) return {};
+  if (has_said(never_came)) return {};
+  // It has been waited for at others, too.
+  if (has_said(died) && Clock::now() < std::max(killed, began) + seconds(2)) return {};
+  return rank.said() + " after " +
+         std::to_string(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()) +
+         " ms";
+}
+
+/// Kills one rank at a random moment of the start, many times.
+void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& meet) {
+  constexpr int kStarts = 12;
+  // Others with --gtest_shuffle and --gtest_random_seed.
+  if (testing::GTEST_FLAG(shuffle)) {
+    seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  }
+  std::mt19937_64 random(seed);
+  for (int start = 0; start < kStarts; ++start) {
+    const std::size_t size = 2 + random() % 7;
+    const std::size_t victim = random() % size;
+    const std::string rendezvous = meet();
+    const Ranks ranks = start_ranks(size, [&](std::size_t rank) {
+      auto variables = xylem_rank(rank, size, rendezvous);
+      variables.back().second = "3s";
+      return variables;
+    });
+    // Not for something to happen: the moment is what is drawn.
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
+    const auto killed = Clock::now();
+    ranks[victim]->signal(SIGKILL);
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(wrong_end(*ranks[rank], victim, killed), "")
+          << "seed " << seed << ", start " << start << ", rank " << rank << " of " << size
+          << ", killed " << victim;
+    }
+  }
+}
+
+TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetByTcp) {
+  kill_during_starts(1, [] { return "tcp://127.0.0.1:" + std::to_string(free_port()); });
+}
+
+TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetInADirectory) {
+  std::string pattern = testing::TempDir() + "xylem-start-XXXXXX";
+  const std::string directory = ::mkdtemp(pattern.data());
+  int start = 0;
+  kill_during_starts(2, [&] { return "file://" + directory + "/" + std::to_string(start++); });
+  std::filesystem::remove_all(directory);
 }
 
 TEST(BootstrapProcess, AnotherSecretIsRefused) {
@@ -332,6 +400,24 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   wire.cut();
   for (const auto& rank : ranks)
     EXPECT_TRUE(rank->wait_for_output("lost", Deadline::after(seconds(12)))) << rank->said();
+  std::filesystem::remove_all(directory);
+}
+
+TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
+  if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
+  const Wire wire;
+  if (!wire.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
+  std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
+  const std::string directory = ::mkdtemp(pattern.data());
+  Ranks ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.push_back(wire.run(rank, xylem_rank(rank, 2, "file://" + directory)));
+  expect_gathered(ranks);
+  wire.cut();
+  const Deadline promised = Deadline::after(seconds(7));
+  EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(3500))));
+  ranks[1]->write("flood 1\nstay\n");
+  EXPECT_TRUE(ranks[1]->wait_for_output("lost", promised)) << ranks[1]->said();
   std::filesystem::remove_all(directory);
 }
 

@@ -6,13 +6,17 @@
 #include "runtime/src/bootstrap/store_rules.h"
 #include "support/control_ranks.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <barrier>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <thread>
 
 namespace xylem::test {
 namespace {
@@ -63,7 +67,18 @@ class FileStoreIn : public testing::Test {
     return count;
   }
 
+  /// Whether there is such a file at any depth.
+  bool has_file(const std::string& name) const {
+    std::error_code ignored;
+    for (fs::recursive_directory_iterator entry(directory, ignored), end; entry != end;
+         entry.increment(ignored)) {
+      if (entry->path().filename() == name) return true;
+    }
+    return false;
+  }
+
   std::string directory;
+  std::array<std::uint32_t, 3> culprits{};
 };
 
 TEST_F(FileStoreIn, GivesEveryRankWhatAnyRankSetAndLeavesNothing) {
@@ -98,6 +113,7 @@ TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
 }
 
 TEST_F(FileStoreIn, RankZeroNamesWhoIsMissing) {
+  std::barrier both_know(2);
   on_each_rank(2, [&](std::uint32_t rank) {
     const auto store = open(rank, 3, Deadline::after(milliseconds(400)));
     if (rank == 0) {
@@ -109,6 +125,82 @@ TEST_F(FileStoreIn, RankZeroNamesWhoIsMissing) {
       const auto value = (*store)->get("never", Deadline::after(milliseconds(10)));
       EXPECT_EQ(value.status().peer(), 2U) << value.status().to_string();
     }
+    both_know.arrive_and_wait();
+  });
+}
+
+TEST_F(FileStoreIn, JobsOfDifferentSizesAreAMismatchForAll) {
+  struct Stray {
+    std::uint32_t rank, size;
+  };
+  // One is of a rank that the others' job does not have.
+  for (const Stray stray : {Stray{1, 2}, Stray{7, 8}}) {
+    on_each_rank(2, [&](std::uint32_t which) {
+      const auto store = which == 0 ? open(0, 3) : open(stray.rank, stray.size);
+      EXPECT_EQ(store.code(), Code::mismatch) << store.status().to_string();
+      EXPECT_EQ(store.status().peer(), stray.rank);
+      const std::string both = fmt::format(
+          "rank {} was started in a job of {} ranks, rank 0 in one of 3", stray.rank, stray.size);
+      EXPECT_THAT(std::string(store.status().message()), HasSubstr(both));
+    });
+  }
+}
+
+TEST_F(FileStoreIn, ASecondProcessOfOneRankIsRefused) {
+  const auto expect_busy = [](const Result<std::shared_ptr<Store>>& store) {
+    EXPECT_EQ(store.code(), Code::busy) << store.status().to_string();
+    EXPECT_EQ(store.status().peer(), 1U);
+    EXPECT_THAT(std::string(store.status().message()),
+                HasSubstr("another process has come as rank 1"));
+  };
+  const auto wait_for_file = [this](const char* name) {
+    const Deadline deadline = soon_enough();
+    while (!has_file(name) && !deadline.passed()) std::this_thread::yield();
+  };
+  // Before rank 0 has come, while it waits for rank 2, and when all have come.
+  std::barrier meeting(3);
+  on_each_rank(3, [&](std::uint32_t which) {
+    if (which == 1) expect_busy(open(1, 3));
+    if (which == 2) wait_for_file("hello.1");
+    std::optional<Result<std::shared_ptr<Store>>> store;
+    if (which == 2) store = open(1, 3);
+    if (which == 1) store = open(0, 3);
+    if (which == 0) {
+      wait_for_file("here.1");
+      expect_busy(open(1, 3));
+      store = open(2, 3);
+      EXPECT_TRUE((*store)->get()->get("complete", soon_enough()));
+      expect_busy(open(1, 3, Deadline::after(milliseconds(100))));
+    } else {
+      EXPECT_TRUE(*store) << store->status().to_string();
+      if (which == 1) {
+        EXPECT_TRUE((**store)->set("complete", {}));
+      }
+    }
+    meeting.arrive_and_wait();
+  });
+}
+
+TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
+  std::barrier all_have(3);
+  on_each_rank(3, [&](std::uint32_t rank) {
+    const auto store = open(rank, 3);
+    ASSERT_TRUE(store) << store.status().to_string();
+    auto& start = dynamic_cast<runtime::StartStore&>(**store);
+    EXPECT_TRUE(start.verdict());
+    all_have.arrive_and_wait();
+    Status heard;
+    if (rank == 0) {
+      heard = (*store)->get("never", soon_enough()).status();
+    } else {
+      heard = start.give_up(failure(Code::exhausted, "no room", rank));
+    }
+    EXPECT_EQ(heard.code(), Code::exhausted);
+    EXPECT_EQ(heard.message(), "no room");
+    EXPECT_EQ(start.verdict().peer(), heard.peer());
+    culprits[rank] = heard.peer().value_or(0);
+    all_have.arrive_and_wait();
+    EXPECT_EQ(culprits[rank], culprits[0]) << "the first to say so";
   });
 }
 

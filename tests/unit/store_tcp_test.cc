@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <latch>
 #include <thread>
 
@@ -167,14 +168,44 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
       return;
     }
     const auto store = open(meeting, placement_of(rank, 3));
-    ASSERT_TRUE(store) << store.status().to_string();
     for (int i = 0; i < 2; ++i) {
-      const auto value = (*store)->get("never", soon_enough());
-      EXPECT_EQ(value.code(), Code::peer_lost) << value.status().to_string();
-      EXPECT_EQ(value.status().peer(), 2U);
+      // Who comes after the death is not let in.
+      const Status status = store ? (*store)->get("never", soon_enough()).status() : store.status();
+      EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
+      EXPECT_EQ(status.peer(), 2U);
     }
     // Rank 0 serves until rank 1 has heard it, too.
     both_heard.arrive_and_wait();
+  });
+}
+
+TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  std::barrier three(3);
+  std::latch failed(3);
+  on_each_rank(4, [&](std::uint32_t rank) {
+    if (rank == 3) {
+      failed.wait();
+      EXPECT_EQ(open(meeting, placement_of(3, 4)).status().message(), "no room");
+      return;
+    }
+    auto store = open(meeting, placement_of(rank, 4));
+    ASSERT_TRUE(store) << store.status().to_string();
+    auto& start = dynamic_cast<runtime::StartStore&>(**store);
+    EXPECT_TRUE(start.verdict());
+    three.arrive_and_wait();
+    Status heard;
+    if (rank == 1) {
+      heard = (*store)->get("never", soon_enough()).status();
+    } else {
+      heard = start.give_up(failure(Code::exhausted, "no room", rank));
+    }
+    EXPECT_EQ(heard.code(), Code::exhausted) << heard.to_string();
+    EXPECT_EQ(heard.message(), "no room");
+    EXPECT_EQ(start.verdict().peer(), heard.peer());
+    EXPECT_EQ((*store)->set("later", {}).peer(), heard.peer());
+    failed.count_down();
+    // Rank 0 ends at once, and stays so long as it takes to tell the last.
   });
 }
 

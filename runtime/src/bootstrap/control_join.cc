@@ -43,6 +43,7 @@ ControlJoin::ControlJoin(const Placement& placement,
                          Dialect dialect)
     : placement_(placement),
       store_(store),
+      start_(dynamic_cast<StartStore*>(&store)),
       logger_(logger),
       deadline_(deadline),
       dialect_(std::move(dialect)),
@@ -53,22 +54,19 @@ ControlJoin::ControlJoin(const Placement& placement,
 Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& choice) {
   XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
   if (placement_.size == 1) return std::unique_ptr<ControlPlane>(std::move(network_));
-  XYLEM_TRY(open(choice));
-  Status status = read_cards();
-  if (status.code() == Code::timed_out) return status;
-  status = connect_all(status);
-  if (status) {
-    // Nobody else needs to find us.
-    poller_.remove(listener_.get());
-    listener_.reset();
-    status = network_->gather({}, deadline_).status();
-    if (status.code() == Code::timed_out) status = explain_timeout();
-  }
-  if (!status) {
-    network_->report_failure(status);
-    return status;
-  }
+  if (const Status status = meet(choice); !status) return give_up(status);
   return std::unique_ptr<ControlPlane>(std::move(network_));
+}
+
+Status ControlJoin::meet(const InterfaceChoice& choice) {
+  XYLEM_TRY(open(choice));
+  XYLEM_TRY(read_cards());
+  XYLEM_TRY(connect_all());
+  // Nobody else needs to find us.
+  poller_.remove(listener_.get());
+  listener_.reset();
+  const Status status = network_->gather({}, deadline_).status();
+  return status.code() == Code::timed_out ? explain_timeout() : status;
 }
 
 Status ControlJoin::open(const InterfaceChoice& choice) {
@@ -80,6 +78,7 @@ Status ControlJoin::open(const InterfaceChoice& choice) {
   };
   XYLEM_TRY(add(listener_.get()));
   XYLEM_TRY(add(network_->fd()));
+  if (start_ != nullptr && start_->fd() >= 0) XYLEM_TRY(add(start_->fd()));
   return publish(address);
 }
 
@@ -149,20 +148,30 @@ std::string ControlJoin::place_of(std::uint32_t rank) const {
 
 // --- Connecting -------------------------------------------------------------
 
-Status ControlJoin::connect_all(Status failed) {
-  Deadline until = deadline_;
-  const auto give_up = [&](const Status& why) {
-    failed = why;
-    network_->report_failure(why);
-    // Whoever connects in this time learns why from us, instead of waiting for us in vain.
-    until = earlier(deadline_, Deadline::after(kFarewell));
-  };
-  if (!failed) give_up(failed);
-  while (is_anyone_awaited() && !until.passed()) {
-    const Status status = turn();
-    if (failed && !status) give_up(status);
+Status ControlJoin::connect_all() {
+  while (is_anyone_awaited()) {
+    if (deadline_.passed()) return explain_timeout();
+    XYLEM_TRY(turn());
   }
-  return failed && is_anyone_awaited() ? explain_timeout() : failed;
+  return {};
+}
+
+Status ControlJoin::give_up(Status why) {
+  if (start_ != nullptr) {
+    why = start_->give_up(why);
+    network_->report_failure(why);
+  } else {
+    network_->report_failure(why);
+    tell_callers(why);
+  }
+  return why;
+}
+
+void ControlJoin::tell_callers(const Status& why) {
+  if (!listener_ || why.code() == Code::timed_out) return;
+  const Deadline until = earlier(deadline_, Deadline::after(kFarewell));
+  // Each that connects is told by its new link.
+  while (is_anyone_awaited() && !until.passed()) static_cast<void>(turn().is_ok());
 }
 
 bool ControlJoin::is_anyone_awaited() const {
@@ -172,6 +181,7 @@ bool ControlJoin::is_anyone_awaited() const {
 }
 
 Status ControlJoin::turn() {
+  if (start_ != nullptr) XYLEM_TRY(start_->verdict());
   start_calls();
   for (const epoll_event& event : poller_.wait(wait_ms())) {
     const int fd = static_cast<int>(event.data.u64);

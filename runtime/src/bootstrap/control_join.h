@@ -9,6 +9,10 @@
 // connection. What is proven is the job's secret together with a number that rank 0 drew for this
 // start and left in the store; so whoever cannot read the store cannot join, even where no secret
 // was set. Strangers at the listening port are sent away and cost nothing but their handshake.
+//
+// A start that fails fails at every rank. Where the store is of ours, it tells all of the first
+// failure. Any other knows nothing of failures: then the rank that has found one stays for a moment
+// to tell those who connect to it.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -18,6 +22,7 @@
 #include "bootstrap/handshake.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/start_store.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 
@@ -49,13 +54,16 @@ class ControlJoin {
   };
   using Greetings = std::map<int, Greeting>;
 
+  Status meet(const InterfaceChoice& choice);
   Status open(const InterfaceChoice& choice);
   Status publish(const SocketAddress& address);
   Status read_cards();
   Status read_card(std::uint32_t rank);
   Result<ByteVector> ask_store(const std::string& key);
-  /// `failed` says why the start has failed already, if it has.
-  Status connect_all(Status failed);
+  Status connect_all();
+  /// The failure that ended the start, as everybody gets it.
+  Status give_up(Status why);
+  void tell_callers(const Status& why);
   Status turn();
   bool is_anyone_awaited() const;
   void start_calls();
@@ -72,6 +80,7 @@ class ControlJoin {
 
   const Placement& placement_;
   Store& store_;
+  StartStore* const start_;  ///< The same, if it is of ours.
   const Logger& logger_;
   Deadline deadline_;
   Dialect dialect_;

@@ -106,8 +106,11 @@ Status ControlLink::check_silence(Clock::time_point now) {
     return {};
   }
   silent_since_ = std::min(silent_since_, now);
+  // Before there were bytes in flight, the kernel's probes were not answered either. But only what
+  // we have seen for a while counts: this host, too, may have slept.
+  constexpr auto kSeen = std::chrono::seconds(1);
   const auto last_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  if (now - silent_since_ < kSilence || last_answer < kSilence) return {};
+  if (now - silent_since_ < kSeen || last_answer < kSilence) return {};
   return failure(Code::peer_lost,
                  fmt::format("its host has not answered for {} s", kSilence.count()));
 }

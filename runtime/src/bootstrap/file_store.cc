@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -35,6 +36,13 @@ std::string fresh_number() {
   std::uint64_t word = 0;
   std::memcpy(&word, nonce.data(), sizeof(word));
   return fmt::format("{:016x}", word);
+}
+
+/// It becomes a part of paths that are removed.
+bool is_number(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  return text.size() == kDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 /// Nothing if there is no such file, or none that can be read.
@@ -75,6 +83,15 @@ fs::path hello_of(const fs::path& base, std::uint32_t rank) {
 fs::path here_of(const fs::path& session, std::uint32_t rank) {
   return session / fmt::format("here.{}", rank);
 }
+/// The rank whose hello has this name.
+std::optional<std::uint32_t> rank_of_hello(std::string_view name) {
+  constexpr std::string_view kHello = "hello.";
+  if (!name.starts_with(kHello)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  std::uint32_t rank = 0;
+  const auto [stop, error] = std::from_chars(name.data() + kHello.size(), end, rank);
+  return error == std::errc() && stop == end ? std::optional(rank) : std::nullopt;
+}
 fs::path complete_of(const fs::path& session) { return session / "complete"; }
 /// Letters, digits and dots as they are, the rest as %XX.
 fs::path key_path(const fs::path& session, std::string_view key) {
@@ -87,19 +104,59 @@ fs::path key_path(const fs::path& session, std::string_view key) {
   return session / name;
 }
 
-/// The session that names `number` as the hello of `rank`; nothing if it does not.
-std::optional<std::string> session_naming(const std::string& text,
-                                          std::uint32_t rank,
-                                          const std::string& number) {
-  std::istringstream lines(text);
-  std::string session;
-  std::uint32_t each = 0;
-  std::string hello;
-  if (!(lines >> session)) return std::nullopt;
-  while (lines >> each >> hello) {
-    if (each == rank) return hello == number ? std::optional(session) : std::nullopt;
+fs::path failed_of(const fs::path& session) { return session / "failed"; }
+
+/// What rank 0 says of the start.
+struct Session {
+  std::string number;
+  std::uint32_t size = 0;
+  std::map<std::uint32_t, std::string> hellos;
+
+  std::string text() const {
+    std::string text = fmt::format("{} {}\n", number, size);
+    for (const auto& [rank, hello] : hellos) text += fmt::format("{} {}\n", rank, hello);
+    return text;
   }
-  return std::nullopt;
+};
+
+/// Nothing if there is none, or none that can be read.
+std::optional<Session> read_session(const fs::path& base) {
+  std::istringstream lines(read_file(base / "session").value_or(""));
+  Session session;
+  if (!(lines >> session.number >> session.size) || !is_number(session.number)) return {};
+  std::uint32_t rank = 0;
+  std::string hello;
+  while (lines >> rank >> hello) session.hellos.emplace(rank, hello);
+  return session;
+}
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+/// Locks a file until its last descriptor is closed, as at the end of its process; false where the
+/// filesystem has no locks.
+bool lock(int fd) {
+  auto lock = whole_file();
+  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+/// Whether a rank's process has ended without removing its here file.
+bool has_died(const fs::path& here) {
+  const UniqueFd fd(::open(here.c_str(), O_RDWR | O_CLOEXEC));
+  auto lock = whole_file();
+  struct stat facts {};
+  const bool is_free = fd && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
+                       ::fstat(fd.get(), &facts) == 0 && facts.st_size == 0;
+  // Who leaves in good order removes it first.
+  return is_free && ::access(here.c_str(), F_OK) == 0;
+}
+
+/// That errno has kept a file from being written.
+Status refused(const fs::path& path) {
+  return failure(Code::exhausted,
+                 fmt::format("cannot write {}: {}", path.string(), error_text(errno)));
 }
 
 }  // namespace
@@ -125,11 +182,16 @@ Result<std::shared_ptr<Store>> FileStore::open(const std::string& directory,
 }
 
 FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
-    : base_(std::move(base)), rank_(rank), size_(size), attendance_(size) {}
+    : base_(std::move(base)),
+      rank_(rank),
+      size_(size),
+      number_(fresh_number()),
+      attendance_(size) {}
 
 FileStore::~FileStore() {
-  // Of a start that failed, whoever still waits must see who had come; the next one clears up.
-  if (session_.empty() || ::access(complete_of(session_).c_str(), F_OK) != 0) return;
+  // Of a start that failed, whoever still waits must see why and who had come; the next clears up.
+  const bool is_complete = !session_.empty() && ::access(complete_of(session_).c_str(), F_OK) == 0;
+  if (!is_complete || ::access(failed_of(session_).c_str(), F_OK) == 0) return;
   std::error_code ignored;
   for (const Path& path : written_) fs::remove(path, ignored);
   // The last to leave finds nobody here.
@@ -142,80 +204,142 @@ FileStore::~FileStore() {
   ::rmdir(base_.c_str());
 }
 
-Status FileStore::write(const Path& path, std::string_view text) {
-  const Path draft = path.parent_path() / fmt::format("draft.{}", rank_);
+// --- Writing ----------------------------------------------------------------
+
+std::filesystem::path FileStore::draft() const { return base_ / ("draft." + number_); }
+
+Result<UniqueFd> FileStore::write_draft(std::string_view text) const {
   constexpr mode_t kOwnerOnly = 0600;
-  const UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly));
-  const auto refused = [&draft] {
-    return failure(Code::exhausted,
-                   fmt::format("cannot write {}: {}", draft.string(), error_text(errno)));
-  };
-  if (!fd) return refused();
+  UniqueFd fd(::open(draft().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly));
+  if (!fd) return refused(draft());
   while (!text.empty()) {
     const ssize_t written = ::write(fd.get(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) return refused();
+    if (written < 0 && errno != EINTR) return refused(draft());
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::rename(draft.c_str(), path.c_str()) != 0) return refused();
+  return fd;
+}
+
+Status FileStore::write(const Path& path, std::string_view text) {
+  XYLEM_TRY(write_draft(text).status());
+  if (::rename(draft().c_str(), path.c_str()) != 0) return refused(path);
   if (std::ranges::find(written_, path) == written_.end()) written_.push_back(path);
   return {};
 }
 
+Result<bool> FileStore::write_new(const Path& path, std::string_view text) {
+  XYLEM_TRY(write_draft(text).status());
+  return link_draft(path);
+}
+
+Result<bool> FileStore::link_draft(const Path& path) {
+  const bool linked = ::link(draft().c_str(), path.c_str()) == 0;
+  const Status status = linked || errno == EEXIST ? Status() : refused(path);
+  ::unlink(draft().c_str());
+  XYLEM_TRY(status);
+  if (linked) written_.push_back(path);
+  return linked;
+}
+
+Result<bool> FileStore::take_place() {
+  XYLEM_TRY(place_, write_draft(""));
+  // Locked before anybody sees it. Where that cannot be, the file says so by what it holds.
+  if (!lock(place_.get())) {
+    XYLEM_TRY(place_, write_draft("cannot be locked"));
+  }
+  return link_draft(here_of(session_, rank_));
+}
+
+// --- Meeting ----------------------------------------------------------------
+
 void FileStore::clear_earlier_start() const {
-  const auto text = read_file(base_ / "session");
-  if (!text) return;
-  const std::string session = text->substr(0, text->find('\n'));
-  const bool ours = session.size() == fresh_number().size() &&
-                    session.find_first_not_of("0123456789abcdef") == std::string::npos;
   std::error_code ignored;
-  if (ours) fs::remove_all(base_ / session, ignored);
+  if (const auto session = read_session(base_)) fs::remove_all(base_ / session->number, ignored);
 }
 
 Status FileStore::admit_all(Deadline deadline) {
   clear_earlier_start();
-  const std::string number = fresh_number();
-  session_ = base_ / number;
+  session_ = base_ / number_;
   std::error_code error;
   if (!fs::create_directory(session_, error)) {
     return failure(Code::exhausted,
                    fmt::format("cannot make {}: {}", session_.string(), error.message()));
   }
-  XYLEM_TRY(write(here_of(session_, 0), ""));
-  std::map<std::uint32_t, std::string> hellos;
+  XYLEM_TRY(take_place().status());
+  Session session{number_, size_, {}};
   for (Pace pace(deadline);;) {
-    bool changed = false;
-    for (const std::uint32_t rank : attendance_.missing()) {
-      const auto hello = read_file(hello_of(base_, rank));
-      if (!hello || hellos[rank] == *hello) continue;
-      hellos[rank] = *hello;
-      changed = true;
-    }
-    if (changed) {
-      std::string text = number + "\n";
-      for (const auto& [rank, hello] : hellos) text += fmt::format("{} {}\n", rank, hello);
-      XYLEM_TRY(write(base_ / "session", text));
-    }
+    XYLEM_TRY(const bool changed, read_hellos(session.hellos));
+    if (changed) XYLEM_TRY(write(base_ / "session", session.text()));
+    XYLEM_TRY(verdict());
     take_attendance();
     if (attendance_.complete()) {
       XYLEM_TRY(write(complete_of(session_), ""));
       written_.pop_back();  // It is the last rank's to remove.
       return {};
     }
-    if (!pace.wait()) return attendance_.sentence();
+    if (!pace.wait()) return give_up(attendance_.sentence());
   }
 }
 
+Result<bool> FileStore::read_hellos(std::map<std::uint32_t, std::string>& hellos) const {
+  // Of all ranks that there are, also of those that a job of this size does not have.
+  std::error_code error;
+  bool changed = false;
+  for (fs::directory_iterator entry(base_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto rank = rank_of_hello(entry->path().filename().string());
+    if (!rank) continue;
+    const auto hello = read_file(entry->path());
+    if (!hello || !is_number(*hello) || hellos[*rank] == *hello) continue;
+    hellos[*rank] = *hello;
+    changed = true;
+  }
+  if (!error) return changed;
+  return failure(Code::exhausted,
+                 fmt::format("cannot read {}: {}", base_.string(), error.message()));
+}
+
 Status FileStore::be_admitted(Deadline deadline) {
-  const std::string number = fresh_number();
-  XYLEM_TRY(write(hello_of(base_, rank_), number));
+  XYLEM_TRY(write(hello_of(base_, rank_), number_));
   for (Pace pace(deadline);;) {
-    if (const auto text = read_file(base_ / "session")) {
-      if (const auto session = session_naming(*text, rank_, number)) {
-        session_ = base_ / *session;
-        return write(here_of(session_, rank_), "");
+    if (const auto session = read_session(base_)) {
+      const auto hello = session->hellos.find(rank_);
+      if (hello != session->hellos.end() && hello->second == number_) {
+        return enter(session->number, session->size);
       }
     }
-    if (!pace.wait()) break;
+    const auto hello = read_file(hello_of(base_, rank_));
+    if (hello && *hello != number_) return another_of_this_rank();
+    if (!pace.wait()) return not_admitted();
+  }
+}
+
+Status FileStore::enter(const std::string& session, std::uint32_t size) {
+  session_ = base_ / session;
+  if (size != size_) {
+    return give_up(failure(Code::mismatch,
+                           fmt::format("rank {} was started in a job of {} ranks, rank 0 in one of "
+                                       "{}: give all the same size",
+                                       rank_, size_, size),
+                           rank_));
+  }
+  XYLEM_TRY(const bool is_first, take_place());
+  return is_first ? Status() : another_of_this_rank();
+}
+
+Status FileStore::another_of_this_rank() const {
+  return failure(Code::busy,
+                 fmt::format("another process has come as rank {} (at {}): give each rank once, or "
+                             "wait for an earlier start to end",
+                             rank_, base_.string()),
+                 rank_);
+}
+
+Status FileStore::not_admitted() const {
+  // A start that is complete no longer looks who comes.
+  const auto session = read_session(base_);
+  if (session && ::access(here_of(base_ / session->number, rank_).c_str(), F_OK) == 0) {
+    return another_of_this_rank();
   }
   return failure(Code::timed_out,
                  fmt::format("rank 0 did not come to {} in time: is XYLEM_RENDEZVOUS the same "
@@ -232,17 +356,20 @@ void FileStore::take_attendance() {
   }
 }
 
+// --- Keys and the verdict ---------------------------------------------------
+
 Status FileStore::set(std::string_view key, std::span<const std::byte> value) {
   XYLEM_TRY(check_entry(key, value.size()));
-  const Path path = key_path(session_, key);
-  if (::access(path.c_str(), F_OK) == 0) return set_twice(key);
-  return write(path, text_of(value));
+  XYLEM_TRY(verdict());
+  XYLEM_TRY(const bool is_first, write_new(key_path(session_, key), text_of(value)));
+  return is_first ? Status() : set_twice(key);
 }
 
 Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline deadline) {
   XYLEM_TRY(check_entry(key, 0));
   const Path path = key_path(session_, key);
   for (Pace pace(deadline);;) {
+    XYLEM_TRY(verdict());
     if (const auto text = read_file(path)) {
       const auto bytes = bytes_of(*text);
       return std::vector(bytes.begin(), bytes.end());
@@ -252,6 +379,22 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
   take_attendance();
   if (!attendance_.complete()) return attendance_.sentence();
   return failure(Code::timed_out, fmt::format("key \"{}\" was not set in time", key));
+}
+
+Status FileStore::verdict() {
+  if (const auto text = read_file(failed_of(session_))) return read_verdict(bytes_of(*text));
+  const std::uint32_t next = (rank_ + 1) % size_;
+  if (next == rank_ || !has_died(here_of(session_, next))) return {};
+  return give_up(
+      failure(Code::peer_lost, fmt::format("rank {} ended during the start", next), next));
+}
+
+Status FileStore::give_up(const Status& why) {
+  const ByteVector text = write_verdict(why);
+  const auto is_first = write_new(failed_of(session_), text_of(text));
+  if (!is_first || *is_first) return why;
+  const auto said = read_file(failed_of(session_));
+  return said ? read_verdict(bytes_of(*said)) : why;
 }
 
 }  // namespace xylem::runtime

@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 /// How long a server that lives takes at most to answer what it need not wait for.
 constexpr auto kAnswerTime = std::chrono::seconds(5);
+/// How long a rank that gives up waits for the verdict.
+constexpr auto kLastWord = std::chrono::seconds(1);
 
 Result<StoreReply> read_reply(int fd, Deadline deadline) {
   std::array<std::byte, StoreReply::kHeaderBytes> header;
@@ -110,15 +112,22 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
     return failure(Code::exhausted, "cannot open a socket: " + error_text(errno));
   }
   UniqueFd mine(ends[0]);
-  XYLEM_TRY(auto server, TcpStoreServer::start(std::move(listeners), UniqueFd(ends[1]),
-                                               store_key(placement), member_of(placement), logger));
+  XYLEM_TRY(auto server,
+            TcpStoreServer::start(std::move(listeners), UniqueFd(ends[1]), store_key(placement),
+                                  member_of(placement), logger, deadline));
   return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(mine), std::move(server)));
 }
 
 // --- The others -------------------------------------------------------------
 
-/// Codes as of Handshake::receive(), or of the connection's failure.
-Status greet(int fd, const Key& key, const Member& self, Deadline deadline) {
+/// A connection to the store. The verdict is of a start that had failed before this rank came.
+struct Membership {
+  UniqueFd fd;
+  Status verdict;
+};
+
+/// The store's first word. Codes as of Handshake::receive(), or of the connection's failure.
+Result<StoreReply> greet(int fd, const Key& key, const Member& self, Deadline deadline) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
   while (handshake.state() != Handshake::State::done) {
@@ -128,17 +137,23 @@ Status greet(int fd, const Key& key, const Member& self, Deadline deadline) {
     XYLEM_TRY(receive_all(fd, in, deadline));
     XYLEM_TRY(handshake.receive(in, out));
   }
-  XYLEM_TRY(const StoreReply welcome, read_reply(fd, deadline));
-  return welcome.status();
+  return read_reply(fd, deadline);
 }
 
-Result<UniqueFd> call(const SocketAddress& address,
-                      const Key& key,
-                      const Member& self,
-                      Deadline deadline) {
-  XYLEM_TRY(UniqueFd fd, connect_to(address, deadline));
-  XYLEM_TRY(greet(fd.get(), key, self, deadline));
-  return fd;
+Result<Membership> call(const SocketAddress& address,
+                        const Key& key,
+                        const Member& self,
+                        Deadline deadline) {
+  Membership membership;
+  XYLEM_TRY(membership.fd, connect_to(address, deadline));
+  XYLEM_TRY(const StoreReply welcome, greet(membership.fd.get(), key, self, deadline));
+  const Status status = welcome.status();
+  if (welcome.answer == StoreAnswer::verdict) {
+    membership.verdict = status;
+  } else if (!status) {
+    return status;
+  }
+  return membership;
 }
 
 /// Goes round all addresses until one proves to be the job's.
@@ -151,15 +166,15 @@ class Search {
         self_(member_of(placement)),
         deadline_(deadline) {}
 
-  Result<UniqueFd> run(const std::vector<SocketAddress>& addresses) {
+  Result<Membership> run(const std::vector<SocketAddress>& addresses) {
     for (;;) {
       for (const SocketAddress& address : addresses) {
-        auto fd = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
-        if (fd) return fd;
-        if (is_final(fd.status())) return explained(address, fd.status());
-        if (is_more_telling(fd.status())) {
+        auto found = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
+        if (found) return found;
+        if (is_final(found.status())) return explained(address, found.status());
+        if (is_more_telling(found.status())) {
           last_address_ = address;
-          last_ = fd.status();
+          last_ = found.status();
         }
         if (deadline_.passed()) return not_found();
       }
@@ -239,8 +254,9 @@ Result<std::shared_ptr<Store>> TcpStore::open(const TcpMeeting& meeting,
   for (const std::uint16_t port : meeting.ports) {
     for (const SocketAddress& each : host) addresses.push_back(each.with_port(port));
   }
-  XYLEM_TRY(UniqueFd fd, Search(meeting, placement, deadline).run(addresses));
-  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(fd), nullptr));
+  XYLEM_TRY(Membership found, Search(meeting, placement, deadline).run(addresses));
+  XYLEM_TRY(found.verdict);
+  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(found.fd), nullptr));
 }
 
 TcpStore::~TcpStore() {
@@ -250,32 +266,64 @@ TcpStore::~TcpStore() {
   static_cast<void>(send_all(fd_.get(), bye, Deadline::after(milliseconds(100))).is_ok());
 }
 
+Result<StoreReply> TcpStore::hear(Deadline deadline) {
+  XYLEM_TRY(verdict_);
+  auto reply = read_reply(fd_.get(), deadline);
+  if (!reply) {
+    verdict_ = server_gone(reply.status());
+  } else if (reply->answer == StoreAnswer::verdict) {
+    verdict_ = reply->status();
+  }
+  XYLEM_TRY(verdict_);
+  return reply;
+}
+
 Status TcpStore::set(std::string_view key, std::span<const std::byte> value) {
   XYLEM_TRY(check_entry(key, value.size()));
+  XYLEM_TRY(verdict_);
   const Deadline deadline = Deadline::after(kAnswerTime);
   ByteVector request;
   write_request(request, StoreAsk::set, key, value);
   // Even where sending fails, the server's last words may be waiting to be read.
-  const Status sent = send_all(fd_.get(), request, deadline);
-  const auto reply = read_reply(fd_.get(), deadline);
-  if (!reply) return server_gone(sent ? reply.status() : sent);
-  return reply->status();
+  static_cast<void>(send_all(fd_.get(), request, deadline).is_ok());
+  XYLEM_TRY(const StoreReply reply, hear(deadline));
+  return reply.status();
 }
 
 Result<std::vector<std::byte>> TcpStore::get(std::string_view key, Deadline deadline) {
   XYLEM_TRY(check_entry(key, 0));
+  XYLEM_TRY(verdict_);
   ByteVector request;
   write_request(request, StoreAsk::get, key, {});
-  const Status sent = send_all(fd_.get(), request, Deadline::after(kAnswerTime));
+  static_cast<void>(send_all(fd_.get(), request, Deadline::after(kAnswerTime)).is_ok());
   if (wait_for(fd_.get(), POLLIN, deadline).code() == Code::timed_out) {
     request.clear();
     write_request(request, StoreAsk::answer_now, {}, {});
     static_cast<void>(send_all(fd_.get(), request, Deadline::after(kAnswerTime)).is_ok());
   }
-  auto reply = read_reply(fd_.get(), Deadline::after(kAnswerTime));
-  if (!reply) return server_gone(sent ? reply.status() : sent);
-  XYLEM_TRY(reply->status());
-  return std::move(reply->body);
+  XYLEM_TRY(StoreReply reply, hear(Deadline::after(kAnswerTime)));
+  XYLEM_TRY(reply.status());
+  return std::move(reply.body);
+}
+
+Status TcpStore::verdict() {
+  if (verdict_ && wait_for(fd_.get(), POLLIN, Deadline::at(Clock::now()))) {
+    // Nothing was asked: only a verdict, or the end, can have come.
+    const auto heard = hear(Deadline::after(kAnswerTime));
+    if (heard) verdict_ = failure(Code::internal, "the store answers what was not asked");
+  }
+  return verdict_;
+}
+
+Status TcpStore::give_up(const Status& why) {
+  XYLEM_TRY(verdict_);
+  ByteVector request;
+  write_request(request, StoreAsk::give_up, {}, write_verdict(why));
+  static_cast<void>(send_all(fd_.get(), request, Deadline::after(kLastWord)).is_ok());
+  // The server answers with the verdict. Where it cannot, this is what is known.
+  if (!wait_for(fd_.get(), POLLIN, Deadline::after(kLastWord))) return why;
+  const auto heard = hear(Deadline::after(kLastWord));
+  return heard ? why : heard.status();
 }
 
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid) {

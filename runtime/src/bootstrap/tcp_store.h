@@ -6,12 +6,13 @@
 
 #include "bootstrap/launcher.h"
 #include "bootstrap/socket_address.h"
+#include "bootstrap/start_store.h"
+#include "bootstrap/tcp_store_protocol.h"
 #include "bootstrap/tcp_store_server.h"
 #include "rendezvous.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
-#include "xylem/runtime/store.h"
 
 #include <cstdint>
 #include <memory>
@@ -29,7 +30,7 @@ struct TcpMeeting {
   bool is_reserved = true;
 };
 
-class TcpStore final : public Store {
+class TcpStore final : public StartStore {
  public:
   static Result<std::shared_ptr<Store>> open(const TcpMeeting& meeting,
                                              const Placement& placement,
@@ -43,10 +44,17 @@ class TcpStore final : public Store {
 
   Status set(std::string_view key, std::span<const std::byte> value) override;
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
+  int fd() const noexcept override { return fd_.get(); }
+  Status verdict() override;
+  Status give_up(const Status& why) override;
 
  private:
+  /// Waits for what the server says next. Its verdict, or its end, is told as an error and stays.
+  Result<StoreReply> hear(Deadline deadline);
+
   std::unique_ptr<TcpStoreServer> server_;
   UniqueFd fd_;
+  Status verdict_;
 };
 
 /// Ports at which a job of this identity meets when it was given none: a few, below those that the

@@ -3,6 +3,7 @@
 // Bytes of the TCP store's requests and replies.
 #include "bootstrap/tcp_store_protocol.h"
 
+#include "bootstrap/start_store.h"
 #include "bootstrap/store_rules.h"
 
 namespace xylem::runtime {
@@ -16,17 +17,16 @@ bool is_ask(std::uint8_t kind) {
 }
 bool is_answer(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(StoreAnswer::done) &&
-         kind <= static_cast<std::uint8_t>(StoreAnswer::mismatch);
+         kind <= static_cast<std::uint8_t>(StoreAnswer::verdict);
 }
 
 Code code_of(StoreAnswer answer) {
   switch (answer) {
     case StoreAnswer::done: return Code::ok;
     case StoreAnswer::timed_out: return Code::timed_out;
-    case StoreAnswer::lost: return Code::peer_lost;
     case StoreAnswer::refused: return Code::invalid_argument;
     case StoreAnswer::taken: return Code::busy;
-    case StoreAnswer::mismatch: return Code::mismatch;
+    case StoreAnswer::verdict: break;
   }
   return Code::internal;
 }
@@ -35,6 +35,7 @@ Code code_of(StoreAnswer answer) {
 
 Status StoreReply::status() const {
   if (answer == StoreAnswer::done) return {};
+  if (answer == StoreAnswer::verdict) return read_verdict(body);
   const auto peer = rank == kNobody ? std::nullopt : std::optional(rank);
   return failure(code_of(answer), std::string(text_of(body)), peer);
 }

@@ -2,9 +2,12 @@
 //
 // What a rank and the store that rank 0 serves say to each other once the handshake is done. A rank
 // asks one thing at a time; `get` is answered when the key is set, or at once after `answer_now`.
+// When the start has failed, every rank gets the verdict once, asked or not, and nothing after it.
 //
 //   request   u8 kind | u16 key bytes | u32 value bytes | key | value
 //   reply     u8 kind | u32 body bytes | u32 rank | body
+//
+// The body of a verdict, and the value of a give_up, are what write_verdict() makes of it.
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -17,15 +20,14 @@
 
 namespace xylem::runtime {
 
-enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, bye };
+enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, give_up, bye };
 
 enum class StoreAnswer : std::uint8_t {
   done = 1,   ///< A value, a welcome, or nothing more to say.
   timed_out,  ///< Not set in time; the body says who is missing, `rank` the first of them.
-  lost,       ///< A rank ended before the start was over.
   refused,    ///< The request broke a rule of stores.
   taken,      ///< A process of this rank has come to this start already.
-  mismatch,   ///< A rank of another version, or of a job of another size, has come.
+  verdict,    ///< The start has failed.
 };
 
 struct StoreRequest {

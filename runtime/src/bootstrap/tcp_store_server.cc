@@ -7,6 +7,7 @@
 #include "bootstrap/poller.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/start_store.h"
 #include "bootstrap/store_rules.h"
 #include "bootstrap/tcp_store_protocol.h"
 
@@ -34,6 +35,8 @@ constexpr auto kPause = std::chrono::milliseconds(200);
 /// Descriptors beside those of the members.
 constexpr std::size_t kSpareConnections = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+/// How long rank 0 stays to tell those who come late that the start has failed.
+constexpr auto kFarewell = std::chrono::seconds(2);
 
 struct Connection {
   UniqueFd fd;
@@ -45,22 +48,20 @@ struct Connection {
   bool said_bye = false;
 };
 
-/// Why the start has failed.
-struct Verdict {
-  StoreAnswer answer;
-  std::uint32_t rank;
-  std::string text;
-};
-
 class Server final : public TcpStoreServer {
  public:
-  Server(std::vector<UniqueFd> listeners, Key key, const Member& self, Logger logger)
+  Server(std::vector<UniqueFd> listeners,
+         Key key,
+         const Member& self,
+         Logger logger,
+         Deadline deadline)
       : listeners_(std::move(listeners)),
         key_(std::move(key)),
         self_(self),
         logger_(std::move(logger)),
+        deadline_(deadline),
         attendance_(self.size),
-        gone_(self.size) {}
+        done_(self.size) {}
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server() override {
@@ -80,7 +81,7 @@ class Server final : public TcpStoreServer {
     return poller_.change(fd, static_cast<std::uint64_t>(fd), events);
   }
   void run();
-  bool finished() const { return gone_.complete(); }
+  bool finished() const { return done_.complete() || (ends_ && ends_->passed()); }
   int wait_ms() const;
   void accept_all(int listener);
   void pause_listening(bool pause);
@@ -102,13 +103,16 @@ class Server final : public TcpStoreServer {
   void reply_missing(Connection& connection, std::string_view key);
   bool flush(Connection& connection) const;
   void close(Connections::iterator entry);
-  void fail(Verdict verdict);
-  void say_farewell();
+  void fail(const Status& verdict);
+  void tell(Connection& connection);
+  void begin_farewell();
 
   std::vector<UniqueFd> listeners_;
   Key key_;
   Member self_;
   Logger logger_;
+  Deadline deadline_;
+  std::optional<Deadline> ends_;  ///< Once rank 0 has left.
   Poller poller_;
   UniqueFd stop_;
   bool listening_ = true;
@@ -116,8 +120,9 @@ class Server final : public TcpStoreServer {
   Connections connections_;
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
-  Attendance attendance_, gone_;
-  std::optional<Verdict> verdict_;
+  Attendance attendance_;  ///< Who has come.
+  Attendance done_;        ///< Who has gone again, or knows that the start has failed.
+  Status verdict_;         ///< Why it has; ok while it goes on.
   std::thread thread_;
 };
 
@@ -159,7 +164,10 @@ void Server::run() {
   while (!finished()) {
     for (const epoll_event& event : poller_.wait(wait_ms())) {
       const int fd = static_cast<int>(event.data.u64);
-      if (fd == stop_.get()) return say_farewell();
+      if (fd == stop_.get()) {
+        begin_farewell();
+        continue;
+      }
       const auto entry = connections_.find(fd);
       if (entry == connections_.end()) {
         const bool is_listener = std::ranges::any_of(
@@ -180,7 +188,7 @@ int Server::wait_ms() const {
   constexpr int kForever = -1;
   const bool proving = std::ranges::any_of(
       connections_, [](const auto& entry) { return entry.second.handshake.has_value(); });
-  return proving || !listening_ ? kTick : kForever;
+  return proving || !listening_ || ends_ ? kTick : kForever;
 }
 
 void Server::accept_all(int listener) {
@@ -257,10 +265,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
     logger_.warn(fmt::format("start: refused a connection: {}", status.message()));
     // It is owed the reason: our proof, or its refusal.
     flush(connection);
-    if (status.code() == Code::mismatch) {
-      fail({StoreAnswer::mismatch, status.peer().value_or(StoreReply::kNobody),
-            std::string(status.message())});
-    }
+    if (status.code() == Code::mismatch) fail(status);
     return false;
   }
   if (handshake.state() != Handshake::State::done) return true;
@@ -277,7 +282,11 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
   }
   connection.rank = rank;
   attendance_.came(rank);
-  reply(connection, StoreAnswer::done, rank, std::string_view());
+  if (verdict_) {
+    reply(connection, StoreAnswer::done, rank, std::string_view());
+  } else {
+    tell(connection);
+  }
   return true;
 }
 
@@ -298,13 +307,17 @@ bool Server::answer_requests(Connection& connection) {
 }
 
 bool Server::answer(Connection& connection, const StoreRequest& request) {
+  if (request.ask == StoreAsk::bye) {
+    connection.said_bye = true;
+    return false;
+  }
+  // It has been told the verdict, which answers this, too.
+  if (!verdict_) return true;
   switch (request.ask) {
     case StoreAsk::set: set(connection, request); return true;
     case StoreAsk::get:
       if (const auto found = values_.find(request.key); found != values_.end()) {
         reply(connection, StoreAnswer::done, StoreReply::kNobody, found->second);
-      } else if (verdict_) {
-        reply(connection, verdict_->answer, verdict_->rank, verdict_->text);
       } else {
         connection.waits_for = request.key;
       }
@@ -312,7 +325,8 @@ bool Server::answer(Connection& connection, const StoreRequest& request) {
     case StoreAsk::answer_now:
       if (connection.waits_for) reply_missing(connection, *connection.waits_for);
       return true;
-    case StoreAsk::bye: connection.said_bye = true; return false;
+    case StoreAsk::give_up: fail(read_verdict(request.value)); return true;
+    case StoreAsk::bye: break;
   }
   return false;
 }
@@ -373,27 +387,37 @@ void Server::close(Connections::iterator entry) {
   poller_.remove(entry->first);
   connections_.erase(entry);
   if (!rank) return;
-  gone_.came(*rank);
-  if (!said_bye)
-    fail({StoreAnswer::lost, *rank, fmt::format("rank {} ended during the start", *rank)});
+  done_.came(*rank);
+  if (!said_bye) {
+    fail(failure(Code::peer_lost, fmt::format("rank {} ended during the start", *rank), *rank));
+  }
 }
 
-void Server::fail(Verdict verdict) {
-  if (verdict_) return;
-  const Verdict& said = verdict_.emplace(std::move(verdict));
+void Server::fail(const Status& verdict) {
+  if (!verdict_) return;
+  verdict_ = verdict;
   for (auto& [fd, connection] : connections_) {
-    if (!connection.waits_for) continue;
-    reply(connection, said.answer, said.rank, said.text);
+    if (!connection.rank) continue;
+    tell(connection);
     flush(connection);
   }
 }
 
-void Server::say_farewell() {
-  // Rank 0 has what it needs, or has given up: then everyone is told who was missing, also those
-  // who only later would ask.
+void Server::tell(Connection& connection) {
+  connection.waits_for.reset();
+  write_reply(connection.out, StoreAnswer::verdict, StoreReply::kNobody, write_verdict(verdict_));
+  done_.came(*connection.rank);
+}
+
+void Server::begin_farewell() {
+  poller_.remove(stop_.get());
+  // Those who come late to a start that has failed are waited for.
+  ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
+  // Else rank 0 has what it needs, and so has everybody; or it has gone before all had come.
+  if (!attendance_.complete()) fail(attendance_.sentence());
   for (auto& [fd, connection] : connections_) {
-    if (!connection.rank || (!connection.waits_for && attendance_.complete())) continue;
-    reply_missing(connection, connection.waits_for.value_or(""));
+    if (!connection.waits_for) continue;
+    reply_missing(connection, *connection.waits_for);
     flush(connection);
   }
 }
@@ -404,8 +428,9 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(std::vector<Unique
                                                               UniqueFd own_end,
                                                               const Key& key,
                                                               const Member& self,
-                                                              const Logger& logger) {
-  auto server = std::make_unique<Server>(std::move(listeners), key, self, logger);
+                                                              const Logger& logger,
+                                                              Deadline deadline) {
+  auto server = std::make_unique<Server>(std::move(listeners), key, self, logger, deadline);
   XYLEM_TRY(server->launch(std::move(own_end)));
   return std::unique_ptr<TcpStoreServer>(std::move(server));
 }

@@ -6,11 +6,13 @@
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
 // It hears only processes that prove the job's secret, one per rank, and holds a bounded amount. A
-// member that ends without a bye has died: everyone who waits, and everyone who asks later, is
-// told. When all ranks have said bye the thread ends by itself.
+// member that ends without a bye has died, and the start has failed, as it has when a member says
+// so: all members are told at once, and those who come later instead of being welcomed. When all
+// ranks have said bye the thread ends by itself.
 #pragma once
 
 #include "bootstrap/handshake.h"
+#include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
@@ -22,12 +24,15 @@ namespace xylem::runtime {
 
 class TcpStoreServer {
  public:
-  /// Serves on `listeners`. `own_end` is this process's own connection, already a member.
+  /// Serves on `listeners`. `own_end` is this process's own connection, already a member. Of a
+  /// failed start those who have not come yet are told for a while, until `deadline` at most: so
+  /// long the end of the server may take.
   static Result<std::unique_ptr<TcpStoreServer>> start(std::vector<UniqueFd> listeners,
                                                        UniqueFd own_end,
                                                        const Key& key,
                                                        const Member& self,
-                                                       const Logger& logger);
+                                                       const Logger& logger,
+                                                       Deadline deadline);
   virtual ~TcpStoreServer() = default;
 };
 
