@@ -11,10 +11,13 @@
 #include <gtest/gtest.h>
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <filesystem>
+#include <fstream>
 #include <latch>
 #include <thread>
 
@@ -253,6 +256,37 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
   EXPECT_EQ(refused.code(), Code::mismatch);
   EXPECT_THAT(message_of(refused.status()),
               AllOf(HasSubstr("XYLEM_SECRET"), HasSubstr("127.0.0.1")));
+}
+
+TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {
+  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const std::string path = testing::TempDir() + "xylem-strangers-" + std::to_string(::getpid());
+  const auto began = Clock::now();
+  {
+    const auto log = Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""});
+    ASSERT_TRUE(log) << log.status().to_string();
+    const auto server = TcpStore::open(meeting, placement_of(0, 2), *log, soon_enough());
+    ASSERT_TRUE(server) << server.status().to_string();
+    const auto address = SocketAddress::parse("127.0.0.1", meeting.ports[0]).value();
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < 300; ++i) {
+      auto fd = runtime::connect_to(address, soon_enough());
+      ASSERT_TRUE(fd) << fd.status().to_string();
+      if (i % 2 == 0) {
+        static_cast<void>(
+            runtime::send_all(fd->get(), bytes_of(std::string(100, 'x')), soon_enough()).is_ok());
+      }
+      strangers.push_back(*std::move(fd));
+    }
+    const auto member = open(meeting, placement_of(1, 2), Deadline::after(seconds(2)));
+    EXPECT_TRUE(member) << member.status().to_string();
+  }
+  std::ifstream log(path);
+  std::ptrdiff_t lines = 0;
+  for (std::string line; std::getline(log, line);) ++lines;
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(lines, 2 + std::chrono::duration_cast<seconds>(Clock::now() - began).count());
+  std::filesystem::remove(path);
 }
 
 TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {

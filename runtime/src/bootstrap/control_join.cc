@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr auto kProvingTime = std::chrono::seconds(10);
 /// How many may be about to prove themselves, beside the neighbours.
 constexpr std::size_t kMostStrangers = 64;
+/// Accepted in one go, so that a flood does not keep members waiting.
+constexpr int kMostAccepted = 64;
 constexpr auto kRetry = milliseconds(50);
 /// How often clocks are looked at.
 constexpr auto kTick = milliseconds(200);
@@ -49,7 +51,8 @@ ControlJoin::ControlJoin(const Placement& placement,
       dialect_(std::move(dialect)),
       self_{placement.rank, placement.size, HostIdentity::of_this_process()},
       attendance_(placement.size),
-      neighbours_(neighbours(placement.rank, placement.size)) {}
+      neighbours_(neighbours(placement.rank, placement.size)),
+      refusals_(logger) {}
 
 Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& choice) {
   XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
@@ -186,7 +189,7 @@ Status ControlJoin::turn() {
   for (const epoll_event& event : poller_.wait(wait_ms())) {
     const int fd = static_cast<int>(event.data.u64);
     if (fd == listener_.get()) {
-      XYLEM_TRY(accept_all());
+      XYLEM_TRY(accept_some());
     } else if (const auto entry = greetings_.find(fd); entry != greetings_.end()) {
       XYLEM_TRY(handle(entry));
     }
@@ -226,10 +229,11 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   greetings_.emplace(greeting.fd(), std::move(greeting));
 }
 
-Status ControlJoin::accept_all() {
-  while (greetings_.size() < neighbours_.size() + kMostStrangers) {
+Status ControlJoin::accept_some() {
+  for (int i = 0; i < kMostAccepted; ++i) {
     XYLEM_TRY(UniqueFd fd, accept_from(listener_.get()));
     if (!fd) return {};
+    if (greetings_.size() >= neighbours_.size() + kMostStrangers) drop_oldest_stranger();
     Greeting greeting(std::move(fd), Handshake(Handshake::Side::callee, key_, self_, dialect_), {});
     XYLEM_TRY(poller_.add(greeting.fd(), static_cast<std::uint64_t>(greeting.fd()), EPOLLOUT));
     greetings_.emplace(greeting.fd(), std::move(greeting));
@@ -237,18 +241,30 @@ Status ControlJoin::accept_all() {
   return {};
 }
 
+void ControlJoin::drop_oldest_stranger() {
+  // Members prove themselves at once: who has been silent longest is none.
+  auto oldest = greetings_.end();
+  for (auto entry = greetings_.begin(); entry != greetings_.end(); ++entry) {
+    if (entry->second.callee()) continue;
+    if (oldest == greetings_.end() || entry->second.since() < oldest->second.since())
+      oldest = entry;
+  }
+  if (oldest == greetings_.end()) return;
+  refusals_.note("too many say nothing");
+  drop_stranger(oldest);
+}
+
 void ControlJoin::drop_slow_strangers() {
-  const auto now = Clock::now();
-  // Where strangers crowd, the patience with them is short.
-  const bool is_crowded = greetings_.size() >= neighbours_.size() + kMostStrangers;
-  const Clock::duration patience = is_crowded ? Clock::duration(kRetry) : kProvingTime;
+  const auto latest = Clock::now() - kProvingTime;
   for (auto entry = greetings_.begin(); entry != greetings_.end();) {
     const auto current = entry++;
-    const Greeting& greeting = current->second;
-    if (greeting.callee() || now - greeting.since() < patience) continue;
-    poller_.remove(current->first);
-    greetings_.erase(current);
+    if (!current->second.callee() && current->second.since() < latest) drop_stranger(current);
   }
+}
+
+void ControlJoin::drop_stranger(Greetings::iterator entry) {
+  poller_.remove(entry->first);
+  greetings_.erase(entry);
 }
 
 Status ControlJoin::handle(Greetings::iterator entry) {
@@ -291,7 +307,7 @@ Status ControlJoin::end_greeting(Greetings::iterator entry, const Status& why) {
     // Anyone may call; only members are answered.
     if (is_stranger(why)) {
       last_refusal_ = why;
-      logger_.info(fmt::format("start: refused a connection: {}", why.message()));
+      refusals_.note(why.message());
     }
     return {};
   }

@@ -22,6 +22,7 @@
 #include "bootstrap/handshake.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/refusals.h"
 #include "bootstrap/start_store.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
@@ -68,8 +69,10 @@ class ControlJoin {
   bool is_anyone_awaited() const;
   void start_calls();
   void call(std::uint32_t rank, Callee& callee);
-  Status accept_all();
+  Status accept_some();
   void drop_slow_strangers();
+  void drop_oldest_stranger();
+  void drop_stranger(Greetings::iterator entry);
   Status handle(Greetings::iterator entry);
   Status take_over(Greetings::iterator entry);
   Status end_greeting(Greetings::iterator entry, const Status& why);
@@ -93,6 +96,7 @@ class ControlJoin {
   UniqueFd listener_;
   std::map<std::uint32_t, Callee> callees_;
   Greetings greetings_;
+  Refusals refusals_;
   Status last_refusal_;
 };
 

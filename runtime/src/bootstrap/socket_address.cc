@@ -132,6 +132,8 @@ bool SocketAddress::is_loopback() const noexcept {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
 }
 
+bool SocketAddress::is_any() const noexcept { return same_host(any(family(), 0)); }
+
 bool SocketAddress::is_link_local() const noexcept {
   return family() == AF_INET6 &&
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);

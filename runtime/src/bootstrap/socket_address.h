@@ -36,6 +36,8 @@ class SocketAddress {
   SocketAddress with_port(std::uint16_t port) const noexcept;
 
   bool is_loopback() const noexcept;
+  /// As any() makes it.
+  bool is_any() const noexcept;
   bool is_link_local() const noexcept;
   bool same_host(const SocketAddress& other) const noexcept;
 

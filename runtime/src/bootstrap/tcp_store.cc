@@ -4,6 +4,7 @@
 #include "bootstrap/tcp_store.h"
 
 #include "bootstrap/handshake.h"
+#include "bootstrap/interface.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/store_rules.h"
 #include "bootstrap/tcp_store_protocol.h"
@@ -54,23 +55,29 @@ Member member_of(const Placement& placement) {
 
 // --- Rank 0 -----------------------------------------------------------------
 
-/// Listens for the job at `port`. A loopback host is taken at its word; for every other the port is
-/// open on all addresses, since a host may know itself by another address than its peers do.
-Result<std::vector<UniqueFd>> listen_at(const std::string& host,
-                                        const std::vector<SocketAddress>& addresses,
-                                        std::uint16_t port) {
-  const bool loopback = is_loopback_host(host);
-  std::vector<SocketAddress> places;
-  if (loopback) {
-    for (const SocketAddress& each : addresses) places.push_back(each.with_port(port));
-  } else {
-    places = {SocketAddress::any(AF_INET6, port)};
+/// Where the job is listened for: at those addresses of the host's name that are this host's own.
+/// If its name leads to none of them but loopback ones, as Debian's /etc/hosts has it, or to an
+/// address that somebody translates, others reach it by addresses that it does not know: then at
+/// all.
+std::vector<SocketAddress> places_to_listen(const std::string& host,
+                                            const std::vector<SocketAddress>& addresses,
+                                            const std::vector<Interface>& interfaces) {
+  if (is_loopback_host(host)) return addresses;
+  std::vector<SocketAddress> own;
+  for (const SocketAddress& address : addresses) {
+    const auto is_it = [&](const Interface& each) { return each.address.same_host(address); };
+    if (!address.is_loopback() && std::ranges::any_of(interfaces, is_it)) own.push_back(address);
   }
+  return own.empty() ? std::vector{SocketAddress::any(AF_INET6, 0)} : own;
+}
+
+Result<std::vector<UniqueFd>> listen_at(const std::vector<SocketAddress>& places,
+                                        std::uint16_t port) {
   std::vector<UniqueFd> listeners;
   Status refused;
   for (const SocketAddress& place : places) {
-    auto listener = listen_on(place);
-    if (!loopback && listener.code() == Code::unsupported) {
+    auto listener = listen_on(place.with_port(port));
+    if (place.is_any() && listener.code() == Code::unsupported) {
       listener = listen_on(SocketAddress::any(AF_INET, port));
     }
     if (listener) {
@@ -89,10 +96,12 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
                                      const Logger& logger,
                                      Deadline deadline) {
   XYLEM_TRY(const auto host, resolve(HostPort{meeting.host, meeting.ports.front()}, deadline));
+  XYLEM_TRY(const auto interfaces, list_interfaces());
+  const auto places = places_to_listen(meeting.host, host, interfaces);
   std::vector<UniqueFd> listeners;
   Status refused;
   for (const std::uint16_t port : meeting.ports) {
-    auto attempt = listen_at(meeting.host, host, port);
+    auto attempt = listen_at(places, port);
     if (attempt) {
       listeners = *std::move(attempt);
       logger.debug(

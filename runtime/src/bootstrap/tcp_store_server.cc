@@ -5,6 +5,7 @@
 
 #include "bootstrap/attendance.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/refusals.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/start_store.h"
@@ -20,6 +21,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,10 +32,12 @@ namespace {
 
 /// A stranger has this long to prove that it is none.
 constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How long nobody is accepted when there is no room or no descriptor.
+/// How long nobody is accepted when there is no descriptor.
 constexpr auto kPause = std::chrono::milliseconds(200);
-/// Descriptors beside those of the members.
-constexpr std::size_t kSpareConnections = 64;
+/// How many may be about to prove themselves, beside the ranks.
+constexpr std::size_t kMostStrangers = 64;
+/// Accepted in one go, so that a flood does not keep members waiting.
+constexpr int kMostAccepted = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 /// How long rank 0 stays to tell those who come late that the start has failed.
 constexpr auto kFarewell = std::chrono::seconds(2);
@@ -83,9 +87,11 @@ class Server final : public TcpStoreServer {
   void run();
   bool finished() const { return done_.complete() || (ends_ && ends_->passed()); }
   int wait_ms() const;
-  void accept_all(int listener);
+  void accept_some(int listener);
   void pause_listening(bool pause);
   void drop_slow_strangers();
+  /// Makes room for one more, if there is none.
+  void drop_oldest_stranger();
   /// False when the connection is to be closed.
   bool handle(Connection& connection);
   bool read_all(Connection& connection);
@@ -115,9 +121,12 @@ class Server final : public TcpStoreServer {
   std::optional<Deadline> ends_;  ///< Once rank 0 has left.
   Poller poller_;
   UniqueFd stop_;
+  Refusals refusals_{logger_};
   bool listening_ = true;
   Clock::time_point resume_listening_;
   Connections connections_;
+  std::deque<int>
+      strangers_;  ///< Of connections_ those that have not proven themselves, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
   Attendance attendance_;  ///< Who has come.
@@ -128,7 +137,7 @@ class Server final : public TcpStoreServer {
 
 Status check_descriptor_limit(std::uint32_t size) {
   rlimit limit{};
-  const rlim_t needed = size + 2 * kSpareConnections;
+  const rlim_t needed = size + 2 * kMostStrangers;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return {};
   return failure(
       Code::exhausted,
@@ -172,7 +181,7 @@ void Server::run() {
       if (entry == connections_.end()) {
         const bool is_listener = std::ranges::any_of(
             listeners_, [fd](const UniqueFd& each) { return each.get() == fd; });
-        if (is_listener) accept_all(fd);
+        if (is_listener) accept_some(fd);
       } else if (!handle(entry->second)) {
         close(entry);
       }
@@ -186,19 +195,18 @@ int Server::wait_ms() const {
   // Only what a clock ends needs a tick.
   constexpr int kTick = 200;
   constexpr int kForever = -1;
-  const bool proving = std::ranges::any_of(
-      connections_, [](const auto& entry) { return entry.second.handshake.has_value(); });
-  return proving || !listening_ || ends_ ? kTick : kForever;
+  return !strangers_.empty() || !listening_ || ends_ ? kTick : kForever;
 }
 
-void Server::accept_all(int listener) {
-  for (;;) {
+void Server::accept_some(int listener) {
+  for (int i = 0; i < kMostAccepted; ++i) {
     auto accepted = accept_from(listener);
     if (!accepted) {
-      logger_.warn(fmt::format("start: {}", accepted.status().message()));
+      refusals_.note(accepted.status().message());
       return pause_listening(true);
     }
     if (!*accepted) return;
+    drop_oldest_stranger();
     const int fd = accepted->get();
     Connection connection;
     connection.fd = *std::move(accepted);
@@ -206,7 +214,7 @@ void Server::accept_all(int listener) {
     WireWriter(connection.out).raw(connection.handshake->preamble());
     if (!add(fd) || !flush(connection)) continue;
     connections_.emplace(fd, std::move(connection));
-    if (connections_.size() > self_.size + kSpareConnections) return pause_listening(true);
+    strangers_.push_back(fd);
   }
 }
 
@@ -221,12 +229,18 @@ void Server::pause_listening(bool pause) {
 
 void Server::drop_slow_strangers() {
   const auto latest = Clock::now() - kProvingTime;
-  for (auto entry = connections_.begin(); entry != connections_.end();) {
-    const auto current = entry++;
-    if (current->second.handshake && current->second.since < latest) close(current);
+  while (!strangers_.empty()) {
+    const auto oldest = connections_.find(strangers_.front());
+    if (oldest->second.since >= latest) break;
+    close(oldest);
   }
-  const bool has_room = connections_.size() <= self_.size + kSpareConnections;
-  if (has_room && Clock::now() >= resume_listening_) pause_listening(false);
+  if (Clock::now() >= resume_listening_) pause_listening(false);
+}
+
+void Server::drop_oldest_stranger() {
+  if (strangers_.empty() || connections_.size() < self_.size + kMostStrangers) return;
+  refusals_.note("too many say nothing");
+  close(connections_.find(strangers_.front()));
 }
 
 bool Server::handle(Connection& connection) {
@@ -262,7 +276,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
   connection.in.erase(connection.in.begin(),
                       connection.in.begin() + static_cast<std::ptrdiff_t>(size));
   if (!status) {
-    logger_.warn(fmt::format("start: refused a connection: {}", status.message()));
+    refusals_.note(status.message());
     // It is owed the reason: our proof, or its refusal.
     flush(connection);
     if (status.code() == Code::mismatch) fail(status);
@@ -272,6 +286,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
 
   const std::uint32_t rank = handshake.peer().rank;
   connection.handshake.reset();
+  std::erase(strangers_, connection.fd.get());
   if (rank >= self_.size || attendance_.is_here(rank)) {
     reply(connection, StoreAnswer::taken, rank,
           fmt::format("another process has come as rank {}: give each rank once, or wait for an "
@@ -385,6 +400,7 @@ void Server::close(Connections::iterator entry) {
   const std::optional<std::uint32_t> rank = entry->second.rank;
   const bool said_bye = entry->second.said_bye;
   poller_.remove(entry->first);
+  if (entry->second.handshake) std::erase(strangers_, entry->first);
   connections_.erase(entry);
   if (!rank) return;
   done_.came(*rank);

@@ -5,8 +5,9 @@
 //
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
-// It hears only processes that prove the job's secret, one per rank, and holds a bounded amount. A
-// member that ends without a bye has died, and the start has failed, as it has when a member says
+// It hears only processes that prove the job's secret, one per rank, and holds a bounded amount.
+// Where strangers crowd, the one that has been silent longest goes, so that members always get in.
+// A member that ends without a bye has died, and the start has failed, as it has when a member says
 // so: all members are told at once, and those who come later instead of being welcomed. When all
 // ranks have said bye the thread ends by itself.
 #pragma once

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Strangers, in words.
+#include "bootstrap/refusals.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace xylem::runtime {
+
+void Refusals::note(std::string_view why) {
+  const auto now = Clock::now();
+  if (now < next_line_) {
+    ++untold_;
+    return;
+  }
+  next_line_ = now + kPeriod;
+  const std::uint64_t untold = std::exchange(untold_, 0);
+  const std::string more = untold == 0 ? "" : fmt::format(", and {} more before it", untold);
+  logger_.warn(fmt::format("start: refused a connection{}: {}", more, why));
+}
+
+}  // namespace xylem::runtime

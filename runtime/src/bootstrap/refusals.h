@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Refusals: strangers that were sent away, in the log. At most one line a second, however many
+// come.
+#pragma once
+
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace xylem::runtime {
+
+class Refusals {
+ public:
+  explicit Refusals(Logger logger) : logger_(std::move(logger)) {}
+
+  /// One more, and why.
+  void note(std::string_view why);
+
+ private:
+  static constexpr std::chrono::seconds kPeriod{1};
+
+  Logger logger_;
+  Clock::time_point next_line_;  ///< The first is told at once.
+  std::uint64_t untold_ = 0;
+};
+
+}  // namespace xylem::runtime
