@@ -249,6 +249,29 @@ TEST(BootstrapProcess, AnotherSecretIsRefused) {
   EXPECT_THAT(ranks[0]->wait(soon()).out, HasSubstr("rank 1 did not come"));
 }
 
+TEST(BootstrapProcess, AnotherUserOfTheHostIsRefused) {
+  if (::geteuid() != 0 || !has_program("setpriv")) {
+    GTEST_SKIP() << "being another user needs root and setpriv";
+  }
+  // Where that user can read it.
+  std::string pattern = "/tmp/xylem-other-XXXXXX";
+  const std::filesystem::path directory = ::mkdtemp(pattern.data());
+  std::filesystem::permissions(directory, std::filesystem::perms(0755));
+  const std::string program = directory / "rank";
+  std::filesystem::copy_file(kRank, program);
+  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  auto variables = xylem_rank(0, 2, rendezvous);
+  variables.back().second = "2s";
+  Command ours({kRank}, variables);
+  variables.front().second = "1";
+  Command theirs({"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program},
+                 variables);
+  EXPECT_THAT(theirs.wait(soon()).out, AllOf(HasSubstr("failed mismatch"), HasSubstr("user")));
+  EXPECT_THAT(ours.wait(soon()).out, HasSubstr("rank 1 did not come"));
+  std::filesystem::remove_all(directory);
+  std::filesystem::remove_all("/tmp/xylem-65534");
+}
+
 // --- Launchers ----------------------------------------------------------------
 
 Command::Variables torchrun(std::size_t rank,

@@ -79,7 +79,7 @@ TEST(Launcher, EachIsRead) {
     EXPECT_EQ(placement->rank, each.rank) << each.launcher;
     EXPECT_EQ(placement->size, each.size) << each.launcher;
     EXPECT_EQ(placement->meeting_host, each.meeting_host) << each.launcher;
-    EXPECT_FALSE(placement->secret_given);
+    EXPECT_NE(placement->secret_origin, runtime::SecretOrigin::given);
     EXPECT_GE(placement->secret.size(), 32U) << each.launcher;
   }
 }
@@ -177,7 +177,7 @@ TEST(Launcher, ASecretIsTheUsersOrFollowsFromTheJob) {
   environment["XYLEM_SECRET"] = "given";
   const auto given = detect(environment);
   EXPECT_EQ(given->secret, "given");
-  EXPECT_TRUE(given->secret_given);
+  EXPECT_EQ(given->secret_origin, runtime::SecretOrigin::given);
 }
 
 TEST(SlurmNodes, ListsExpand) {

@@ -104,6 +104,9 @@ fs::path key_path(const fs::path& session, std::string_view key) {
   return session / name;
 }
 
+/// How long rank 0 stays to tell those who come late that the start has failed.
+constexpr auto kFarewell = std::chrono::seconds(2);
+
 fs::path failed_of(const fs::path& session) { return session / "failed"; }
 
 /// What rank 0 says of the start.
@@ -266,19 +269,31 @@ Status FileStore::admit_all(Deadline deadline) {
                    fmt::format("cannot make {}: {}", session_.string(), error.message()));
   }
   XYLEM_TRY(take_place().status());
-  Session session{number_, size_, {}};
-  for (Pace pace(deadline);;) {
-    XYLEM_TRY(const bool changed, read_hellos(session.hellos));
-    if (changed) XYLEM_TRY(write(base_ / "session", session.text()));
-    XYLEM_TRY(verdict());
-    take_attendance();
+  std::map<std::uint32_t, std::string> hellos;
+  Status failed;
+  for (Pace pace(deadline); failed;) {
+    XYLEM_TRY(admit(hellos));
     if (attendance_.complete()) {
       XYLEM_TRY(write(complete_of(session_), ""));
       written_.pop_back();  // It is the last rank's to remove.
       return {};
     }
-    if (!pace.wait()) return give_up(attendance_.sentence());
+    failed = verdict();
+    if (failed && !pace.wait()) return give_up(attendance_.sentence());
   }
+  // Those who come late learn of it, too, once they are let in.
+  for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
+    XYLEM_TRY(admit(hellos));
+    if (attendance_.complete()) break;
+  }
+  return failed;
+}
+
+Status FileStore::admit(std::map<std::uint32_t, std::string>& hellos) {
+  XYLEM_TRY(const bool changed, read_hellos(hellos));
+  if (changed) XYLEM_TRY(write(base_ / "session", Session{number_, size_, hellos}.text()));
+  take_attendance();
+  return {};
 }
 
 Result<bool> FileStore::read_hellos(std::map<std::uint32_t, std::string>& hellos) const {
@@ -383,10 +398,21 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
 
 Status FileStore::verdict() {
   if (const auto text = read_file(failed_of(session_))) return read_verdict(bytes_of(*text));
-  const std::uint32_t next = (rank_ + 1) % size_;
-  if (next == rank_ || !has_died(here_of(session_, next))) return {};
+  // All ranks have somebody who looks at them: rank 0 while not all are here, the one before then.
+  XYLEM_TRY(look_at(0));
+  XYLEM_TRY(look_at((rank_ + 1) % size_));
+  constexpr std::uint32_t kLooks = 16;
+  for (std::uint32_t i = 0; rank_ == 0 && !attendance_.complete() && i < std::min(kLooks, size_);
+       ++i) {
+    XYLEM_TRY(look_at(next_look_++ % size_));
+  }
+  return {};
+}
+
+Status FileStore::look_at(std::uint32_t rank) {
+  if (rank == rank_ || !has_died(here_of(session_, rank))) return {};
   return give_up(
-      failure(Code::peer_lost, fmt::format("rank {} ended during the start", next), next));
+      failure(Code::peer_lost, fmt::format("rank {} ended during the start", rank), rank));
 }
 
 Status FileStore::give_up(const Status& why) {

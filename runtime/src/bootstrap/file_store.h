@@ -4,9 +4,7 @@
 // and renamed, so that nobody reads half a value.
 //
 //   <directory>/<job>/hello.<rank>       a number that rank drew for this start
-//   <directory>/<job>/session            rank 0's number, its job's size, and the hello of each
-//   rank
-//                                        it has seen
+//   <directory>/<job>/session            rank 0's number, its size, and the hello of all it has seen
 //   <directory>/<job>/<session>/here.*   who has read them; locked while its process lives
 //   <directory>/<job>/<session>/complete that all have
 //   <directory>/<job>/<session>/failed   why the start has failed: the first to say so
@@ -15,10 +13,9 @@
 // Files of an earlier start that was killed do not confuse: a rank believes a session only when
 // that names its own fresh number, which only a living rank 0 can have read. Ranks remove what they
 // wrote when their store ends, since nobody needs it once the start is over; a start that failed
-// is removed by the next. Two processes of one rank show: the hello of one of them is
-// overwritten, or its place among those who are here is taken. While a rank waits it looks whether
-// the next one still lives: its lock ends with its process, on shared filesystems, too, where these
-// have locks.
+// is removed by the next. Two processes of one rank show: the hello of one of them is overwritten,
+// or its place among those who are here is taken. While ranks wait they look whether others still
+// live: a lock ends with its process, on shared filesystems, too, where these have locks.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -59,6 +56,7 @@ class FileStore final : public StartStore {
 
   FileStore(Path base, std::uint32_t rank, std::uint32_t size);
   Status admit_all(Deadline deadline);
+  Status admit(std::map<std::uint32_t, std::string>& hellos);
   Result<bool> read_hellos(std::map<std::uint32_t, std::string>& hellos) const;
   Status be_admitted(Deadline deadline);
   Status enter(const std::string& session, std::uint32_t size);
@@ -66,6 +64,8 @@ class FileStore final : public StartStore {
   Status another_of_this_rank() const;
   void clear_earlier_start() const;
   void take_attendance();
+  /// The verdict, if that rank has died.
+  Status look_at(std::uint32_t rank);
   Path draft() const;
   Result<UniqueFd> write_draft(std::string_view text) const;
   /// Writes the file, over what it may hold.
@@ -81,7 +81,8 @@ class FileStore final : public StartStore {
   std::string number_;  ///< Drawn for this start; no other process has it.
   Attendance attendance_;
   std::vector<Path> written_;
-  UniqueFd place_;  ///< Our here file, whose lock says that we live.
+  std::uint32_t next_look_ = 0;  ///< Rank 0's, at one rank after the other.
+  UniqueFd place_;               ///< Our here file, whose lock says that we live.
 };
 
 }  // namespace xylem::runtime

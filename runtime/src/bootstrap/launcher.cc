@@ -6,6 +6,8 @@
 
 #include "bootstrap/secret.h"
 #include "bootstrap/slurm_nodes.h"
+#include "bootstrap/socket_address.h"
+#include "bootstrap/user_key.h"
 #include "rendezvous.h"
 
 #include <fmt/format.h>
@@ -150,6 +152,20 @@ Found from_slurm(const Environment& environment) {
   return placement;
 }
 
+Status choose_secret(const std::string& given, Placement& placement) {
+  if (!given.empty()) {
+    placement.secret = given;
+    placement.secret_origin = SecretOrigin::given;
+  } else if (placement.size > 1 && is_loopback_host(placement.meeting_host)) {
+    XYLEM_TRY(placement.secret, secret_of_user(user_key_folder(), placement.job));
+    placement.secret_origin = SecretOrigin::user;
+  } else {
+    placement.secret = secret_of_job(placement.job);
+    placement.secret_origin = SecretOrigin::job;
+  }
+  return {};
+}
+
 Found ask_launchers(const Config& config, const Environment& environment) {
   XYLEM_TRY(auto placement, from_settings(config, environment));
   for (const auto launcher : {from_torchrun, from_openmpi, from_mpich, from_slurm}) {
@@ -165,8 +181,6 @@ Result<Placement> detect_placement(const Config& config, const Environment& envi
   XYLEM_TRY(auto found, ask_launchers(config, environment));
   Placement placement = std::move(found).value_or(Placement());
   if (!config.job.empty()) placement.job += " " + config.job;
-  placement.secret_given = !config.secret.empty();
-  placement.secret = placement.secret_given ? config.secret : secret_of_job(placement.job);
 
   if (!config.rendezvous.empty()) {
     XYLEM_TRY(const Rendezvous rendezvous, parse_rendezvous(config.rendezvous));
@@ -176,6 +190,7 @@ Result<Placement> detect_placement(const Config& config, const Environment& envi
       placement.meeting_host.clear();
     }
   }
+  XYLEM_TRY(choose_secret(config.secret, placement));
   return placement;
 }
 

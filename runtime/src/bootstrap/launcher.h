@@ -15,6 +15,13 @@
 
 namespace xylem::runtime {
 
+/// What a job's secret is made of.
+enum class SecretOrigin : std::uint8_t {
+  given,  ///< XYLEM_SECRET.
+  user,   ///< The user's key (user_key.h): the ranks meet on this host alone.
+  job,    ///< The job's identity, which is none: other hosts' ranks know nothing else.
+};
+
 /// A process's place in its job.
 struct Placement {
   std::string launcher = "none";  ///< "options", "xylem", "torchrun", "openmpi", "mpich", "slurm",
@@ -23,9 +30,8 @@ struct Placement {
   std::uint32_t size = 1;
   std::string job;  ///< Identity and incarnation of the job: differs between two jobs on one host
                     ///< and between restarts.
-  std::string
-      secret;  ///< What members prove knowledge of; derived from `job` where none was given.
-  bool secret_given = false;
+  std::string secret;  ///< What members prove knowledge of.
+  SecretOrigin secret_origin = SecretOrigin::job;
   /// A host at which all ranks can meet, where the launcher or the rendezvous names one; else
   /// empty. The way towards it decides the interface.
   std::string meeting_host;

@@ -116,6 +116,12 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
                                "XYLEM_RENDEZVOUS",
                                fmt::join(meeting.ports, ", "), meeting.host, refused.message()));
   }
+  if (placement.secret_origin == SecretOrigin::job && !is_loopback_host(meeting.host)) {
+    logger.warn(fmt::format(
+        "start: whoever reaches {} while the job starts can join it as a rank: XYLEM_SECRET is not "
+        "set (to the same random text on all ranks)",
+        meeting.host));
+  }
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return failure(Code::exhausted, "cannot open a socket: " + error_text(errno));
@@ -211,10 +217,12 @@ class Search {
 
   static Status explained(const SocketAddress& address, const Status& status) {
     if (status.code() == Code::mismatch) return status;
-    return failure(Code::mismatch,
-                   fmt::format("what serves at {} is not rank 0 of this job: {}; XYLEM_SECRET and "
-                               "XYLEM_JOB must be alike on all ranks, and the port only this job's",
-                               address.to_string(), status.message()));
+    return failure(
+        Code::mismatch,
+        fmt::format("what serves at {} is not rank 0 of this job: {}; XYLEM_SECRET and "
+                    "XYLEM_JOB must be alike on all ranks, without XYLEM_SECRET also the "
+                    "user, and the port only this job's",
+                    address.to_string(), status.message()));
   }
 
   void pause() {

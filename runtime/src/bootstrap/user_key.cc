@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The file of the user's key.
+#include "bootstrap/user_key.h"
+
+#include "bootstrap/secret.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/wire.h"
+#include "xylem/base/unique_fd.h"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <optional>
+
+namespace xylem::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kOwnerOnly = 0600;
+constexpr mode_t kOwnersFolder = 0700;
+constexpr mode_t kOthers = 0077;
+
+Status not_alone(const fs::path& path) {
+  return failure(Code::invalid_argument,
+                 fmt::format("{} is to hold the key of this user's jobs, but is not this user's "
+                             "alone: remove it, or set XYLEM_SECRET on all ranks",
+                             path.string()));
+}
+
+Status unusable(const fs::path& path) {
+  return failure(Code::exhausted,
+                 fmt::format("cannot use {}, which is to hold the key of this user's jobs: {}; set "
+                             "XYLEM_SECRET on all ranks",
+                             path.string(), error_text(errno)));
+}
+
+bool is_ours_alone(const struct stat& facts) {
+  return facts.st_uid == ::geteuid() && (facts.st_mode & kOthers) == 0;
+}
+
+/// The home of this user; nothing if there is none.
+std::optional<fs::path> home() {
+  constexpr std::size_t kRoom = 16 * 1024;
+  std::string room(kRoom, '\0');
+  passwd entry{};
+  passwd* found = nullptr;
+  const int error = ::getpwuid_r(::geteuid(), &entry, room.data(), room.size(), &found);
+  if (error != 0 || found == nullptr || *found->pw_dir == '\0') return std::nullopt;
+  return fs::path(found->pw_dir);
+}
+
+/// The key; nothing if there is no such file yet.
+Result<std::optional<Nonce>> read_key(const fs::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::optional<Nonce>();
+  if (!fd && errno == ELOOP) return not_alone(path);
+  if (!fd) return unusable(path);
+  struct stat facts {};
+  if (::fstat(fd.get(), &facts) != 0) return unusable(path);
+  Nonce key{};
+  if (!S_ISREG(facts.st_mode) || !is_ours_alone(facts)) return not_alone(path);
+  if (::read(fd.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
+    return not_alone(path);
+  }
+  return std::optional(key);
+}
+
+/// Of processes that make it at the same time the first has made it.
+Status make_key(const fs::path& path) {
+  std::string draft = path.string() + ".XXXXXX";
+  const UniqueFd fd(::mkostemp(draft.data(), O_CLOEXEC));
+  if (!fd) return unusable(path);
+  const Nonce key = make_nonce();
+  const bool is_written =
+      ::fchmod(fd.get(), kOwnerOnly) == 0 &&
+      ::write(fd.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()) &&
+      (::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  const Status status = is_written ? Status() : unusable(path);
+  ::unlink(draft.c_str());
+  return status;
+}
+
+}  // namespace
+
+fs::path user_key_folder() {
+  if (const auto place = home()) {
+    const fs::path folder = *place / ".local" / "state" / "xylem";
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (::access(folder.c_str(), W_OK) == 0) return folder;
+  }
+  return fmt::format("/tmp/xylem-{}", ::geteuid());
+}
+
+Result<std::string> secret_of_user(const fs::path& folder, std::string_view job) {
+  if (::mkdir(folder.c_str(), kOwnersFolder) != 0 && errno != EEXIST) return unusable(folder);
+  struct stat facts {};
+  if (::lstat(folder.c_str(), &facts) != 0) return unusable(folder);
+  // In /tmp anybody may have made it before; who owns it could exchange the file.
+  if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid()) return not_alone(folder);
+  const fs::path path = folder / "key";
+  XYLEM_TRY(auto key, read_key(path));
+  if (!key) {
+    XYLEM_TRY(make_key(path));
+    XYLEM_TRY(key, read_key(path));
+    if (!key) return unusable(path);
+  }
+  return secret_of_job(fmt::format("{} {}", text_of(*key), job));
+}
+
+}  // namespace xylem::runtime
