@@ -4,7 +4,7 @@
 // and renamed, so that nobody reads half a value.
 //
 //   <directory>/<job>/hello.<rank>       a number that rank drew for this start
-//   <directory>/<job>/session            rank 0's number, its size, and the hello of all it has seen
+//   <directory>/<job>/session            rank 0's number, its size, and the hellos it has seen
 //   <directory>/<job>/<session>/here.*   who has read them; locked while its process lives
 //   <directory>/<job>/<session>/complete that all have
 //   <directory>/<job>/<session>/failed   why the start has failed: the first to say so
