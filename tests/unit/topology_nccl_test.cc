@@ -160,6 +160,26 @@ std::string gpu_with(const std::string& inner) {
                    "</gpu></pci>");
 }
 
+TEST(NcclXml, AFunctionThatStandsTwiceIsMergedWithARemark) {
+  const auto topology =
+      read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x060400\">"
+                              "<pci busid=\"02:00.0\" class=\"0x030200\"/></pci>\n"
+                              "<pci busid=\"01:00.0\" class=\"0x060400\">"
+                              "<pci busid=\"03:00.0\" class=\"0x030200\"/>"
+                              "<pci busid=\"02:00.0\" class=\"0x030200\"/></pci>"),
+                    "model.xml");
+  ASSERT_TRUE(topology) << topology.status().to_string();
+  ASSERT_EQ(topology->bridges().size(), 1U);
+  ASSERT_EQ(topology->gpus().size(), 2U);
+  for (const Gpu& gpu : topology->gpus()) {
+    EXPECT_EQ(gpu.pci.parent, (NodeRef{NodeKind::bridge, 0})) << "below the one switch";
+  }
+  EXPECT_THAT(topology->remarks(),
+              testing::ElementsAre(
+                  "model.xml:4: PCI function 0000:01:00.0 is here twice; its first place counts",
+                  "model.xml:4: PCI function 0000:02:00.0 is here twice; its first place counts"));
+}
+
 struct Refusal {
   const char* label;
   std::string text;
@@ -185,8 +205,8 @@ std::vector<Refusal> refusals() {
       {"Class", file_with("<pci busid=\"01:00.0\" class=\"0x1030200\"/>"), 3,
        "class \"0x1030200\""},
       {"Twice",
-       file_with("<pci busid=\"01:00.0\" class=\"0x030200\"/>\n<pci busid=\"01:00.0\" "
-                 "class=\"0x030200\"/>"),
+       file_with("<pci busid=\"01:00.0\" class=\"0x020000\"><nic><net name=\"a\"/></nic></pci>\n"
+                 "<pci busid=\"01:00.0\" class=\"0x020000\"><nic><net name=\"b\"/></nic></pci>"),
        4, "0000:01:00.0 is here twice"},
       {"Classless", file_with("<pci busid=\"01:00.0\"/>"), 3, "neither a class"},
       {"Target", gpu_with("<nvlink target=\"x\" count=\"1\"/>"), 4, "target \"x\""},

@@ -4,6 +4,7 @@
 #include "xylem/topology/discover.h"
 #include "xylem/topology/readers.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
@@ -24,7 +25,13 @@ Result<topology::Topology> machine_of(const std::string& source) {
   if (is_description(source) && !std::filesystem::exists(source, ignored)) {
     return topology::read_synthetic(source, "description");
   }
-  return topology::read_file(source);
+  auto machine = topology::read_file(source);
+  if (machine) {
+    for (const std::string& remark : machine->remarks()) {
+      std::fprintf(stderr, "xylem: warning: %s\n", remark.c_str());
+    }
+  }
+  return machine;
 }
 
 }  // namespace xylem::tools

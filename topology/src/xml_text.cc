@@ -63,6 +63,10 @@ Status XmlText::error(pugi::xml_node node, const std::string& message) const {
                   message);
 }
 
+std::string XmlText::remark(pugi::xml_node node, const std::string& message) const {
+  return std::string(error(node, message).message());
+}
+
 Status XmlText::error_at(std::size_t offset, const std::string& message) const {
   const auto before = text_.substr(0, std::min(offset, text_.size()));
   const auto line = std::ranges::count(before, '\n') + 1;

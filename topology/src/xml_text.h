@@ -27,6 +27,8 @@ class XmlText {
   pugi::xml_node root() const { return xml_.document_element(); }
   /// An error at `node`: "machine.xml:12: MESSAGE".
   Status error(pugi::xml_node node, const std::string& message) const;
+  /// The same place and text, of what can be read although it is wrong.
+  std::string remark(pugi::xml_node node, const std::string& message) const;
 
  private:
   XmlText(std::string_view text, std::string_view source) : text_(text), source_(source) {}

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace xylem::topology::nccl_xml {
@@ -52,6 +53,7 @@ struct Build {
   std::vector<Found> switches;
   std::vector<Found> gpus;
   std::vector<FoundNic> nics;
+  std::vector<std::string> remarks;
 };
 
 /// Finds what is below the <cpu> of a NUMA node.

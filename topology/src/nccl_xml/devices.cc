@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
 
@@ -210,27 +209,39 @@ class Walk {
   std::uint32_t numa_;
 };
 
-/// Sorts by address and refuses duplicates; where each element of `found` went.
-template <typename Element, typename Project>
-Result<std::vector<std::uint32_t>> settle(const Build& build,
-                                          std::vector<Element>& found,
-                                          Project function_of) {
+/// Whether two that stand at one address may be one function: not NICs of different names.
+bool may_be_one(const Found& /*one*/, const Found& /*other*/) { return true; }
+bool may_be_one(const FoundNic& one, const FoundNic& other) {
+  return one.nic.name == other.nic.name;
+}
+const Found& function_of(const Found& found) { return found; }
+const Found& function_of(const FoundNic& found) { return found.function; }
+
+/// Sorts by address and merges what stands there twice, as in model files that are written by hand:
+/// its first place counts, and what hangs below the others hangs below it. Where each element of
+/// `found` went.
+template <typename Element>
+Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& found) {
   std::vector<std::uint32_t> order(found.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto address_of = [&](std::uint32_t i) { return function_of(found[i]).pci.address; };
   std::ranges::stable_sort(order, {}, address_of);
-  const auto repeated = std::ranges::adjacent_find(order, {}, address_of);
-  if (repeated != order.end()) {
-    const Found& second = function_of(found[*std::next(repeated)]);
-    return build.xml.error(
-        second.node, fmt::format("PCI function {} is here twice", second.pci.address.to_string()));
-  }
   std::vector<std::uint32_t> place(found.size());
   std::vector<Element> sorted;
   sorted.reserve(found.size());
   for (const std::uint32_t i : order) {
-    place[i] = static_cast<std::uint32_t>(sorted.size());
-    sorted.push_back(std::move(found[i]));
+    const Found& function = function_of(found[i]);
+    const bool is_first =
+        sorted.empty() || function_of(sorted.back()).pci.address != function.pci.address;
+    if (!is_first) {
+      const std::string twice =
+          fmt::format("PCI function {} is here twice", function.pci.address.to_string());
+      if (!may_be_one(sorted.back(), found[i])) return build.xml.error(function.node, twice);
+      build.remarks.push_back(build.xml.remark(function.node, twice + "; its first place counts"));
+    } else {
+      sorted.push_back(std::move(found[i]));
+    }
+    place[i] = static_cast<std::uint32_t>(sorted.size() - 1);
   }
   found = std::move(sorted);
   return place;
@@ -329,11 +340,9 @@ Status list_devices(Build& build) {
   build.nics.erase(first_virtual.begin(), first_virtual.end());
   std::ranges::sort(virtual_nics, {}, [](const FoundNic& found) { return found.nic.name; });
 
-  XYLEM_TRY(const auto places, settle(build, build.switches, std::identity()));
-  XYLEM_TRY(settle(build, build.gpus, std::identity()).status());
-  XYLEM_TRY(settle(
-                build, build.nics, [](auto& f) -> auto& { return f.function; })
-                .status());
+  XYLEM_TRY(const auto places, settle(build, build.switches));
+  XYLEM_TRY(settle(build, build.gpus).status());
+  XYLEM_TRY(settle(build, build.nics).status());
   std::ranges::move(virtual_nics, std::back_inserter(build.nics));
   const HostBridges host_bridges(build);
   const auto place = [&](Found& found) -> PciDevice {

@@ -85,7 +85,7 @@ Status add_numa_node(Build& build, const Cpu& cpu) {
   return Status::ok();
 }
 
-Result<Machine> read_machine(std::string_view text, std::string_view source) {
+Result<Topology> read(std::string_view text, std::string_view source) {
   XYLEM_TRY(const auto xml,
             XmlText::parse(text, source, "let NCCL write it again with NCCL_TOPO_DUMP_FILE"));
   XYLEM_TRY(check_system(*xml));
@@ -97,15 +97,16 @@ Result<Machine> read_machine(std::string_view text, std::string_view source) {
   XYLEM_TRY(list_devices(build));
   XYLEM_TRY(build_links(build));
   name_nics(build.machine);
-  return std::move(build.machine);
+  XYLEM_TRY(Topology topology, create_from(source, std::move(build.machine)));
+  topology.set_remarks(std::move(build.remarks));
+  return topology;
 }
 
 }  // namespace
 }  // namespace nccl_xml
 
 Result<Topology> read_nccl_xml(std::string_view text, std::string_view source) {
-  XYLEM_TRY(auto machine, nccl_xml::read_machine(text, source));
-  return create_from(source, std::move(machine));
+  return nccl_xml::read(text, source);
 }
 
 }  // namespace xylem::topology

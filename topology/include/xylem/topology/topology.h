@@ -56,6 +56,11 @@ class Topology {
   /// fact is wrong.
   static Result<Topology> create(Machine machine);
 
+  /// What its source says that cannot be so, and what was made of it, for people: "machine.xml:12:
+  /// …".
+  const std::vector<std::string>& remarks() const noexcept { return remarks_; }
+  void set_remarks(std::vector<std::string> remarks) { remarks_ = std::move(remarks); }
+
   const Machine& machine() const noexcept { return *machine_; }
   const std::vector<Package>& packages() const noexcept { return machine_->packages; }
   const std::vector<NumaNode>& numa_nodes() const noexcept { return machine_->numa_nodes; }
@@ -82,6 +87,7 @@ class Topology {
   explicit Topology(Machine machine);
 
   std::shared_ptr<const Machine> machine_;
+  std::vector<std::string> remarks_;  ///< Of the source, not of the machine.
 };
 
 }  // namespace xylem::topology
