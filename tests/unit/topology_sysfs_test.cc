@@ -251,9 +251,44 @@ TEST_F(FakeSysfs, MemberOfABondNamesIt) {
 }
 
 TEST_F(FakeSysfs, RdmaDeviceOfAnUnknownFunctionIsNotInvented) {
+  const std::string elsewhere = "devices/pci0000:00/0000:07:00.0";
+  link("class/infiniband/mlx5_7", elsewhere + "/infiniband/mlx5_7");
+  link(elsewhere + "/infiniband/mlx5_7/device", elsewhere);
+  file(elsewhere + "/infiniband/mlx5_7/ports/1/state", "4: ACTIVE");
+  const Machine machine = read(nic_and_gpu());
+  ASSERT_EQ(machine.nics.size(), 1U);
+  EXPECT_FALSE(machine.nics[0].fabric);
+}
+
+TEST_F(FakeSysfs, RdmaInSoftwareIsANicOfNoFunction) {
+  interface("eth0", kNic);
+  for (const char* const name : {"rxe1", "rxe0"}) {
+    const std::string device = std::string("devices/virtual/infiniband/") + name;
+    link(std::string("class/infiniband/") + name, device);
+    file(device + "/parent", "eth0");
+    file(device + "/ports/1/state", "4: ACTIVE");
+    file(device + "/ports/1/link_layer", "Ethernet");
+  }
+  const Machine machine = read(nic_and_gpu());
+  ASSERT_EQ(machine.nics.size(), 3U);
+  for (const std::size_t i : {1U, 2U}) {
+    const Nic& nic = machine.nics[i];
+    EXPECT_EQ(nic.name, i == 1 ? "rxe0" : "rxe1");
+    EXPECT_TRUE(nic.is_virtual && nic.fabric);
+    EXPECT_EQ(nic.pci.numa, machine.nics[0].pci.numa) << "where eth0 is";
+    EXPECT_THAT(nic.ports,
+                ElementsAre(Port{nic.name, 1, PortState::active, LinkLayer::ethernet, {}}));
+  }
+}
+
+TEST_F(FakeSysfs, RdmaInSoftwareIsNoRailBesideHardware) {
+  link("class/infiniband/mlx5_0", std::string(kNic) + "/infiniband/mlx5_0");
+  link(std::string(kNic) + "/infiniband/mlx5_0/device", kNic);
   link("class/infiniband/rxe0", "devices/virtual/infiniband/rxe0");
-  file("devices/virtual/infiniband/rxe0/ports/1/state", "4: ACTIVE");
-  EXPECT_FALSE(read(nic_and_gpu()).nics[0].fabric);
+  const Machine machine = read(nic_and_gpu());
+  ASSERT_EQ(machine.nics.size(), 2U);
+  EXPECT_TRUE(machine.nics[0].fabric);
+  EXPECT_FALSE(machine.nics[1].fabric);
 }
 
 TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {

@@ -149,30 +149,64 @@ void add_gids(Port& port, const Directory& facts) {
   }
 }
 
+void add_ports(Nic& owner, const Directory& directory, const std::string& device) {
+  // iWARP's ports have GIDs, too, which name nothing that packets bear.
+  const bool is_iwarp = sysfs::value(directory / "node_type").value_or("").starts_with('4');
+  std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
+  for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
+    const auto number = parse_number<std::uint32_t>(port_entry);
+    if (!number) continue;
+    const Directory facts = directory / "ports" / port_entry;
+    Port& port = owner.ports.emplace_back();
+    port.device = device;
+    port.number = *number;
+    port.state = port_state(sysfs::value(facts / "state").value_or(""));
+    port.link_layer = link_layer(sysfs::value(facts / "link_layer").value_or(""));
+    port.rate = port_rate(sysfs::value(facts / "rate").value_or(""));
+    if (!is_iwarp) add_gids(port, facts);
+  }
+}
+
 void add_rdma_ports(Machine& machine, const Directory& infiniband) {
   for (const std::string& entry : sysfs::subdirectories(infiniband)) {
     const Directory directory = infiniband / entry;
     const auto nic = nic_at(machine, sysfs::pci_function(directory / "device"));
     if (!nic) continue;
-    Nic& owner = machine.nics[*nic];
-    const std::string device = clean_text(entry);
-    owner.fabric = true;
-    // iWARP's ports have GIDs, too, which name nothing that packets bear.
-    const bool is_iwarp = sysfs::value(directory / "node_type").value_or("").starts_with('4');
-    std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
-    for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
-      const auto number = parse_number<std::uint32_t>(port_entry);
-      if (!number) continue;
-      const Directory facts = directory / "ports" / port_entry;
-      Port& port = owner.ports.emplace_back();
-      port.device = device;
-      port.number = *number;
-      port.state = port_state(sysfs::value(facts / "state").value_or(""));
-      port.link_layer = link_layer(sysfs::value(facts / "link_layer").value_or(""));
-      port.rate = port_rate(sysfs::value(facts / "rate").value_or(""));
-      if (!is_iwarp) add_gids(port, facts);
-    }
+    machine.nics[*nic].fabric = true;
+    add_ports(machine.nics[*nic], directory, clean_text(entry));
   }
+}
+
+/// Where the interface is that a device in software sends through; anywhere, if that is not known.
+Locality place_of_parent(const Machine& machine, const Directory& device) {
+  const std::string parent = clean_text(sysfs::value(device / "parent").value_or(""));
+  const auto interface = std::ranges::find(machine.interfaces, parent, &NetInterface::name);
+  if (interface != machine.interfaces.end() && interface->nic) {
+    return machine.nics[*interface->nic].pci.numa;
+  }
+  Locality all;
+  for (std::uint32_t i = 0; i < machine.numa_nodes.size(); ++i) all.push_back(i);
+  return all;
+}
+
+/// RDMA in software (soft-RoCE, soft-iWARP): devices of no PCI function. They carry collectives
+/// between hosts where nothing better does. After all that looks for NICs by address.
+void add_virtual_rdma(Machine& machine, const Directory& infiniband) {
+  const bool has_fabric = std::ranges::any_of(machine.nics, &Nic::fabric);
+  const std::size_t first = machine.nics.size();
+  for (const std::string& entry : sysfs::subdirectories(infiniband)) {
+    const Directory directory = infiniband / entry;
+    if (sysfs::has_directory(directory / "device")) continue;
+    Nic nic;
+    nic.name = clean_text(entry);
+    nic.is_virtual = true;
+    nic.fabric = !has_fabric;
+    nic.pci.numa = place_of_parent(machine, directory);
+    add_ports(nic, directory, nic.name);
+    machine.nics.push_back(std::move(nic));
+  }
+  std::ranges::sort(machine.nics.begin() + static_cast<std::ptrdiff_t>(first), machine.nics.end(),
+                    {}, &Nic::name);
 }
 
 // ---- PCIe ----
@@ -231,6 +265,7 @@ void add_sysfs_facts(Machine& machine, const std::string& root) {
   add_rdma_ports(machine, directory / "class" / "infiniband");
   add_interfaces(machine, directory / "class" / "net");
   add_pci_facts(machine, directory / "bus" / "pci" / "devices");
+  add_virtual_rdma(machine, directory / "class" / "infiniband");
   name_nics(machine);
 }
 
