@@ -203,9 +203,10 @@ void Pending::run(Server& own) {
       own.is_idle = true;
       changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
       if (own.queue.empty()) return;
-      own.is_idle = false;
       look = kFirstLook;
     }
+    // Also of one that was made for a task: it has never waited for its first.
+    own.is_idle = false;
     // Whoever waits moves all operations of the group forward, so waiting for one does.
     const auto ordered = std::ranges::find_if(
         own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
