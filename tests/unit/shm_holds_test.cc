@@ -54,7 +54,7 @@ class ShmHolds : public ::testing::Test {
 
 TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{4096}, kSlot, 4 * kSlot}) {
-    const std::uint64_t each = shm::kNodeBytes + (bytes > kSlot ? shm::kAnnouncedBytes : bytes);
+    const std::uint64_t each = kNodeBytes + (bytes > kSlot ? shm::kAnnouncedBytes : bytes);
     const std::size_t most = shm::kMostKept / each + 2 * 64 + 2;  // and what is in the ring
     const std::size_t count = 2 * most;
     std::vector<Tracked> sent(count), received(count);

@@ -5,8 +5,8 @@
 // that the thread sanitizer sees both.
 #include "xylem/transport/shm.h"
 
+#include "matcher.h"
 #include "shm/incoming.h"
-#include "shm/matcher.h"
 #include "shm/outgoing.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"

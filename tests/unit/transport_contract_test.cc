@@ -605,8 +605,10 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
 
 // Sends that have ended may wait for room at the peer: they have not left before it takes some.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
-  // Shared memory keeps so much for receives to come, and no more; UCX keeps all.
-  const std::size_t messages = GetParam().kind == Subject::Kind::shm ? 200 : 2000;
+  // Those of ours keep so much for receives to come, and no more; the others keep all.
+  const bool is_bounded =
+      GetParam().kind == Subject::Kind::shm || GetParam().kind == Subject::Kind::tcp;
+  const std::size_t messages = is_bounded ? 200 : 2000;
   const auto source = pattern(4096, 1);
   std::vector<Tracked> sent(messages);
   for (Tracked& operation : sent) send(*a, to_b, 7, source.data(), source.size(), operation);
@@ -644,6 +646,7 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
   switch (GetParam().kind) {
     case Subject::Kind::loopback: allowed = {"loopback"}; break;
     case Subject::Kind::shm: allowed = {"shm"}; break;
+    case Subject::Kind::tcp: allowed = {"tcp"}; break;
     case Subject::Kind::ucx_host: allowed = {"posix", "sysv", "cma", "self"}; break;
     case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
   }

@@ -4,9 +4,11 @@
 // ways.
 #pragma once
 
+#include "unit/tcp_connections.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/shm.h"
+#include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"
 
@@ -22,26 +24,43 @@ namespace xylem::transport::testing {
 
 /// One row of the contract's table.
 struct Subject {
-  enum class Kind : std::uint8_t { loopback, shm, ucx_host, ucx_tcp };
+  enum class Kind : std::uint8_t { loopback, shm, tcp, ucx_host, ucx_tcp };
   Kind kind = Kind::loopback;
   std::uint64_t seed = 0;  ///< loopback's.
+  Protection protection = Protection::auth;
+  Cipher cipher = Cipher::chacha20_poly1305;
 
   std::string label() const {
     switch (kind) {
       case Kind::loopback: return "loopback_seed" + std::to_string(seed);
       case Kind::shm: return "shm";
+      case Kind::tcp: return tcp_label();
       case Kind::ucx_host: return "ucx_host";
       case Kind::ucx_tcp: return "ucx_tcp";
     }
     return "unknown";
+  }
+  std::string tcp_label() const {
+    if (protection == Protection::off) return "tcp_off";
+    const std::string cipher_name = cipher == Cipher::aes256_gcm ? "_aes" : "_chacha";
+    return (protection == Protection::auth ? "tcp_auth" : "tcp_encrypt") + cipher_name;
   }
   friend void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.label(); }
 };
 
 inline std::vector<Subject> all_subjects() {
   using Kind = Subject::Kind;
-  return {{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2}, {Kind::loopback, 3},
-          {Kind::shm, 0},      {Kind::ucx_host, 0}, {Kind::ucx_tcp, 0}};
+  std::vector<Subject> subjects{{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2},
+                                {Kind::loopback, 3}, {Kind::shm},         {Kind::ucx_host},
+                                {Kind::ucx_tcp}};
+  subjects.push_back({.kind = Kind::tcp, .protection = Protection::off});
+  for (const Protection protection : {Protection::auth, Protection::encrypt}) {
+    for (const Cipher cipher : {Cipher::aes256_gcm, Cipher::chacha20_poly1305}) {
+      if (cipher == Cipher::aes256_gcm && !has_aes()) continue;
+      subjects.push_back({.kind = Kind::tcp, .protection = protection, .cipher = cipher});
+    }
+  }
+  return subjects;
 }
 
 /// Two transports `a` and `b` of the subject under test; `to_b` and `to_a` are their endpoints.
@@ -70,6 +89,11 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
       if (!transport) ADD_FAILURE() << transport.status().to_string();
       return transport ? std::move(*transport) : nullptr;
     }
+    if (GetParam().kind == Subject::Kind::tcp) {
+      auto transport = make_tcp({});
+      if (!transport) ADD_FAILURE() << transport.status().to_string();
+      return transport ? std::move(*transport) : nullptr;
+    }
     UcxOptions options;
     options.reach = GetParam().kind == Subject::Kind::ucx_host ? UcxReach::host : UcxReach::tcp;
     auto transport = make_ucx(options, Logger());
@@ -77,9 +101,16 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
     return transport ? std::move(*transport) : nullptr;
   }
 
+  /// Over tcp each endpoint has a connection of its own, whose other end has an endpoint, too.
   static EndpointId join(Transport& from, Transport& to) {
     auto endpoint = from.connect(to.address());
     if (!endpoint) ADD_FAILURE() << endpoint.status().to_string();
+    if (endpoint && GetParam().kind == Subject::Kind::tcp) {
+      auto back = to.connect(from.address());
+      auto ends = connected_pair(GetParam().protection, GetParam().cipher);
+      EXPECT_TRUE(dynamic_cast<TcpTransport&>(from).adopt(*endpoint, std::move(ends.first)));
+      EXPECT_TRUE(dynamic_cast<TcpTransport&>(to).adopt(*back, std::move(ends.second)));
+    }
     return endpoint ? *endpoint : 0;
   }
 

@@ -4,9 +4,9 @@
 // receives, or shows them where they are.
 #pragma once
 
+#include "matcher.h"
+#include "outcome.h"
 #include "shm/incoming_streams.h"
-#include "shm/matcher.h"
-#include "shm/outcome.h"
 #include "shm/owner.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"

@@ -3,6 +3,7 @@
 
 #include "shm/delays.h"
 #include "shm/view_place.h"
+#include "shm/want.h"
 #include "xylem/base/copy.h"
 
 #include <algorithm>

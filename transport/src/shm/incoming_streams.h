@@ -5,8 +5,8 @@
 // shown there, or fetched from there piece by piece; another one comes in fragments, once granted.
 #pragma once
 
-#include "shm/matcher.h"
-#include "shm/outcome.h"
+#include "matcher.h"
+#include "outcome.h"
 #include "shm/owner.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"

@@ -6,8 +6,8 @@
 // stays there until the receiver has it.
 #pragma once
 
+#include "outcome.h"
 #include "shm/cache_choice.h"
-#include "shm/outcome.h"
 #include "shm/owner.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"

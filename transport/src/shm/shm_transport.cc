@@ -166,7 +166,7 @@ Posted ShmTransport::recv(
   if (arrived->is_stream) {
     const StreamId stream = arrived->stream;
     matcher_.drop(*arrived);
-    sources_[stream.channel].incoming.meet(stream.id, receive);
+    sources_[stream.channel].incoming.meet(static_cast<std::uint8_t>(stream.id), receive);
     return Posted::pending;
   }
   const Outcome outcome = copy_out(receive, arrived->tag, arrived->payload.data(), arrived->bytes);
@@ -188,7 +188,7 @@ Posted ShmTransport::recv_view(Tag tag, Region target, Operation& operation) noe
   if (arrived->is_stream) {
     const StreamId stream = arrived->stream;
     matcher_.drop(*arrived);
-    sources_[stream.channel].incoming.meet(stream.id,
+    sources_[stream.channel].incoming.meet(static_cast<std::uint8_t>(stream.id),
                                            {tag, kExactMatch, target, &operation, nullptr, true});
     return Posted::pending;
   }
@@ -305,7 +305,7 @@ std::size_t ShmTransport::discard(Tag tag, Tag mask) noexcept {
     const StreamId stream = arrived->stream;
     const bool is_stream = arrived->is_stream;
     matcher_.drop(*arrived);
-    if (is_stream) sources_[stream.channel].incoming.refuse(stream.id);
+    if (is_stream) sources_[stream.channel].incoming.refuse(static_cast<std::uint8_t>(stream.id));
   }
   return count;
 }

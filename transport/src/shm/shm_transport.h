@@ -4,11 +4,11 @@
 // from and to each of them.
 #pragma once
 
+#include "matcher.h"
+#include "outcome.h"
 #include "shm/allocations.h"
 #include "shm/door.h"
 #include "shm/incoming.h"
-#include "shm/matcher.h"
-#include "shm/outcome.h"
 #include "shm/outgoing.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"

@@ -14,6 +14,7 @@
 // that many messages more may come.
 #pragma once
 
+#include "matcher.h"
 #include "shm/segment.h"
 #include "xylem/transport/transport.h"
 
@@ -23,7 +24,6 @@ namespace xylem::transport::shm {
 
 /// Bytes of messages without a receive, of one channel, with kNodeBytes for each.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
-inline constexpr std::uint64_t kNodeBytes = 192;
 /// What an announced message that fits into no slot counts for besides: those that a sender may
 /// announce unasked, a quarter of all streams, make a hold, and wanted ones get the other numbers.
 inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shm/matcher.h"
+#include "matcher.h"
 
 #include "xylem/base/check.h"
 #include "xylem/base/hash.h"
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <new>
 
-namespace xylem::transport::shm {
+namespace xylem::transport {
 std::size_t Matcher::bucket_of(Tag tag) noexcept { return mix(tag) % kBuckets; }
 
 bool Matcher::take_receive(Tag tag, Receive& met) {
@@ -164,4 +164,4 @@ void Matcher::drop_stream(const StreamId& stream) {
   drop_streams_if([&](const StreamId& other) { return other == stream; });
 }
 
-}  // namespace xylem::transport::shm
+}  // namespace xylem::transport

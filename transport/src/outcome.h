@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace xylem::transport::shm {
+namespace xylem::transport {
 
 /// A completion that is known but not yet told.
 struct Outcome {
@@ -16,4 +16,4 @@ struct Outcome {
 };
 using Outcomes = std::vector<Outcome>;
 
-}  // namespace xylem::transport::shm
+}  // namespace xylem::transport

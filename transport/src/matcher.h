@@ -5,7 +5,6 @@
 #pragma once
 
 #include "receive.h"
-#include "shm/want.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -14,12 +13,15 @@
 #include <list>
 #include <vector>
 
-namespace xylem::transport::shm {
+namespace xylem::transport {
 
-/// A stream of an incoming channel: a large message on its way.
+/// What a message that waits for a receive takes of memory besides its bytes, about.
+inline constexpr std::uint64_t kNodeBytes = 192;
+
+/// A stream of an incoming channel: a message on its way that its transport looks up by a number.
 struct StreamId {
   std::uint32_t channel = 0;
-  std::uint8_t id = 0;
+  std::uint32_t id = 0;
 
   friend bool operator==(const StreamId&, const StreamId&) = default;
 };
@@ -29,7 +31,7 @@ struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
   std::uint32_t channel = 0;  ///< By which it came.
-  std::uint64_t weight = 0;   ///< What it counts for, of kMostKept.
+  std::uint64_t weight = 0;   ///< What it counts for, of what its channel may keep.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -107,4 +109,4 @@ class Matcher {
   std::uint64_t serial_ = 0;
 };
 
-}  // namespace xylem::transport::shm
+}  // namespace xylem::transport

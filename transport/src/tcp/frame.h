@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frames of the tcp transport. On the wire:
+//
+//   head 32 bytes | its tag 16 | body | its tag 16        both tags but with Protection::off,
+//                                                         the second only where there is a body
+//
+// What the ends of one direction say to each other, by message number:
+//
+//   sender                                  receiver
+//   eager (the first bytes) ──► data …      keeps it, or puts it where it is wanted
+//   announce ──►            ◄── go          now it has a place
+//            ──► data …
+//            ──► withdraw                   no more of it will come
+//                           ◄── drop        no more of it is wanted; withdraw follows, if there is
+//                           more ◄── credit      may send so many bytes more ahead of receives
+#pragma once
+
+#include "xylem/transport/transport.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace xylem::transport::tcp {
+
+enum class FrameKind : std::uint32_t { eager = 1, announce, data, go, drop, withdraw, credit };
+
+/// Bytes as they are in memory: jobs do not mix architectures.
+struct FrameHead {
+  FrameKind kind{};
+  std::uint32_t body = 0;    ///< Bytes that follow.
+  std::uint32_t id = 0;      ///< Of the message; each direction counts its own.
+  std::uint32_t credit = 0;  ///< With any kind: so many bytes more.
+  Tag tag = 0;               ///< eager, announce.
+  std::uint64_t bytes = 0;   ///< The same: of the whole message.
+};
+static_assert(sizeof(FrameHead) == 32 && std::is_trivially_copyable_v<FrameHead>);
+
+/// Large enough that sealing is quick, and small enough that a body is still in the cache when it
+/// is verified.
+inline constexpr std::uint32_t kLargestBody = 64 * 1024;
+/// A message of more is announced even where there is credit for it: it is worth the handshake.
+inline constexpr std::uint64_t kLargestEager = 256 * 1024;
+
+/// What a message of so many bytes takes of the credit.
+constexpr std::uint64_t weight_of(std::uint64_t bytes) noexcept { return bytes + 192; }
+
+}  // namespace xylem::transport::tcp

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/frame_reader.h"
+
+#include "xylem/base/copy.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace xylem::transport::tcp {
+
+void FrameReader::start(TcpConnection& connection) {
+  protection_ = connection.protection;
+  if (protection_ != Protection::off) seal_.emplace(connection.cipher, connection.incoming);
+  memory_.reset(new std::byte[kStaged]);
+}
+
+void FrameReader::redirect() {
+  if (body_ != nullptr && body_ == elsewhere_.get()) return;
+  if (!elsewhere_) elsewhere_.reset(new std::byte[kLargestBody]);
+  if (body_ != nullptr) copy_bytes(elsewhere_.get(), body_, got_);
+  body_ = elsewhere_.get();
+}
+
+/// A long body goes to its place at once, and with it what follows up to the next body, so that the
+/// next one can, too.
+ssize_t FrameReader::receive(int fd, std::size_t& wanted) {
+  if (part_ == Part::body && staged() == 0) {
+    begin_ = end_ = 0;
+    const std::size_t left = head_.body - got_;
+    const std::size_t behind = (seal_ ? Seal::kTagBytes : 0) + head_bytes();
+    std::array<iovec, 2> parts{{{body_ + got_, left}, {memory_.get(), behind}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    wanted = left + behind;
+    const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+    if (got <= 0) return got;
+    const auto in_body = std::min(static_cast<std::size_t>(got), left);
+    got_ += static_cast<std::uint32_t>(in_body);
+    end_ = static_cast<std::size_t>(got) - in_body;
+    return got;
+  }
+  if (begin_ > 0) {
+    std::memmove(memory_.get(), memory_.get() + begin_, staged());
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  wanted = kStaged - end_;
+  const ssize_t got = ::recv(fd, memory_.get() + end_, wanted, MSG_DONTWAIT);
+  if (got > 0) end_ += static_cast<std::size_t>(got);
+  return got;
+}
+
+Io FrameReader::read(int fd, FrameListener& listener, unsigned& frames) {
+  // A peer that sends without end must not keep the others waiting.
+  constexpr int kMostReads = 16;
+  for (int i = 0; i < kMostReads; ++i) {
+    std::size_t wanted = 0;
+    const ssize_t got = receive(fd, wanted);
+    if (got == 0) return Io::ended;
+    if (got < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return Io::blocked;
+      if (errno == EINTR) continue;
+      return errno == ECONNRESET ? Io::ended : Io::broken;
+    }
+    if (!take_frames(listener, frames)) return Io::broken;
+    if (static_cast<std::size_t>(got) < wanted) return Io::blocked;
+  }
+  return Io::more;
+}
+
+bool FrameReader::take_head(FrameListener& listener) {
+  auto* const plain = reinterpret_cast<std::byte*>(&head_);
+  const std::byte* const sealed = memory_.get() + begin_;
+  if (!seal_) {
+    std::memcpy(plain, sealed, sizeof head_);
+  } else if (!seal_->open({}, {sealed, sizeof head_}, plain, sealed + sizeof head_)) {
+    return false;
+  }
+  begin_ += head_bytes();
+  body_ = nullptr;
+  got_ = 0;
+  if (head_.body > kLargestBody || !listener.on_head(head_, body_)) return false;
+  if (head_.body > 0 && body_ == nullptr) redirect();
+  return true;
+}
+
+bool FrameReader::take_tag() {
+  const std::byte* const tag = memory_.get() + begin_;
+  const bool is_well = protection_ == Protection::encrypt
+                           ? seal_->open({}, {body_, head_.body}, body_, tag)
+                           : seal_->open({body_, head_.body}, {}, nullptr, tag);
+  begin_ += Seal::kTagBytes;
+  return is_well;
+}
+
+bool FrameReader::take_frames(FrameListener& listener, unsigned& frames) {
+  while (true) {
+    if (part_ == Part::head) {
+      if (staged() < head_bytes()) return true;
+      if (!take_head(listener)) return false;
+      part_ = head_.body > 0 ? Part::body : Part::head;
+    }
+    if (part_ == Part::body) {
+      const auto taken =
+          static_cast<std::uint32_t>(std::min<std::size_t>(staged(), head_.body - got_));
+      copy_bytes(body_ + got_, memory_.get() + begin_, taken);
+      begin_ += taken;
+      got_ += taken;
+      if (got_ < head_.body) return true;
+      part_ = seal_ ? Part::tag : Part::head;
+    }
+    if (part_ == Part::tag) {
+      if (staged() < Seal::kTagBytes) return true;
+      if (!take_tag()) return false;
+      part_ = Part::head;
+    }
+    if (!listener.on_frame(head_)) return false;
+    ++frames;
+  }
+}
+
+}  // namespace xylem::transport::tcp

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/outbox.h"
+
+#include "xylem/base/check.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace xylem::transport::tcp {
+
+void Outbox::send(Tag tag, ConstRegion source, Operation& operation) {
+  if (spare_.empty()) spare_.emplace_back();
+  Outgoing& message = spare_.front();
+  message = {.operation = &operation,
+             .data = static_cast<const std::byte*>(source.data),
+             .bytes = source.bytes,
+             .tag = tag,
+             .self = spare_.begin()};
+  waiting_.splice(waiting_.end(), spare_, message.self);
+}
+
+bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
+  if (source.bytes > kCopied || !is_eager(source.bytes) || has_more() || !writer_.has_room()) {
+    return false;
+  }
+  credit_ -= weight_of(source.bytes);
+  put({.kind = FrameKind::eager,
+       .body = static_cast<std::uint32_t>(source.bytes),
+       .id = next_id_++,
+       .tag = tag,
+       .bytes = source.bytes},
+      static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
+  // What the socket does not take now, or not at all, shows when it is driven.
+  writer_.write(fd, [this](Outgoing& message) { on_written(message); });
+  return true;
+}
+
+Outbox::Messages& Outbox::list_of(const Outgoing& message) noexcept {
+  switch (message.state) {
+    case Outgoing::State::waiting: return waiting_;
+    case Outgoing::State::announced: return announced_;
+    case Outgoing::State::streaming: return streaming_;
+    case Outgoing::State::written: return written_;
+  }
+  return spare_;
+}
+
+void Outbox::move(Outgoing& message, Outgoing::State state) {
+  Messages& from = list_of(message);
+  message.state = state;
+  Messages& to = list_of(message);
+  to.splice(to.end(), from, message.self);
+}
+
+void Outbox::end(Outgoing& message) {
+  outcomes_->push_back({message.operation, message.code, 0});
+  constexpr std::size_t kMostSpare = 1024;
+  Messages& from = list_of(message);
+  if (spare_.size() < kMostSpare) {
+    spare_.splice(spare_.begin(), from, message.self);
+  } else {
+    from.erase(message.self);
+  }
+}
+
+void Outbox::put(FrameHead head, const std::byte* body, FrameWriter::Body how, Outgoing* owner) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  head.credit = static_cast<std::uint32_t>(std::min(owed_, kMost));
+  owed_ -= head.credit;
+  if (owner != nullptr) ++owner->frames;
+  writer_.put(head, body, how, owner);
+}
+
+void Outbox::put_word() {
+  const Word word = words_.front();
+  words_.pop_front();
+  put({.kind = word.kind, .id = word.id}, nullptr, FrameWriter::Body::copied, nullptr);
+}
+
+void Outbox::put_first(Outgoing& message) {
+  message.id = next_id_++;
+  if (!is_eager(message.bytes)) {
+    put({.kind = FrameKind::announce, .id = message.id, .tag = message.tag, .bytes = message.bytes},
+        nullptr, FrameWriter::Body::copied, nullptr);
+    return move(message, Outgoing::State::announced);
+  }
+  credit_ -= weight_of(message.bytes);
+  const auto body =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(message.bytes, kLargestBody));
+  message.sent = body;
+  const bool is_whole = body == message.bytes;
+  const bool is_copied = message.bytes <= kCopied;
+  put({.kind = FrameKind::eager,
+       .body = body,
+       .id = message.id,
+       .tag = message.tag,
+       .bytes = message.bytes},
+      message.data, is_copied ? FrameWriter::Body::copied : FrameWriter::Body::borrowed,
+      is_copied ? nullptr : &message);
+  if (is_copied) return end(message);
+  move(message, is_whole ? Outgoing::State::written : Outgoing::State::streaming);
+}
+
+void Outbox::put_data(Outgoing& message) {
+  const auto body = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(message.bytes - message.sent, kLargestBody));
+  put({.kind = FrameKind::data, .body = body, .id = message.id}, message.data + message.sent,
+      FrameWriter::Body::borrowed, &message);
+  message.sent += body;
+  // To the end of the queue: those that stream take turns.
+  move(message,
+       message.sent == message.bytes ? Outgoing::State::written : Outgoing::State::streaming);
+}
+
+void Outbox::fill() {
+  while (writer_.has_room()) {
+    if (!words_.empty()) {
+      put_word();
+    } else if (!streaming_.empty() && (streams_next_ || waiting_.empty())) {
+      streams_next_ = false;
+      put_data(streaming_.front());
+    } else if (!waiting_.empty()) {
+      streams_next_ = true;
+      put_first(waiting_.front());
+    } else {
+      return;
+    }
+  }
+}
+
+Io Outbox::pump(int fd) {
+  // One message must not keep its sender from hearing others.
+  constexpr int kMostWrites = 8;
+  Io io = Io::more;
+  for (int i = 0; i < kMostWrites; ++i) {
+    fill();
+    if (writer_.is_empty()) return Io::more;
+    io = writer_.write(fd, [this](Outgoing& message) { on_written(message); });
+    if (io != Io::more) return io;
+  }
+  return io;
+}
+
+void Outbox::on_written(Outgoing& message) {
+  --message.frames;
+  if (message.frames == 0 && message.state == Outgoing::State::written) end(message);
+}
+
+Outgoing* Outbox::find(Messages& messages, std::uint32_t id) noexcept {
+  const auto at = std::ranges::find(messages, id, &Outgoing::id);
+  return at == messages.end() ? nullptr : &*at;
+}
+
+// Of a message that has been withdrawn meanwhile, the peer may still speak.
+
+void Outbox::on_go(std::uint32_t id) {
+  if (Outgoing* const message = find(announced_, id)) move(*message, Outgoing::State::streaming);
+}
+
+void Outbox::on_drop(std::uint32_t id) {
+  if (Outgoing* const message = find(announced_, id)) return end(*message);
+  if (Outgoing* const message = find(streaming_, id)) withdraw(*message);
+}
+
+/// What has not been put into frames is not sent.
+void Outbox::withdraw(Outgoing& message) {
+  say(FrameKind::withdraw, message.id);
+  move(message, Outgoing::State::written);
+  if (message.frames == 0) end(message);
+}
+
+bool Outbox::cancel(const Operation& operation) {
+  for (Messages* list : {&waiting_, &announced_, &streaming_, &written_}) {
+    const auto at = std::ranges::find(*list, &operation, &Outgoing::operation);
+    if (at == list->end()) continue;
+    Outgoing& message = *at;
+    const bool is_in_part = list == &streaming_;
+    // The peer gets all of one whose last frame is on its way.
+    if (list != &written_) message.code = Code::cancelled;
+    writer_.disown(message);
+    message.frames = 0;
+    if (is_in_part || list == &announced_) say(FrameKind::withdraw, message.id);
+    end(message);
+    return true;
+  }
+  return false;
+}
+
+void Outbox::end_all(Code code) {
+  for (Messages* list : {&waiting_, &announced_, &streaming_, &written_}) {
+    while (!list->empty()) {
+      list->front().code = code;
+      end(list->front());
+    }
+  }
+  words_.clear();
+  writer_.clear();
+}
+
+}  // namespace xylem::transport::tcp

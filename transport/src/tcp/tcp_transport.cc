@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/tcp_transport.h"
+
+#include "xylem/base/check.h"
+#include "xylem/base/hash.h"
+
+#include <fmt/format.h>
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace xylem::transport {
+namespace tcp {
+namespace {
+
+/// So many sockets are read one by one; more are asked for first.
+constexpr std::size_t kFewSockets = 4;
+
+/// An address says no more than that its owner speaks this: connections are not made by it.
+struct Address {
+  std::uint64_t magic = 0x31706374'6d6c7978;  // "xylmtcp1"
+  std::uint64_t ahead = 0;
+  std::uint64_t checksum = 0;
+
+  std::uint64_t sum() const noexcept { return combine(magic, ahead); }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TcpTransport>> SocketTransport::create(TcpOptions options,
+                                                              const Logger& logger) {
+  std::unique_ptr<SocketTransport> transport(new SocketTransport(std::move(options), logger));
+  if (!transport->epoll_) {
+    return failure(Code::exhausted, fmt::format("cannot watch sockets: {}; raise ulimit -n",
+                                                std::generic_category().message(errno)));
+  }
+  return std::unique_ptr<TcpTransport>(std::move(transport));
+}
+
+SocketTransport::SocketTransport(TcpOptions options, Logger logger)
+    : options_(std::move(options)),
+      logger_(std::move(logger)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  Address address{.ahead = options_.ahead};
+  address.checksum = address.sum();
+  static_assert(sizeof address == std::tuple_size_v<decltype(address_)>);
+  std::memcpy(address_.data(), &address, sizeof address);
+}
+
+// What has been written arrives: flush() has waited for that. What is still pending was left so
+// against the contract; it is ended without being told.
+SocketTransport::~SocketTransport() {
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->state == Endpoint::State::connected) {
+      disconnect(*endpoint, Endpoint::State::closed, Code::peer_lost);
+    }
+  }
+}
+
+SocketTransport::Endpoint& SocketTransport::at(EndpointId id) {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  return *endpoints_[id];
+}
+
+Result<EndpointId> SocketTransport::connect(std::span<const std::byte> address) {
+  Address theirs;
+  if (address.size() == sizeof theirs) std::memcpy(&theirs, address.data(), sizeof theirs);
+  if (address.size() != sizeof theirs || theirs.magic != Address().magic ||
+      theirs.checksum != theirs.sum()) {
+    return failure(
+        Code::invalid_argument,
+        fmt::format("tcp address of {} bytes is damaged, or of another version of Xylem: "
+                    "pass what address() of the peer returned",
+                    address.size()));
+  }
+  if (theirs.ahead != options_.ahead) {
+    return failure(Code::mismatch,
+                   fmt::format("the peer lets {} bytes be sent ahead of receives, this end {}",
+                               theirs.ahead, options_.ahead));
+  }
+  const auto id = static_cast<EndpointId>(endpoints_.size());
+  endpoints_.push_back(std::make_unique<Endpoint>(id, matcher_, outcomes_, options_.ahead));
+  return id;
+}
+
+Status SocketTransport::adopt(EndpointId id, TcpConnection connection) {
+  Endpoint& endpoint = at(id);
+  const bool is_awaited =
+      endpoint.state == Endpoint::State::fresh || endpoint.state == Endpoint::State::wanted;
+  if (!is_awaited) return {};
+  const int on = 1;
+  // A socket that refuses it (of another family, in tests) still works.
+  ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  epoll_event event{.events = EPOLLIN, .data = {.u32 = id}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) != 0) {
+    return failure(Code::exhausted, fmt::format("cannot watch a connection: {}",
+                                                std::generic_category().message(errno)));
+  }
+  endpoint.outbox.start(connection);
+  endpoint.inbox.start(connection);
+  endpoint.socket = std::move(connection.socket);
+  endpoint.state = Endpoint::State::connected;
+  connected_.push_back(id);
+  pump(id);
+  return {};
+}
+
+Posted SocketTransport::send(EndpointId to,
+                             Tag tag,
+                             ConstRegion source,
+                             Operation& operation) noexcept {
+  XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
+  Endpoint& endpoint = at(to);
+  endpoint.bytes_sent += source.bytes;
+  if (endpoint.lost != Code::ok) {
+    operation.code = endpoint.lost;
+    return Posted::done;
+  }
+  if (endpoint.state != Endpoint::State::connected) {
+    endpoint.outbox.send(tag, source, operation);
+    if (endpoint.state == Endpoint::State::fresh) {
+      endpoint.state = Endpoint::State::wanted;
+      if (owner_ != nullptr) owner_->on_wanted(to);
+    }
+    return Posted::pending;
+  }
+  if (endpoint.outbox.send_now(endpoint.socket.get(), tag, source)) {
+    if (!endpoint.outbox.is_idle()) watch(to);
+    operation.code = Code::ok;
+    return Posted::done;
+  }
+  endpoint.outbox.send(tag, source, operation);
+  const std::size_t before = outcomes_.size();
+  pump(to);
+  // What ends within, and is this, is not told.
+  for (std::size_t i = before; i < outcomes_.size(); ++i) {
+    if (outcomes_[i].operation != &operation) continue;
+    operation.code = outcomes_[i].code;
+    outcomes_.erase(outcomes_.begin() + static_cast<std::ptrdiff_t>(i));
+    return Posted::done;
+  }
+  return Posted::pending;
+}
+
+Posted SocketTransport::recv(
+    Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
+  XYLEM_CHECK(target.memory.kind == MemoryKind::host, xylem::name(target.memory.kind));
+  const Receive receive{tag, mask, target, &operation, sender_tag};
+  Arrived* const arrived = matcher_.find_arrived(tag, mask);
+  if (arrived == nullptr) {
+    matcher_.post(receive);
+    return Posted::pending;
+  }
+  const StreamId stream = arrived->stream;
+  matcher_.drop(*arrived);
+  operation.state = nullptr;  // It is not posted.
+  const bool is_over = at(stream.channel).inbox.meet(stream.id, receive);
+  pump(stream.channel);
+  return is_over ? Posted::done : Posted::pending;
+}
+
+void SocketTransport::cancel(Operation& operation) noexcept {
+  if (matcher_.cancel(operation)) {
+    outcomes_.push_back({&operation, Code::cancelled, 0});
+    return;
+  }
+  for (EndpointId id = 0; id < endpoints_.size(); ++id) {
+    Endpoint& endpoint = *endpoints_[id];
+    if (!endpoint.inbox.cancel(operation) && !endpoint.outbox.cancel(operation)) continue;
+    return pump(id);
+  }
+}
+
+std::size_t SocketTransport::discard(Tag tag, Tag mask) noexcept {
+  std::size_t count = 0;
+  while (Arrived* const arrived = matcher_.find_arrived(tag, mask)) {
+    const StreamId stream = arrived->stream;
+    matcher_.drop(*arrived);
+    at(stream.channel).inbox.drop(stream.id);
+    pump(stream.channel);
+    ++count;
+  }
+  return count;
+}
+
+/// Writes what can be written.
+void SocketTransport::pump(EndpointId id) {
+  Endpoint& endpoint = at(id);
+  if (endpoint.state != Endpoint::State::connected || endpoint.outbox.is_idle()) return;
+  const Io io = endpoint.outbox.pump(endpoint.socket.get());
+  // What a peer has said before it ended the connection is still to be heard: reading finds the
+  // end.
+  if (io == Io::broken) return lose(id, io);
+  watch(id);
+}
+
+/// To be woken when the socket takes more, if there is more.
+void SocketTransport::watch(EndpointId id) {
+  Endpoint& endpoint = at(id);
+  const bool waits = !endpoint.outbox.is_idle();
+  if (waits == endpoint.waits_for_room) return;
+  endpoint.waits_for_room = waits;
+  epoll_event event{.events = EPOLLIN | (waits ? EPOLLOUT : 0U), .data = {.u32 = id}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, endpoint.socket.get(), &event);
+}
+
+unsigned SocketTransport::drive(EndpointId id) {
+  Endpoint& endpoint = at(id);
+  if (endpoint.state != Endpoint::State::connected) return 0;
+  unsigned frames = 0;
+  const Io io = endpoint.inbox.read(endpoint.socket.get(), frames);
+  if (io == Io::ended || io == Io::broken) {
+    lose(id, io);
+    return frames + 1;
+  }
+  const std::size_t before = outcomes_.size();
+  pump(id);
+  return frames + static_cast<unsigned>(outcomes_.size() - before);
+}
+
+unsigned SocketTransport::progress() noexcept {
+  unsigned work = 0;
+  if (connected_.size() <= kFewSockets) {
+    for (std::size_t i = connected_.size(); i-- > 0;) work += drive(connected_[i]);
+  } else {
+    std::array<epoll_event, 32> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) work += drive(events[static_cast<std::size_t>(i)].data.u32);
+  }
+  return work + tell();
+}
+
+/// Completions may post, cancel and close; what that yields waits for the next call.
+unsigned SocketTransport::tell() {
+  if (outcomes_.empty() && losses_.empty()) return 0;
+  telling_.swap(outcomes_);
+  telling_losses_.swap(losses_);
+  for (const Outcome& outcome : telling_) {
+    outcome.operation->code = outcome.code;
+    outcome.operation->bytes = outcome.bytes;
+    outcome.operation->done(*outcome.operation);
+  }
+  for (const Loss& loss : telling_losses_) {
+    if (owner_ != nullptr) owner_->on_lost(loss.id, loss.code);
+  }
+  const auto count = static_cast<unsigned>(telling_.size() + telling_losses_.size());
+  telling_.clear();
+  telling_losses_.clear();
+  return count;
+}
+
+void SocketTransport::lose(EndpointId id, Io io) {
+  Endpoint& endpoint = at(id);
+  const Code code = io == Io::ended ? Code::peer_lost : Code::link_lost;
+  if (logger_.enabled(LogLevel::info)) {
+    logger_.info(fmt::format("tcp endpoint {} is lost: {}", id,
+                             io == Io::ended ? "its peer has ended the connection"
+                                             : "the connection broke, or what came over it does "
+                                               "not stand its proof"));
+  }
+  disconnect(endpoint, Endpoint::State::lost, code);
+  losses_.push_back({id, code});
+}
+
+void SocketTransport::disconnect(Endpoint& endpoint, Endpoint::State state, Code code) {
+  if (endpoint.socket) {
+    std::erase_if(connected_, [&](EndpointId id) { return endpoints_[id].get() == &endpoint; });
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.socket.get(), nullptr);
+    // Also where a forked child holds a copy.
+    ::shutdown(endpoint.socket.get(), SHUT_RDWR);
+    endpoint.socket.reset();
+  }
+  endpoint.state = state;
+  endpoint.lost = code;
+  endpoint.outbox.end_all(code);
+  endpoint.inbox.end_all(code);
+}
+
+void SocketTransport::close(EndpointId id) noexcept {
+  Endpoint& endpoint = at(id);
+  if (endpoint.state == Endpoint::State::closed) return;
+  const Code code = endpoint.lost == Code::ok ? Code::peer_lost : endpoint.lost;
+  disconnect(endpoint, Endpoint::State::closed, code);
+}
+
+bool SocketTransport::flush(EndpointId id) noexcept {
+  Endpoint& endpoint = at(id);
+  if (endpoint.lost != Code::ok) return true;
+  pump(id);
+  if (endpoint.state != Endpoint::State::connected) return endpoint.outbox.is_empty();
+  if (!endpoint.outbox.is_empty()) return false;
+  // With the peer's kernel: what it has there, it can read whatever becomes of this end.
+  int unacknowledged = 0;
+  return ::ioctl(endpoint.socket.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+Result<bool> SocketTransport::arm() noexcept { return outcomes_.empty() && losses_.empty(); }
+
+std::vector<Lane> SocketTransport::lanes(EndpointId id) const {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  return {{"tcp", options_.device}};
+}
+
+std::uint64_t SocketTransport::bytes_sent(EndpointId id) const noexcept {
+  XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
+  return endpoints_[id]->bytes_sent;
+}
+
+}  // namespace tcp
+
+Result<std::unique_ptr<TcpTransport>> make_tcp(TcpOptions options, const Logger& logger) {
+  return tcp::SocketTransport::create(std::move(options), logger);
+}
+
+}  // namespace xylem::transport

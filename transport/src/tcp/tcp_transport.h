@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tcp transport: endpoints, each with a socket, an outbox and an inbox, and one matcher for
+// all.
+//
+//   new ──first send──► wanted ──adopt()──► connected ──end of the connection──► lost
+//    └──────────────adopt()───────────────────▲  └──────────close()──────────► closed
+#pragma once
+
+#include "matcher.h"
+#include "outcome.h"
+#include "tcp/inbox.h"
+#include "tcp/outbox.h"
+#include "xylem/base/log.h"
+#include "xylem/base/unique_fd.h"
+#include "xylem/transport/tcp.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace xylem::transport::tcp {
+
+class SocketTransport final : public TcpTransport {
+ public:
+  static Result<std::unique_ptr<TcpTransport>> create(TcpOptions options, const Logger& logger);
+  SocketTransport(const SocketTransport&) = delete;
+  SocketTransport& operator=(const SocketTransport&) = delete;
+  ~SocketTransport() override;
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  Capabilities capabilities() const noexcept override { return {.withdraws = true}; }
+  std::span<const std::byte> address() const noexcept override { return address_; }
+  Result<EndpointId> connect(std::span<const std::byte> address) override;
+  void set_owner(TcpOwner* owner) noexcept override { owner_ = owner; }
+  Status adopt(EndpointId id, TcpConnection connection) override;
+  Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
+  Posted recv(
+      Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
+  void cancel(Operation& operation) noexcept override;
+  std::size_t discard(Tag tag, Tag mask) noexcept override;
+  unsigned progress() noexcept override;
+  bool flush(EndpointId id) noexcept override;
+  Result<bool> arm() noexcept override;
+  int wake_fd() const noexcept override { return epoll_.get(); }
+  void close(EndpointId id) noexcept override;
+  std::vector<Lane> lanes(EndpointId id) const override;
+  std::uint64_t bytes_sent(EndpointId id) const noexcept override;
+
+ private:
+  struct Endpoint {
+    enum class State : std::uint8_t { fresh, wanted, connected, lost, closed };
+
+    Endpoint(EndpointId id, Matcher& matcher, Outcomes& outcomes, std::uint64_t ahead)
+        : outbox(outcomes, ahead), inbox(id, matcher, outcomes, outbox, ahead) {}
+
+    State state = State::fresh;
+    Code lost = Code::ok;  ///< Why nothing more can be sent.
+    UniqueFd socket;
+    bool waits_for_room = false;  ///< The socket is watched for it.
+    std::uint64_t bytes_sent = 0;
+    Outbox outbox;
+    Inbox inbox;
+  };
+  struct Loss {
+    EndpointId id;
+    Code code;
+  };
+
+  SocketTransport(TcpOptions options, Logger logger);
+
+  Endpoint& at(EndpointId id);
+  unsigned drive(EndpointId id);
+  void pump(EndpointId id);
+  void watch(EndpointId id);
+  void lose(EndpointId id, Io io);
+  void disconnect(Endpoint& endpoint, Endpoint::State state, Code code);
+  unsigned tell();
+
+  const TcpOptions options_;
+  const Logger logger_;
+  TcpOwner* owner_ = nullptr;
+  UniqueFd epoll_;
+  std::array<std::byte, 24> address_{};
+  Matcher matcher_;
+  Outcomes outcomes_, telling_;
+  std::vector<Loss> losses_, telling_losses_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;  ///< By pointer: inboxes know their outbox.
+  std::vector<EndpointId> connected_;
+};
+
+}  // namespace xylem::transport::tcp
