@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 namespace xylem::runtime {
 namespace {
@@ -24,6 +26,19 @@ bool listed(std::string_view list, std::string_view name) {
   return false;
 }
 
+/// Names of network devices, each once.
+struct NetworkDevices {
+  std::vector<std::string> rdma, tcp;
+
+  explicit NetworkDevices(std::span<const transport::UcxDevice> found) {
+    for (const auto& device : found) {
+      if (device.kind != transport::UcxDevice::Kind::network) continue;
+      auto& names = device.transport == "tcp" ? tcp : rdma;
+      if (std::ranges::find(names, device.device) == names.end()) names.push_back(device.device);
+    }
+  }
+};
+
 }  // namespace
 
 std::vector<std::string> filter_names(const std::vector<std::string>& names,
@@ -37,30 +52,32 @@ std::vector<std::string> filter_names(const std::vector<std::string>& names,
   return kept;
 }
 
-Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDevice> found,
-                                                const Config& config,
-                                                std::string_view interface,
-                                                bool tcp_only) {
-  std::vector<std::string> rdma, tcp;
-  for (const auto& device : found) {
-    if (device.kind != transport::UcxDevice::Kind::network) continue;
-    auto& names = device.transport == "tcp" ? tcp : rdma;
-    if (std::ranges::find(names, device.device) == names.end()) names.push_back(device.device);
-  }
-  std::vector<std::string> chosen;
-  if (!tcp_only) chosen = filter_names(rdma, config.devices);
-  if (config.transport != "ucx-rdma") {
-    const std::string wanted(interface);
-    if (std::ranges::find(tcp, wanted) != tcp.end()) chosen.push_back(wanted);
-  }
-  if (chosen.empty()) {
-    return failure(
-        Code::invalid_argument,
-        fmt::format("XYLEM_DEVICES={} and interface {} leave no network device; UCX finds RDMA "
-                    "[{}] and TCP [{}]",
-                    config.devices, interface, fmt::join(rdma, ", "), fmt::join(tcp, ", ")));
-  }
-  return chosen;
+Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::UcxDevice> found,
+                                                     const Config& config) {
+  const NetworkDevices devices(found);
+  auto chosen = filter_names(devices.rdma, config.devices);
+  if (!chosen.empty()) return chosen;
+  return failure(Code::invalid_argument,
+                 fmt::format("XYLEM_DEVICES={} leaves no RDMA device; UCX finds [{}]",
+                             config.devices, fmt::join(devices.rdma, ", ")));
+}
+
+Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
+                                                   std::string_view interface) {
+  const NetworkDevices devices(found);
+  const std::string wanted(interface);
+  if (std::ranges::find(devices.tcp, wanted) != devices.tcp.end()) return std::vector{wanted};
+  return failure(Code::invalid_argument,
+                 fmt::format("UCX cannot use interface {} for TCP; it finds [{}]", interface,
+                             fmt::join(devices.tcp, ", ")));
+}
+
+bool has_rdma(const Config& config) {
+  std::error_code error;
+  const std::filesystem::directory_iterator known("/sys/class/infiniband", error);
+  if (error || known == std::filesystem::directory_iterator()) return false;
+  const auto found = transport::ucx_devices();
+  return found && choose_rdma_devices(*found, config).is_ok();
 }
 
 }  // namespace xylem::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: which network devices the network wire may use, from what there is, XYLEM_DEVICES and
+// Devices: which network devices UCX may use, from what there is, XYLEM_DEVICES and
 // XYLEM_INTERFACES.
 #pragma once
 
@@ -19,11 +19,15 @@ namespace xylem::runtime {
 std::vector<std::string> filter_names(const std::vector<std::string>& names,
                                       std::string_view filter);
 
-/// UCX's names of the devices to use: RDMA ports kept by XYLEM_DEVICES (none with `tcp_only`), and
-/// the network interface. Fails with invalid_argument, naming what there is, if nothing is left.
-Result<std::vector<std::string>> choose_devices(std::span<const transport::UcxDevice> found,
-                                                const Config& config,
-                                                std::string_view interface,
-                                                bool tcp_only);
+/// UCX's names of the RDMA ports that XYLEM_DEVICES allows. Fails with invalid_argument, naming
+/// what there is, if there are none.
+Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::UcxDevice> found,
+                                                     const Config& config);
+/// The network interface, if UCX can use it.
+Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
+                                                   std::string_view interface);
+/// Whether choose_rdma_devices() finds any on this machine. UCX is asked only where the kernel
+/// knows RDMA devices.
+bool has_rdma(const Config& config);
 
 }  // namespace xylem::runtime

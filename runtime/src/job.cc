@@ -95,9 +95,8 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
     return failure(Code::unsupported,
                    fmt::format("{} ranks; tags tell apart at most {}", placement_.size, kMaxRanks));
   }
-  XYLEM_TRY(auto wires,
-            Wires::connect(*control_, facts, make, wire_options(config()), logger_, deadline));
-  wires_ = std::make_unique<Wires>(std::move(wires));
+  XYLEM_TRY(wires_, Wires::connect(*control_, facts, make, wire_options(config()), *this, logger_,
+                                   deadline));
   const std::uint32_t local = wires_->local_ranks();
   const WaitPolicy policy = WaitPolicy::make(config().wait, wires_->local_cores(), local);
   progress_ = std::make_unique<Progress>(static_cast<Progress::Client&>(*this), policy);
@@ -334,7 +333,7 @@ void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
 }
 
 void Job::suspect(Group& group, Status why) {
-  suspicions_.push_back({group.weak_from_this(), std::move(why), Clock::now()});
+  suspicions_.push_back({group.weak_from_this(), std::move(why), Clock::now(), false});
 }
 
 void Job::handle_suspicions(Clock::time_point now) {
@@ -344,8 +343,12 @@ void Job::handle_suspicions(Clock::time_point now) {
     if (due) ripe.push_back(std::move(suspicion));
     return due;
   });
-  for (const auto& [group, why, since] : ripe) {
-    if (const auto alive = group.lock()) {
+  for (const Suspicion& suspicion : ripe) {
+    const Status& why = suspicion.why;
+    const bool has_left =
+        suspicion.unless_left && why.peer() && left_[*why.peer()] != Clock::time_point::max();
+    const auto alive = suspicion.group.lock();
+    if (alive && !has_left) {
       announce(*alive, why.code(), why.peer(), std::string(why.message()));
     }
   }
@@ -354,13 +357,18 @@ void Job::handle_suspicions(Clock::time_point now) {
 void Job::on_body(Message& message) { message.owner->group->on_body(message); }
 
 void Job::on_peer_lost(std::uint32_t rank, std::string_view how) {
-  post({Event::Kind::lost, rank, std::string(how), {}});
+  post({Event::Kind::lost, rank, std::string(how), {}, {}});
 }
 
-void Job::on_peer_left(std::uint32_t rank) { post({Event::Kind::left, rank, {}, {}}); }
+void Job::on_peer_left(std::uint32_t rank) { post({Event::Kind::left, rank, {}, {}, {}}); }
 
 void Job::on_message(std::uint32_t origin, std::span<const std::byte> message) {
-  post({Event::Kind::message, origin, {}, {message.begin(), message.end()}});
+  post({Event::Kind::message, origin, {}, {message.begin(), message.end()}, {}});
+}
+
+void Job::on_met(Encounter encounter) {
+  const std::uint32_t peer = encounter.rank;
+  post({Event::Kind::met, peer, {}, {}, std::move(encounter)});
 }
 
 void Job::post(Event event) {
@@ -378,23 +386,47 @@ void Job::handle_events() {
     events.swap(events_);
     events_waiting_.store(false, std::memory_order_relaxed);
   }
-  for (const Event& event : events) {
-    if (event.kind == Event::Kind::message) {
-      watch_.on_message(event.rank, event.message);
-    } else if (event.kind == Event::Kind::left) {
-      left_[event.rank] = Clock::now();
-    } else if (lost_[event.rank].is_ok()) {
-      const Status why = lost_[event.rank] =
-          failure(Code::peer_lost,
-                  fmt::format("rank {} on {} was lost: {}", event.rank,
-                              wires_->peers()[event.rank].host, event.text),
-                  event.rank);
-      logger_.error(why.message());
-      for (const auto& group : registry_.groups()) {
-        if (group->rank_of(event.rank)) group->poison(why);
-      }
-      wires_->close(event.rank);
+  for (Event& event : events) handle_event(event);
+}
+
+void Job::handle_event(Event& event) {
+  switch (event.kind) {
+    case Event::Kind::message: return watch_.on_message(event.rank, event.message);
+    case Event::Kind::left: left_[event.rank] = Clock::now(); return;
+    case Event::Kind::lost: return handle_loss(event);
+    case Event::Kind::met: {
+      const Status adopted = wires_->adopt(std::move(event.encounter));
+      if (adopted) return;
+      logger_.error(adopted.message());
+      return on_link_lost(event.rank, adopted.code());
     }
+  }
+}
+
+void Job::handle_loss(const Event& event) {
+  if (!lost_[event.rank].is_ok()) return;
+  const Status why = lost_[event.rank] =
+      failure(Code::peer_lost,
+              fmt::format("rank {} on {} was lost: {}", event.rank,
+                          wires_->peers()[event.rank].host, event.text),
+              event.rank);
+  logger_.error(why.message());
+  for (const auto& group : registry_.groups()) {
+    if (group->rank_of(event.rank)) group->poison(why);
+  }
+  wires_->close(event.rank);
+}
+
+/// Also a group whose calls do not wait for this connection now: what it carried is gone.
+void Job::on_link_lost(std::uint32_t world_rank, Code code) {
+  for (const auto& group : registry_.groups()) {
+    if (!group->rank_of(world_rank)) continue;
+    suspicions_.push_back({group->weak_from_this(),
+                           failure(code,
+                                   fmt::format("rank {} lost its connection to rank {} ({})",
+                                               rank(), world_rank, name(code)),
+                                   world_rank),
+                           Clock::now(), true});
   }
 }
 

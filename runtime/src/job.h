@@ -46,6 +46,7 @@ struct JobParts {
 class Job final : public std::enable_shared_from_this<Job>,
                   private EngineListener,
                   private ControlListener,
+                  private WiresListener,
                   private Progress::Client {
  public:
   /// As Runtime::create().
@@ -116,10 +117,11 @@ class Job final : public std::enable_shared_from_this<Job>,
 
  private:
   struct Event {
-    enum class Kind : std::uint8_t { message, lost, left } kind = Kind::message;
+    enum class Kind : std::uint8_t { message, lost, left, met } kind = Kind::message;
     std::uint32_t rank = 0;
     std::string text;
     std::vector<std::byte> message;
+    Encounter encounter{};
   };
 
   struct ReleaseToken {
@@ -138,6 +140,7 @@ class Job final : public std::enable_shared_from_this<Job>,
     std::weak_ptr<Group> group;
     Status why;
     Clock::time_point since;
+    bool unless_left = false;  ///< The culprit may have said goodbye: that is heard soon.
   };
 
   explicit Job(JobParts parts);
@@ -146,6 +149,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   void attend(Attention& attention);
   void post(Event event);
   void handle_events();
+  void handle_event(Event& event);
+  void handle_loss(const Event& event);
   void handle_suspicions(Clock::time_point now);
   /// Whether somebody must drive progress: a user who has been told that his message is sent may
   /// not come back for long.
@@ -165,6 +170,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
   void on_peer_left(std::uint32_t rank) override;
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
+  void on_met(Encounter encounter) override;
+  void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
   void on_release() override { registry_.empty_graves(); }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peer_facts.h"
 
+#include "devices.h"
 #include "xylem/base/hash.h"
+#include "xylem/transport/seal.h"
 
 #include <fmt/format.h>
 
@@ -58,6 +60,8 @@ PeerFacts own_facts(const LoadedConfig& loaded) {
                          combine(inode_of("/proc/self/ns/ipc"), geteuid()));
   facts.cores = own_cores();
   facts.quota = core_quota().value_or(0);
+  facts.has_rdma = has_rdma(loaded.config);
+  facts.has_aes = transport::has_aes();
   facts.settings = agreed_settings(loaded);
   return facts;
 }
@@ -68,15 +72,18 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
   put(blob, std::to_string(facts.kernel));
   put(blob, to_text(facts.cores));
   put(blob, std::to_string(facts.quota));
+  put(blob, facts.has_rdma ? "rdma" : "");
+  put(blob, facts.has_aes ? "aes" : "");
   put(blob, facts.settings);
   return blob;
 }
 
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
-  std::string kernel, cores, quota;
+  std::string kernel, cores, quota, rdma, aes;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, cores) &&
-                     take(blob, quota) && take(blob, facts.settings);
+                     take(blob, quota) && take(blob, rdma) && take(blob, aes) &&
+                     take(blob, facts.settings);
   auto core_set = parse_cores(cores);
   if (!whole || !core_set) {
     return failure(
@@ -88,6 +95,8 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
   facts.cores = *std::move(core_set);
   facts.quota = static_cast<std::uint32_t>(std::strtoul(quota.c_str(), nullptr, 10));
+  facts.has_rdma = !rdma.empty();
+  facts.has_aes = !aes.empty();
   return facts;
 }
 

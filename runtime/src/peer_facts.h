@@ -21,6 +21,8 @@ struct PeerFacts {
                              ///< differs, shared memory cannot meet.
   CoreSet cores;             ///< On which it may run.
   std::uint32_t quota = 0;   ///< Cores' worth of time that its cgroups grant; 0: no bound.
+  bool has_rdma = false;     ///< UCX finds RDMA devices that XYLEM_DEVICES allows.
+  bool has_aes = false;      ///< Its processor seals with AES-256-GCM.
   std::string settings;      ///< agreed_settings().
 };
 PeerFacts own_facts(const LoadedConfig& loaded);

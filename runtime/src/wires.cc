@@ -50,20 +50,54 @@ Status check_descriptors(std::uint32_t peers) {
                   needed - in_use, peers, peers == 1 ? "" : "s", in_use, limit.rlim_cur, needed));
 }
 
-Result<Wire> make_network_wire(const Config& config,
-                               std::uint32_t peers,
-                               const std::string& interface,
-                               const Logger& logger) {
-  XYLEM_TRY(check_descriptors(peers));
+/// What each peer may send ahead of its receives, so that all of them together are bounded.
+std::uint64_t ahead_of_receives(std::uint32_t ranks) {
+  constexpr std::uint64_t kLeast = 64 << 10, kMost = 1 << 20, kOfAll = 32 << 20;
+  return std::clamp(kOfAll / std::max(ranks, 1U), kLeast, kMost);
+}
+
+Result<Wire> make_tcp_wire(std::uint32_t ranks,
+                           const std::string& interface,
+                           const Logger& logger) {
+  Wire wire;
+  wire.name = "tcp";
+  XYLEM_TRY(wire.transport,
+            transport::make_tcp({.device = interface, .ahead = ahead_of_receives(ranks)}, logger));
+  return wire;
+}
+
+Result<Wire> make_ucx_wire(const Config& config,
+                           const WireRequest& request,
+                           const std::string& interface,
+                           const Logger& logger) {
+  XYLEM_TRY(check_descriptors(request.peers));
   const bool tcp = config.transport == "ucx-tcp";
+  const std::string used = request.is_one_host ? "lo" : interface;
   transport::UcxOptions options;
   options.reach = tcp ? transport::UcxReach::tcp : transport::UcxReach::network;
   XYLEM_TRY(const auto found, transport::ucx_devices());
-  XYLEM_TRY(options.devices, choose_devices(found, config, interface, tcp));
+  XYLEM_TRY(options.devices,
+            tcp ? choose_tcp_device(found, used) : choose_rdma_devices(found, config));
+  if (tcp) {
+    logger.warn(
+        fmt::format("UCX listens on {} while the job runs, and believes whoever connects "
+                    "there (docs/security.md); XYLEM_TRANSPORT=tcp listens to nobody",
+                    used));
+  }
   Wire wire;
-  wire.name = tcp ? "ucx-tcp" : "ucx-network";
+  wire.name = tcp ? "ucx-tcp" : "ucx-rdma";
   XYLEM_TRY(wire.transport, transport::make_ucx(options, logger));
   return wire;
+}
+
+Result<Wire> make_network_wire(const Config& config,
+                               const WireRequest& request,
+                               const std::string& interface,
+                               const Logger& logger) {
+  const std::string& wanted = config.transport;
+  const bool is_ours = wanted == "tcp" || (wanted == "auto" && !request.has_rdma);
+  return is_ours ? make_tcp_wire(request.ranks, interface, logger)
+                 : make_ucx_wire(config, request, interface, logger);
 }
 
 Link link_over(transport::Transport& transport, transport::EndpointId endpoint) {
@@ -74,49 +108,47 @@ Link link_over(transport::Transport& transport, transport::EndpointId endpoint) 
 }  // namespace
 
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
-  return [config, interface = std::move(interface), logger](Reach reach, std::uint32_t peers) {
-    return reach == Reach::host ? make_host_wire(config, peers, logger)
-                                : make_network_wire(config, peers, interface, logger);
+  return [config, interface = std::move(interface), logger](const WireRequest& request) {
+    return request.reach == Reach::host ? make_host_wire(config, request.peers, logger)
+                                        : make_network_wire(config, request, interface, logger);
   };
 }
 
 WireOptions wire_options(const Config& config) {
   const std::string& transport = config.transport;
-  return {.use_host = transport != "ucx-tcp" && transport != "ucx-rdma",
-          .require_host = transport == "shm"};
+  return {.use_host = transport == "auto" || transport == "shm",
+          .require_host = transport == "shm",
+          .protection = config.protection};
 }
 
-Result<Wires> Wires::connect(ControlPlane& control,
-                             const PeerFacts& mine,
-                             const WireMaker& make,
-                             const WireOptions& options,
-                             const Logger& logger,
-                             Deadline deadline) {
-  Wires wires;
-  wires.rank_ = control.rank();
-  wires.links_.resize(control.size());
-  wires.reach_.assign(control.size(), Reach::network);
-  wires.uses_network_ = control.size() > 1;
-  XYLEM_TRY(wires.exchange_facts(control, mine, deadline));
-  const std::uint32_t local = wires.local_ranks();
+Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
+                                              const PeerFacts& mine,
+                                              const WireMaker& make,
+                                              const WireOptions& options,
+                                              WiresListener& listener,
+                                              const Logger& logger,
+                                              Deadline deadline) {
+  std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
+  XYLEM_TRY(wires->exchange_facts(mine, deadline));
+  const std::uint32_t local = wires->local_ranks();
   if (options.require_host && local != control.size()) {
     return failure(Code::unsupported,
                    fmt::format("XYLEM_TRANSPORT asks for shared memory, but only {} of {} ranks "
                                "share the host of rank {}; use auto",
-                               local, control.size(), wires.rank_));
+                               local, control.size(), wires->rank_));
   }
   if (options.use_host) {
-    XYLEM_TRY(wires.open_host(control, make, options, logger, deadline));
+    XYLEM_TRY(wires->open_host(make, deadline));
   }
-  if (wires.uses_network_) {
-    XYLEM_TRY(wires.open_network(control, make, deadline));
+  if (wires->uses_network_) {
+    XYLEM_TRY(wires->open_network(make, deadline));
   }
   return wires;
 }
 
-Status Wires::exchange_facts(ControlPlane& control, const PeerFacts& mine, Deadline deadline) {
-  XYLEM_TRY(const auto facts, control.all_gather(encode(mine), deadline));
-  for (std::uint32_t rank = 0; rank < control.size(); ++rank) {
+Status Wires::exchange_facts(const PeerFacts& mine, Deadline deadline) {
+  XYLEM_TRY(const auto facts, control_.all_gather(encode(mine), deadline));
+  for (std::uint32_t rank = 0; rank < control_.size(); ++rank) {
     XYLEM_TRY(auto peer, decode(rank, facts[rank]));
     XYLEM_TRY(compare_settings(rank_, mine, rank, peer));
     peers_.push_back(std::move(peer));
@@ -132,44 +164,48 @@ std::vector<std::uint32_t> Wires::ranks_beside() const {
   return ranks;
 }
 
-Status Wires::exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline) {
+Status Wires::exchange_addresses(Reach reach, Deadline deadline) {
   const auto index = static_cast<std::size_t>(reach);
   const auto& transport = wires_[index].transport;
   const auto address = transport ? transport->address() : std::span<const std::byte>();
-  XYLEM_TRY(addresses_[index], control.all_gather(address, deadline));
+  XYLEM_TRY(addresses_[index], control_.all_gather(address, deadline));
   return {};
 }
 
-Status Wires::open_host(ControlPlane& control,
-                        const WireMaker& make,
-                        const WireOptions& options,
-                        const Logger& logger,
-                        Deadline deadline) {
+WireRequest Wires::request(Reach reach, std::uint32_t peers) const {
+  return {.reach = reach,
+          .peers = peers,
+          .ranks = control_.size(),
+          .has_rdma = std::ranges::all_of(peers_, &PeerFacts::has_rdma),
+          .is_one_host = local_ranks() == control_.size()};
+}
+
+Status Wires::open_host(const WireMaker& make, Deadline deadline) {
   const auto hosts = host_indices();
   if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each.
   const std::uint32_t beside = local_ranks();
   Status made;
   if (beside > 1) {
-    auto wire = make(Reach::host, beside - 1);
+    auto wire = make(request(Reach::host, beside - 1));
     made = wire.status();
     if (wire) wires_[0] = std::move(wire).value();
   }
   // Those who cannot share memory say so by an empty address: nobody waits for them.
-  XYLEM_TRY(exchange_addresses(control, Reach::host, deadline));
-  if (options.require_host) {
+  XYLEM_TRY(exchange_addresses(Reach::host, deadline));
+  if (options_.require_host) {
     XYLEM_TRY(all_share(made));
   }
-  if (!made) logger.warn(fmt::format("{}; the network is used", made.message()));
+  if (!made) logger_.warn(fmt::format("{}; the network is used", made.message()));
   XYLEM_TRY(const auto met, meet_host(deadline));
-  XYLEM_TRY(const auto all_met, control.all_gather(met, deadline));
+  XYLEM_TRY(const auto all_met, control_.all_gather(met, deadline));
   XYLEM_TRY(note_meetings(all_met));
   uses_network_ = hosts.size() != beside || !unmet_.empty();
   for (const auto& [a, b] : unmet_) {
     if (a != rank_ && b != rank_) continue;
     std::string what =
         fmt::format("rank {} and rank {} are on one host, but do not meet in shared memory", a, b);
-    if (options.require_host) return failure(Code::unsupported, std::move(what), a ^ b ^ rank_);
-    logger.warn(what + "; they use the network");
+    if (options_.require_host) return failure(Code::unsupported, std::move(what), a ^ b ^ rank_);
+    logger_.warn(what + "; they use the network");
   }
   return {};
 }
@@ -234,7 +270,7 @@ Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
   return met;
 }
 
-Status Wires::open_network(ControlPlane& control, const WireMaker& make, Deadline deadline) {
+Status Wires::open_network(const WireMaker& make, Deadline deadline) {
   std::uint32_t peers = 0;
   for (std::uint32_t other = 0; other < reach_.size(); ++other) {
     if (other == rank_ || reach_[other] != Reach::network) continue;
@@ -246,9 +282,34 @@ Status Wires::open_network(ControlPlane& control, const WireMaker& make, Deadlin
     }
   }
   if (peers > 0) {
-    XYLEM_TRY(wires_[1], make(Reach::network, peers));
+    XYLEM_TRY(wires_[1], make(request(Reach::network, peers)));
   }
-  return exchange_addresses(control, Reach::network, deadline);
+  tcp_ = dynamic_cast<transport::TcpTransport*>(wires_[1].transport.get());
+  if (tcp_ != nullptr) tcp_->set_owner(this);
+  return exchange_addresses(Reach::network, deadline);
+}
+
+std::uint32_t Wires::rank_behind(transport::EndpointId endpoint) const noexcept {
+  const auto found = std::ranges::find_if(links_, [&](const Link& link) {
+    return link.transport == tcp_ && link.endpoint == endpoint;
+  });
+  return static_cast<std::uint32_t>(found - links_.begin());
+}
+
+void Wires::on_wanted(transport::EndpointId endpoint) { control_.ask_for(rank_behind(endpoint)); }
+
+void Wires::on_lost(transport::EndpointId endpoint, Code code) {
+  listener_.on_link_lost(rank_behind(endpoint), code);
+}
+
+Status Wires::adopt(Encounter encounter) {
+  if (tcp_ == nullptr || reach_[encounter.rank] != Reach::network) return {};
+  XYLEM_TRY(const Link link, this->link(encounter.rank));
+  const bool all_have_aes = std::ranges::all_of(peers_, &PeerFacts::has_aes);
+  const auto cipher =
+      all_have_aes ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
+  return tcp_->adopt(link.endpoint, {std::move(encounter.socket), options_.protection, cipher,
+                                     encounter.keys.outgoing, encounter.keys.incoming});
 }
 
 Result<Link> Wires::link(std::uint32_t world_rank) {

@@ -2,7 +2,8 @@
 //
 // Wires: the transports of a job and which of them reaches whom. Peers proven to be on this host go
 // over the host wire, which has no network in it; all others over the network wire, which has no
-// shared memory in it.
+// shared memory in it. Between hosts that is RDMA by UCX where all ranks have it, else our own TCP,
+// whose connections the control plane makes, each when it is first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -12,6 +13,7 @@
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/runtime.h"
+#include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 
 #include <cstdint>
@@ -26,38 +28,62 @@
 namespace xylem::runtime {
 
 struct Wire {
-  std::string name;  ///< "shm", "ucx-tcp", "ucx-network", "loopback".
+  std::string name;  ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback".
   std::unique_ptr<transport::Transport> transport;
 };
 
 enum class Reach : std::uint8_t { host, network };
 
-/// Makes the wire of one reach, to `peers` others.
-using WireMaker = std::function<Result<Wire>(Reach reach, std::uint32_t peers)>;
-/// As the configuration says: shared memory, and UCX; `interface`: the one that routes to the
+/// What a wire is made for.
+struct WireRequest {
+  Reach reach = Reach::host;
+  std::uint32_t peers = 0;   ///< Others that it is to reach.
+  std::uint32_t ranks = 0;   ///< Of the job.
+  bool has_rdma = false;     ///< All ranks have it.
+  bool is_one_host = false;  ///< All ranks are on this one.
+};
+using WireMaker = std::function<Result<Wire>(const WireRequest& request)>;
+/// As the configuration says: shared memory, TCP, and UCX; `interface`: the one that routes to the
 /// rendezvous.
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger);
 
 struct WireOptions {
   bool use_host = true;       ///< Else all go over the network wire.
   bool require_host = false;  ///< It is an error if any do.
+  transport::Protection protection = transport::Protection::auth;  ///< Of payload over TCP.
 };
 WireOptions wire_options(const Config& config);
 
-class Wires {
+/// Hears of connections that end by themselves.
+class WiresListener {
+ public:
+  /// The connection to a rank has ended, though nobody has closed it here. Token holder.
+  virtual void on_link_lost(std::uint32_t world_rank, Code code) = 0;
+
+ protected:
+  ~WiresListener() = default;
+};
+
+class Wires final : private transport::TcpOwner {
  public:
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
   /// their addresses. Two that say to be on one host use the host wire if each has met the other
-  /// there; both decide alike. Collective.
-  static Result<Wires> connect(ControlPlane& control,
-                               const PeerFacts& mine,
-                               const WireMaker& make,
-                               const WireOptions& options,
-                               const Logger& logger,
-                               Deadline deadline);
+  /// there; both decide alike. Collective. The control plane and the listener outlive them.
+  static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
+                                                const PeerFacts& mine,
+                                                const WireMaker& make,
+                                                const WireOptions& options,
+                                                WiresListener& listener,
+                                                const Logger& logger,
+                                                Deadline deadline);
+  Wires(const Wires&) = delete;
+  Wires& operator=(const Wires&) = delete;
+  ~Wires() = default;
 
   /// Connects to a rank at first use. Token holder.
   Result<Link> link(std::uint32_t world_rank);
+  /// A connection for the endpoint to a rank, which one of the two has asked for. Token holder.
+  Status adopt(Encounter encounter);
   /// Cuts the endpoint to a rank that is lost. Token holder.
   void close(std::uint32_t world_rank) noexcept;
 
@@ -84,19 +110,29 @@ class Wires {
   PathInfo path(std::uint32_t world_rank) const;
 
  private:
-  Wires() : wires_(2) {}
+  Wires(ControlPlane& control, const WireOptions& options, WiresListener& listener, Logger logger)
+      : control_(control),
+        options_(options),
+        listener_(listener),
+        logger_(std::move(logger)),
+        rank_(control.rank()),
+        reach_(control.size(), Reach::network),
+        uses_network_(control.size() > 1),
+        wires_(2),
+        links_(control.size()) {}
 
-  Status exchange_facts(ControlPlane& control, const PeerFacts& mine, Deadline deadline);
-  Status open_host(ControlPlane& control,
-                   const WireMaker& make,
-                   const WireOptions& options,
-                   const Logger& logger,
-                   Deadline deadline);
+  void on_wanted(transport::EndpointId endpoint) override;
+  void on_lost(transport::EndpointId endpoint, Code code) override;
+  std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
+
+  Status exchange_facts(const PeerFacts& mine, Deadline deadline);
+  Status open_host(const WireMaker& make, Deadline deadline);
   Status all_share(const Status& made) const;
   Result<std::vector<std::byte>> meet_host(Deadline deadline);
   Status note_meetings(const std::vector<std::vector<std::byte>>& all_met);
-  Status open_network(ControlPlane& control, const WireMaker& make, Deadline deadline);
-  Status exchange_addresses(ControlPlane& control, Reach reach, Deadline deadline);
+  Status open_network(const WireMaker& make, Deadline deadline);
+  WireRequest request(Reach reach, std::uint32_t peers) const;
+  Status exchange_addresses(Reach reach, Deadline deadline);
   std::uint32_t cores_of(std::uint64_t kernel) const;
   /// Of this host, with this one.
   std::vector<std::uint32_t> ranks_beside() const;
@@ -104,12 +140,17 @@ class Wires {
     return static_cast<std::size_t>(reach_[world_rank]);
   }
 
+  ControlPlane& control_;
+  const WireOptions options_;
+  WiresListener& listener_;
+  const Logger logger_;
   std::uint32_t rank_ = 0;
   std::vector<PeerFacts> peers_;
   std::vector<Reach> reach_;                                 ///< By rank.
   bool uses_network_ = false;                                ///< Any two ranks of the job do.
   std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< Of one host, the smaller first.
   std::vector<Wire> wires_;                                  ///< By Reach; a transport may be null.
+  transport::TcpTransport* tcp_ = nullptr;                   ///< The network wire, if it is one.
   std::vector<std::vector<std::byte>> addresses_[2];         ///< By wire, by rank.
   std::vector<Link> links_;                                  ///< By rank; null until first use.
 };

@@ -110,8 +110,7 @@ void sample_over(const collectives::Planner& planner,
         if (path.rank == runtime.rank()) continue;
         EXPECT_EQ(path.transport, transport);
         for (const auto& lane : path.lanes) {
-          EXPECT_EQ(lane.rfind("tcp", 0) == 0, transport == "ucx-tcp")
-              << "bytes went over " << lane;
+          EXPECT_EQ(lane.rfind("tcp", 0) == 0, transport != "shm") << "bytes went over " << lane;
         }
       }
       EXPECT_TRUE(world.barrier().wait().is_ok());
@@ -121,7 +120,8 @@ void sample_over(const collectives::Planner& planner,
 }
 
 TEST_P(Conformance, SampleOverSharedMemory) { sample_over(*GetParam(), "shm", 300); }
-TEST_P(Conformance, SampleOverUcxTcp) { sample_over(*GetParam(), "ucx-tcp", 24); }
+TEST_P(Conformance, SampleOverTcp) { sample_over(*GetParam(), "tcp", 24); }
+TEST_P(Conformance, SampleOverUcxTcp) { sample_over(*GetParam(), "ucx-tcp", 8); }
 
 INSTANTIATE_TEST_SUITE_P(Planners, Conformance, testing::ValuesIn(all_planners()), planner_name);
 

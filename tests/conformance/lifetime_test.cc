@@ -121,7 +121,7 @@ TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
 // A sender that is told to stop gets its buffer back without a cut of the connection that other
 // communicators use, whatever the receiver does.
 TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
-  for (const char* const transport : {"loopback", "shm", "ucx-tcp"}) {
+  for (const char* const transport : {"loopback", "shm", "tcp", "ucx-tcp"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
       auto other = world.duplicate();

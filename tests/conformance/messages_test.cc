@@ -116,7 +116,9 @@ TEST_P(MessagesOnHosts, LetTheStartMeasureBothWires) {
 }
 
 class MessagesOver : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Transports, MessagesOver, testing::Values("loopback", "shm", "ucx-tcp"));
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         MessagesOver,
+                         testing::Values("loopback", "shm", "tcp", "ucx-tcp"));
 
 // More than the queue of a wire holds: the rest must go while the sender is busy with other things.
 TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {

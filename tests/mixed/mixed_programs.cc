@@ -5,7 +5,7 @@
 // and a summary.
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
-//                  [--transport shm|ucx-tcp] [--fault
+//                  [--transport shm|tcp|ucx-tcp] [--fault
 //                  none|kill|stop|pause|leave|abort|mismatch|any]
 //
 // Each job has a seed of its own, one more than the one before, so a long run goes on from any of

@@ -30,7 +30,7 @@ void expect_all_well(const std::string& mode, std::uint32_t size, const std::str
 
 TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
   expect_all_well("fork", 2, "shm");
-  expect_all_well("fork", 3, "ucx-tcp");
+  expect_all_well("fork", 3, "tcp");
 }
 
 /// A port that was free a moment ago.
@@ -59,7 +59,7 @@ TEST(Contract, NoPortIsOpenAfterTheStart) {
 
 TEST(Contract, SignalsOfTheProgramInterruptNothing) {
   expect_all_well("signals", 2, "shm");
-  expect_all_well("signals", 2, "ucx-tcp");
+  expect_all_well("signals", 2, "tcp");
 }
 
 TEST(Contract, AStoppedRankIsStalledAndNotLost) {

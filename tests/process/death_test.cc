@@ -56,8 +56,9 @@ TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
 
 std::string test_name(const testing::TestParamInfo<Death::ParamType>& info) {
   const auto& [op, world] = info.param;
-  return std::string(op) + (std::string(world.transport) == "ucx-tcp" ? "_tcp_" : "_shm_") +
-         world.memory + "_" + std::to_string(world.ranks);
+  std::string transport = world.transport;
+  std::ranges::replace(transport, '-', '_');
+  return std::string(op) + "_" + transport + "_" + world.memory + "_" + std::to_string(world.ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations,
@@ -79,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Operations,
                                                           World{"shm", 5},
                                                           World{"shm", 3, "pulled"},
                                                           World{"shm", 3, "allocated"},
-                                                          World{"ucx-tcp", 3})),
+                                                          World{"tcp", 3},
+                                                          World{"ucx-tcp", 2})),
                          test_name);
 
 }  // namespace

@@ -50,10 +50,12 @@ struct Recorder final : runtime::ControlListener {
   }
   void on_peer_left(std::uint32_t rank) override { ++left[rank]; }
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
+  void on_met(runtime::Encounter encounter) override { met.push_back(std::move(encounter)); }
 
   std::map<std::uint32_t, std::vector<std::string>> lost;
   std::map<std::uint32_t, int> left;
   std::map<std::uint32_t, std::vector<std::string>> messages;
+  std::vector<runtime::Encounter> met;
 };
 
 /// Serves until `enough`; false if the deadline came first.

@@ -4,7 +4,12 @@
 #include "xylem/base/unique_fd.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
 
 namespace xylem::test {
 
@@ -52,26 +57,26 @@ class MemoryControl final : public runtime::ControlPlane {
       const std::lock_guard lock(hub_->mutex_);
       news.swap(hub_->inbox_[rank_]);
     }
-    for (const auto& item : news) {
+    for (auto& item : news) {
       switch (item.kind) {
         case MemoryHub::News::Kind::message: listener.on_message(item.rank, item.bytes); break;
         case MemoryHub::News::Kind::lost:
           listener.on_peer_lost(item.rank, "killed by the test");
           break;
         case MemoryHub::News::Kind::left: listener.on_peer_left(item.rank); break;
+        case MemoryHub::News::Kind::met: listener.on_met(std::move(item.encounter)); break;
       }
     }
     return Clock::now() + std::chrono::seconds(1);
   }
 
   void flood(std::span<const std::byte> message) override {
-    hub_->tell_others(rank_,
-                      {MemoryHub::News::Kind::message, rank_, {message.begin(), message.end()}});
+    hub_->tell_others(rank_, MemoryHub::News::Kind::message, message);
   }
 
-  void leave(Deadline) override {
-    hub_->tell_others(rank_, {MemoryHub::News::Kind::left, rank_, {}});
-  }
+  void ask_for(std::uint32_t rank) override { hub_->introduce(rank_, rank); }
+
+  void leave(Deadline) override { hub_->tell_others(rank_, MemoryHub::News::Kind::left, {}); }
 
  private:
   std::shared_ptr<MemoryHub> hub_;
@@ -86,25 +91,41 @@ std::unique_ptr<runtime::ControlPlane> MemoryHub::attach(std::uint32_t rank) {
   return std::make_unique<MemoryControl>(shared_from_this(), rank);
 }
 
-void MemoryHub::kill(std::uint32_t rank) { tell_others(rank, {News::Kind::lost, rank, {}}); }
+void MemoryHub::kill(std::uint32_t rank) { tell_others(rank, News::Kind::lost, {}); }
 
-void MemoryHub::part(std::uint32_t rank) { tell_others(rank, {News::Kind::left, rank, {}}); }
+void MemoryHub::part(std::uint32_t rank) { tell_others(rank, News::Kind::left, {}); }
 
 std::uint64_t MemoryHub::floods() {
   const std::lock_guard lock(mutex_);
   return floods_;
 }
 
-void MemoryHub::tell_others(std::uint32_t rank, const News& news) {
+void MemoryHub::tell(std::uint32_t rank, News news) {
+  inbox_[rank].push_back(std::move(news));
+  const std::uint64_t one = 1;
+  if (wake_[rank] >= 0) [[maybe_unused]]
+    const auto written = ::write(wake_[rank], &one, sizeof one);
+}
+
+void MemoryHub::tell_others(std::uint32_t rank, News::Kind kind, std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
-  if (news.kind == News::Kind::message) ++floods_;
+  if (kind == News::Kind::message) ++floods_;
   for (std::uint32_t other = 0; other < size_; ++other) {
-    if (other == rank) continue;
-    inbox_[other].push_back(news);
-    const std::uint64_t one = 1;
-    if (wake_[other] >= 0) [[maybe_unused]]
-      const auto written = ::write(wake_[other], &one, sizeof one);
+    if (other != rank) tell(other, {kind, rank, {bytes.begin(), bytes.end()}, {}});
   }
+}
+
+void MemoryHub::introduce(std::uint32_t a, std::uint32_t b) {
+  const std::lock_guard lock(mutex_);
+  if (!introduced_.insert(std::minmax(a, b)).second) return;
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
+  runtime::FrameKeys keys;
+  keys.outgoing.fill(std::byte{1});
+  keys.incoming.fill(std::byte{2});
+  const runtime::FrameKeys others{keys.incoming, keys.outgoing};
+  tell(a, {News::Kind::met, b, {}, {b, UniqueFd(ends[0]), keys}});
+  tell(b, {News::Kind::met, a, {}, {a, UniqueFd(ends[1]), others}});
 }
 
 }  // namespace xylem::test

@@ -11,6 +11,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace xylem::test {
@@ -30,16 +33,20 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
  private:
   friend class MemoryControl;
   struct News {
-    enum class Kind : std::uint8_t { message, lost, left } kind = Kind::message;
+    enum class Kind : std::uint8_t { message, lost, left, met } kind = Kind::message;
     std::uint32_t rank = 0;
     std::vector<std::byte> bytes;
+    runtime::Encounter encounter{};
   };
   struct Round {
     std::vector<std::vector<std::byte>> values;
     std::uint32_t arrived = 0;
   };
 
-  void tell_others(std::uint32_t rank, const News& news);
+  void tell_others(std::uint32_t rank, News::Kind kind, std::span<const std::byte> bytes);
+  void tell(std::uint32_t rank, News news);  // with the mutex held
+  /// Connects two ranks, once.
+  void introduce(std::uint32_t a, std::uint32_t b);
 
   const std::uint32_t size_;
   std::mutex mutex_;
@@ -48,6 +55,7 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
   std::uint64_t floods_ = 0;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> introduced_;  ///< The smaller first.
   std::vector<int> wake_;  ///< eventfd of each attached rank; -1 once it is gone.
 };
 

@@ -35,21 +35,21 @@ Result<Runtime> start_rank(const RankOptions& options,
   parts.control = hub->attach(rank);
   if (options.transport == "loopback") {
     const bool has_no_host_wire = options.without_host_wire == rank;
-    parts.wires = [&fabric, has_no_host_wire](runtime::Reach reach,
-                                              std::uint32_t) -> Result<runtime::Wire> {
-      const bool is_host = reach == runtime::Reach::host;
+    parts.wires = [&fabric,
+                   has_no_host_wire](const runtime::WireRequest& request) -> Result<runtime::Wire> {
+      const bool is_host = request.reach == runtime::Reach::host;
       if (is_host && has_no_host_wire) return failure(Code::exhausted, "no memory to share");
       return runtime::Wire{is_host ? "loopback" : "loopback-network", fabric.attach()};
     };
   } else {
     parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
     if (options.past_cache) {
-      parts.wires = [usual = std::move(parts.wires)](runtime::Reach reach,
-                                                     std::uint32_t peers) -> Result<runtime::Wire> {
-        if (reach != runtime::Reach::host) return usual(reach, peers);
+      parts.wires = [usual = std::move(parts.wires)](
+                        const runtime::WireRequest& request) -> Result<runtime::Wire> {
+        if (request.reach != runtime::Reach::host) return usual(request);
         runtime::Wire wire{"shm", nullptr};
         XYLEM_TRY(wire.transport,
-                  transport::make_shm({peers, 0, transport::ShmWrites::past_cache}));
+                  transport::make_shm({request.peers, 0, transport::ShmWrites::past_cache}));
         return wire;
       };
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process, over loopback, shared memory or UCX: the body runs once per rank
-// with that rank's Runtime.
+// Ranks as threads of one process, over loopback, shared memory, TCP or UCX: the body runs once per
+// rank with that rank's Runtime.
 #pragma once
 
 #include "runtime/src/config/config.h"
@@ -19,7 +19,7 @@ namespace xylem::test {
 
 struct RankOptions {
   std::uint32_t size = 2;
-  std::string transport = "loopback";  ///< "loopback", "shm", "ucx-tcp".
+  std::string transport = "loopback";  ///< "loopback", "shm", "tcp", "ucx-tcp".
   std::uint64_t seed = 0;              ///< Of loopback's permutations.
   std::uint64_t eager_bytes = 8192;    ///< Of loopback.
   std::vector<std::uint32_t> hosts{};  ///< Of each rank; by itself all share one.

@@ -49,44 +49,34 @@ std::vector<UcxDevice> gpu_machine(bool rdma) {
   return devices;
 }
 
-struct Choice {
-  std::string filter;
-  std::string transport = "auto";
-  bool tcp_only = false;
-};
-
-Result<std::vector<std::string>> choose(const std::vector<UcxDevice>& found,
-                                        const Choice& choice = {}) {
+Result<std::vector<std::string>> choose_rdma(const std::vector<UcxDevice>& found,
+                                             const std::string& filter = "") {
   Config config;
-  config.devices = choice.filter;
-  config.transport = choice.transport;
-  return choose_devices(found, config, "eth0", choice.tcp_only);
-}
-
-TEST(Devices, WithoutRdmaTheInterfaceIsAll) {
-  EXPECT_THAT(choose(kBareMachine).value(), ElementsAre("eth0"));
+  config.devices = filter;
+  return choose_rdma_devices(found, config);
 }
 
 TEST(Devices, AcceleratorsAreNoneOfTheNetwork) {
-  EXPECT_THAT(choose(gpu_machine(false)).value(), ElementsAre("eth0"));
-  EXPECT_THAT(choose(gpu_machine(true)).value(), ElementsAre("mlx5_0:1", "mlx5_1:1", "eth0"));
-  EXPECT_THAT(choose(gpu_machine(true), {"^mlx5_0"}).value(), ElementsAre("mlx5_1:1", "eth0"));
-  EXPECT_THAT(choose(gpu_machine(true), {"cuda,GPU0,rocm_copy,memory0"}).value(),
-              ElementsAre("eth0"));
+  EXPECT_THAT(choose_rdma(gpu_machine(true)).value(), ElementsAre("mlx5_0:1", "mlx5_1:1"));
+  EXPECT_THAT(choose_rdma(gpu_machine(true), "^mlx5_0").value(), ElementsAre("mlx5_1:1"));
+  EXPECT_FALSE(choose_rdma(gpu_machine(true), "cuda,GPU0,rocm_copy,memory0"));
 }
 
 TEST(Devices, TcpAloneIsTheInterface) {
-  EXPECT_THAT(choose(gpu_machine(true), {"", "ucx-tcp", true}).value(), ElementsAre("eth0"));
+  EXPECT_THAT(choose_tcp_device(kBareMachine, "eth0").value(), ElementsAre("eth0"));
+  EXPECT_THAT(choose_tcp_device(gpu_machine(true), "eth0").value(), ElementsAre("eth0"));
+  const auto none = choose_tcp_device(gpu_machine(true), "mlx5_0:1");
+  EXPECT_EQ(none.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(none.status().message()),
+              AllOf(HasSubstr("mlx5_0:1"), HasSubstr("[lo, eth0]")));
 }
 
-TEST(Devices, RdmaAloneIsRdma) {
-  EXPECT_THAT(choose(gpu_machine(true), {"", "ucx-rdma"}).value(),
-              ElementsAre("mlx5_0:1", "mlx5_1:1"));
-  const auto none = choose(gpu_machine(false), {"", "ucx-rdma"});
+TEST(Devices, WithoutRdmaTheErrorSaysWhatThereIs) {
+  const auto none = choose_rdma(gpu_machine(false), "mlx5_0");
   ASSERT_FALSE(none) << "an accelerator is no RDMA";
   EXPECT_EQ(none.status().code(), Code::invalid_argument);
   EXPECT_THAT(std::string(none.status().message()),
-              AllOf(HasSubstr("RDMA []"), HasSubstr("TCP [lo, eth0]"), Not(HasSubstr("cuda"))));
+              AllOf(HasSubstr("XYLEM_DEVICES=mlx5_0"), HasSubstr("[]"), Not(HasSubstr("cuda"))));
 }
 
 TEST(Devices, AFilterNamesDevicesWithOrWithoutTheirPort) {

@@ -8,7 +8,7 @@
 namespace xylem::runtime {
 namespace {
 
-enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather };
+enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation };
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 /// Of texts for people.
@@ -43,6 +43,16 @@ struct BodyWriter {
         .number(static_cast<std::uint8_t>(frame.is_last ? 1 : 0))
         .raw(frame.bytes);
     return Kind::gather;
+  }
+  Kind operator()(const InvitationFrame& frame) const {
+    WireWriter(body)
+        .number(frame.host)
+        .number(frame.guest)
+        .number(frame.number)
+        .number(static_cast<std::uint8_t>(frame.by_all_ways ? 1 : 0))
+        .number(frame.port)
+        .text(frame.address.substr(0, kLongestText));
+    return Kind::invitation;
   }
 };
 
@@ -80,6 +90,16 @@ std::optional<ControlFrame> read_body(Kind kind, WireReader& reader) {
       frame.round = reader.number<std::uint8_t>();
       frame.is_last = reader.number<std::uint8_t>() != 0;
       frame.bytes = reader.rest();
+      return frame;
+    }
+    case Kind::invitation: {
+      InvitationFrame frame;
+      frame.host = reader.number<std::uint32_t>();
+      frame.guest = reader.number<std::uint32_t>();
+      frame.number = reader.number<std::uint32_t>();
+      frame.by_all_ways = reader.number<std::uint8_t>() != 0;
+      frame.port = reader.number<std::uint16_t>();
+      frame.address = reader.text();
       return frame;
     }
   }

@@ -50,8 +50,19 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
+/// Rank `host` listens at an address for rank `guest`: passed on towards the guest, or flooded.
+struct InvitationFrame {
+  std::uint32_t host = 0;
+  std::uint32_t guest = 0;
+  std::uint32_t number = 0;
+  bool by_all_ways = false;
+  std::string_view address;
+  std::uint16_t port = 0;
+};
+
 /// Spans and views are of the buffer that was read, or of what is to be written.
-using ControlFrame = std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame>;
+using ControlFrame =
+    std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, InvitationFrame>;
 
 /// Texts are cut to a length that fits.
 void write_frame(ByteVector& out, const ControlFrame& frame);

@@ -20,21 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A stranger has this long to prove that it is none.
-constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How many may be about to prove themselves, beside the neighbours.
-constexpr std::size_t kMostStrangers = 64;
-/// Accepted in one go, so that a flood does not keep members waiting.
-constexpr int kMostAccepted = 64;
 constexpr auto kRetry = milliseconds(50);
 /// How often clocks are looked at.
 constexpr auto kTick = milliseconds(200);
 /// How long a rank whose start has failed stays to say so.
 constexpr auto kFarewell = milliseconds(1000);
-
-bool is_stranger(const Status& status) {
-  return status.code() == Code::unsupported || status.code() == Code::cancelled;
-}
 
 }  // namespace
 
@@ -52,7 +42,8 @@ ControlJoin::ControlJoin(const Placement& placement,
       self_{placement.rank, placement.size, HostIdentity::of_this_process()},
       attendance_(placement.size),
       neighbours_(neighbours(placement.rank, placement.size)),
-      refusals_(logger) {}
+      refusals_(logger),
+      greeter_(poller_, 0, refusals_) {}
 
 Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& choice) {
   XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
@@ -95,6 +86,7 @@ Status ControlJoin::publish(const SocketAddress& address) {
     ByteVector context;
     WireWriter(context).text(placement_.job).raw(session);
     key_ = Key(placement_.secret, "xylem control", context);
+    network_->open_meetings(Key(placement_.secret, "xylem payload", context));
   };
   if (placement_.rank == 0) {
     const Nonce session = make_nonce();
@@ -189,12 +181,16 @@ Status ControlJoin::turn() {
   for (const epoll_event& event : poller_.wait(wait_ms())) {
     const int fd = static_cast<int>(event.data.u64);
     if (fd == listener_.get()) {
-      XYLEM_TRY(accept_some());
-    } else if (const auto entry = greetings_.find(fd); entry != greetings_.end()) {
-      XYLEM_TRY(handle(entry));
+      XYLEM_TRY(greeter_.accept_some(
+          fd, [this] { return Handshake(Handshake::Side::callee, key_, self_, dialect_); },
+          neighbours_.size()));
+    } else if (auto ended = greeter_.advance(fd)) {
+      const auto callee = ended->greeting.callee();
+      XYLEM_TRY(ended->why ? take_over(std::move(ended->greeting))
+                           : on_refused(callee, ended->why));
     }
   }
-  drop_slow_strangers();
+  greeter_.drop_slow_strangers();
   return network_->drive(0);
 }
 
@@ -222,64 +218,11 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;
   }
-  Greeting greeting(*std::move(fd), Handshake(Handshake::Side::caller, key_, self_, dialect_),
-                    rank);
-  if (!poller_.add(greeting.fd(), static_cast<std::uint64_t>(greeting.fd()), EPOLLOUT)) return;
-  callee.is_being_called = true;
-  greetings_.emplace(greeting.fd(), std::move(greeting));
+  callee.is_being_called = greeter_.call(
+      *std::move(fd), Handshake(Handshake::Side::caller, key_, self_, dialect_), rank);
 }
 
-Status ControlJoin::accept_some() {
-  for (int i = 0; i < kMostAccepted; ++i) {
-    XYLEM_TRY(UniqueFd fd, accept_from(listener_.get()));
-    if (!fd) return {};
-    if (greetings_.size() >= neighbours_.size() + kMostStrangers) drop_oldest_stranger();
-    Greeting greeting(std::move(fd), Handshake(Handshake::Side::callee, key_, self_, dialect_), {});
-    XYLEM_TRY(poller_.add(greeting.fd(), static_cast<std::uint64_t>(greeting.fd()), EPOLLOUT));
-    greetings_.emplace(greeting.fd(), std::move(greeting));
-  }
-  return {};
-}
-
-void ControlJoin::drop_oldest_stranger() {
-  // Members prove themselves at once: who has been silent longest is none.
-  auto oldest = greetings_.end();
-  for (auto entry = greetings_.begin(); entry != greetings_.end(); ++entry) {
-    if (entry->second.callee()) continue;
-    if (oldest == greetings_.end() || entry->second.since() < oldest->second.since())
-      oldest = entry;
-  }
-  if (oldest == greetings_.end()) return;
-  refusals_.note("too many say nothing");
-  drop_stranger(oldest);
-}
-
-void ControlJoin::drop_slow_strangers() {
-  const auto latest = Clock::now() - kProvingTime;
-  for (auto entry = greetings_.begin(); entry != greetings_.end();) {
-    const auto current = entry++;
-    if (!current->second.callee() && current->second.since() < latest) drop_stranger(current);
-  }
-}
-
-void ControlJoin::drop_stranger(Greetings::iterator entry) {
-  poller_.remove(entry->first);
-  greetings_.erase(entry);
-}
-
-Status ControlJoin::handle(Greetings::iterator entry) {
-  const auto wanted = entry->second.advance();
-  if (!wanted) return end_greeting(entry, wanted.status());
-  if (*wanted == Greeting::Want::nothing) return take_over(entry);
-  const int fd = entry->first;
-  return poller_.change(fd, static_cast<std::uint64_t>(fd),
-                        *wanted == Greeting::Want::input ? EPOLLIN : EPOLLOUT);
-}
-
-Status ControlJoin::take_over(Greetings::iterator entry) {
-  Greeting greeting = std::move(entry->second);
-  poller_.remove(entry->first);
-  greetings_.erase(entry);
+Status ControlJoin::take_over(Greeting greeting) {
   const Member& peer = greeting.peer();
   const auto callee = greeting.callee();
   if (callee && peer.rank != *callee) {
@@ -295,20 +238,14 @@ Status ControlJoin::take_over(Greetings::iterator entry) {
     return {};
   }
   callees_.erase(peer.rank);
-  return network_->add_link(greeting.take_fd(), peer);
+  return network_->add_link(greeting.take_fd(), peer, greeting.keys());
 }
 
-Status ControlJoin::end_greeting(Greetings::iterator entry, const Status& why) {
-  const std::optional<std::uint32_t> rank = entry->second.callee();
-  poller_.remove(entry->first);
-  greetings_.erase(entry);
+Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& why) {
   if (why.code() == Code::mismatch) return why;
   if (!rank) {
     // Anyone may call; only members are answered.
-    if (is_stranger(why)) {
-      last_refusal_ = why;
-      refusals_.note(why.message());
-    }
+    if (is_stranger(why)) last_refusal_ = why;
     return {};
   }
   last_refusal_ = why;

@@ -18,7 +18,7 @@
 #include "bootstrap/attendance.h"
 #include "bootstrap/card.h"
 #include "bootstrap/control_network.h"
-#include "bootstrap/greeting.h"
+#include "bootstrap/greeter.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
@@ -53,7 +53,6 @@ class ControlJoin {
     Clock::time_point next_try = Clock::now();
     bool is_being_called = false;
   };
-  using Greetings = std::map<int, Greeting>;
 
   Status meet(const InterfaceChoice& choice);
   Status open(const InterfaceChoice& choice);
@@ -69,13 +68,8 @@ class ControlJoin {
   bool is_anyone_awaited() const;
   void start_calls();
   void call(std::uint32_t rank, Callee& callee);
-  Status accept_some();
-  void drop_slow_strangers();
-  void drop_oldest_stranger();
-  void drop_stranger(Greetings::iterator entry);
-  Status handle(Greetings::iterator entry);
-  Status take_over(Greetings::iterator entry);
-  Status end_greeting(Greetings::iterator entry, const Status& why);
+  Status take_over(Greeting greeting);
+  Status on_refused(std::optional<std::uint32_t> callee, const Status& why);
   Status explain_timeout();
   int wait_ms() const;
   std::string key_of(std::string_view what, std::uint32_t rank) const;
@@ -95,8 +89,8 @@ class ControlJoin {
   Poller poller_;
   UniqueFd listener_;
   std::map<std::uint32_t, Callee> callees_;
-  Greetings greetings_;
   Refusals refusals_;
+  Greeter greeter_;
   Status last_refusal_;
 };
 

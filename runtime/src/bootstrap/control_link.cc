@@ -40,14 +40,22 @@ Status ended(int error) {
 }  // namespace
 
 ControlLink::ControlLink(UniqueFd fd,
-                         std::uint32_t rank,
+                         const Member& peer,
                          const HostIdentity& self,
-                         const HostIdentity& peer)
+                         const FrameKeys& keys)
     : fd_(std::move(fd)),
-      process_(watch_process(self, peer)),
-      rank_(rank),
-      is_remote_(!self.same_network(peer)) {
+      process_(watch_process(self, peer.host)),
+      rank_(peer.rank),
+      is_remote_(!self.same_network(peer.host)),
+      writer_(keys.outgoing),
+      records_(keys.incoming) {
   keep_alive(fd_.get(), kSilence);
+}
+
+void ControlLink::push(const ControlFrame& frame) {
+  ByteVector plain;
+  write_frame(plain, frame);
+  writer_.write(queue_, plain);
 }
 
 Status ControlLink::flush() {
@@ -78,7 +86,11 @@ Result<bool> ControlLink::receive() {
   for (int i = 0; i < kMostPieces; ++i) {
     const ssize_t got = ::recv(fd_.get(), piece.data(), piece.size(), 0);
     if (got > 0) {
-      reader_.append(std::span(piece).first(static_cast<std::size_t>(got)));
+      ByteVector plain;
+      const Status whole =
+          records_.read(std::span(piece).first(static_cast<std::size_t>(got)), plain);
+      reader_.append(plain);
+      XYLEM_TRY(whole);
     } else if (got == 0) {
       return ended(0);
     } else if (errno == EAGAIN) {

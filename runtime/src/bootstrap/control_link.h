@@ -17,6 +17,7 @@
 #pragma once
 
 #include "bootstrap/control_frame.h"
+#include "bootstrap/control_seal.h"
 #include "bootstrap/host_identity.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -34,7 +35,7 @@ class ControlLink {
   /// A peer that leaves this much unread is lost, so that a stopped one cannot fill our memory.
   static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
-  ControlLink(UniqueFd fd, std::uint32_t rank, const HostIdentity& self, const HostIdentity& peer);
+  ControlLink(UniqueFd fd, const Member& peer, const HostIdentity& self, const FrameKeys& keys);
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;
   /// Ends the connection itself, not only our hold on it: a forked child may have a copy.
@@ -48,7 +49,7 @@ class ControlLink {
   /// There is a network between, so silence must be looked for.
   bool is_remote() const noexcept { return is_remote_; }
 
-  void push(const ControlFrame& frame) { write_frame(queue_, frame); }
+  void push(const ControlFrame& frame);
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
   /// Sends what the socket takes; an error says how the connection ended.
   Status flush();
@@ -70,8 +71,10 @@ class ControlLink {
   UniqueFd fd_, process_;
   std::uint32_t rank_;
   bool is_remote_;
+  RecordWriter writer_;
   ByteVector queue_;
   std::size_t sent_ = 0;
+  RecordReader records_;
   FrameReader reader_;
   Clock::time_point silent_since_ = Clock::time_point::max();
   std::uint64_t acknowledged_ = 0;

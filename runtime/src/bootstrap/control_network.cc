@@ -19,8 +19,9 @@ namespace {
 /// How often unacknowledged bytes are looked at.
 constexpr auto kLookPeriod = std::chrono::milliseconds(500);
 
-// What an event is about: a link's connection, a link's process, or the outbox.
-enum class Source : std::uint64_t { connection, process, wake };
+// What an event is about: a link's connection, a link's process, the outbox, or a descriptor of the
+// meetings.
+enum class Source : std::uint64_t { connection, process, wake, meeting };
 constexpr std::uint64_t tag_of(Source source, std::size_t index) {
   return (static_cast<std::uint64_t>(source) << 32) | index;
 }
@@ -49,7 +50,8 @@ ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, Logge
       choice_(std::move(choice)),
       logger_(std::move(logger)),
       presence_(self.size, Presence::here),
-      heard_(self.size, 0) {}
+      heard_(self.size, 0),
+      heard_invitations_(self.size, 0) {}
 
 ControlLink* ControlNetwork::find_link(std::uint32_t rank) const noexcept {
   const auto found =
@@ -57,8 +59,8 @@ ControlLink* ControlNetwork::find_link(std::uint32_t rank) const noexcept {
   return found == links_.end() ? nullptr : found->get();
 }
 
-Status ControlNetwork::add_link(UniqueFd fd, const Member& peer) {
-  auto link = std::make_unique<ControlLink>(std::move(fd), peer.rank, self_.host, peer.host);
+Status ControlNetwork::add_link(UniqueFd fd, const Member& peer, const FrameKeys& keys) {
+  auto link = std::make_unique<ControlLink>(std::move(fd), peer, self_.host, keys);
   const std::size_t index = links_.size();
   XYLEM_TRY(poller_.add(link->fd(), tag_of(Source::connection, index), EPOLLIN));
   if (link->process_fd() >= 0) {
@@ -89,9 +91,11 @@ Status ControlNetwork::drive(int milliseconds) {
         ::eventfd_read(wake_.get(), &ignored);
         break;
       }
+      case Source::meeting: meetings_->on_event(static_cast<int>(index)); break;
     }
   }
   look_for_silence();
+  hold_meetings();
   send_outbox();
   flush_links();
   return is_serving_ ? Status() : failure_;
@@ -151,8 +155,79 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
     }
   } else if (const auto* const piece = std::get_if<GatherFrame>(&frame)) {
     return hear_gather(link, *piece);
+  } else if (const auto* const invitation = std::get_if<InvitationFrame>(&frame)) {
+    if (invitation->host >= self_.size || invitation->guest >= self_.size) {
+      return nonsense("an invitation of a rank that is none");
+    }
+    hear_invitation(link, *invitation);
   }
   return {};
+}
+
+void ControlNetwork::hear_invitation(const ControlLink& link, const InvitationFrame& frame) {
+  if (frame.host == self_.rank) return;
+  if (frame.by_all_ways) {
+    if (frame.number <= heard_invitations_[frame.host]) return;
+    heard_invitations_[frame.host] = frame.number;
+  }
+  if (frame.guest != self_.rank) {
+    return frame.by_all_ways ? broadcast(frame, &link) : send_invitation(frame);
+  }
+  if (!meetings_ || has_left_) return;
+  meetings_->on_invited({frame.host, frame.guest, frame.number, frame.by_all_ways,
+                         std::string(frame.address), frame.port});
+}
+
+void ControlNetwork::send_invitation(const InvitationFrame& frame) {
+  if (frame.by_all_ways) return broadcast(frame);
+  // Where no way leads on, its host will flood it.
+  if (ControlLink* const next = next_towards(frame.guest)) next->push(frame);
+}
+
+/// The link that leads furthest towards a rank on the ring, and not beyond it.
+ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
+  ControlLink* best = nullptr;
+  std::uint32_t left = (rank + self_.size - self_.rank) % self_.size;
+  for (const auto& link : links_) {
+    const std::uint32_t from_there = (rank + self_.size - link->rank()) % self_.size;
+    if (!link->is_open() || from_there >= left) continue;
+    left = from_there;
+    best = link.get();
+  }
+  return best;
+}
+
+void ControlNetwork::open_meetings(Key key) {
+  const std::uint64_t tag = tag_of(Source::meeting, 0);
+  meetings_ = std::make_unique<Meetings>(self_, std::move(key), choice_.chosen.address, poller_,
+                                         tag, logger_);
+}
+
+void ControlNetwork::ask_for(std::uint32_t rank) {
+  XYLEM_CHECK(rank < self_.size && rank != self_.rank, rank, self_.size);
+  const std::lock_guard lock(mutex_);
+  wanted_.push_back(rank);
+  ::eventfd_write(wake_.get(), 1);
+}
+
+void ControlNetwork::hold_meetings() {
+  if (!meetings_ || has_left_) return;
+  std::vector<std::uint32_t> wanted;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted.swap(wanted_);
+  }
+  for (const std::uint32_t rank : wanted) {
+    if (presence_[rank] == Presence::here) meetings_->ask(rank);
+  }
+  std::vector<Invitation> invitations;
+  meetings_->tick(Clock::now(), invitations);
+  for (const Invitation& one : invitations) {
+    send_invitation({one.host, one.guest, one.number, one.by_all_ways, one.address, one.port});
+  }
+  for (Encounter& encounter : meetings_->take_encounters()) {
+    events_.emplace_back(std::move(encounter));
+  }
 }
 
 void ControlNetwork::declare_lost(std::uint32_t rank,
@@ -165,6 +240,7 @@ void ControlNetwork::declare_lost(std::uint32_t rank,
     failure_ = failure(Code::peer_lost,
                        fmt::format("rank {} ended during the start: {}", rank, how), rank);
   }
+  if (meetings_) meetings_->forget(rank);
   broadcast(LostFrame{rank, how}, from);
   events_.emplace_back(Lost{rank, std::string(how)});
 }
@@ -172,6 +248,7 @@ void ControlNetwork::declare_lost(std::uint32_t rank,
 void ControlNetwork::declare_left(std::uint32_t rank, const ControlLink* from) {
   if (presence_[rank] != Presence::here) return;
   presence_[rank] = Presence::left;
+  if (meetings_) meetings_->forget(rank);
   broadcast(LeftFrame{rank}, from);
   events_.emplace_back(Left{rank});
 }
@@ -251,16 +328,18 @@ Clock::time_point ControlNetwork::serve(ControlListener& listener) {
   is_serving_ = true;
   static_cast<void>(drive(0).is_ok());
   while (!events_.empty()) {
-    const Event event = std::move(events_.front());
+    Event event = std::move(events_.front());
     events_.pop_front();
     deliver(event, listener);
   }
-  return next_look_;
+  return meetings_ ? std::min(next_look_, meetings_->due()) : next_look_;
 }
 
-void ControlNetwork::deliver(const Event& event, ControlListener& listener) const {
+void ControlNetwork::deliver(Event& event, ControlListener& listener) {
   if (const auto* const message = std::get_if<Message>(&event)) {
     listener.on_message(message->origin, message->bytes);
+  } else if (auto* const encounter = std::get_if<Encounter>(&event)) {
+    listener.on_met(std::move(*encounter));
   } else if (const auto* const lost = std::get_if<Lost>(&event)) {
     listener.on_peer_lost(lost->rank, lost->how);
   } else if (const auto* const left = std::get_if<Left>(&event)) {

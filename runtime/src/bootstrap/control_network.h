@@ -13,6 +13,7 @@
 #include "bootstrap/control_plane.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/interface.h"
+#include "bootstrap/meetings.h"
 #include "bootstrap/poller.h"
 #include "xylem/base/unique_fd.h"
 
@@ -49,15 +50,19 @@ class ControlNetwork final : public ControlPlane {
   int fd() const noexcept override { return poller_.fd(); }
   Clock::time_point serve(ControlListener& listener) override;
   void flood(ByteSpan message) override;
+  void ask_for(std::uint32_t rank) override;
   void leave(Deadline deadline) override;
 
   // While joining:
+
+  /// From now on there are meetings; `key` is for their handshakes.
+  void open_meetings(Key key);
 
   /// all_gather() that leaves it to the caller to tell the others of its failure.
   Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
 
   /// Takes over a connection to a peer that has proven itself.
-  Status add_link(UniqueFd fd, const Member& peer);
+  Status add_link(UniqueFd fd, const Member& peer, const FrameKeys& keys);
   bool has_link(std::uint32_t rank) const noexcept { return find_link(rank) != nullptr; }
   bool is_lost(std::uint32_t rank) const { return presence_[rank] == Presence::lost; }
   /// Moves what can be moved, waiting for that up to `milliseconds`. The error, if any, that ended
@@ -82,7 +87,7 @@ class ControlNetwork final : public ControlPlane {
     std::uint32_t origin;
     ByteVector bytes;
   };
-  using Event = std::variant<Lost, Left, Message>;
+  using Event = std::variant<Lost, Left, Message, Encounter>;
 
   /// What has come of one round of a gather.
   struct Incoming {
@@ -111,7 +116,11 @@ class ControlNetwork final : public ControlPlane {
   void look_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);
   Status wait_until_sent(Deadline deadline);
-  void deliver(const Event& event, ControlListener& listener) const;
+  void hear_invitation(const ControlLink& link, const InvitationFrame& frame);
+  void send_invitation(const InvitationFrame& frame);
+  ControlLink* next_towards(std::uint32_t rank) const noexcept;
+  void hold_meetings();
+  static void deliver(Event& event, ControlListener& listener);
 
   Member self_;
   InterfaceChoice choice_;
@@ -134,8 +143,12 @@ class ControlNetwork final : public ControlPlane {
   std::uint32_t gathers_ = 0;
   std::map<std::pair<std::uint32_t, std::uint8_t>, Incoming> incoming_;  ///< By gather and round.
 
-  std::mutex mutex_;  ///< Of outbox_ alone.
+  std::unique_ptr<Meetings> meetings_;
+  std::vector<std::uint32_t> heard_invitations_;  ///< Number of the last flooded, by host.
+
+  std::mutex mutex_;  ///< Of what follows.
   std::vector<ByteVector> outbox_;
+  std::vector<std::uint32_t> wanted_;  ///< Ranks that connections are asked for.
 };
 
 }  // namespace xylem::runtime

@@ -3,14 +3,17 @@
 // ControlPlane: the job's out-of-band network. Each rank keeps O(log n) TCP connections (ring
 // neighbours and powers of two), so the death of one leaves the others connected. It gathers what
 // ranks must know of each other at start, and later floods deaths, stall reports, verdicts and
-// aborts. It carries no payload.
+// aborts. It carries no payload, but makes the connections that do (meetings.h), each when it is
+// first needed.
 //
 //   joining ──► serving ──► leaving ──► closed
 //
 // Every peer proves the job's secret (keyed hash over a challenge) before anything else it says is
-// read; magic, protocol and library version come first; every frame has a bounded length.
+// read; magic, protocol and library version come first; every frame has a bounded length and is
+// encrypted.
 #pragma once
 
+#include "bootstrap/encounter.h"
 #include "bootstrap/launcher.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
@@ -38,6 +41,8 @@ class ControlListener {
   virtual void on_peer_left(std::uint32_t rank) = 0;
   /// A message that rank `origin` flooded; each arrives exactly once, at every rank but the origin.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
+  /// A connection to a rank that this one or that one has asked for; once per rank.
+  virtual void on_met(Encounter encounter) = 0;
 };
 
 class ControlPlane {
@@ -75,6 +80,9 @@ class ControlPlane {
   /// Sends a message to all ranks. Any thread; takes effect at the serving thread (fd() becomes
   /// readable). At most kMaxMessage bytes.
   virtual void flood(std::span<const std::byte> message) = 0;
+  /// Asks for a connection to another rank: on_met() follows at both, unless one of them ends. Any
+  /// thread, any number of times.
+  virtual void ask_for(std::uint32_t rank) = 0;
   /// Says goodbye to all and flushes, within the deadline. After the last serve().
   virtual void leave(Deadline deadline) = 0;
 };

@@ -35,6 +35,7 @@ class Greeting {
 
   /// Once proven.
   const Member& peer() const noexcept { return handshake_.peer(); }
+  const FrameKeys& keys() const noexcept { return handshake_.keys(); }
   UniqueFd take_fd() noexcept { return std::move(fd_); }
 
  private:

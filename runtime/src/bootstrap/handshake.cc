@@ -6,6 +6,7 @@
 #include "xylem/base/check.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <algorithm>
 
@@ -15,17 +16,18 @@ namespace {
 constexpr std::string_view kMagic = "\x8cXYLEM\r\n";
 constexpr std::size_t kVersionBytes = 20;
 constexpr std::size_t kFactBytes = Handshake::kProofBytes - sizeof(Proof);
-static_assert(kMagic.size() + sizeof(std::uint32_t) + kVersionBytes + sizeof(Nonce) ==
+constexpr std::size_t kPublicKeyBytes = crypto_scalarmult_BYTES;
+static_assert(kMagic.size() + sizeof(std::uint32_t) + kVersionBytes + kPublicKeyBytes ==
               Handshake::kPreambleBytes);
 static_assert(2 * sizeof(std::uint32_t) + HostIdentity::kWireBytes == kFactBytes);
 
-ByteVector make_preamble(const Dialect& dialect) {
+ByteVector make_preamble(const Dialect& dialect, const EphemeralKey& key) {
   ByteVector bytes;
   WireWriter writer(bytes);
   writer.raw(bytes_of(kMagic)).number(dialect.protocol);
   std::string version = dialect.library.substr(0, kVersionBytes - 1);
   version.resize(kVersionBytes, '\0');
-  writer.raw(bytes_of(version)).raw(make_nonce());
+  writer.raw(bytes_of(version)).raw(key.public_key());
   return bytes;
 }
 
@@ -40,14 +42,43 @@ Dialect read_dialect(ByteSpan preamble) {
   return dialect;
 }
 
+const unsigned char* raw(ByteSpan bytes) noexcept {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+unsigned char* raw(std::array<std::byte, 32>& bytes) noexcept {
+  return reinterpret_cast<unsigned char*>(bytes.data());
+}
+
 }  // namespace
+
+EphemeralKey::EphemeralKey() noexcept {
+  XYLEM_CHECK(sodium_init() >= 0);
+  randombytes_buf(bytes_.data(), bytes_.size());
+}
+
+EphemeralKey::~EphemeralKey() { sodium_memzero(bytes_.data(), bytes_.size()); }
+
+std::array<std::byte, 32> EphemeralKey::public_key() const noexcept {
+  std::array<std::byte, 32> key{};
+  crypto_scalarmult_base(raw(key), bytes_.data());
+  return key;
+}
+
+std::optional<std::array<std::byte, 32>> EphemeralKey::agree(
+    ByteSpan peers_public_key) const noexcept {
+  std::array<std::byte, 32> shared{};
+  const bool is_one = peers_public_key.size() == kPublicKeyBytes &&
+                      crypto_scalarmult(raw(shared), bytes_.data(), raw(peers_public_key)) == 0;
+  if (!is_one) return std::nullopt;
+  return shared;
+}
 
 Handshake::Handshake(Side side, Key key, const Member& self, Dialect dialect)
     : side_(side),
       key_(std::move(key)),
       self_(self),
       dialect_(std::move(dialect)),
-      mine_(make_preamble(dialect_)) {}
+      mine_(make_preamble(dialect_, ephemeral_)) {}
 
 std::size_t Handshake::wants() const noexcept {
   switch (state_) {
@@ -106,19 +137,38 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
                     peer_.rank, peer_.size, self_.rank, self_.size),
         peer_.rank);
   }
+  XYLEM_TRY(agree_on_keys());
   state_ = State::done;
   return {};
 }
 
-ByteVector Handshake::statement(Side prover, ByteSpan facts) const {
-  // The prover's side and both preambles are in it: a proof can be neither reflected nor replayed.
+/// A key of each direction: a keyed hash, under the job's key, of what only the two know and of all
+/// that they have said to agree on it.
+Status Handshake::agree_on_keys() {
+  const auto shared = ephemeral_.agree(ByteSpan(theirs_).last(kPublicKeyBytes));
+  if (!shared) return failure(Code::cancelled, "its key is none");
+  const auto key_of = [&](Side sender) {
+    ByteVector said = transcript(sender == Side::caller ? "caller's frames" : "callee's frames");
+    WireWriter(said).raw(*shared);
+    transport::SealKey key = key_.prove(said);
+    sodium_memzero(said.data(), said.size());
+    return key;
+  };
+  keys_ = {key_of(side_), key_of(side_ == Side::caller ? Side::callee : Side::caller)};
+  return {};
+}
+
+ByteVector Handshake::transcript(std::string_view purpose) const {
   const bool i_call = side_ == Side::caller;
   ByteVector bytes;
-  WireWriter(bytes)
-      .text(prover == Side::caller ? "caller" : "callee")
-      .raw(i_call ? mine_ : theirs_)
-      .raw(i_call ? theirs_ : mine_)
-      .raw(facts);
+  WireWriter(bytes).text(purpose).raw(i_call ? mine_ : theirs_).raw(i_call ? theirs_ : mine_);
+  return bytes;
+}
+
+ByteVector Handshake::statement(Side prover, ByteSpan facts) const {
+  // The prover's side and both preambles are in it: a proof can be neither reflected nor replayed.
+  ByteVector bytes = transcript(prover == Side::caller ? "caller" : "callee");
+  WireWriter(bytes).raw(facts);
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 #include "xylem/base/quantity.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/options.h"
+#include "xylem/transport/tcp.h"
 
 #include <chrono>
 #include <cstdint>
@@ -46,7 +47,8 @@ struct Config {
   std::chrono::nanoseconds timeout{std::chrono::minutes(30)};
   std::chrono::nanoseconds stall_report{std::chrono::seconds(10)};
   std::string transport = "auto";
-  std::string algorithm;  // agreed
+  transport::Protection protection = transport::Protection::auth;  // agreed
+  std::string algorithm;                                           // agreed
   std::string interfaces, devices;
   Bytes slice{256 * 1024};         // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)

@@ -15,7 +15,9 @@ namespace xylem::runtime {
 namespace {
 
 constexpr std::uint32_t kMostRanks = 1U << 20;
-constexpr std::array<std::string_view, 4> kTransports = {"auto", "shm", "ucx-tcp", "ucx-rdma"};
+constexpr std::array<std::string_view, 5> kTransports = {"auto", "shm", "tcp", "ucx-tcp",
+                                                         "ucx-rdma"};
+constexpr std::array<std::string_view, 3> kProtections = {"off", "auth", "encrypt"};
 constexpr std::array<std::string_view, 4> kWaitModes = {"auto", "spin", "yield", "sleep"};
 
 using MaybeText = std::optional<std::string>;
@@ -188,10 +190,10 @@ constexpr Setting kSettings[] = {
      .field = "transport",
      .unit = "",
      .default_value = "auto",
-     .example = "ucx-tcp",
+     .example = "tcp",
      .sentence =
-         "What carries payload: auto (shm within a host, between hosts what UCX finds), shm, "
-         "ucx-tcp or ucx-rdma.",
+         "What carries payload: auto (shm within a host; between hosts RDMA by UCX where all ranks "
+         "have it, else tcp), shm, tcp, ucx-rdma or ucx-tcp.",
      .agreed = true,
      .set =
          [](Config& c, std::string_view t) {
@@ -200,6 +202,23 @@ constexpr Setting kSettings[] = {
          },
      .show = [](const Config& c) { return c.transport; },
      .from_options = [](const Options& o) { return o.transport; }},
+    {.name = "XYLEM_PROTECTION",
+     .field = "protection",
+     .unit = "",
+     .default_value = "auth",
+     .example = "encrypt",
+     .sentence = "How payload that tcp carries is kept from strangers on the way: auth (nobody can "
+                 "change it), encrypt (nobody can read it either) or off.",
+     .agreed = true,
+     .set = [](Config& c, std::string_view t) -> Status {
+       XYLEM_TRY(const auto index, parse_word(t, kProtections));
+       c.protection = static_cast<transport::Protection>(index);
+       return {};
+     },
+     .show =
+         [](const Config& c) {
+           return std::string(kProtections[static_cast<std::size_t>(c.protection)]);
+         }},
     {.name = "XYLEM_ALGORITHM",
      .field = "algorithm",
      .unit = "",

@@ -12,7 +12,7 @@
 namespace xylem::tools {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx-tcp", "ucx-rdma"};
+constexpr std::array<std::string_view, 5> kTransports{"auto", "shm", "tcp", "ucx-tcp", "ucx-rdma"};
 constexpr std::uint64_t kMostOffset = 4096;
 constexpr std::uint32_t kMostRoots = 1U << 31;
 constexpr std::uint32_t kMostFactor = 1U << 16;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Encounter: a connection for payload to a rank that has proven itself, with keys for it.
+#pragma once
+
+#include "xylem/base/unique_fd.h"
+#include "xylem/transport/seal.h"
+
+#include <cstdint>
+
+namespace xylem::runtime {
+
+/// Keys of the two directions of one connection, at one of its ends.
+struct FrameKeys {
+  transport::SealKey outgoing{}, incoming{};
+};
+
+struct Encounter {
+  std::uint32_t rank = 0;
+  UniqueFd socket;
+  FrameKeys keys;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/greeter.h"
+
+#include "bootstrap/socket.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::runtime {
+namespace {
+
+/// A stranger has this long to prove that it is none.
+constexpr auto kProvingTime = std::chrono::seconds(10);
+/// How many may be about to prove themselves, beside the members.
+constexpr std::size_t kMostStrangers = 64;
+/// Accepted in one go, so that a flood does not keep members waiting.
+constexpr int kMostAccepted = 64;
+
+}  // namespace
+
+bool is_stranger(const Status& why) noexcept {
+  return why.code() == Code::unsupported || why.code() == Code::cancelled;
+}
+
+Status Greeter::accept_some(int listener,
+                            const std::function<Handshake()>& handshake,
+                            std::size_t expected) {
+  for (int i = 0; i < kMostAccepted; ++i) {
+    XYLEM_TRY(UniqueFd fd, accept_from(listener));
+    if (!fd) return {};
+    if (greetings_.size() >= expected + kMostStrangers) drop_oldest_stranger();
+    Greeting greeting(std::move(fd), handshake(), {});
+    XYLEM_TRY(poller_->add(greeting.fd(), tag_of(greeting.fd()), EPOLLOUT));
+    greetings_.emplace(greeting.fd(), std::move(greeting));
+  }
+  return {};
+}
+
+bool Greeter::call(UniqueFd fd, Handshake handshake, std::uint32_t rank) {
+  Greeting greeting(std::move(fd), std::move(handshake), rank);
+  if (!poller_->add(greeting.fd(), tag_of(greeting.fd()), EPOLLOUT)) return false;
+  greetings_.emplace(greeting.fd(), std::move(greeting));
+  return true;
+}
+
+std::optional<Greeter::Ended> Greeter::advance(int fd) {
+  const auto entry = greetings_.find(fd);
+  if (entry == greetings_.end()) return std::nullopt;
+  const auto wanted = entry->second.advance();
+  Status why = wanted.status();
+  if (wanted && *wanted != Greeting::Want::nothing) {
+    why = poller_->change(fd, tag_of(fd), *wanted == Greeting::Want::input ? EPOLLIN : EPOLLOUT);
+    if (why) return std::nullopt;
+  }
+  Ended ended{std::move(entry->second), std::move(why)};
+  poller_->remove(fd);
+  greetings_.erase(entry);
+  if (!ended.greeting.callee() && is_stranger(ended.why)) refusals_->note(ended.why.message());
+  return ended;
+}
+
+void Greeter::drop(Greetings::iterator entry) {
+  poller_->remove(entry->first);
+  greetings_.erase(entry);
+}
+
+void Greeter::drop_oldest_stranger() {
+  // Members prove themselves at once: who has been silent longest is none.
+  auto oldest = greetings_.end();
+  for (auto entry = greetings_.begin(); entry != greetings_.end(); ++entry) {
+    if (entry->second.callee()) continue;
+    if (oldest == greetings_.end() || entry->second.since() < oldest->second.since())
+      oldest = entry;
+  }
+  if (oldest == greetings_.end()) return;
+  refusals_->note("too many say nothing");
+  drop(oldest);
+}
+
+void Greeter::drop_slow_strangers() {
+  const auto latest = Clock::now() - kProvingTime;
+  drop_if([&](const Greeting& one) { return !one.callee() && one.since() < latest; });
+}
+
+void Greeter::drop_strangers() {
+  drop_if([](const Greeting& one) { return !one.callee(); });
+}
+
+void Greeter::hang_up(std::uint32_t rank) {
+  drop_if([&](const Greeting& one) { return one.callee() == rank; });
+}
+
+bool Greeter::is_calling(std::uint32_t rank) const {
+  return std::ranges::any_of(greetings_,
+                             [&](const auto& entry) { return entry.second.callee() == rank; });
+}
+
+}  // namespace xylem::runtime

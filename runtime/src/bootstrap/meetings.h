@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Meetings: how two ranks of a job get a connection for payload when one of them first needs it.
+//
+//   rank a: ask(b) ── listens, invites b over the control plane ──►  rank b: calls a
+//           ◄───────────────── handshake of both ─────────────────►
+//           does not listen any more
+//
+// Where both invite each other, the invitation of the lower rank counts. One port serves all
+// invitations of a rank, and is open only while there is one. An invitation that is not answered is
+// sent again, from the second time on by all ways, since a rank on its way may have died.
+#pragma once
+
+#include "bootstrap/encounter.h"
+#include "bootstrap/greeter.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/refusals.h"
+#include "bootstrap/secret.h"
+#include "bootstrap/socket_address.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/log.h"
+#include "xylem/base/unique_fd.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// An invitation: "rank `guest`, call rank `host` at `address`".
+struct Invitation {
+  std::uint32_t host = 0;
+  std::uint32_t guest = 0;
+  std::uint32_t number = 0;  ///< Of those of its host, from 1 on.
+  bool by_all_ways = false;  ///< Flooded, not passed on towards its guest.
+  std::string address;       ///< Numeric, as SocketAddress::host().
+  std::uint16_t port = 0;
+};
+
+/// One thread: the one that serves the control plane.
+class Meetings {
+ public:
+  /// `key` is the job's, for nothing else. Connections are watched by `poller`, under `tag`.
+  Meetings(const Member& self,
+           Key key,
+           SocketAddress local,
+           Poller& poller,
+           std::uint64_t tag,
+           const Logger& logger);
+
+  /// Wants a connection to a rank, once.
+  void ask(std::uint32_t rank);
+  void on_invited(const Invitation& invitation);
+  /// Of the poller.
+  void on_event(int fd);
+  /// Who is lost or has left is not waited for.
+  void forget(std::uint32_t rank);
+
+  /// What is due by now; the invitations to be sent are appended.
+  void tick(Clock::time_point now, std::vector<Invitation>& invitations);
+  /// When tick() is due.
+  Clock::time_point due() const noexcept;
+  std::vector<Encounter> take_encounters() { return std::exchange(encounters_, {}); }
+
+ private:
+  struct Invited {
+    Clock::time_point next;  ///< When it is sent again.
+    std::uint32_t times = 0;
+  };
+
+  Status listen();
+  void stop_listening_if_done();
+  void on_proven(Greeting greeting);
+
+  const Member self_;
+  const Key key_;
+  const SocketAddress local_;
+  Poller* const poller_;
+  const std::uint64_t tag_;
+  const Logger logger_;
+  Refusals refusals_;
+  Greeter greeter_;
+  UniqueFd listener_;
+  SocketAddress address_;  ///< Of the listener.
+  std::map<std::uint32_t, Invited> invited_;
+  std::vector<bool> met_;  ///< By rank.
+  std::uint32_t number_ = 0;
+  std::vector<Encounter> encounters_;
+};
+
+}  // namespace xylem::runtime
