@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tcp transport beyond the contract: what is changed on the way, what is sent ahead of
+// receives, and how endpoints come by their connections.
+#include "xylem/transport/tcp.h"
+
+#include "unit/tcp_connections.h"
+#include "unit/transport_fixture.h"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace xylem::transport::testing {
+namespace {
+
+/// What a transport has told its owner.
+struct Owner final : TcpOwner {
+  void on_wanted(EndpointId endpoint) override { wanted.push_back(endpoint); }
+  void on_lost(EndpointId endpoint, Code code) override { lost.emplace_back(endpoint, code); }
+
+  std::vector<EndpointId> wanted;
+  std::vector<std::pair<EndpointId, Code>> lost;
+};
+
+struct End {
+  Owner owner;
+  std::unique_ptr<TcpTransport> transport;
+  EndpointId peer = 0;
+
+  explicit End(std::uint64_t ahead = 1 << 20) {
+    auto made = make_tcp({.ahead = ahead});
+    EXPECT_TRUE(made);
+    transport = std::move(*made);
+    transport->set_owner(&owner);
+  }
+  void meet(const End& other) {
+    auto endpoint = transport->connect(other.transport->address());
+    ASSERT_TRUE(endpoint) << endpoint.status().to_string();
+    peer = *endpoint;
+  }
+};
+
+struct Protected {
+  Protection protection;
+  Cipher cipher;
+};
+std::vector<Protected> protections() {
+  std::vector<Protected> all{{Protection::auth, Cipher::chacha20_poly1305},
+                             {Protection::encrypt, Cipher::chacha20_poly1305}};
+  if (has_aes()) {
+    all.push_back({Protection::auth, Cipher::aes256_gcm});
+    all.push_back({Protection::encrypt, Cipher::aes256_gcm});
+  }
+  return all;
+}
+
+class Tcp : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    a.meet(b);
+    b.meet(a);
+  }
+  void adopt(const Protected& how = {Protection::auth, Cipher::chacha20_poly1305}) {
+    auto ends = connected_pair(how.protection, how.cipher);
+    ASSERT_TRUE(a.transport->adopt(a.peer, std::move(ends.first)));
+    ASSERT_TRUE(b.transport->adopt(b.peer, std::move(ends.second)));
+  }
+  template <typename Condition>
+  bool both(Condition condition) {
+    return drive({a.transport.get(), b.transport.get()}, condition);
+  }
+
+  End a, b;
+};
+
+/// Reads what is there of a socket.
+std::vector<std::byte> drain(int fd) {
+  std::vector<std::byte> all;
+  std::array<std::byte, 65536> piece;
+  for (ssize_t got = 0; (got = ::recv(fd, piece.data(), piece.size(), MSG_DONTWAIT)) > 0;) {
+    all.insert(all.end(), piece.begin(), piece.begin() + got);
+  }
+  return all;
+}
+
+void write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    ASSERT_GT(sent, 0);
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+  }
+}
+
+/// A sender whose bytes pass through the test on their way to a receiver.
+struct Interception {
+  End a, b;
+  UniqueFd from_a, to_b;
+
+  explicit Interception(const Protected& how) {
+    a.meet(b);
+    b.meet(a);
+    auto first = connected_sockets(), second = connected_sockets();
+    from_a = std::move(first.second);
+    to_b = std::move(second.first);
+    EXPECT_TRUE(a.transport->adopt(
+        a.peer, {std::move(first.first), how.protection, how.cipher, test_key(1), test_key(2)}));
+    EXPECT_TRUE(b.transport->adopt(
+        b.peer, {std::move(second.second), how.protection, how.cipher, test_key(2), test_key(1)}));
+  }
+  /// What `a` writes to send these bytes.
+  std::vector<std::byte> sent(const std::vector<std::byte>& source) {
+    Tracked operation;
+    send(*a.transport, a.peer, 7, source.data(), source.size(), operation);
+    std::vector<std::byte> wire;
+    EXPECT_TRUE(drive({a.transport.get()}, [&] {
+      const auto more = drain(from_a.get());
+      wire.insert(wire.end(), more.begin(), more.end());
+      return operation.ended() && a.transport->flush(a.peer);
+    }));
+    const auto rest = drain(from_a.get());
+    wire.insert(wire.end(), rest.begin(), rest.end());
+    return wire;
+  }
+  /// Whether `b` loses the connection, and nothing of it ends well.
+  void expect_refused(std::span<const std::byte> wire) {
+    std::vector<std::byte> target(100'000, std::byte{0x5a});
+    Tracked received;
+    recv(*b.transport, 7, target.data(), target.size(), received);
+    write_all(to_b.get(), wire);
+    EXPECT_TRUE(drive({b.transport.get()}, [&] { return !b.owner.lost.empty(); }));
+    ASSERT_EQ(b.owner.lost.size(), 1U);
+    EXPECT_EQ(b.owner.lost[0].second, Code::link_lost);
+    if (!received.ended()) b.transport->cancel(received);
+    ASSERT_TRUE(drive({b.transport.get()}, [&] { return received.ended(); }));
+    EXPECT_NE(received.code, Code::ok);
+  }
+};
+
+TEST(TcpOnTheWay, EveryChangedByteEndsTheConnection) {
+  // Two frames: of the second, too, every part is changed.
+  const auto source = pattern(70'000, 3);
+  for (const Protected& how : protections()) {
+    const std::size_t frame = 48 + 65536 + 16;
+    for (const std::size_t at :
+         {std::size_t{0}, std::size_t{9}, std::size_t{31}, std::size_t{32}, std::size_t{47},
+          std::size_t{48}, std::size_t{5000}, frame - 17, frame - 16, frame - 1, frame, frame + 40,
+          frame + 100, frame + 48 + 4464}) {
+      SCOPED_TRACE(at);
+      Interception middle(how);
+      auto wire = middle.sent(source);
+      ASSERT_EQ(wire.size(), frame + 48 + 4464 + 16);
+      wire[at] ^= std::byte{0x10};
+      middle.expect_refused(wire);
+    }
+  }
+}
+
+TEST(TcpOnTheWay, WhatIsRepeatedOrLeftOutEndsTheConnection) {
+  const auto source = pattern(1000, 3);
+  for (const Protected& how : protections()) {
+    {
+      Interception middle(how);
+      const auto once = middle.sent(source);
+      std::vector<std::byte> target(source.size());
+      Tracked first;
+      recv(*middle.b.transport, 7, target.data(), target.size(), first);
+      write_all(middle.to_b.get(), once);
+      ASSERT_TRUE(drive({middle.b.transport.get()}, [&] { return first.ended(); }));
+      EXPECT_EQ(target, source);
+      middle.expect_refused(once);
+    }
+    Interception middle(how);
+    (void)middle.sent(source);
+    middle.expect_refused(middle.sent(source));
+  }
+}
+
+TEST(TcpOnTheWay, AnotherConnectionsFramesAreRefused) {
+  const auto source = pattern(1000, 3);
+  for (const Protected& how : protections()) {
+    Interception middle(how);
+    const auto wire = middle.sent(source);
+    // To where they came from: the keys of the two directions differ.
+    write_all(middle.from_a.get(), wire);
+    EXPECT_TRUE(drive({middle.a.transport.get()}, [&] { return !middle.a.owner.lost.empty(); }));
+  }
+}
+
+TEST(TcpOnTheWay, ACutConnectionEndsNothingWell) {
+  const auto source = pattern(70'000, 3);
+  for (const std::size_t cut : {10, 48, 100, 65599, 65600, 70'000}) {
+    Interception middle({Protection::auth, Cipher::chacha20_poly1305});
+    const auto wire = middle.sent(source);
+    std::vector<std::byte> target(source.size());
+    Tracked received;
+    recv(*middle.b.transport, 7, target.data(), target.size(), received);
+    write_all(middle.to_b.get(), std::span(wire).first(cut));
+    middle.to_b.reset();
+    EXPECT_TRUE(drive({middle.b.transport.get()}, [&] { return !middle.b.owner.lost.empty(); }));
+    EXPECT_EQ(middle.b.owner.lost[0].second, Code::peer_lost);
+    if (!received.ended()) middle.b.transport->cancel(received);
+    ASSERT_TRUE(drive({middle.b.transport.get()}, [&] { return received.ended(); }));
+    EXPECT_NE(received.code, Code::ok);
+  }
+}
+
+TEST(TcpOnTheWay, GarbageWithoutProtectionIsNoCrash) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 300; ++round) {
+    Interception middle({Protection::off, Cipher::chacha20_poly1305});
+    std::vector<std::byte> target(4096);
+    Tracked received;
+    recv(*middle.b.transport, 7, target.data(), target.size(), received, 0);
+    std::vector<std::byte> garbage(32 * (1 + random() % 8));
+    for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+    // Kinds that exist, and bodies that could be.
+    for (std::size_t at = 0; at < garbage.size(); at += 32) {
+      garbage[at] = static_cast<std::byte>(random() % 9);
+      garbage[at + 1] = garbage[at + 2] = garbage[at + 3] = {};
+      if (random() % 2 == 0) garbage[at + 5] = garbage[at + 6] = garbage[at + 7] = {};
+    }
+    write_all(middle.to_b.get(), garbage);
+    middle.to_b.reset();
+    EXPECT_TRUE(drive({middle.b.transport.get()}, [&] { return !middle.b.owner.lost.empty(); }));
+    if (!received.ended()) middle.b.transport->cancel(received);
+    ASSERT_TRUE(drive({middle.b.transport.get()}, [&] { return received.ended(); }));
+  }
+}
+
+TEST_F(Tcp, AConnectionIsAskedForOnceAndWhatWaitsForItGoes) {
+  const auto source = pattern(100'000, 1);
+  std::vector<std::byte> target(source.size());
+  std::deque<Tracked> sent(3);
+  for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
+  EXPECT_EQ(a.owner.wanted, std::vector<EndpointId>{a.peer});
+  settle({a.transport.get()});
+  EXPECT_FALSE(sent[0].ended());
+  EXPECT_FALSE(a.transport->flush(a.peer));
+  adopt();
+  for (int i = 0; i < 3; ++i) {
+    Tracked received;
+    recv(*b.transport, 1, target.data(), target.size(), received);
+    ASSERT_TRUE(both([&] { return received.ended(); }));
+    EXPECT_EQ(target, source);
+  }
+  ASSERT_TRUE(both([&] { return sent[2].ended(); }));
+  EXPECT_TRUE(b.owner.wanted.empty());
+}
+
+TEST_F(Tcp, WhatWaitsForAConnectionCanBeCancelledAndClosed) {
+  const std::uint64_t value = 1;
+  Tracked cancelled, closed;
+  send(*a.transport, a.peer, 1, &value, 8, cancelled);
+  send(*a.transport, a.peer, 1, &value, 8, closed);
+  a.transport->cancel(cancelled);
+  ASSERT_TRUE(drive({a.transport.get()}, [&] { return cancelled.ended(); }));
+  EXPECT_EQ(cancelled.code, Code::cancelled);
+  a.transport->close(a.peer);
+  ASSERT_TRUE(drive({a.transport.get()}, [&] { return closed.ended(); }));
+  EXPECT_EQ(closed.code, Code::peer_lost);
+  // A connection that comes too late ends.
+  adopt();
+  ASSERT_TRUE(both([&] { return !b.owner.lost.empty(); }));
+  EXPECT_EQ(b.owner.lost[0], std::pair(b.peer, Code::peer_lost));
+}
+
+TEST_F(Tcp, ASecondConnectionOfAnEndpointEnds) {
+  adopt();
+  auto sockets = connected_sockets();
+  ASSERT_TRUE(a.transport->adopt(a.peer, {std::move(sockets.first)}));
+  std::byte nothing{};
+  EXPECT_EQ(::recv(sockets.second.get(), &nothing, 1, 0), 0);
+  std::uint64_t value = 5, got = 0;
+  Tracked sent, received;
+  send(*a.transport, a.peer, 1, &value, 8, sent);
+  recv(*b.transport, 1, &got, 8, received);
+  ASSERT_TRUE(both([&] { return received.ended(); }));
+  EXPECT_EQ(got, 5U);
+}
+
+TEST_F(Tcp, WhatIsSentAheadIsBoundedAndHoldsNobodyBack) {
+  adopt();
+  constexpr std::size_t kMessages = 200;
+  const auto source = pattern(64 * 1024, 1);
+  std::deque<Tracked> sent(kMessages);
+  for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
+  settle({a.transport.get(), b.transport.get()});
+  const auto ended = [](const Tracked& one) { return one.ended(); };
+  EXPECT_LE(std::ranges::count_if(sent, ended), 16);
+  // Others pass, small and large.
+  const auto large = pattern(1 << 20, 2);
+  std::vector<std::byte> target(large.size());
+  for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{1 << 20}}) {
+    Tracked other, received;
+    send(*a.transport, a.peer, 2, large.data(), bytes, other);
+    recv(*b.transport, 2, target.data(), bytes, received);
+    ASSERT_TRUE(both([&] { return other.ended() && received.ended(); }));
+    EXPECT_EQ(received.code, Code::ok);
+  }
+  EXPECT_EQ(target, large);
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    Tracked received;
+    recv(*b.transport, 1, target.data(), target.size(), received);
+    ASSERT_TRUE(both([&] { return received.ended(); }));
+    ASSERT_EQ(received.bytes, source.size());
+  }
+  ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, ended); }));
+}
+
+TEST_F(Tcp, CreditComesBackHoweverMessagesEnd) {
+  adopt();
+  const auto source = pattern(100 * 1024, 1);
+  std::vector<std::byte> target(source.size());
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 400; ++round) {
+    Tracked sent, received;
+    const bool is_ahead = random() % 2 == 0, is_short = random() % 4 == 0;
+    const std::uint64_t room = is_short ? source.size() / 2 : source.size();
+    if (!is_ahead) recv(*b.transport, 1, target.data(), room, received);
+    send(*a.transport, a.peer, 1, source.data(), source.size(), sent);
+    if (random() % 3 == 0) settle({a.transport.get()});
+    if (random() % 3 == 0) b.transport->progress();
+    switch (random() % 4) {
+      case 0:
+        if (!sent.ended()) a.transport->cancel(sent);
+        break;
+      case 1:
+        if (!is_ahead && !received.ended()) b.transport->cancel(received);
+        break;
+      default: break;
+    }
+    ASSERT_TRUE(both([&] {
+      b.transport->discard(1, kExactMatch);
+      return sent.ended();
+    }));
+    settle({a.transport.get(), b.transport.get()});
+    b.transport->discard(1, kExactMatch);
+    if (!is_ahead && !received.ended()) b.transport->cancel(received);
+    ASSERT_TRUE(both([&] { return is_ahead || received.ended(); }));
+  }
+  settle({a.transport.get(), b.transport.get()});
+  // All of it, or these would not end before they are received.
+  std::deque<Tracked> sent(7);
+  for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
+  ASSERT_TRUE(both(
+      [&] { return std::ranges::all_of(sent, [](const Tracked& one) { return one.ended(); }); }));
+}
+
+TEST(TcpAddress, AnotherBoundIsAMismatch) {
+  const End a(1 << 20), b(1 << 16);
+  EXPECT_EQ(a.transport->connect(b.transport->address()).code(), Code::mismatch);
+}
+
+}  // namespace
+}  // namespace xylem::transport::testing
