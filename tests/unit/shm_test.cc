@@ -446,13 +446,13 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     Entry& entry = theirs->ring(0)[0];
     entry.kind = lie < 2 ? EntryKind::slotted : EntryKind::fragment;
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());
-    if (lie == 1) entry.bytes = geometry.small_bytes + 1;
+    if (lie == 1) entry.size_and_check = geometry.small_bytes + 1;
     if (lie == 2) entry.id = kStreams;
-    if (lie == 3) entry.bytes = 1;  // Of a stream that was not announced.
+    if (lie == 3) entry.size_and_check = 1;  // Of a stream that was not announced.
     if (lie == 4) entry.kind = static_cast<EntryKind>(99);
     if (lie == 5) {
       entry.kind = EntryKind::eager;
-      entry.bytes = kInlineBytes + 1;
+      entry.size_and_check = kInlineBytes + 1;
     }
     entry.turn.store(turn_of(0), std::memory_order_release);
     theirs->ring(0)[1].turn.store(turn_of(0), std::memory_order_release);

@@ -122,7 +122,7 @@ Matcher::ArrivedAt Matcher::find(const Arrived& arrived) {
   auto& bucket = arrived_[bucket_of(arrived.tag)];
   const auto at =
       std::ranges::find_if(bucket, [&](const Arrived& other) { return &other == &arrived; });
-  XYLEM_CHECK(at != bucket.end(), arrived.tag);
+  XYLEM_CHECK(at != bucket.end(), arrived.serial);
   return at;
 }
 

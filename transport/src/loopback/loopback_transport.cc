@@ -61,7 +61,8 @@ LoopbackTransport::~LoopbackTransport() {
 
 Capabilities LoopbackTransport::capabilities() const noexcept {
   return {.inline_bytes = dice_.ordered() ? registry_->options().eager_bytes : 0,
-          .withdraws = true};
+          .withdraws = true,
+          .checks_tags = true};
 }
 
 Result<EndpointId> LoopbackTransport::connect(std::span<const std::byte> address) {

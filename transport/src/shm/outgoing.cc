@@ -65,9 +65,9 @@ Entry* Outgoing::next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexce
   delay();
   entry.kind = kind;
   delay();
-  entry.tag = tag;
+  entry.name = static_cast<std::uint64_t>(tag);
   delay();
-  entry.bytes = bytes;
+  entry.size_and_check = kind == EntryKind::want ? bytes : packed(bytes, tag);
   return &entry;
 }
 
@@ -252,7 +252,8 @@ void Outgoing::heed(const Want& want, std::uint64_t holds) {
 
 bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
   if (!is_open()) return true;  // Nothing comes from there any more.
-  Entry* entry = next_entry(EntryKind::want, want.tag, want.mask);
+  Entry* entry =
+      next_entry(EntryKind::want, want.tag, static_cast<std::uint64_t>(want.mask));
   if (entry == nullptr) return false;
   std::memcpy(entry->payload.data(), &holds, sizeof holds);
   publish();

@@ -123,6 +123,8 @@ struct Location {
 };
 
 inline constexpr std::uint64_t kInlineBytes = 104;
+inline constexpr unsigned kSizeBits = 64 - kCheckBits;
+inline constexpr std::uint64_t kLargestMessage = (std::uint64_t{1} << kSizeBits) - 1;  ///< 1 TiB.
 
 /// Two lines, the second for payload alone: up to 40 bytes travel in the first with all that goes
 /// with them, and a processor that fetches lines in pairs brings the second unasked.
@@ -131,12 +133,17 @@ struct alignas(2 * kLine) Entry {
   EntryKind kind = EntryKind::eager;
   std::uint8_t id = 0;
   std::uint16_t slot = 0;
-  std::uint64_t bytes = 0;
-  Tag tag = 0;
+  std::uint64_t size_and_check = 0;  ///< As packed() makes it; of a want 64 bits of its mask.
+  std::uint64_t name = 0;            ///< The lower bits of the tag.
   std::array<std::byte, kInlineBytes> payload{};
 };
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
               sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
+
+/// A message's size and the bits of its tag that check it.
+constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
+  return bytes | (static_cast<std::uint64_t>(tag >> kNameBits) << kSizeBits);
+}
 
 /// What an entry says besides its payload. Another process may write an entry at any time: it is
 /// copied once, before it is believed.
@@ -148,8 +155,12 @@ struct Head {
   Tag tag;
 };
 inline Head head_of(const Entry& entry) noexcept {
-  const Head head{entry.kind, entry.id, entry.slot, entry.bytes, entry.tag};
+  const std::uint64_t size_and_check = entry.size_and_check;
+  Head head{entry.kind, entry.id, entry.slot, size_and_check, entry.name};
   std::atomic_signal_fence(std::memory_order_acq_rel);
+  if (head.kind == EntryKind::want) return head;
+  head.bytes = size_and_check & kLargestMessage;
+  head.tag |= static_cast<Tag>(size_and_check >> kSizeBits) << kNameBits;
   return head;
 }
 inline Location location_of(const Entry& announcement) noexcept {

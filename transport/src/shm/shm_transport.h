@@ -39,7 +39,8 @@ class ShmTransport final : public Transport {
   Capabilities capabilities() const noexcept override {
     return {.inline_bytes = kInlineBytes,
             .view_bytes = segment_.geometry().large_bytes,
-            .withdraws = true};
+            .withdraws = true,
+            .checks_tags = true};
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;

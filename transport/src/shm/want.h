@@ -30,7 +30,7 @@ inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);
 
 constexpr bool is_hold(std::uint64_t holds) noexcept { return holds % 2 == 1; }
 
-/// What the receiver of a channel that it holds waits for.
+/// What the receiver of a channel that it holds waits for; said without the bits that check a tag.
 struct Want {
   Tag tag = 0;
   Tag mask = kExactMatch;

@@ -18,6 +18,7 @@
 
 #include "xylem/transport/transport.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,16 +26,28 @@
 
 namespace xylem::transport::tcp {
 
-enum class FrameKind : std::uint32_t { eager = 1, announce, data, go, drop, withdraw, credit };
+enum class FrameKind : std::uint8_t { eager = 1, announce, data, go, drop, withdraw, credit };
 
 /// Bytes as they are in memory: jobs do not mix architectures.
 struct FrameHead {
   FrameKind kind{};
-  std::uint32_t body = 0;    ///< Bytes that follow.
-  std::uint32_t id = 0;      ///< Of the message; each direction counts its own.
-  std::uint32_t credit = 0;  ///< With any kind: so many bytes more.
-  Tag tag = 0;               ///< eager, announce.
-  std::uint64_t bytes = 0;   ///< The same: of the whole message.
+  std::array<std::uint8_t, 3> check{};  ///< With `name`.
+  std::uint32_t body = 0;               ///< Bytes that follow.
+  std::uint32_t id = 0;                 ///< Of the message; each direction counts its own.
+  std::uint32_t credit = 0;             ///< With any kind: so many bytes more.
+  std::uint64_t name = 0;               ///< eager, announce: the lower bits of the tag.
+  std::uint64_t bytes = 0;              ///< The same: of the whole message.
+
+  void set_tag(Tag tag) noexcept {
+    name = static_cast<std::uint64_t>(tag);
+    const auto upper = static_cast<std::uint32_t>(tag >> kNameBits);
+    std::memcpy(check.data(), &upper, check.size());
+  }
+  Tag tag() const noexcept {
+    std::uint32_t upper = 0;
+    std::memcpy(&upper, check.data(), check.size());
+    return (static_cast<Tag>(upper) << kNameBits) | name;
+  }
 };
 static_assert(sizeof(FrameHead) == 32 && std::is_trivially_copyable_v<FrameHead>);
 

@@ -12,7 +12,7 @@ namespace xylem::transport::tcp {
 Incoming& Inbox::add(const FrameHead& head) {
   if (spare_.empty()) spare_.emplace_back();
   Incoming& message = spare_.front();
-  message = {.id = head.id, .tag = head.tag, .bytes = head.bytes, .self = spare_.begin()};
+  message = {.id = head.id, .tag = head.tag(), .bytes = head.bytes, .self = spare_.begin()};
   Messages& bucket = messages_[head.id % kBuckets];
   bucket.splice(bucket.end(), spare_, message.self);
   return message;
@@ -89,8 +89,8 @@ bool Inbox::on_first(const FrameHead& head) {
   message.is_eager = head.kind == FrameKind::eager;
   message.state = message.is_eager ? Incoming::State::arriving : Incoming::State::announced;
   Receive receive;
-  if (matcher_->take_receive(head.tag, receive)) {
-    if (receive.sender_tag != nullptr) *receive.sender_tag = head.tag;
+  if (matcher_->take_receive(head.tag(), receive)) {
+    if (receive.sender_tag != nullptr) *receive.sender_tag = head.tag();
     if (!receive.fits(head.bytes)) {
       tell(receive, Code::mismatch, 0);
       sink(message);
@@ -103,7 +103,7 @@ bool Inbox::on_first(const FrameHead& head) {
     return true;
   }
   if (message.is_eager) message.memory.reset(new std::byte[head.bytes]);
-  if (matcher_->keep({endpoint_, head.id}, head.tag, head.bytes, 0) != nullptr) return true;
+  if (matcher_->keep({endpoint_, head.id}, head.tag(), head.bytes, 0) != nullptr) return true;
   release(message);
   return false;
 }

@@ -25,12 +25,12 @@ bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
     return false;
   }
   credit_ -= weight_of(source.bytes);
-  put({.kind = FrameKind::eager,
-       .body = static_cast<std::uint32_t>(source.bytes),
-       .id = next_id_++,
-       .tag = tag,
-       .bytes = source.bytes},
-      static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
+  FrameHead head{.kind = FrameKind::eager,
+                 .body = static_cast<std::uint32_t>(source.bytes),
+                 .id = next_id_++,
+                 .bytes = source.bytes};
+  head.set_tag(tag);
+  put(head, static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
   // What the socket does not take now, or not at all, shows when it is driven.
   writer_.write(fd, [this](Outgoing& message) { on_written(message); });
   return true;
@@ -80,23 +80,19 @@ void Outbox::put_word() {
 
 void Outbox::put_first(Outgoing& message) {
   message.id = next_id_++;
+  FrameHead head{.kind = FrameKind::announce, .id = message.id, .bytes = message.bytes};
+  head.set_tag(message.tag);
   if (!is_eager(message.bytes)) {
-    put({.kind = FrameKind::announce, .id = message.id, .tag = message.tag, .bytes = message.bytes},
-        nullptr, FrameWriter::Body::copied, nullptr);
+    put(head, nullptr, FrameWriter::Body::copied, nullptr);
     return move(message, Outgoing::State::announced);
   }
   credit_ -= weight_of(message.bytes);
-  const auto body =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(message.bytes, kLargestBody));
-  message.sent = body;
-  const bool is_whole = body == message.bytes;
+  head.kind = FrameKind::eager;
+  head.body = static_cast<std::uint32_t>(std::min<std::uint64_t>(message.bytes, kLargestBody));
+  message.sent = head.body;
+  const bool is_whole = head.body == message.bytes;
   const bool is_copied = message.bytes <= kCopied;
-  put({.kind = FrameKind::eager,
-       .body = body,
-       .id = message.id,
-       .tag = message.tag,
-       .bytes = message.bytes},
-      message.data, is_copied ? FrameWriter::Body::copied : FrameWriter::Body::borrowed,
+  put(head, message.data, is_copied ? FrameWriter::Body::copied : FrameWriter::Body::borrowed,
       is_copied ? nullptr : &message);
   if (is_copied) return end(message);
   move(message, is_whole ? Outgoing::State::written : Outgoing::State::streaming);

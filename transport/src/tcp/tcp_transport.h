@@ -31,7 +31,7 @@ class SocketTransport final : public TcpTransport {
   ~SocketTransport() override;
 
   std::string_view name() const noexcept override { return "tcp"; }
-  Capabilities capabilities() const noexcept override { return {.withdraws = true}; }
+  Capabilities capabilities() const noexcept override { return {.withdraws = true, .checks_tags = true}; }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   void set_owner(TcpOwner* owner) noexcept override { owner_ = owner; }

@@ -20,9 +20,12 @@ namespace xylem::transport {
 
 /// An endpoint: one remote transport of the same kind, as connect() returned it.
 using EndpointId = std::uint32_t;
-/// Names a message. Both ends compute the same one.
-using Tag = std::uint64_t;
+/// Names a message. Both ends compute the same one. Bits 64 to 87 are for checks: a message that
+/// differs in them does not match either, where the transport has room for them
+/// (Capabilities::checks_tags). The bits above are not used.
+__extension__ using Tag = unsigned __int128;
 inline constexpr Tag kExactMatch = ~Tag{0};
+inline constexpr unsigned kNameBits = 64, kCheckBits = 24;
 /// Of a message whose size is not known before.
 inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
@@ -37,6 +40,7 @@ struct Capabilities {
   /// cancel() ends every operation at once. If not, one that has met its partner goes on until the
   /// message is through or its endpoint is closed.
   bool withdraws = false;
+  bool checks_tags = false;  ///< Compares all bits of a tag, not the lower 64 alone.
 };
 
 /// Which messages may stay where they are, and be sent when their receiver has read them there.
