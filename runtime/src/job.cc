@@ -357,18 +357,22 @@ void Job::handle_suspicions(Clock::time_point now) {
 void Job::on_body(Message& message) { message.owner->group->on_body(message); }
 
 void Job::on_peer_lost(std::uint32_t rank, std::string_view how) {
-  post({Event::Kind::lost, rank, std::string(how), {}, {}});
+  post({Event::Kind::lost, rank, std::string(how), {}, {}, {}});
 }
 
-void Job::on_peer_left(std::uint32_t rank) { post({Event::Kind::left, rank, {}, {}, {}}); }
+void Job::on_peer_left(std::uint32_t rank) { post({Event::Kind::left, rank, {}, {}, {}, {}}); }
 
 void Job::on_message(std::uint32_t origin, std::span<const std::byte> message) {
-  post({Event::Kind::message, origin, {}, {message.begin(), message.end()}, {}});
+  post({Event::Kind::message, origin, {}, {message.begin(), message.end()}, {}, {}});
 }
 
 void Job::on_met(Encounter encounter) {
   const std::uint32_t peer = encounter.rank;
-  post({Event::Kind::met, peer, {}, {}, std::move(encounter)});
+  post({Event::Kind::met, peer, {}, {}, std::move(encounter), {}});
+}
+
+void Job::on_unmet(std::uint32_t rank, const Status& why) {
+  post({Event::Kind::unmet, rank, {}, {}, {}, why});
 }
 
 void Job::post(Event event) {
@@ -396,10 +400,9 @@ void Job::handle_event(Event& event) {
     case Event::Kind::lost: return handle_loss(event);
     case Event::Kind::met: {
       const Status adopted = wires_->adopt(std::move(event.encounter));
-      if (adopted) return;
-      logger_.error(adopted.message());
-      return on_link_lost(event.rank, adopted.code());
+      return adopted ? void() : suspect_all(event.rank, adopted);
     }
+    case Event::Kind::unmet: return suspect_all(event.rank, event.why);
   }
 }
 
@@ -417,15 +420,17 @@ void Job::handle_loss(const Event& event) {
   wires_->close(event.rank);
 }
 
-/// Also a group whose calls do not wait for this connection now: what it carried is gone.
 void Job::on_link_lost(std::uint32_t world_rank, Code code) {
+  suspect_all(world_rank, failure(code, fmt::format("rank {} lost its connection to rank {} ({})",
+                                                    rank(), world_rank, name(code))));
+}
+
+/// Also groups whose calls do not wait for this connection now: what it carried is gone.
+void Job::suspect_all(std::uint32_t world_rank, const Status& why) {
   for (const auto& group : registry_.groups()) {
     if (!group->rank_of(world_rank)) continue;
     suspicions_.push_back({group->weak_from_this(),
-                           failure(code,
-                                   fmt::format("rank {} lost its connection to rank {} ({})",
-                                               rank(), world_rank, name(code)),
-                                   world_rank),
+                           failure(why.code(), std::string(why.message()), world_rank),
                            Clock::now(), true});
   }
 }

@@ -117,11 +117,12 @@ class Job final : public std::enable_shared_from_this<Job>,
 
  private:
   struct Event {
-    enum class Kind : std::uint8_t { message, lost, left, met } kind = Kind::message;
+    enum class Kind : std::uint8_t { message, lost, left, met, unmet } kind = Kind::message;
     std::uint32_t rank = 0;
     std::string text;
     std::vector<std::byte> message;
     Encounter encounter{};
+    Status why{};
   };
 
   struct ReleaseToken {
@@ -151,6 +152,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void handle_events();
   void handle_event(Event& event);
   void handle_loss(const Event& event);
+  void suspect_all(std::uint32_t world_rank, const Status& why);
   void handle_suspicions(Clock::time_point now);
   /// Whether somebody must drive progress: a user who has been told that his message is sent may
   /// not come back for long.
@@ -171,6 +173,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_peer_left(std::uint32_t rank) override;
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
   void on_met(Encounter encounter) override;
+  void on_unmet(std::uint32_t rank, const Status& why) override;
   void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;

@@ -53,7 +53,7 @@ TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
   const Finished done =
       test::run_command({"/bin/sh", "-c",
                          "ulimit -n 25; exec " + kXylem + " run -n 3 -- " + kXylem +
-                             " bench all_reduce --end 64 --transport tcp"},
+                             " bench all_reduce --end 64 --transport ucx-tcp"},
                         {}, kLimit);
   EXPECT_NE(done.exit_status, 0);
   EXPECT_EQ(done.signal, 0);

@@ -228,6 +228,9 @@ void ControlNetwork::hold_meetings() {
   for (Encounter& encounter : meetings_->take_encounters()) {
     events_.emplace_back(std::move(encounter));
   }
+  for (Meetings::Failed& failed : meetings_->take_failed()) {
+    events_.emplace_back(std::move(failed));
+  }
 }
 
 void ControlNetwork::declare_lost(std::uint32_t rank,
@@ -340,6 +343,8 @@ void ControlNetwork::deliver(Event& event, ControlListener& listener) {
     listener.on_message(message->origin, message->bytes);
   } else if (auto* const encounter = std::get_if<Encounter>(&event)) {
     listener.on_met(std::move(*encounter));
+  } else if (const auto* const failed = std::get_if<Meetings::Failed>(&event)) {
+    listener.on_unmet(failed->rank, failed->why);
   } else if (const auto* const lost = std::get_if<Lost>(&event)) {
     listener.on_peer_lost(lost->rank, lost->how);
   } else if (const auto* const left = std::get_if<Left>(&event)) {

@@ -87,7 +87,7 @@ class ControlNetwork final : public ControlPlane {
     std::uint32_t origin;
     ByteVector bytes;
   };
-  using Event = std::variant<Lost, Left, Message, Encounter>;
+  using Event = std::variant<Lost, Left, Message, Encounter, Meetings::Failed>;
 
   /// What has come of one round of a gather.
   struct Incoming {

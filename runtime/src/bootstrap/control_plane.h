@@ -43,6 +43,8 @@ class ControlListener {
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
   /// A connection to a rank that this one or that one has asked for; once per rank.
   virtual void on_met(Encounter encounter) = 0;
+  /// No connection to a rank that was asked for can be made at this end; why.
+  virtual void on_unmet(std::uint32_t rank, const Status& why) = 0;
 };
 
 class ControlPlane {

@@ -13,6 +13,8 @@ namespace {
 
 /// An invitation that nobody has answered is sent again after this.
 constexpr auto kPatience = std::chrono::seconds(1);
+/// So many attempts may fail at this end.
+constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
 
@@ -47,11 +49,20 @@ Status Meetings::listen() {
   return {};
 }
 
-void Meetings::stop_listening_if_done() {
-  if (!listener_ || !invited_.empty()) return;
+void Meetings::stop_listening() {
+  if (!listener_) return;
   poller_->remove(listener_.get());
   listener_.reset();
   greeter_.drop_strangers();
+}
+
+void Meetings::stop_listening_if_done() {
+  if (invited_.empty()) stop_listening();
+}
+
+void Meetings::note_failure(std::uint32_t rank, const Status& why) {
+  logger_.info(fmt::format("no connection to rank {} yet: {}", rank, why.message()));
+  if (++tries_[rank] == kMostTries) failed_.push_back({rank, why});
 }
 
 void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
@@ -60,8 +71,7 @@ void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations)
     if (invited.next > now) continue;
     invited.next = now + kPatience;
     if (const Status status = listen(); !status) {
-      // Out of ports or descriptors, which may pass.
-      logger_.warn(fmt::format("cannot let rank {} connect: {}", rank, status.message()));
+      note_failure(rank, status);
       continue;
     }
     invitations.push_back(
@@ -86,19 +96,20 @@ void Meetings::on_invited(const Invitation& invitation) {
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
   auto socket = address ? start_connect(*address) : Result<UniqueFd>(address.status());
   const Handshake handshake(Handshake::Side::caller, key_, self_);
-  const bool calls = socket && greeter_.call(*std::move(socket), handshake, host);
   // It will ask again.
-  if (!calls) {
-    logger_.warn(fmt::format("cannot connect to rank {} at {}: {}", host, invitation.address,
-                             socket.status().message()));
-  }
+  if (!socket) return note_failure(host, socket.status());
+  greeter_.call(*std::move(socket), handshake, host);
 }
 
 void Meetings::on_event(int fd) {
   if (fd == listener_.get()) {
     const Status accepted = greeter_.accept_some(
         fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, invited_.size());
-    if (!accepted) logger_.warn(accepted.message());
+    if (accepted) return;
+    // A port that is left open would be reported without end. It is opened again with the next
+    // invitation.
+    stop_listening();
+    for (const auto& [rank, invited] : invited_) note_failure(rank, accepted);
     return;
   }
   auto ended = greeter_.advance(fd);

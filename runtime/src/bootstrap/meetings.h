@@ -8,7 +8,8 @@
 //
 // Where both invite each other, the invitation of the lower rank counts. One port serves all
 // invitations of a rank, and is open only while there is one. An invitation that is not answered is
-// sent again, from the second time on by all ways, since a rank on its way may have died.
+// sent again, from the second time on by all ways, since a rank on its way may have died. A rank that
+// cannot listen or call, as descriptors or ports have run out, tries for some seconds, and says so.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -64,6 +65,12 @@ class Meetings {
   /// When tick() is due.
   Clock::time_point due() const noexcept;
   std::vector<Encounter> take_encounters() { return std::exchange(encounters_, {}); }
+  /// Ranks that this one cannot be connected to, and why.
+  struct Failed {
+    std::uint32_t rank;
+    Status why;
+  };
+  std::vector<Failed> take_failed() { return std::exchange(failed_, {}); }
 
  private:
   struct Invited {
@@ -72,7 +79,10 @@ class Meetings {
   };
 
   Status listen();
+  void stop_listening();
   void stop_listening_if_done();
+  /// One more attempt has come to nothing.
+  void note_failure(std::uint32_t rank, const Status& why);
   void on_proven(Greeting greeting);
 
   const Member self_;
@@ -86,7 +96,9 @@ class Meetings {
   UniqueFd listener_;
   SocketAddress address_;  ///< Of the listener.
   std::map<std::uint32_t, Invited> invited_;
-  std::vector<bool> met_;  ///< By rank.
+  std::vector<bool> met_;                         ///< By rank.
+  std::map<std::uint32_t, std::uint32_t> tries_;  ///< That failed here, by rank.
+  std::vector<Failed> failed_;
   std::uint32_t number_ = 0;
   std::vector<Encounter> encounters_;
 };

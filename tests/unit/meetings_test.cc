@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Meetings: connections for payload that ranks of a control plane get on demand. Ranks as threads
+// over loopback; who is asked, who hears of it, and what strangers at the open port can do.
+#include "runtime/src/bootstrap/meetings.h"
+
+#include "runtime/src/bootstrap/control_plane.h"
+#include "runtime/src/bootstrap/neighbours.h"
+#include "runtime/src/bootstrap/socket.h"
+#include "support/control_ranks.h"
+#include "support/subprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+namespace xylem::test {
+namespace {
+
+using runtime::bytes_of;
+using runtime::ByteVector;
+using runtime::ControlPlane;
+using runtime::Encounter;
+using runtime::Handshake;
+using runtime::SocketAddress;
+using runtime::text_of;
+using std::chrono::seconds;
+
+/// Where sockets of this process listen.
+std::vector<SocketAddress> listening() {
+  std::vector<SocketAddress> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0)
+      all.push_back(SocketAddress::of_socket(fd).value());
+  }
+  return all;
+}
+
+SocketAddress peer_of_socket(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  EXPECT_EQ(::getpeername(fd, address, &size), 0);
+  return SocketAddress(address);
+}
+
+/// Both are ends of one connection: their addresses and keys agree, and bytes pass both ways.
+void expect_ends_of_one_connection(const Encounter& a, const Encounter& b) {
+  EXPECT_EQ(SocketAddress::of_socket(a.socket.get())->to_string(),
+            peer_of_socket(b.socket.get()).to_string());
+  EXPECT_EQ(a.keys.outgoing, b.keys.incoming);
+  EXPECT_EQ(a.keys.incoming, b.keys.outgoing);
+  EXPECT_NE(a.keys.outgoing, a.keys.incoming);
+  for (const auto& [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    EXPECT_TRUE(runtime::send_all(from->socket.get(), bytes_of("hello"), soon_enough()));
+    ByteVector received(5);
+    EXPECT_TRUE(runtime::receive_all(to->socket.get(), received, soon_enough()));
+    EXPECT_EQ(text_of(received), "hello");
+  }
+}
+
+/// A job whose ranks are served by the test's own thread, those that it names.
+class Job {
+ public:
+  explicit Job(std::uint32_t size, const std::shared_ptr<Store>& store, const Logger& logger = {})
+      : recorders(size) {
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      planes_.emplace_back(failure(Code::internal, "not joined"));
+      all_.push_back(rank);
+    }
+    on_each_rank(size, [&](std::uint32_t rank) {
+      const auto placement = placement_of(rank, size);
+      planes_[rank] = ControlPlane::join(placement, *store, {}, logger, soon_enough());
+      EXPECT_TRUE(planes_[rank]) << planes_[rank].status().to_string();
+    });
+  }
+  explicit Job(std::uint32_t size) : Job(size, std::make_shared<MemoryStore>()) {}
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(recorders.size()); }
+  ControlPlane& plane(std::uint32_t rank) { return **planes_[rank]; }
+  void kill(std::uint32_t rank) {
+    planes_[rank].value().reset();
+    std::erase(all_, rank);
+  }
+
+  /// Serves these ranks in turn until `enough`; false if that does not come.
+  bool serve(const std::vector<std::uint32_t>& ranks, const std::function<bool()>& enough) {
+    const Deadline deadline = soon_enough();
+    while (!deadline.passed()) {
+      Deadline due = deadline;
+      std::vector<pollfd> watched;
+      for (const std::uint32_t rank : ranks) {
+        due = earlier(due, Deadline::at(plane(rank).serve(recorders[rank])));
+        watched.push_back({plane(rank).fd(), POLLIN, 0});
+      }
+      if (enough()) return true;
+      ::poll(watched.data(), watched.size(), due.left_ms());
+    }
+    return false;
+  }
+  bool serve_all(const std::function<bool()>& enough) { return serve(all_, enough); }
+  /// Serves all ranks until two of them have met.
+  bool serve_until_met(std::uint32_t a, std::uint32_t b) {
+    return serve_all([&] { return meetings_of(a, b) > 0 && meetings_of(b, a) > 0; });
+  }
+  /// Everything that is on its way has been heard: a message has come from each rank to all others,
+  /// by the same connections.
+  void settle() {
+    const std::string word = "settled " + std::to_string(++settled_);
+    for (const std::uint32_t rank : all_) plane(rank).flood(bytes_of(word));
+    EXPECT_TRUE(serve_all([&] {
+      return std::ranges::all_of(all_, [&](std::uint32_t rank) {
+        const auto heard = [&](std::uint32_t origin) {
+          return origin == rank || std::ranges::count(recorders[rank].messages[origin], word) == 1;
+        };
+        return std::ranges::all_of(all_, heard);
+      });
+    }));
+  }
+
+  std::ptrdiff_t meetings_of(std::uint32_t rank, std::uint32_t with) const {
+    return std::ranges::count(recorders[rank].met, with, &Encounter::rank);
+  }
+  const Encounter& encounter(std::uint32_t rank, std::uint32_t with) const {
+    return *std::ranges::find(recorders[rank].met, with, &Encounter::rank);
+  }
+
+  std::vector<Recorder> recorders;
+
+ private:
+  Planes planes_;
+  std::vector<std::uint32_t> all_;
+  int settled_ = 0;
+};
+
+TEST(Meetings, OneAsksAndBothMeetOnce) {
+  for (const std::uint32_t asker : {0U, 1U}) {
+    Job job(2);
+    job.plane(asker).ask_for(1 - asker);
+    ASSERT_TRUE(job.serve_until_met(0, 1));
+    job.settle();
+    EXPECT_EQ(job.meetings_of(0, 1), 1);
+    EXPECT_EQ(job.meetings_of(1, 0), 1);
+    expect_ends_of_one_connection(job.encounter(0, 1), job.encounter(1, 0));
+    EXPECT_TRUE(listening().empty());
+  }
+}
+
+TEST(Meetings, NoPortIsOpenBeforeAnybodyAsks) {
+  Job job(3);
+  job.settle();
+  EXPECT_TRUE(listening().empty());
+}
+
+TEST(Meetings, AskingAgainDoesNothing) {
+  Job job(2);
+  for (int i = 0; i < 3; ++i) job.plane(0).ask_for(1);
+  ASSERT_TRUE(job.serve_until_met(0, 1));
+  for (int i = 0; i < 3; ++i) {
+    job.plane(0).ask_for(1);
+    job.plane(1).ask_for(0);
+    job.settle();
+    EXPECT_TRUE(listening().empty());
+  }
+  EXPECT_EQ(job.recorders[0].met.size(), 1U);
+  EXPECT_EQ(job.recorders[1].met.size(), 1U);
+}
+
+TEST(Meetings, TwoConnectionsHaveDifferentKeys) {
+  Job job(3);
+  job.plane(0).ask_for(1);
+  job.plane(0).ask_for(2);
+  ASSERT_TRUE(job.serve_until_met(0, 1));
+  ASSERT_TRUE(job.serve_until_met(0, 2));
+  const auto& first = job.encounter(0, 1).keys;
+  const auto& second = job.encounter(0, 2).keys;
+  const std::set<transport::SealKey> keys = {first.outgoing, first.incoming, second.outgoing,
+                                             second.incoming};
+  EXPECT_EQ(keys.size(), 4U);
+}
+
+// --- All at once ------------------------------------------------------------------
+
+class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  static std::uint32_t size() { return GetParam(); }
+
+  /// All ranks on threads of their own; `asks(rank, other)` tells whom they ask. Everybody is
+  /// served until all have met all.
+  static void meet_all(const std::function<bool(std::uint32_t, std::uint32_t)>& asks) {
+    Job job(size());
+    std::atomic<std::uint32_t> complete = 0;
+    on_each_rank(size(), [&](std::uint32_t rank) {
+      Recorder& recorder = job.recorders[rank];
+      for (std::uint32_t other = 0; other < size(); ++other) {
+        if (other != rank && asks(rank, other)) job.plane(rank).ask_for(other);
+      }
+      EXPECT_TRUE(serve_until(
+          job.plane(rank), recorder, [&] { return recorder.met.size() == size() - 1; },
+          soon_enough()))
+          << rank << " has met " << recorder.met.size();
+      if (++complete == size()) wake_all(job);
+      // Invitations of others are passed on by this rank, too.
+      EXPECT_TRUE(serve_until(
+          job.plane(rank), recorder, [&] { return complete == size(); }, soon_enough()));
+    });
+    if (testing::Test::HasFailure()) return;
+    job.settle();
+    EXPECT_TRUE(listening().empty());
+    for (std::uint32_t a = 0; a < size(); ++a) {
+      EXPECT_EQ(job.recorders[a].met.size(), size() - 1);
+      for (std::uint32_t b = 0; b < a; ++b) {
+        ASSERT_EQ(job.meetings_of(a, b), 1);
+        ASSERT_EQ(job.meetings_of(b, a), 1);
+        expect_ends_of_one_connection(job.encounter(a, b), job.encounter(b, a));
+      }
+    }
+  }
+
+ private:
+  /// To ask for somebody whom one has met only wakes.
+  static void wake_all(Job& job) {
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+      job.plane(rank).ask_for((rank + 1) % size());
+  }
+};
+
+TEST_P(MeetingsOf, AllPairsMeetOnceWhereBothAsk) {
+  for (int round = 0; round < 4; ++round) meet_all([](auto, auto) { return true; });
+}
+
+TEST_P(MeetingsOf, AllPairsMeetOnceWhoeverAsks) {
+  std::uint64_t seed = 11;
+  // Others with --gtest_shuffle and --gtest_random_seed.
+  if (testing::GTEST_FLAG(shuffle))
+    seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
+    std::set<std::pair<std::uint32_t, std::uint32_t>> asking;
+    for (std::uint32_t a = 0; a < size(); ++a) {
+      for (std::uint32_t b = 0; b < a; ++b) {
+        const auto who = random() % 3;
+        if (who != 0) asking.emplace(a, b);
+        if (who != 1) asking.emplace(b, a);
+      }
+    }
+    meet_all([&](std::uint32_t rank, std::uint32_t other) {
+      return asking.contains({rank, other});
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MeetingsOf, testing::Values(2, 3, 5, 8));
+
+// --- Far ranks --------------------------------------------------------------------
+
+/// A rank that has no connection to rank 0, in a job of eight.
+std::uint32_t far_rank() {
+  const auto near = runtime::neighbours(0, 8);
+  for (std::uint32_t rank = 1; rank < 8; ++rank) {
+    if (std::ranges::find(near, rank) == near.end()) return rank;
+  }
+  return 0;
+}
+
+TEST(Meetings, AnInvitationFindsItsWayOverOthers) {
+  const std::uint32_t far = far_rank();
+  ASSERT_NE(far, 0U);
+  for (const auto& [asker, asked] : {std::pair(0U, far), std::pair(far, 0U)}) {
+    Job job(8);
+    job.plane(asker).ask_for(asked);
+    ASSERT_TRUE(job.serve_until_met(asker, asked));
+    job.settle();
+    expect_ends_of_one_connection(job.encounter(asker, asked), job.encounter(asked, asker));
+    for (const Recorder& each : job.recorders) EXPECT_LE(each.met.size(), 1U);
+    EXPECT_TRUE(listening().empty());
+  }
+}
+
+TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
+  const std::uint32_t far = far_rank();
+  // Whichever it is, one of these runs is the one in which it was on the way.
+  for (std::uint32_t still = 1; still < 8; ++still) {
+    if (still == far) continue;
+    Job job(8);
+    std::vector<std::uint32_t> served;
+    for (std::uint32_t rank = 0; rank < 8; ++rank) {
+      if (rank != still) served.push_back(rank);
+    }
+    job.plane(0).ask_for(far);
+    EXPECT_TRUE(job.serve(served, [&] {
+      return job.meetings_of(0, far) == 1 && job.meetings_of(far, 0) == 1;
+    })) << still;
+    job.settle();
+    EXPECT_EQ(job.meetings_of(0, far), 1);
+    EXPECT_EQ(job.meetings_of(far, 0), 1);
+  }
+}
+
+// --- Strangers --------------------------------------------------------------------
+
+/// A connection to the only port at which this process listens.
+UniqueFd call_open_port() {
+  const auto open = listening();
+  EXPECT_EQ(open.size(), 1U);
+  if (open.size() != 1) return {};
+  auto fd = runtime::connect_to(open.front(), soon_enough());
+  EXPECT_TRUE(fd) << fd.status().to_string();
+  return fd ? *std::move(fd) : UniqueFd();
+}
+
+/// Whether the other end has closed or reset it.
+bool is_hung_up(const UniqueFd& fd) {
+  pollfd entry{fd.get(), POLLIN, 0};
+  while (::poll(&entry, 1, 0) > 0) {
+    std::array<std::byte, 256> piece;
+    if (::recv(fd.get(), piece.data(), piece.size(), MSG_DONTWAIT) <= 0) return true;
+  }
+  return false;
+}
+
+/// A port is open as long as the rank that is asked for stands still.
+void open_port(Job& job) {
+  job.plane(0).ask_for(1);
+  ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
+}
+
+/// Ends as it should, though there were strangers.
+void expect_meeting(Job& job) {
+  ASSERT_TRUE(job.serve_until_met(0, 1));
+  job.settle();
+  EXPECT_EQ(job.recorders[0].met.size(), 1U);
+  EXPECT_EQ(job.recorders[1].met.size(), 1U);
+  expect_ends_of_one_connection(job.encounter(0, 1), job.encounter(1, 0));
+  EXPECT_TRUE(listening().empty());
+}
+
+TEST(Meetings, SilentStrangersKeepNobodyOutAndAreSentAway) {
+  Job job(2);
+  open_port(job);
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(call_open_port());
+  // All but those for whom there is room.
+  ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::count_if(strangers, is_hung_up) > 100; }));
+  expect_meeting(job);
+  EXPECT_TRUE(job.serve_all([&] { return std::ranges::all_of(strangers, is_hung_up); }));
+}
+
+TEST(Meetings, GarbageAtThePortDoesNoHarm) {
+  Job job(2);
+  open_port(job);
+  std::mt19937 random(5);
+  std::vector<UniqueFd> strangers;
+  for (std::size_t i = 0; i < 60; ++i) {
+    ByteVector garbage(Handshake::kPreambleBytes + random() % 300);
+    for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+    // Some open with the right magic, and then prove nothing.
+    if (i % 2 == 0) {
+      std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
+      garbage.resize(Handshake::kPreambleBytes + Handshake::kProofBytes);
+    }
+    strangers.push_back(call_open_port());
+    EXPECT_TRUE(runtime::send_all(strangers.back().get(), garbage, soon_enough()));
+  }
+  EXPECT_TRUE(job.serve({0}, [&] { return std::ranges::all_of(strangers, is_hung_up); }));
+  expect_meeting(job);
+}
+
+TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
+  Job job(2);
+  open_port(job);
+  const UniqueFd stranger = call_open_port();
+  ByteVector preamble(Handshake::kPreambleBytes);
+  ASSERT_TRUE(job.serve({0}, [&] {
+    pollfd entry{stranger.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }));
+  ASSERT_TRUE(runtime::receive_all(stranger.get(), preamble, soon_enough()));
+  // It says the same, and then once more in place of a proof.
+  ByteVector reflected = preamble;
+  reflected.insert(reflected.end(), preamble.begin(), preamble.end());
+  reflected.resize(Handshake::kPreambleBytes + Handshake::kProofBytes);
+  ASSERT_TRUE(runtime::send_all(stranger.get(), reflected, soon_enough()));
+  ByteVector answer(Handshake::kProofBytes);
+  ASSERT_TRUE(job.serve({0}, [&] {
+    pollfd entry{stranger.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }));
+  ASSERT_TRUE(runtime::receive_all(stranger.get(), answer, soon_enough()));
+  EXPECT_EQ(answer, ByteVector(Handshake::kProofBytes)) << "a refusal, and no proof";
+  EXPECT_TRUE(job.recorders[0].met.empty());
+  expect_meeting(job);
+}
+
+TEST(Meetings, AConnectionFromTheOpenPortToItselfIsNone) {
+  // Two strangers who pass on to each other what the rank says to each.
+  Job job(2);
+  open_port(job);
+  const UniqueFd one = call_open_port();
+  const UniqueFd other = call_open_port();
+  const auto pass_on = [](const UniqueFd& from, const UniqueFd& to) {
+    std::array<std::byte, 256> piece;
+    const ssize_t got = ::recv(from.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      static_cast<void>(
+          ::send(to.get(), piece.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL));
+    }
+  };
+  const auto pass_both = [&] {
+    pass_on(one, other);
+    pass_on(other, one);
+    return false;
+  };
+  // Nobody proves anything first: they wait for each other until the meeting is over.
+  for (int i = 0; i < 10; ++i) {
+    job.plane(0).serve(job.recorders[0]);
+    pass_both();
+  }
+  EXPECT_TRUE(job.recorders[0].met.empty());
+  expect_meeting(job);
+}
+
+TEST(Meetings, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
+  const PrivateDirectory directory;
+  const std::string path = directory.path() + "/log";
+  const auto logger = Logger::open({LogLevel::warn, path}, {"host", 0, ""});
+  ASSERT_TRUE(logger) << logger.status().to_string();
+  const auto began = Clock::now();
+  {
+    Job job(2, std::make_shared<MemoryStore>(), *logger);
+    open_port(job);
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < 100; ++i) {
+      strangers.push_back(call_open_port());
+      const ByteVector garbage(Handshake::kPreambleBytes, std::byte{'G'});
+      EXPECT_TRUE(runtime::send_all(strangers.back().get(), garbage, soon_enough()));
+    }
+    ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::all_of(strangers, is_hung_up); }));
+    expect_meeting(job);
+  }
+  const auto took = std::chrono::duration_cast<seconds>(Clock::now() - began);
+  std::ifstream file(path);
+  std::ptrdiff_t lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  EXPECT_GE(lines, 1);
+  // Each of the two ranks may say one at once.
+  EXPECT_LE(lines, 2 * (took.count() + 1));
+}
+
+// --- Members ----------------------------------------------------------------------
+
+/// A store that remembers the number of the start, so that a test can make the job's keys.
+class SessionReader final : public Store {
+ public:
+  Status set(std::string_view key, std::span<const std::byte> value) override {
+    if (key.find("session") != std::string_view::npos) session_.assign(value.begin(), value.end());
+    return store_.set(key, value);
+  }
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    return store_.get(key, deadline);
+  }
+  runtime::Key key(std::string_view purpose) const {
+    ByteVector context;
+    runtime::WireWriter(context).text("test").raw(session_);
+    return runtime::Key(runtime::secret_of_job("test"), purpose, context);
+  }
+
+ private:
+  MemoryStore store_;
+  ByteVector session_;
+};
+
+/// Goes through a handshake with rank 0 at its open port, as a rank of the job would.
+Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
+  const UniqueFd fd = call_open_port();
+  Handshake handshake(Handshake::Side::caller, key, {rank, job.size(), {}});
+  ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
+  Status status;
+  while (status && handshake.wants() > 0) {
+    XYLEM_TRY(runtime::send_all(fd.get(), std::exchange(out, {}), soon_enough()));
+    ByteVector in(handshake.wants());
+    const bool has_answer = job.serve({0}, [&] {
+      int here = 0;
+      pollfd entry{fd.get(), POLLIN, 0};
+      ::poll(&entry, 1, 0);
+      ByteVector peeked(in.size());
+      here = static_cast<int>(::recv(fd.get(), peeked.data(), peeked.size(), MSG_PEEK));
+      return here == 0 || here == static_cast<int>(in.size());
+    });
+    if (!has_answer) return failure(Code::timed_out, "no answer");
+    XYLEM_TRY(runtime::receive_all(fd.get(), in, soon_enough()));
+    status = handshake.receive(in, out);
+  }
+  EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "it stays connected";
+  return status;
+}
+
+TEST(Meetings, ARankThatWasNotAskedIsNotTakenForTheOneThatWas) {
+  const auto store = std::make_shared<SessionReader>();
+  Job job(3, store);
+  open_port(job);
+  EXPECT_TRUE(shake_hands(job, 2, store->key("xylem payload")));
+  EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload"))) << "it is rank 0 itself";
+  EXPECT_TRUE(job.recorders[0].met.empty());
+  expect_meeting(job);
+}
+
+TEST(Meetings, AKeyOfTheControlPlaneOpensNoConnectionForPayload) {
+  const auto store = std::make_shared<SessionReader>();
+  Job job(2, store);
+  open_port(job);
+  EXPECT_EQ(shake_hands(job, 1, store->key("xylem control")).code(), Code::cancelled);
+  EXPECT_TRUE(job.recorders[0].met.empty());
+  expect_meeting(job);
+}
+
+// --- Ends -------------------------------------------------------------------------
+
+TEST(Meetings, NobodyWaitsForARankThatIsLost) {
+  Job job(3);
+  open_port(job);
+  job.kill(1);
+  EXPECT_TRUE(job.serve_all([&] { return job.recorders[0].lost.contains(1); }));
+  EXPECT_TRUE(listening().empty());
+  job.plane(0).ask_for(1);
+  job.settle();
+  EXPECT_TRUE(listening().empty());
+  // The others still meet.
+  job.plane(2).ask_for(0);
+  ASSERT_TRUE(job.serve_until_met(0, 2));
+  EXPECT_TRUE(job.recorders[0].lost.size() == 1 && job.recorders[2].lost.size() == 1);
+}
+
+TEST(Meetings, NobodyWaitsForARankThatHasLeft) {
+  Job job(3);
+  open_port(job);
+  job.plane(1).leave(soon_enough());
+  job.kill(1);
+  EXPECT_TRUE(job.serve_all([&] { return job.recorders[0].left.contains(1); }));
+  EXPECT_TRUE(listening().empty());
+  job.plane(0).ask_for(1);
+  job.settle();
+  EXPECT_TRUE(listening().empty());
+  EXPECT_TRUE(job.recorders[0].lost.empty());
+  job.plane(0).ask_for(2);
+  ASSERT_TRUE(job.serve_until_met(0, 2));
+}
+
+TEST(Meetings, ThePortStaysOpenForThoseWhoAreStillAwaited) {
+  Job job(3);
+  open_port(job);
+  job.plane(0).ask_for(2);
+  ASSERT_TRUE(job.serve({0, 2}, [&] { return job.meetings_of(2, 0) == 1; }));
+  EXPECT_EQ(listening().size(), 1U);
+  ASSERT_TRUE(job.serve_until_met(0, 1));
+  EXPECT_TRUE(listening().empty());
+}
+
+TEST(Meetings, ARankThatLeavesListensNoMore) {
+  Job job(2);
+  open_port(job);
+  job.plane(0).leave(Deadline::after(seconds(2)));
+  EXPECT_TRUE(listening().empty());
+}
+
+TEST(Meetings, ARankThatIsCalledAndLostLeavesNothingOpen) {
+  // Rank 1 is on its way to rank 0, which takes nobody in any more, and then ends.
+  Job job(3);
+  open_port(job);
+  ASSERT_EQ(listening().size(), 1U);
+  // The invitation has been sent; rank 1 calls, and nobody answers.
+  for (int i = 0; i < 3; ++i) job.plane(1).serve(job.recorders[1]);
+  job.kill(0);
+  EXPECT_TRUE(listening().empty());
+  EXPECT_TRUE(job.serve_all([&] { return job.recorders[1].lost.contains(0); }));
+  job.plane(1).ask_for(2);
+  ASSERT_TRUE(job.serve_until_met(1, 2));
+  EXPECT_EQ(job.recorders[1].met.size(), 1U);
+  EXPECT_TRUE(listening().empty());
+}
+
+}  // namespace
+}  // namespace xylem::test
