@@ -334,6 +334,7 @@ void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
 
 void Job::suspect(Group& group, Status why) {
   suspicions_.push_back({group.weak_from_this(), std::move(why), Clock::now(), false});
+  suspects_ = true;
 }
 
 void Job::handle_suspicions(Clock::time_point now) {
@@ -343,6 +344,7 @@ void Job::handle_suspicions(Clock::time_point now) {
     if (due) ripe.push_back(std::move(suspicion));
     return due;
   });
+  suspects_ = !suspicions_.empty();
   for (const Suspicion& suspicion : ripe) {
     const Status& why = suspicion.why;
     const bool has_left =
@@ -396,14 +398,23 @@ void Job::handle_events() {
 void Job::handle_event(Event& event) {
   switch (event.kind) {
     case Event::Kind::message: return watch_.on_message(event.rank, event.message);
-    case Event::Kind::left: left_[event.rank] = Clock::now(); return;
+    case Event::Kind::left:
+      left_[event.rank] = Clock::now();
+      return wires_->give_up_meeting(event.rank);
     case Event::Kind::lost: return handle_loss(event);
     case Event::Kind::met: {
       const Status adopted = wires_->adopt(std::move(event.encounter));
-      return adopted ? void() : suspect_all(event.rank, adopted);
+      return adopted ? void() : handle_unmet(event.rank, adopted);
     }
-    case Event::Kind::unmet: return suspect_all(event.rank, event.why);
+    case Event::Kind::unmet: return handle_unmet(event.rank, event.why);
   }
+}
+
+void Job::handle_unmet(std::uint32_t world_rank, const Status& why) {
+  suspect_all(world_rank,
+              failure(why.code(), fmt::format("rank {} cannot be connected to rank {}: {}", rank(),
+                                              world_rank, why.message())));
+  wires_->give_up_meeting(world_rank);
 }
 
 void Job::handle_loss(const Event& event) {
@@ -432,6 +443,7 @@ void Job::suspect_all(std::uint32_t world_rank, const Status& why) {
     suspicions_.push_back({group->weak_from_this(),
                            failure(why.code(), std::string(why.message()), world_rank),
                            Clock::now(), true});
+    suspects_ = true;
   }
 }
 

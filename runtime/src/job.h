@@ -152,13 +152,14 @@ class Job final : public std::enable_shared_from_this<Job>,
   void handle_events();
   void handle_event(Event& event);
   void handle_loss(const Event& event);
+  void handle_unmet(std::uint32_t world_rank, const Status& why);
   void suspect_all(std::uint32_t world_rank, const Status& why);
   void handle_suspicions(Clock::time_point now);
   /// Whether somebody must drive progress: a user who has been told that his message is sent may
   /// not come back for long.
   bool has_work() const noexcept {
     return pending_.load(std::memory_order_acquire) > 0 || headers_.sending() > 0 ||
-           registry_.is_draining();
+           registry_.is_draining() || suspects_.load(std::memory_order_relaxed);
   }
   void wake_keeper() noexcept;
   void abort_all();
@@ -195,7 +196,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   Registry registry_;
   std::shared_ptr<Group> world_;  ///< Lets go of this cycle in shutdown().
   std::vector<Suspicion> suspicions_;
-  std::vector<Status> lost_;  ///< By rank; OK while it lives.
+  std::atomic<bool> suspects_{false};  ///< There are suspicions.
+  std::vector<Status> lost_;           ///< By rank; OK while it lives.
   std::vector<Clock::time_point> left_;
 
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.

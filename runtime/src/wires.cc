@@ -322,6 +322,12 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   return link;
 }
 
+void Wires::give_up_meeting(std::uint32_t world_rank) noexcept {
+  const Link& link = links_[world_rank];
+  if (tcp_ == nullptr || link.transport != tcp_ || tcp_->has_met(link.endpoint)) return;
+  tcp_->close(link.endpoint);
+}
+
 void Wires::close(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {

@@ -84,6 +84,8 @@ class Wires final : private transport::TcpOwner {
   Result<Link> link(std::uint32_t world_rank);
   /// A connection for the endpoint to a rank, which one of the two has asked for. Token holder.
   Status adopt(Encounter encounter);
+  /// There will be no connection to a rank: what waits for one ends. Token holder.
+  void give_up_meeting(std::uint32_t world_rank) noexcept;
   /// Cuts the endpoint to a rank that is lost. Token holder.
   void close(std::uint32_t world_rank) noexcept;
 

@@ -43,7 +43,7 @@ struct Pair {
   /// Passes bytes to and fro until both are done or one fails.
   void run() {
     ByteVector to_callee(caller.preamble().begin(), caller.preamble().end());
-    ByteVector to_caller(callee.preamble().begin(), callee.preamble().end());
+    ByteVector to_caller;
     for (int i = 0; i < 4; ++i) {
       step(callee, callee_status, to_callee, to_caller);
       step(caller, caller_status, to_caller, to_callee);

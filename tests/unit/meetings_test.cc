@@ -29,6 +29,7 @@ namespace xylem::test {
 namespace {
 
 using runtime::bytes_of;
+using runtime::ByteSpan;
 using runtime::ByteVector;
 using runtime::ControlPlane;
 using runtime::Encounter;
@@ -98,8 +99,9 @@ class Job {
   }
 
   /// Serves these ranks in turn until `enough`; false if that does not come.
-  bool serve(const std::vector<std::uint32_t>& ranks, const std::function<bool()>& enough) {
-    const Deadline deadline = soon_enough();
+  bool serve(const std::vector<std::uint32_t>& ranks,
+             const std::function<bool()>& enough,
+             Deadline deadline = soon_enough()) {
     while (!deadline.passed()) {
       Deadline due = deadline;
       std::vector<pollfd> watched;
@@ -146,6 +148,12 @@ class Job {
   std::vector<std::uint32_t> all_;
   int settled_ = 0;
 };
+
+/// Rank 0 has invited another, and its port is open as long as that one stands still.
+void open_port(Job& job, std::uint32_t guest = 1) {
+  job.plane(0).ask_for(guest);
+  ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
+}
 
 TEST(Meetings, OneAsksAndBothMeetOnce) {
   for (const std::uint32_t asker : {0U, 1U}) {
@@ -312,6 +320,33 @@ TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
   }
 }
 
+TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
+  // Rank 0 stands still after it has invited a far rank, for so long that it then invites it once
+  // more; that is on its way over others, while the call of the far rank comes to its end.
+  const std::uint32_t far = far_rank();
+  Job job(8);
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t rank = 1; rank < 8; ++rank) {
+    if (rank != far) others.push_back(rank);
+  }
+  const auto serve_once = [&](std::uint32_t rank) { job.plane(rank).serve(job.recorders[rank]); };
+  open_port(job, far);
+  const Deadline still = Deadline::after(std::chrono::milliseconds(2500));
+  std::vector<std::uint32_t> all_but_host = others;
+  all_but_host.push_back(far);
+  EXPECT_FALSE(job.serve(
+      all_but_host, [] { return false; }, still))
+      << "that is how long";
+  // It accepts, invites again, and goes on with the handshake.
+  for (int turn = 0; turn < 3; ++turn) serve_once(0);
+  serve_once(far);
+  for (const std::uint32_t rank : others) serve_once(rank);
+  serve_once(far);
+  ASSERT_TRUE(job.serve_until_met(0, far));
+  job.settle();
+  expect_ends_of_one_connection(job.encounter(0, far), job.encounter(far, 0));
+}
+
 // --- Strangers --------------------------------------------------------------------
 
 /// A connection to the only port at which this process listens.
@@ -334,12 +369,6 @@ bool is_hung_up(const UniqueFd& fd) {
   return false;
 }
 
-/// A port is open as long as the rank that is asked for stands still.
-void open_port(Job& job) {
-  job.plane(0).ask_for(1);
-  ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
-}
-
 /// Ends as it should, though there were strangers.
 void expect_meeting(Job& job) {
   ASSERT_TRUE(job.serve_until_met(0, 1));
@@ -354,7 +383,11 @@ TEST(Meetings, SilentStrangersKeepNobodyOutAndAreSentAway) {
   Job job(2);
   open_port(job);
   std::vector<UniqueFd> strangers;
-  for (int i = 0; i < 200; ++i) strangers.push_back(call_open_port());
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(call_open_port());
+    // So that those who wait to be accepted never fill the kernel's queue.
+    job.plane(0).serve(job.recorders[0]);
+  }
   // All but those for whom there is room.
   ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::count_if(strangers, is_hung_up) > 100; }));
   expect_meeting(job);
@@ -381,55 +414,37 @@ TEST(Meetings, GarbageAtThePortDoesNoHarm) {
   expect_meeting(job);
 }
 
+/// What rank 0 answers to a stranger, as many bytes as that.
+ByteVector ask_rank(Job& job, const UniqueFd& stranger, ByteSpan bytes, std::size_t answered) {
+  EXPECT_TRUE(runtime::send_all(stranger.get(), bytes, soon_enough()));
+  ByteVector answer(answered);
+  EXPECT_TRUE(job.serve({0}, [&] {
+    const ssize_t here =
+        ::recv(stranger.get(), answer.data(), answer.size(), MSG_PEEK | MSG_DONTWAIT);
+    return here == 0 || here == static_cast<ssize_t>(answer.size());
+  }));
+  EXPECT_TRUE(runtime::receive_all(stranger.get(), answer, soon_enough()));
+  return answer;
+}
+
 TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
   Job job(2);
   open_port(job);
-  const UniqueFd stranger = call_open_port();
-  ByteVector preamble(Handshake::kPreambleBytes);
-  ASSERT_TRUE(job.serve({0}, [&] {
-    pollfd entry{stranger.get(), POLLIN, 0};
-    return ::poll(&entry, 1, 0) > 0;
-  }));
-  ASSERT_TRUE(runtime::receive_all(stranger.get(), preamble, soon_enough()));
-  // It says the same, and then once more in place of a proof.
-  ByteVector reflected = preamble;
-  reflected.insert(reflected.end(), preamble.begin(), preamble.end());
-  reflected.resize(Handshake::kPreambleBytes + Handshake::kProofBytes);
-  ASSERT_TRUE(runtime::send_all(stranger.get(), reflected, soon_enough()));
-  ByteVector answer(Handshake::kProofBytes);
-  ASSERT_TRUE(job.serve({0}, [&] {
-    pollfd entry{stranger.get(), POLLIN, 0};
-    return ::poll(&entry, 1, 0) > 0;
-  }));
-  ASSERT_TRUE(runtime::receive_all(stranger.get(), answer, soon_enough()));
-  EXPECT_EQ(answer, ByteVector(Handshake::kProofBytes)) << "a refusal, and no proof";
-  EXPECT_TRUE(job.recorders[0].met.empty());
-  expect_meeting(job);
-}
-
-TEST(Meetings, AConnectionFromTheOpenPortToItselfIsNone) {
-  // Two strangers who pass on to each other what the rank says to each.
-  Job job(2);
-  open_port(job);
-  const UniqueFd one = call_open_port();
-  const UniqueFd other = call_open_port();
-  const auto pass_on = [](const UniqueFd& from, const UniqueFd& to) {
-    std::array<std::byte, 256> piece;
-    const ssize_t got = ::recv(from.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      static_cast<void>(
-          ::send(to.get(), piece.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL));
-    }
-  };
-  const auto pass_both = [&] {
-    pass_on(one, other);
-    pass_on(other, one);
-    return false;
-  };
-  // Nobody proves anything first: they wait for each other until the meeting is over.
-  for (int i = 0; i < 10; ++i) {
-    job.plane(0).serve(job.recorders[0]);
-    pass_both();
+  // A preamble is public, and is answered with one. That is repeated to the rank, on the same
+  // connection in place of a proof, and on another one as well.
+  const UniqueFd first = call_open_port();
+  Handshake ignorant(Handshake::Side::caller, runtime::Key("another", "one", {}), {1, 2, {}});
+  const ByteVector preamble = ask_rank(job, first, ignorant.preamble(), Handshake::kPreambleBytes);
+  const UniqueFd second = call_open_port();
+  const ByteVector again = ask_rank(job, second, preamble, Handshake::kPreambleBytes);
+  EXPECT_NE(preamble, again);
+  for (const UniqueFd* const stranger : {&first, &second}) {
+    ByteVector proof = stranger == &first ? again : preamble;
+    proof.resize(Handshake::kProofBytes);
+    EXPECT_EQ(ask_rank(job, *stranger, proof, Handshake::kProofBytes),
+              ByteVector(Handshake::kProofBytes))
+        << "a refusal, and no proof";
+    EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(*stranger); }));
   }
   EXPECT_TRUE(job.recorders[0].met.empty());
   expect_meeting(job);
@@ -492,19 +507,8 @@ Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
   Status status;
   while (status && handshake.wants() > 0) {
-    XYLEM_TRY(runtime::send_all(fd.get(), std::exchange(out, {}), soon_enough()));
-    ByteVector in(handshake.wants());
-    const bool has_answer = job.serve({0}, [&] {
-      int here = 0;
-      pollfd entry{fd.get(), POLLIN, 0};
-      ::poll(&entry, 1, 0);
-      ByteVector peeked(in.size());
-      here = static_cast<int>(::recv(fd.get(), peeked.data(), peeked.size(), MSG_PEEK));
-      return here == 0 || here == static_cast<int>(in.size());
-    });
-    if (!has_answer) return failure(Code::timed_out, "no answer");
-    XYLEM_TRY(runtime::receive_all(fd.get(), in, soon_enough()));
-    status = handshake.receive(in, out);
+    const ByteVector said = std::exchange(out, {});
+    status = handshake.receive(ask_rank(job, fd, said, handshake.wants()), out);
   }
   EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "it stays connected";
   return status;

@@ -4,11 +4,14 @@
 // that a handshake agrees on.
 #include "xylem/transport/seal.h"
 
+#include "runtime/src/bootstrap/control_link.h"
 #include "runtime/src/bootstrap/control_seal.h"
 #include "runtime/src/bootstrap/handshake.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -311,6 +314,29 @@ TEST(ControlRecords, TheOtherDirectionsKeyOpensNothing) {
   EXPECT_FALSE(reader.read(stream, plain));
 }
 
+TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
+  // One that takes two records: the first is as it was sent, and the second completes the message.
+  const ByteVector message = some_bytes(ControlPlane::kMaxMessage);
+  ByteVector frame;
+  write_frame(frame, MessageFrame{1, 1, message});
+  ASSERT_GT(frame.size(), RecordReader::kLargest);
+  RecordWriter writer(some_key(2));
+  ByteVector stream;
+  writer.write(stream, frame);
+  stream.back() ^= std::byte{1};
+
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd sender(ends[1]);
+  ControlLink link(UniqueFd{ends[0]}, {1, 2, {}}, {}, {some_key(1), some_key(2)});
+  ASSERT_EQ(::send(sender.get(), stream.data(), stream.size(), 0),
+            static_cast<ssize_t>(stream.size()));
+  EXPECT_FALSE(link.receive());
+  const auto heard = link.frames().next();
+  ASSERT_TRUE(heard) << heard.status().to_string();
+  EXPECT_FALSE(heard->has_value()) << "a message that nobody has sent";
+}
+
 // --- Keys of a handshake --------------------------------------------------------------
 
 Key job_key(std::string_view secret = "s") { return Key(secret, "test", {}); }
@@ -323,8 +349,9 @@ struct Ends {
   void run() {
     ByteVector proof;
     ByteVector answer;
-    ASSERT_TRUE(caller.receive(callee.preamble(), proof));
     ASSERT_TRUE(callee.receive(caller.preamble(), answer));
+    answer.clear();
+    ASSERT_TRUE(caller.receive(callee.preamble(), proof));
     ASSERT_TRUE(callee.receive(proof, answer));
     ASSERT_TRUE(caller.receive(answer, proof));
     ASSERT_EQ(caller.state(), Handshake::State::done);
@@ -363,15 +390,16 @@ TEST(HandshakeKeys, AKeyThatIsExchangedOnTheWayIsSeen) {
   for (const bool is_callers : {false, true}) {
     Ends ends;
     const EphemeralKey thiefs;
-    const Handshake& robbed = is_callers ? ends.caller : ends.callee;
+    Handshake& robbed = is_callers ? ends.caller : ends.callee;
     ByteVector changed(robbed.preamble().begin(), robbed.preamble().end());
     std::ranges::copy(thiefs.public_key(), changed.begin() + kKeyAt);
     ByteVector proof;
     ByteVector answer;
     ASSERT_TRUE(
-        ends.caller.receive(is_callers ? ends.callee.preamble() : ByteSpan(changed), proof));
-    ASSERT_TRUE(
         ends.callee.receive(is_callers ? ByteSpan(changed) : ends.caller.preamble(), answer));
+    ASSERT_TRUE(
+        ends.caller.receive(is_callers ? ends.callee.preamble() : ByteSpan(changed), proof));
+    answer.clear();
     EXPECT_EQ(ends.callee.receive(proof, answer).code(), Code::cancelled);
     EXPECT_EQ(ends.caller.receive(answer, proof).code(), Code::cancelled);
     EXPECT_EQ(ends.callee.keys().outgoing, SealKey{}) << "there are none";
@@ -413,7 +441,7 @@ TEST(HandshakeKeys, AMemberWithoutAKeyIsRefused) {
   for (const auto& point : weak_points()) {
     const Key key = job_key();
     Handshake callee(Handshake::Side::callee, key, {1, 2, {}});
-    const Handshake honest(Handshake::Side::caller, key, {0, 2, {}});
+    Handshake honest(Handshake::Side::caller, key, {0, 2, {}});
     ByteVector preamble(honest.preamble().begin(), honest.preamble().end());
     std::ranges::copy(point, preamble.end() - 32);
     ByteVector facts;

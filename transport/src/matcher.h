@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kNodeBytes = 192;
 /// A stream of an incoming channel: a message on its way that its transport looks up by a number.
 struct StreamId {
   std::uint32_t channel = 0;
-  std::uint32_t id = 0;
+  std::uint64_t id = 0;
 
   friend bool operator==(const StreamId&, const StreamId&) = default;
 };

@@ -91,7 +91,9 @@ Status ControlNetwork::drive(int milliseconds) {
         ::eventfd_read(wake_.get(), &ignored);
         break;
       }
-      case Source::meeting: meetings_->on_event(static_cast<int>(index)); break;
+      case Source::meeting:
+        if (meetings_) meetings_->on_event(static_cast<int>(index));
+        break;
     }
   }
   look_for_silence();
@@ -367,6 +369,7 @@ void ControlNetwork::leave(Deadline deadline) {
   broadcast(LeftFrame{self_.rank});
   static_cast<void>(wait_until_sent(deadline).is_ok());
   has_left_ = true;
+  meetings_.reset();
   for (const auto& link : links_) {
     if (link->is_open()) link->finish_sending();
   }

@@ -33,26 +33,34 @@ RecordReader::RecordReader(const transport::SealKey& key) : seal_(kCipher, key) 
 
 Status RecordReader::read(ByteSpan bytes, ByteVector& plain) {
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  std::size_t done = 0;
-  while (buffer_.size() - done >= kLengthBytes) {
-    const ByteSpan left = ByteSpan(buffer_).subspan(done);
-    const auto size = WireReader(left).number<std::uint32_t>();
-    if (size > kLargest) {
-      return failure(Code::internal,
-                     fmt::format("it sent a record of {} bytes, more than {}", size, kLargest));
-    }
-    const std::size_t whole = kLengthBytes + size + transport::Seal::kTagBytes;
-    if (left.size() < whole) break;
-    const std::size_t at = plain.size();
-    plain.resize(at + size);
-    const ByteSpan sealed = left.subspan(kLengthBytes, size);
-    if (!seal_.open(left.first(kLengthBytes), sealed, plain.data() + at,
-                    sealed.data() + sealed.size())) {
-      return failure(Code::internal, "what came over its connection is not what it sent");
-    }
-    done += whole;
+  ByteSpan left(buffer_);
+  for (std::size_t before = 0; broken_ && left.size() != before;) {
+    before = left.size();
+    broken_ = take(left, plain);
   }
-  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(done));
+  buffer_.erase(buffer_.begin(), buffer_.end() - static_cast<std::ptrdiff_t>(left.size()));
+  return broken_;
+}
+
+/// One record, if it is whole.
+Status RecordReader::take(ByteSpan& left, ByteVector& plain) {
+  if (left.size() < kLengthBytes) return {};
+  const auto size = WireReader(left).number<std::uint32_t>();
+  if (size > kLargest) {
+    return failure(Code::internal,
+                   fmt::format("it sent a record of {} bytes, more than {}", size, kLargest));
+  }
+  const std::size_t whole = kLengthBytes + size + transport::Seal::kTagBytes;
+  if (left.size() < whole) return {};
+  const std::size_t at = plain.size();
+  plain.resize(at + size);
+  const ByteSpan sealed = left.subspan(kLengthBytes, size);
+  if (!seal_.open(left.first(kLengthBytes), sealed, plain.data() + at,
+                  sealed.data() + sealed.size())) {
+    plain.resize(at);
+    return failure(Code::internal, "what came over its connection is not what it sent");
+  }
+  left = left.subspan(whole);
   return {};
 }
 

@@ -35,8 +35,11 @@ class RecordReader {
   Status read(ByteSpan bytes, ByteVector& plain);
 
  private:
+  Status take(ByteSpan& left, ByteVector& plain);
+
   transport::Seal seal_;
   ByteVector buffer_;
+  Status broken_;
 };
 
 }  // namespace xylem::runtime

@@ -28,7 +28,7 @@ Status Greeter::accept_some(int listener,
   for (int i = 0; i < kMostAccepted; ++i) {
     XYLEM_TRY(UniqueFd fd, accept_from(listener));
     if (!fd) return {};
-    if (greetings_.size() >= expected + kMostStrangers) drop_oldest_stranger();
+    if (strangers() >= expected + kMostStrangers) drop_oldest_stranger();
     Greeting greeting(std::move(fd), handshake(), {});
     XYLEM_TRY(poller_->add(greeting.fd(), tag_of(greeting.fd()), EPOLLOUT));
     greetings_.emplace(greeting.fd(), std::move(greeting));
@@ -93,6 +93,12 @@ void Greeter::hang_up(std::uint32_t rank) {
 bool Greeter::is_calling(std::uint32_t rank) const {
   return std::ranges::any_of(greetings_,
                              [&](const auto& entry) { return entry.second.callee() == rank; });
+}
+
+/// Who came in; members that have not proven themselves are not told apart.
+std::size_t Greeter::strangers() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(greetings_, [](const auto& entry) { return !entry.second.callee(); }));
 }
 
 }  // namespace xylem::runtime

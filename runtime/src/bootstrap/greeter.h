@@ -55,6 +55,7 @@ class Greeter {
   std::uint64_t tag_of(int fd) const noexcept { return tag_ | static_cast<std::uint32_t>(fd); }
   void drop(Greetings::iterator entry);
   void drop_oldest_stranger();
+  std::size_t strangers() const;
   template <typename Predicate>
   void drop_if(const Predicate& is_dropped) {
     for (auto entry = greetings_.begin(); entry != greetings_.end();) {

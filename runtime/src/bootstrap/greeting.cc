@@ -17,7 +17,7 @@ Greeting::Greeting(UniqueFd fd, Handshake handshake, std::optional<std::uint32_t
       handshake_(std::move(handshake)),
       callee_(callee),
       is_connecting_(callee.has_value()) {
-  WireWriter(out_).raw(handshake_.preamble());
+  if (callee_) WireWriter(out_).raw(handshake_.preamble());
 }
 
 Result<Greeting::Want> Greeting::advance() {

@@ -74,11 +74,12 @@ std::optional<std::array<std::byte, 32>> EphemeralKey::agree(
 }
 
 Handshake::Handshake(Side side, Key key, const Member& self, Dialect dialect)
-    : side_(side),
-      key_(std::move(key)),
-      self_(self),
-      dialect_(std::move(dialect)),
-      mine_(make_preamble(dialect_, ephemeral_)) {}
+    : side_(side), key_(std::move(key)), self_(self), dialect_(std::move(dialect)) {}
+
+ByteSpan Handshake::preamble() {
+  if (mine_.empty()) mine_ = make_preamble(dialect_, ephemeral_);
+  return mine_;
+}
 
 std::size_t Handshake::wants() const noexcept {
   switch (state_) {
@@ -100,7 +101,11 @@ Status Handshake::read_preamble(ByteSpan bytes, ByteVector& out) {
   }
   theirs_.assign(bytes.begin(), bytes.end());
   state_ = State::proving;
-  if (side_ == Side::caller) WireWriter(out).raw(make_proof());
+  if (side_ == Side::caller) {
+    WireWriter(out).raw(make_proof());
+  } else {
+    WireWriter(out).raw(preamble());
+  }
   return {};
 }
 

@@ -3,7 +3,8 @@
 // Handshake: how two processes that were connected by TCP learn that they belong together. No
 // socket, no clock: bytes in, bytes out, so that it can be fuzzed.
 //
-//   both   → preamble   magic, protocol, library version, X25519 key of this connection  64 bytes
+//   caller → preamble   magic, protocol, library version, X25519 key of this connection  64 bytes
+//   callee → preamble   the same, to a caller whose preamble is one
 //   caller → proof      rank, size, host facts, keyed hash over all of it                84 bytes
 //   callee → proof      the same; zeros to a caller whose proof is wrong
 //
@@ -73,8 +74,9 @@ class Handshake {
 
   Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
-  /// The first bytes to send.
-  ByteSpan preamble() const noexcept { return mine_; }
+  /// The first bytes of a caller. A callee's come from receive(): strangers who say nothing, or
+  /// anything, cost no key.
+  ByteSpan preamble();
 
   /// How many bytes receive() wants next; 0 when done.
   std::size_t wants() const noexcept;

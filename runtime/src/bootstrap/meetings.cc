@@ -13,6 +13,10 @@ namespace {
 
 /// An invitation that nobody has answered is sent again after this.
 constexpr auto kPatience = std::chrono::seconds(1);
+constexpr auto kLongestPatience = std::chrono::seconds(8);
+/// From this time on by all ways.
+constexpr std::uint32_t kByAllWays = 2;
+constexpr auto kSilence = std::chrono::seconds(5);
 /// So many attempts may fail at this end.
 constexpr std::uint32_t kMostTries = 5;
 
@@ -35,8 +39,10 @@ Meetings::Meetings(const Member& self,
       met_(self.size, false) {}
 
 void Meetings::ask(std::uint32_t rank) {
-  if (met_[rank] || greeter_.is_calling(rank) || invited_.contains(rank)) return;
-  invited_[rank] = {Clock::now(), 0};
+  if (met_[rank] || guests_.contains(rank)) return;
+  // A call that is under way may come to nothing.
+  const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
+  guests_[rank] = {first, 0};
 }
 
 Status Meetings::listen() {
@@ -57,7 +63,7 @@ void Meetings::stop_listening() {
 }
 
 void Meetings::stop_listening_if_done() {
-  if (invited_.empty()) stop_listening();
+  if (guests_.empty()) stop_listening();
 }
 
 void Meetings::note_failure(std::uint32_t rank, const Status& why) {
@@ -67,30 +73,35 @@ void Meetings::note_failure(std::uint32_t rank, const Status& why) {
 
 void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
   greeter_.drop_slow_strangers();
-  for (auto& [rank, invited] : invited_) {
+  for (auto& [rank, invited] : guests_) {
     if (invited.next > now) continue;
-    invited.next = now + kPatience;
+    invited.next = now + std::min<Clock::duration>(kPatience * (1 << std::min(invited.times, 3U)),
+                                                   kLongestPatience);
     if (const Status status = listen(); !status) {
       note_failure(rank, status);
       continue;
     }
+    const bool by_all_ways = invited.times >= kByAllWays;
+    ++invited.times;
     invitations.push_back(
-        {self_.rank, rank, ++number_, invited.times++ > 0, address_.host(), address_.port()});
+        {self_.rank, rank, ++number_, by_all_ways, address_.host(), address_.port()});
   }
 }
 
 Clock::time_point Meetings::due() const noexcept {
   auto due = greeter_.is_empty() ? Clock::time_point::max() : Clock::now() + kPatience;
-  for (const auto& [rank, invited] : invited_) due = std::min(due, invited.next);
+  for (const auto& [rank, invited] : guests_) due = std::min(due, invited.next);
   return due;
 }
 
 void Meetings::on_invited(const Invitation& invitation) {
   const std::uint32_t host = invitation.host;
+  // A call is never given up for another: its host may count it as made already. One that comes to
+  // nothing ends by itself.
   if (met_[host] || greeter_.is_calling(host)) return;
-  if (invited_.contains(host)) {
+  if (guests_.contains(host)) {
     if (self_.rank < host) return;  // It will hear of ours.
-    invited_.erase(host);
+    guests_.erase(host);
     stop_listening_if_done();
   }
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
@@ -98,18 +109,20 @@ void Meetings::on_invited(const Invitation& invitation) {
   const Handshake handshake(Handshake::Side::caller, key_, self_);
   // It will ask again.
   if (!socket) return note_failure(host, socket.status());
+  give_up_early(socket->get());
+  keep_alive(socket->get(), kSilence);
   greeter_.call(*std::move(socket), handshake, host);
 }
 
 void Meetings::on_event(int fd) {
   if (fd == listener_.get()) {
     const Status accepted = greeter_.accept_some(
-        fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, invited_.size());
+        fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, guests_.size());
     if (accepted) return;
     // A port that is left open would be reported without end. It is opened again with the next
     // invitation.
     stop_listening();
-    for (const auto& [rank, invited] : invited_) note_failure(rank, accepted);
+    for (const auto& [rank, invited] : guests_) note_failure(rank, accepted);
     return;
   }
   auto ended = greeter_.advance(fd);
@@ -125,19 +138,28 @@ void Meetings::on_event(int fd) {
 void Meetings::on_proven(Greeting greeting) {
   const std::uint32_t rank = greeting.peer().rank;
   const auto callee = greeting.callee();
-  const bool is_expected = callee ? *callee == rank : invited_.contains(rank);
+  const bool is_expected = callee ? *callee == rank : guests_.contains(rank);
   if (!is_expected || met_[rank]) {
     refusals_.note(fmt::format("it comes as rank {}, which was not asked to", rank));
     return;
   }
   met_[rank] = true;
-  invited_.erase(rank);
+  tries_.erase(rank);
+  // A path that dies in silence shows, though nothing is sent.
+  keep_alive(greeting.fd(), kSilence);
+  guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});
   stop_listening_if_done();
 }
 
+std::vector<Meetings::Failed> Meetings::take_failed() {
+  std::erase_if(failed_, [this](const Failed& failed) { return met_[failed.rank]; });
+  return std::exchange(failed_, {});
+}
+
 void Meetings::forget(std::uint32_t rank) {
-  invited_.erase(rank);
+  guests_.erase(rank);
+  tries_.erase(rank);
   greeter_.hang_up(rank);
   stop_listening_if_done();
 }

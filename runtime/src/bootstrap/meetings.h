@@ -8,7 +8,8 @@
 //
 // Where both invite each other, the invitation of the lower rank counts. One port serves all
 // invitations of a rank, and is open only while there is one. An invitation that is not answered is
-// sent again, from the second time on by all ways, since a rank on its way may have died. A rank that
+// sent again, less and less often, and from the third time on by all ways, since a rank on its way
+// may have died. A rank that
 // cannot listen or call, as descriptors or ports have run out, tries for some seconds, and says so.
 #pragma once
 
@@ -70,7 +71,7 @@ class Meetings {
     std::uint32_t rank;
     Status why;
   };
-  std::vector<Failed> take_failed() { return std::exchange(failed_, {}); }
+  std::vector<Failed> take_failed();
 
  private:
   struct Invited {
@@ -94,8 +95,8 @@ class Meetings {
   Refusals refusals_;
   Greeter greeter_;
   UniqueFd listener_;
-  SocketAddress address_;  ///< Of the listener.
-  std::map<std::uint32_t, Invited> invited_;
+  SocketAddress address_;                         ///< Of the listener.
+  std::map<std::uint32_t, Invited> guests_;       ///< Whom this rank invites.
   std::vector<bool> met_;                         ///< By rank.
   std::map<std::uint32_t, std::uint32_t> tries_;  ///< That failed here, by rank.
   std::vector<Failed> failed_;

@@ -41,6 +41,9 @@ Status wait_for(int fd, short events, Deadline deadline);
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);
 Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);
 
+/// A connection that is being made fails after 7 s without an answer; by itself it takes 2 min.
+void give_up_early(int fd) noexcept;
+
 /// The kernel asks an idle peer's kernel for a sign of life: first after a second, then each
 /// second, and gives up after `silence`. The peer's process need not run to answer.
 void keep_alive(int fd, std::chrono::seconds silence) noexcept;

@@ -211,7 +211,6 @@ void Server::accept_some(int listener) {
     Connection connection;
     connection.fd = *std::move(accepted);
     connection.handshake.emplace(Handshake::Side::callee, key_, self_);
-    WireWriter(connection.out).raw(connection.handshake->preamble());
     if (!add(fd) || !flush(connection)) continue;
     connections_.emplace(fd, std::move(connection));
     strangers_.push_back(fd);

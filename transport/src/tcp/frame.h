@@ -2,7 +2,7 @@
 //
 // Frames of the tcp transport. On the wire:
 //
-//   head 32 bytes | its tag 16 | body | its tag 16        both tags but with Protection::off,
+//   head 40 bytes | its tag 16 | body | its tag 16        both tags but with Protection::off,
 //                                                         the second only where there is a body
 //
 // What the ends of one direction say to each other, by message number:
@@ -12,8 +12,9 @@
 //   announce ──►            ◄── go          now it has a place
 //            ──► data …
 //            ──► withdraw                   no more of it will come
-//                           ◄── drop        no more of it is wanted; withdraw follows, if there is
-//                           more ◄── credit      may send so many bytes more ahead of receives
+//                           ◄── drop        no more of it is wanted: the sender stops, by withdraw
+//                           ◄── credit      the sender may send so many bytes more ahead of
+//                           receives
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -33,8 +34,8 @@ struct FrameHead {
   FrameKind kind{};
   std::array<std::uint8_t, 3> check{};  ///< With `name`.
   std::uint32_t body = 0;               ///< Bytes that follow.
-  std::uint32_t id = 0;                 ///< Of the message; each direction counts its own.
-  std::uint32_t credit = 0;             ///< With any kind: so many bytes more.
+  std::uint64_t id = 0;                 ///< Of the message; each direction counts its own.
+  std::uint64_t credit = 0;             ///< With any kind: so many bytes more.
   std::uint64_t name = 0;               ///< eager, announce: the lower bits of the tag.
   std::uint64_t bytes = 0;              ///< The same: of the whole message.
 
@@ -49,7 +50,7 @@ struct FrameHead {
     return (static_cast<Tag>(upper) << kNameBits) | name;
   }
 };
-static_assert(sizeof(FrameHead) == 32 && std::is_trivially_copyable_v<FrameHead>);
+static_assert(sizeof(FrameHead) == 40 && std::is_trivially_copyable_v<FrameHead>);
 
 /// Large enough that sealing is quick, and small enough that a body is still in the cache when it
 /// is verified.

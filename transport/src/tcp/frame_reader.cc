@@ -16,11 +16,11 @@ void FrameReader::start(TcpConnection& connection) {
   protection_ = connection.protection;
   if (protection_ != Protection::off) seal_.emplace(connection.cipher, connection.incoming);
   memory_.reset(new std::byte[kStaged]);
+  elsewhere_.reset(new std::byte[kLargestBody]);
 }
 
 void FrameReader::redirect() {
   if (body_ != nullptr && body_ == elsewhere_.get()) return;
-  if (!elsewhere_) elsewhere_.reset(new std::byte[kLargestBody]);
   if (body_ != nullptr) copy_bytes(elsewhere_.get(), body_, got_);
   body_ = elsewhere_.get();
 }

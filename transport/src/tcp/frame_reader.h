@@ -61,8 +61,8 @@ class FrameReader {
   Part part_ = Part::head;
   FrameHead head_;
   std::byte* body_ = nullptr;
-  std::uint32_t got_ = 0;  ///< Of the body.
-  std::unique_ptr<std::byte[]> elsewhere_;
+  std::uint32_t got_ = 0;                   ///< Of the body.
+  std::unique_ptr<std::byte[]> elsewhere_;  ///< Where redirect() leads; touched only then.
   std::unique_ptr<std::byte[]> memory_;
   std::size_t begin_ = 0, end_ = 0;  ///< Of what is in `memory_`.
 };

@@ -18,7 +18,7 @@ Incoming& Inbox::add(const FrameHead& head) {
   return message;
 }
 
-Incoming* Inbox::find(std::uint32_t id) noexcept {
+Incoming* Inbox::find(std::uint64_t id) noexcept {
   Messages& bucket = messages_[id % kBuckets];
   const auto at = std::ranges::find(bucket, id, &Incoming::id);
   return at == bucket.end() ? nullptr : &*at;
@@ -37,10 +37,7 @@ void Inbox::release(Incoming& message) {
 
 /// What an eager message took of it, now that it takes no memory.
 void Inbox::return_credit(const Incoming& message) {
-  if (!message.is_eager) return;
-  outbox_->give_credit(weight_of(message.bytes));
-  // Whatever is sent takes it along; where nothing is, it is said when there is much of it.
-  if (outbox_->owed() >= ahead_ / 4) outbox_->say(FrameKind::credit, 0);
+  if (message.is_eager) outbox_->give_credit(weight_of(message.bytes));
 }
 
 std::byte* Inbox::place_of(Incoming& message) const noexcept {
@@ -160,7 +157,7 @@ void Inbox::sink(Incoming& message) {
   outbox_->say(FrameKind::drop, message.id);
 }
 
-bool Inbox::meet(std::uint32_t id, const Receive& receive) {
+bool Inbox::meet(std::uint64_t id, const Receive& receive) {
   Incoming& message = *find(id);
   Operation& operation = *receive.operation;
   if (receive.sender_tag != nullptr) *receive.sender_tag = message.tag;
@@ -186,7 +183,7 @@ bool Inbox::meet(std::uint32_t id, const Receive& receive) {
   return false;
 }
 
-void Inbox::drop(std::uint32_t id) { sink(*find(id)); }
+void Inbox::drop(std::uint64_t id) { sink(*find(id)); }
 
 bool Inbox::cancel(const Operation& operation) {
   for (Messages& bucket : messages_) {
@@ -200,7 +197,7 @@ bool Inbox::cancel(const Operation& operation) {
   return false;
 }
 
-void Inbox::on_withdraw(std::uint32_t id) {
+void Inbox::on_withdraw(std::uint64_t id) {
   Incoming* const message = find(id);
   // One that was dropped while it was announced is forgotten already.
   if (message == nullptr || message->state == Incoming::State::whole) return;

@@ -28,7 +28,7 @@ namespace xylem::transport::tcp {
 struct Incoming {
   enum class State : std::uint8_t { announced, arriving, whole };
 
-  std::uint32_t id = 0;
+  std::uint64_t id = 0;
   State state = State::arriving;
   bool is_sunk = false;
   bool is_eager = false;
@@ -43,25 +43,17 @@ struct Incoming {
 class Inbox final : public FrameListener {
  public:
   /// What `outbox` says for it is written by the owner, who looks there after each call.
-  Inbox(EndpointId endpoint,
-        Matcher& matcher,
-        Outcomes& outcomes,
-        Outbox& outbox,
-        std::uint64_t ahead)
-      : endpoint_(endpoint),
-        matcher_(&matcher),
-        outcomes_(&outcomes),
-        outbox_(&outbox),
-        ahead_(ahead) {}
+  Inbox(EndpointId endpoint, Matcher& matcher, Outcomes& outcomes, Outbox& outbox)
+      : endpoint_(endpoint), matcher_(&matcher), outcomes_(&outcomes), outbox_(&outbox) {}
 
   void start(TcpConnection& connection) { reader_.start(connection); }
   Io read(int fd, unsigned& frames) { return reader_.read(fd, *this, frames); }
 
   /// A receive meets a message of the matcher's, which has let go of it. True if it has ended with
   /// that: its operation tells how.
-  bool meet(std::uint32_t id, const Receive& receive);
+  bool meet(std::uint64_t id, const Receive& receive);
   /// Drops one that the matcher has let go of.
-  void drop(std::uint32_t id);
+  void drop(std::uint64_t id);
   /// True if the operation is a receive that has met one of these; it ends.
   bool cancel(const Operation& operation);
   /// No more comes. Ends all receives that have met a message; whole messages stay.
@@ -77,12 +69,12 @@ class Inbox final : public FrameListener {
   bool on_first(const FrameHead& head);
   bool is_sane(const FrameHead& head) const noexcept;
   std::byte* place_of(Incoming& message) const noexcept;
-  void on_withdraw(std::uint32_t id);
+  void on_withdraw(std::uint64_t id);
   void finish(Incoming& message);
   void deliver(Incoming& message);
   void sink(Incoming& message);
   Incoming& add(const FrameHead& head);
-  Incoming* find(std::uint32_t id) noexcept;
+  Incoming* find(std::uint64_t id) noexcept;
   void release(Incoming& message);
   void tell(const Receive& receive, Code code, std::uint64_t bytes) {
     outcomes_->push_back({receive.operation, code, bytes});
@@ -93,7 +85,6 @@ class Inbox final : public FrameListener {
   Matcher* matcher_;
   Outcomes* outcomes_;
   Outbox* outbox_;
-  std::uint64_t ahead_;
   FrameReader reader_;
   std::array<Messages, kBuckets> messages_;  ///< By number.
   Messages spare_;

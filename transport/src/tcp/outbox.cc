@@ -4,7 +4,6 @@
 #include "xylem/base/check.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace xylem::transport::tcp {
@@ -36,6 +35,13 @@ bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
   return true;
 }
 
+void Outbox::give_credit(std::uint64_t bytes) {
+  owed_ += bytes;
+  if (owed_ < ahead_ / 4 || says_credit_) return;
+  say(FrameKind::credit, 0);
+  says_credit_ = true;
+}
+
 Outbox::Messages& Outbox::list_of(const Outgoing& message) noexcept {
   switch (message.state) {
     case Outgoing::State::waiting: return waiting_;
@@ -65,9 +71,7 @@ void Outbox::end(Outgoing& message) {
 }
 
 void Outbox::put(FrameHead head, const std::byte* body, FrameWriter::Body how, Outgoing* owner) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  head.credit = static_cast<std::uint32_t>(std::min(owed_, kMost));
-  owed_ -= head.credit;
+  head.credit = std::exchange(owed_, 0);
   if (owner != nullptr) ++owner->frames;
   writer_.put(head, body, how, owner);
 }
@@ -75,6 +79,7 @@ void Outbox::put(FrameHead head, const std::byte* body, FrameWriter::Body how, O
 void Outbox::put_word() {
   const Word word = words_.front();
   words_.pop_front();
+  if (word.kind == FrameKind::credit) says_credit_ = false;
   put({.kind = word.kind, .id = word.id}, nullptr, FrameWriter::Body::copied, nullptr);
 }
 
@@ -143,18 +148,18 @@ void Outbox::on_written(Outgoing& message) {
   if (message.frames == 0 && message.state == Outgoing::State::written) end(message);
 }
 
-Outgoing* Outbox::find(Messages& messages, std::uint32_t id) noexcept {
+Outgoing* Outbox::find(Messages& messages, std::uint64_t id) noexcept {
   const auto at = std::ranges::find(messages, id, &Outgoing::id);
   return at == messages.end() ? nullptr : &*at;
 }
 
 // Of a message that has been withdrawn meanwhile, the peer may still speak.
 
-void Outbox::on_go(std::uint32_t id) {
+void Outbox::on_go(std::uint64_t id) {
   if (Outgoing* const message = find(announced_, id)) move(*message, Outgoing::State::streaming);
 }
 
-void Outbox::on_drop(std::uint32_t id) {
+void Outbox::on_drop(std::uint64_t id) {
   if (Outgoing* const message = find(announced_, id)) return end(*message);
   if (Outgoing* const message = find(streaming_, id)) withdraw(*message);
 }

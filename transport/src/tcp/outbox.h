@@ -30,7 +30,7 @@ struct Outgoing {
   std::uint64_t bytes = 0;
   std::uint64_t sent = 0;  ///< Of these, in frames.
   Tag tag = 0;
-  std::uint32_t id = 0;
+  std::uint64_t id = 0;
   std::uint32_t frames = 0;  ///< In the writer.
   State state = State::waiting;
   Code code = Code::ok;  ///< With which it will end.
@@ -39,7 +39,8 @@ struct Outgoing {
 
 class Outbox {
  public:
-  Outbox(Outcomes& outcomes, std::uint64_t ahead) : outcomes_(&outcomes), credit_(ahead) {}
+  Outbox(Outcomes& outcomes, std::uint64_t ahead)
+      : outcomes_(&outcomes), ahead_(ahead), credit_(ahead) {}
 
   void start(TcpConnection& connection) { writer_.start(connection); }
 
@@ -47,25 +48,22 @@ class Outbox {
   /// Sends a small message at once, if nothing is before it. Its bytes are copied.
   bool send_now(int fd, Tag tag, ConstRegion source);
   /// A word to the peer, before all messages.
-  void say(FrameKind kind, std::uint32_t id) { words_.push_back({kind, id}); }
-  /// With the next frame: the peer may send so many bytes more.
-  void give_credit(std::uint64_t bytes) noexcept { owed_ += bytes; }
-  std::uint64_t owed() const noexcept { return owed_; }
+  void say(FrameKind kind, std::uint64_t id) { words_.push_back({kind, id}); }
+  /// The peer may send so many bytes more. Whatever is sent next says so; where nothing is, it is
+  /// said by itself once it is much.
+  void give_credit(std::uint64_t bytes);
 
   /// Writes what the socket takes. `blocked`: more is to be done when it takes more.
   Io pump(int fd);
+  /// Nothing is to be written by now.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
-  /// All messages have been written, or wait for their peer's go.
-  bool is_written() const noexcept {
-    return is_idle() && waiting_.empty() && streaming_.empty() && written_.empty();
-  }
-  /// Nothing at all is on its way.
-  bool is_empty() const noexcept { return is_written() && announced_.empty(); }
+  /// Nor does a message wait for its peer's go.
+  bool is_empty() const noexcept { return is_idle() && announced_.empty(); }
 
   // What the peer says.
   void on_credit(std::uint64_t bytes) noexcept { credit_ += bytes; }
-  void on_go(std::uint32_t id);
-  void on_drop(std::uint32_t id);
+  void on_go(std::uint64_t id);
+  void on_drop(std::uint64_t id);
 
   /// True if the operation is one of these; it ends.
   bool cancel(const Operation& operation);
@@ -76,7 +74,7 @@ class Outbox {
   using Messages = std::list<Outgoing>;
   struct Word {
     FrameKind kind;
-    std::uint32_t id;
+    std::uint64_t id;
   };
   /// The longest message that is copied when it is sent, so that it ends at once.
   static constexpr std::uint64_t kCopied = 8 * 1024;
@@ -97,16 +95,18 @@ class Outbox {
   void put_data(Outgoing& message);
   void put(FrameHead head, const std::byte* body, FrameWriter::Body how, Outgoing* owner);
   void on_written(Outgoing& message);
-  Outgoing* find(Messages& messages, std::uint32_t id) noexcept;
+  Outgoing* find(Messages& messages, std::uint64_t id) noexcept;
 
   Outcomes* outcomes_;
   FrameWriter writer_;
   std::deque<Word> words_;
   Messages waiting_, announced_, streaming_, written_, spare_;
   bool streams_next_ = false;  ///< Messages that begin and those that go on take turns.
-  std::uint32_t next_id_ = 0;
-  std::uint64_t credit_;    ///< What the peer lets us send ahead.
-  std::uint64_t owed_ = 0;  ///< What we let it, and have not said.
+  std::uint64_t next_id_ = 0;
+  const std::uint64_t ahead_;
+  std::uint64_t credit_;      ///< What the peer lets us send ahead.
+  std::uint64_t owed_ = 0;    ///< What we let it, and have not said.
+  bool says_credit_ = false;  ///< Among the words.
 };
 
 }  // namespace xylem::transport::tcp

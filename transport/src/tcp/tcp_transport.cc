@@ -122,6 +122,7 @@ Posted SocketTransport::send(EndpointId to,
   XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
   Endpoint& endpoint = at(to);
   endpoint.bytes_sent += source.bytes;
+  operation.state = nullptr;  // By which the matcher knows a receive.
   if (endpoint.lost != Code::ok) {
     operation.code = endpoint.lost;
     return Posted::done;
@@ -135,7 +136,7 @@ Posted SocketTransport::send(EndpointId to,
     return Posted::pending;
   }
   if (endpoint.outbox.send_now(endpoint.socket.get(), tag, source)) {
-    if (!endpoint.outbox.is_idle()) watch(to);
+    watch(to);
     operation.code = Code::ok;
     return Posted::done;
   }
@@ -163,7 +164,7 @@ Posted SocketTransport::recv(
   }
   const StreamId stream = arrived->stream;
   matcher_.drop(*arrived);
-  operation.state = nullptr;  // It is not posted.
+  operation.state = nullptr;
   const bool is_over = at(stream.channel).inbox.meet(stream.id, receive);
   pump(stream.channel);
   return is_over ? Posted::done : Posted::pending;
@@ -196,7 +197,7 @@ std::size_t SocketTransport::discard(Tag tag, Tag mask) noexcept {
 /// Writes what can be written.
 void SocketTransport::pump(EndpointId id) {
   Endpoint& endpoint = at(id);
-  if (endpoint.state != Endpoint::State::connected || endpoint.outbox.is_idle()) return;
+  if (endpoint.state != Endpoint::State::connected) return;
   const Io io = endpoint.outbox.pump(endpoint.socket.get());
   // What a peer has said before it ended the connection is still to be heard: reading finds the
   // end.

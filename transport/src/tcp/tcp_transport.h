@@ -31,11 +31,17 @@ class SocketTransport final : public TcpTransport {
   ~SocketTransport() override;
 
   std::string_view name() const noexcept override { return "tcp"; }
-  Capabilities capabilities() const noexcept override { return {.withdraws = true, .checks_tags = true}; }
+  Capabilities capabilities() const noexcept override {
+    return {.withdraws = true, .checks_tags = true};
+  }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   void set_owner(TcpOwner* owner) noexcept override { owner_ = owner; }
   Status adopt(EndpointId id, TcpConnection connection) override;
+  bool has_met(EndpointId id) const noexcept override {
+    return endpoints_[id]->state != Endpoint::State::fresh &&
+           endpoints_[id]->state != Endpoint::State::wanted;
+  }
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
@@ -54,7 +60,7 @@ class SocketTransport final : public TcpTransport {
     enum class State : std::uint8_t { fresh, wanted, connected, lost, closed };
 
     Endpoint(EndpointId id, Matcher& matcher, Outcomes& outcomes, std::uint64_t ahead)
-        : outbox(outcomes, ahead), inbox(id, matcher, outcomes, outbox, ahead) {}
+        : outbox(outcomes, ahead), inbox(id, matcher, outcomes, outbox) {}
 
     State state = State::fresh;
     Code lost = Code::ok;  ///< Why nothing more can be sent.

@@ -65,6 +65,8 @@ class TcpTransport : public Transport {
   /// Gives an endpoint its connection. Where it has had one already, or is closed, the connection
   /// ends. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
+  /// Whether it has had one.
+  virtual bool has_met(EndpointId endpoint) const noexcept = 0;
 };
 
 /// Fails with `exhausted` where there is no descriptor left.
