@@ -8,7 +8,6 @@
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
 
-#include <netinet/in.h>
 #include <sys/types.h>
 
 #include <array>

@@ -54,7 +54,7 @@ static_assert(sizeof(FrameHead) == 40 && std::is_trivially_copyable_v<FrameHead>
 
 /// Large enough that sealing is quick, and small enough that a body is still in the cache when it
 /// is verified.
-inline constexpr std::uint32_t kLargestBody = 64 * 1024;
+inline constexpr std::uint32_t kLargestBody = 32 * 1024;
 /// A message of more is announced even where there is credit for it: it is worth the handshake.
 inline constexpr std::uint64_t kLargestEager = 256 * 1024;
 
