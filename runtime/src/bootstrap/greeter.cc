@@ -30,7 +30,7 @@ Status Greeter::accept_some(int listener,
     if (!fd) return {};
     if (strangers() >= expected + kMostStrangers) drop_oldest_stranger();
     Greeting greeting(std::move(fd), handshake(), {});
-    XYLEM_TRY(poller_->add(greeting.fd(), tag_of(greeting.fd()), EPOLLOUT));
+    XYLEM_TRY(poller_->add(greeting.fd(), tag_of(greeting.fd()), EPOLLIN));
     greetings_.emplace(greeting.fd(), std::move(greeting));
   }
   return {};
@@ -65,12 +65,14 @@ void Greeter::drop(Greetings::iterator entry) {
 }
 
 void Greeter::drop_oldest_stranger() {
-  // Members prove themselves at once: who has been silent longest is none.
+  // Members speak, and prove themselves, at once: who has said nothing for longest is none.
+  const auto goes_before = [](const Greeting& a, const Greeting& b) {
+    return std::pair(a.is_greeted(), a.since()) < std::pair(b.is_greeted(), b.since());
+  };
   auto oldest = greetings_.end();
   for (auto entry = greetings_.begin(); entry != greetings_.end(); ++entry) {
     if (entry->second.callee()) continue;
-    if (oldest == greetings_.end() || entry->second.since() < oldest->second.since())
-      oldest = entry;
+    if (oldest == greetings_.end() || goes_before(entry->second, oldest->second)) oldest = entry;
   }
   if (oldest == greetings_.end()) return;
   refusals_->note("too many say nothing");
@@ -80,6 +82,13 @@ void Greeter::drop_oldest_stranger() {
 void Greeter::drop_slow_strangers() {
   const auto latest = Clock::now() - kProvingTime;
   drop_if([&](const Greeting& one) { return !one.callee() && one.since() < latest; });
+}
+
+void Greeter::drop_slow_calls() {
+  const auto latest = Clock::now() - kProvingTime;
+  drop_if([&](const Greeting& one) {
+    return one.callee() && !one.is_greeted() && one.since() < latest;
+  });
 }
 
 void Greeter::drop_strangers() {

@@ -42,6 +42,9 @@ class Greeter {
   /// Goes on with one of which the poller has told; of others nothing.
   std::optional<Ended> advance(int fd);
   void drop_slow_strangers();
+  /// Ends calls that nobody has answered for as long. One that has been answered goes on: the other
+  /// end may count it as made.
+  void drop_slow_calls();
   /// Ends a call to a rank.
   void hang_up(std::uint32_t rank);
   bool is_calling(std::uint32_t rank) const;

@@ -28,6 +28,8 @@ class Greeting {
   int fd() const noexcept { return fd_.get(); }
   std::optional<std::uint32_t> callee() const noexcept { return callee_; }
   Clock::time_point since() const noexcept { return since_; }
+  /// Whether the peer has said that it speaks our protocol. A caller has sent its proof by then.
+  bool is_greeted() const noexcept { return handshake_.state() != Handshake::State::greeting; }
 
   /// Goes as far as it can. Errors: peer_lost, nobody listens there; link_lost, the connection
   /// broke; and those of Handshake::receive(), of which the peer has been told the reason.

@@ -101,10 +101,11 @@ Status Handshake::read_preamble(ByteSpan bytes, ByteVector& out) {
   }
   theirs_.assign(bytes.begin(), bytes.end());
   state_ = State::proving;
+  const ByteSpan ours = preamble();  // The proof is about it, too.
   if (side_ == Side::caller) {
     WireWriter(out).raw(make_proof());
   } else {
-    WireWriter(out).raw(preamble());
+    WireWriter(out).raw(ours);
   }
   return {};
 }

@@ -73,6 +73,7 @@ void Meetings::note_failure(std::uint32_t rank, const Status& why) {
 
 void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
   greeter_.drop_slow_strangers();
+  greeter_.drop_slow_calls();
   for (auto& [rank, invited] : guests_) {
     if (invited.next > now) continue;
     invited.next = now + std::min<Clock::duration>(kPatience * (1 << std::min(invited.times, 3U)),
