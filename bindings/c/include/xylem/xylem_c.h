@@ -154,7 +154,7 @@ typedef struct xylem_options {
   const char* secret;         ///< XYLEM_SECRET
   uint64_t start_timeout_ms;  ///< XYLEM_START_TIMEOUT, 60 s
   uint64_t timeout_ms;        ///< XYLEM_TIMEOUT, 30 min: of each operation
-  const char* transport;      ///< XYLEM_TRANSPORT: auto, shm, ucx-tcp, ucx-rdma
+  const char* transport;      ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   const char* algorithm;      ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   const char* interfaces;     ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
   const char* devices;        ///< XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"

@@ -30,7 +30,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> start_timeout;  ///< XYLEM_START_TIMEOUT, 60 s
   std::optional<std::chrono::milliseconds> timeout;  ///< XYLEM_TIMEOUT, 30 min: each operation
 
-  std::optional<std::string> transport;  ///< XYLEM_TRANSPORT: auto, shm, ucx-tcp, ucx-rdma
+  std::optional<std::string> transport;  ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   std::optional<std::string>
       algorithm;  ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   std::optional<std::string> interfaces;  ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"

@@ -29,7 +29,7 @@ class Job;
 struct PathInfo {
   std::uint32_t rank = 0;  ///< World rank of the other.
   std::string host;        ///< Its host's name.
-  std::string transport;   ///< "shm", "ucx-tcp", "ucx-network", "loopback"; "self".
+  std::string transport;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback"; "self".
   std::vector<std::string>
       lanes;  ///< Wires in use, "shm/memory", "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
