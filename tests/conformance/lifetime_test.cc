@@ -356,5 +356,39 @@ TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
   });
 }
 
+// Both ranks of a connection live and say nothing of it; the one that receives waits for nobody who
+// would notice, and the one that has sent does something else.
+TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
+  RankOptions options;
+  options.size = 3;
+  options.transport = "tcp";
+  options.environment["XYLEM_TIMEOUT"] = "60s";
+  run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
+    const auto world = runtime.world();
+    auto pair = world.split(world.rank() == 1 ? 1 : 0, 0);
+    ASSERT_TRUE(pair.is_ok());
+    std::vector<float> a(1000, 1.0F), b(1000);
+    // Until all have: then ranks 0 and 1 have met.
+    ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
+    if (world.rank() == 0) {
+      ASSERT_TRUE(world.send(std::span<const float>(a), 1).wait().is_ok());
+    }
+    if (world.rank() == 1) {
+      ASSERT_TRUE(world.recv(std::span(b), 0).wait().is_ok());
+      ASSERT_TRUE(hub.cut(0, 1));
+      const auto begin = Clock::now();
+      const Status lost = world.recv(std::span(b), 0).wait();
+      EXPECT_THAT(lost.code(), testing::AnyOf(Code::peer_lost, Code::link_lost));
+      EXPECT_THAT(lost.peer(), testing::AnyOf(0U, 1U)) << lost.to_string();
+      EXPECT_LT(Clock::now() - begin, seconds(5));
+      return;
+    }
+    // Those who have nothing to do with each other's connection go on.
+    EXPECT_TRUE(pair->all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
+    EXPECT_FALSE(world.barrier().wait().is_ok());
+    EXPECT_TRUE(pair->barrier().wait().is_ok());
+  });
+}
+
 }  // namespace
 }  // namespace xylem::test

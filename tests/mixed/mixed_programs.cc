@@ -6,7 +6,7 @@
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
 //                  [--transport shm|tcp|ucx-tcp] [--fault
-//                  none|kill|stop|pause|leave|abort|mismatch|any]
+//                  none|kill|stop|pause|leave|abort|mismatch|cut|any]
 //
 // Each job has a seed of its own, one more than the one before, so a long run goes on from any of
 // them with --seed. Without --ranks a job has 1 to 8.
@@ -37,7 +37,7 @@ struct Plan {
   std::string transport = "shm", fault = "none";
 };
 
-constexpr const char* kFaults[] = {"kill", "stop", "pause", "leave", "abort", "mismatch"};
+constexpr const char* kFaults[] = {"kill", "stop", "pause", "leave", "abort", "mismatch", "cut"};
 
 struct Job {
   std::uint64_t seed = 0;
@@ -57,7 +57,9 @@ Job job_of(const Plan& plan, std::uint64_t seed) {
   const auto drawn = static_cast<std::uint32_t>(draw(seed, 50) % 8 + 1);
   job.ranks = plan.ranks != 0 ? plan.ranks : has_fault ? std::max(2U, drawn) : drawn;
   job.victim = static_cast<std::uint32_t>(draw(seed, 51) % job.ranks);
-  if (has_fault) job.fault = plan.fault == "any" ? kFaults[draw(seed, 52) % 6] : plan.fault;
+  if (has_fault)
+    job.fault = plan.fault == "any" ? kFaults[draw(seed, 52) % (plan.transport == "tcp" ? 7 : 6)]
+                                    : plan.fault;
   job.programs = has_fault ? 1 : plan.programs;
   return job;
 }
@@ -77,6 +79,8 @@ std::string run(const Plan& plan, const Job& job, double& worst) {
   if (!job.fault.empty()) {
     arguments.insert(arguments.end(), {job.fault, std::to_string(job.victim), directory.path()});
     environment["XYLEM_TIMEOUT"] = job.fault == "stop" ? "1500ms" : "60s";
+    // So no connection for payload is made before the ranks have started.
+    if (job.fault == "cut") environment["XYLEM_TUNING"] = "off";
   }
   auto ranks = start_ranks(directory, job.ranks, "mixed_rank", arguments, environment);
   if (job.fault == "stop") {

@@ -12,6 +12,7 @@
 //   leave     it shuts down in good order
 //   abort     it aborts one communicator; the others go on
 //   mismatch  it calls something else
+//   cut       one of its connections for payload is cut (tcp alone)
 //
 // The others go on with the whole program. Their calls end well, and right, or, on communicators
 // that the fault concerns, with its error, soon. The buffers of calls that ended with an error are
@@ -21,8 +22,10 @@
 #include "xylem/base/clock.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +33,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,7 +61,10 @@ constexpr seconds kPromise{6};
 class Rank {
  public:
   Rank(Runtime& runtime, Setting setting)
-      : runtime_(runtime), setting_(std::move(setting)), world_(runtime.world()) {}
+      : runtime_(runtime),
+        setting_(std::move(setting)),
+        world_(runtime.world()),
+        of_the_start_(connected_sockets()) {}
 
   int run() {
     for (std::uint32_t p = 0; p < setting_.programs && failure_.empty(); ++p) {
@@ -167,6 +176,7 @@ class Rank {
     if (!concerns(flight.call().comm)) return may_be_late ? void() : fail("not concerned: " + text);
     if (is_victim()) return;
     const std::string& fault = setting_.fault;
+    if (fault == "cut") return judge_cut(outcome, text);
     const Code wanted = fault == "abort"                      ? Code::cancelled
                         : fault == "kill" || fault == "leave" ? Code::peer_lost
                         : fault == "mismatch"                 ? Code::mismatch
@@ -175,6 +185,12 @@ class Rank {
     if (fault == "abort") return;
     if (fault != "mismatch" && outcome.peer() != setting_.victim) fail("blames another: " + text);
     if (!outcome.peer()) fail("blames nobody: " + text);
+  }
+
+  /// Who of the two ends is to blame nobody can know.
+  void judge_cut(const Status& outcome, const std::string& text) {
+    const bool is_it = outcome.code() == Code::peer_lost || outcome.code() == Code::link_lost;
+    if (!is_it || !outcome.peer()) fail(text);
   }
 
   /// Whether the transport lets go of buffers though a peer stands still.
@@ -205,6 +221,7 @@ class Rank {
     if (fault == "abort" && comms_[aborted()]) {
       (void)comms_[aborted()].abort("the test says so");
     }
+    if (fault == "cut") cut_a_connection();
     if (fault == "mismatch") {
       MixedCall other = call;
       other.count = call.count + 1;
@@ -219,6 +236,32 @@ class Rank {
     world_ = alone_ = {};
     if (Status left = runtime_.shutdown(); !left) fail("shutdown: " + left.to_string());
     return false;
+  }
+
+  /// TCP connections of this process.
+  static std::set<int> connected_sockets() {
+    std::set<int> sockets;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::atoi(entry.path().filename().c_str());
+      int protocol = 0;
+      socklen_t size = sizeof protocol;
+      sockaddr_storage peer{};
+      socklen_t peer_size = sizeof peer;
+      if (::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 &&
+          protocol == IPPROTO_TCP &&
+          ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0) {
+        sockets.insert(fd);
+      }
+    }
+    return sockets;
+  }
+
+  /// Not one of the control plane's, which are there from the start on.
+  void cut_a_connection() const {
+    std::vector<int> payload;
+    std::ranges::set_difference(connected_sockets(), of_the_start_, std::back_inserter(payload));
+    if (payload.empty()) return;
+    (void)::shutdown(payload[draw(seed_, 6) % payload.size()], SHUT_RDWR);
   }
 
   /// Stops this process; another one lets it go on after a while.
@@ -271,6 +314,7 @@ class Rank {
   std::uint64_t seed_ = 0, fault_at_ = 0, checked_ = 0;
   double worst_ = 0;
   std::uint32_t fault_comm_ = kComms;
+  const std::set<int> of_the_start_;
 };
 
 int run(int argc, char** argv) {

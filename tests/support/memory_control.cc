@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/memory_control.h"
 
-#include "xylem/base/unique_fd.h"
-
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@ class MemoryControl final : public runtime::ControlPlane {
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;
+    hub_->inbox_[rank_].clear();  // With connections that others would take for open.
   }
 
   std::uint32_t rank() const noexcept override { return rank_; }
@@ -115,11 +115,18 @@ void MemoryHub::tell_others(std::uint32_t rank, News::Kind kind, std::span<const
   }
 }
 
+bool MemoryHub::cut(std::uint32_t a, std::uint32_t b) {
+  const std::lock_guard lock(mutex_);
+  const auto connection = connections_.find(std::minmax(a, b));
+  return connection != connections_.end() && ::shutdown(connection->second.get(), SHUT_RDWR) == 0;
+}
+
 void MemoryHub::introduce(std::uint32_t a, std::uint32_t b) {
   const std::lock_guard lock(mutex_);
-  if (!introduced_.insert(std::minmax(a, b)).second) return;
+  if (connections_.contains(std::minmax(a, b))) return;
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
+  connections_[std::minmax(a, b)].reset(::fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
   runtime::FrameKeys keys;
   keys.outgoing.fill(std::byte{1});
   keys.incoming.fill(std::byte{2});

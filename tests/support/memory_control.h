@@ -5,13 +5,13 @@
 #pragma once
 
 #include "runtime/src/bootstrap/control_plane.h"
+#include "xylem/base/unique_fd.h"
 
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,6 +27,9 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   void kill(std::uint32_t rank);
   /// All others hear that the rank said goodbye.
   void part(std::uint32_t rank);
+  /// Ends the connection of two ranks that have met, as something between them may. False if they
+  /// have not met.
+  bool cut(std::uint32_t a, std::uint32_t b);
   /// How many messages ranks have flooded.
   std::uint64_t floods();
 
@@ -55,7 +58,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
   std::uint64_t floods_ = 0;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> introduced_;  ///< The smaller first.
+  /// A copy of one end of each connection, by its two ranks, the smaller first.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, UniqueFd> connections_;
   std::vector<int> wake_;  ///< eventfd of each attached rank; -1 once it is gone.
 };
 
