@@ -242,7 +242,7 @@ class Rank {
   static std::set<int> connected_sockets() {
     std::set<int> sockets;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      const int fd = std::atoi(entry.path().filename().c_str());
+      const auto fd = static_cast<int>(std::strtol(entry.path().filename().c_str(), nullptr, 10));
       int protocol = 0;
       socklen_t size = sizeof protocol;
       sockaddr_storage peer{};

@@ -36,6 +36,9 @@ struct Seal::State {
   SealKey key{};
   crypto_aead_aes256gcm_state aes{};  ///< Of the key.
 
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
   ~State() {
     sodium_memzero(key.data(), key.size());
     sodium_memzero(&aes, sizeof aes);

@@ -90,7 +90,7 @@ Result<bool> ControlLink::receive() {
       const Status whole =
           records_.read(std::span(piece).first(static_cast<std::size_t>(got)), plain);
       reader_.append(plain);
-      XYLEM_TRY(whole);
+      if (!whole) return whole;
     } else if (got == 0) {
       return ended(0);
     } else if (errno == EAGAIN) {

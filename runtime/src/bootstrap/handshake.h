@@ -52,7 +52,9 @@ class EphemeralKey {
  public:
   EphemeralKey() noexcept;
   EphemeralKey(const EphemeralKey&) = default;
+  EphemeralKey(EphemeralKey&&) = default;
   EphemeralKey& operator=(const EphemeralKey&) = default;
+  EphemeralKey& operator=(EphemeralKey&&) = default;
   ~EphemeralKey();
 
   /// For the peer.

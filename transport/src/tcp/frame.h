@@ -31,7 +31,7 @@ enum class FrameKind : std::uint8_t { eager = 1, announce, data, go, drop, withd
 
 /// Bytes as they are in memory: jobs do not mix architectures.
 struct FrameHead {
-  FrameKind kind{};
+  FrameKind kind = FrameKind::credit;
   std::array<std::uint8_t, 3> check{};  ///< With `name`.
   std::uint32_t body = 0;               ///< Bytes that follow.
   std::uint64_t id = 0;                 ///< Of the message; each direction counts its own.

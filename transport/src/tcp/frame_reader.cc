@@ -9,14 +9,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace xylem::transport::tcp {
 
 void FrameReader::start(TcpConnection& connection) {
   protection_ = connection.protection;
   if (protection_ != Protection::off) seal_.emplace(connection.cipher, connection.incoming);
-  memory_.reset(new std::byte[kStaged]);
-  elsewhere_.reset(new std::byte[kLargestBody]);
+  memory_ = std::make_unique_for_overwrite<std::byte[]>(kStaged);
+  elsewhere_ = std::make_unique_for_overwrite<std::byte[]>(kLargestBody);
 }
 
 void FrameReader::redirect() {
@@ -68,7 +69,7 @@ Io FrameReader::read(int fd, FrameListener& listener, unsigned& frames) {
       return errno == ECONNRESET ? Io::ended : Io::broken;
     }
     if (!take_frames(listener, frames)) return Io::broken;
-    if (static_cast<std::size_t>(got) < wanted) return Io::blocked;
+    if (std::cmp_less(got, wanted)) return Io::blocked;
   }
   return Io::more;
 }
@@ -90,38 +91,45 @@ bool FrameReader::take_head(FrameListener& listener) {
 }
 
 bool FrameReader::take_tag() {
+  if (!seal_) return true;
   const std::byte* const tag = memory_.get() + begin_;
-  const bool is_well = protection_ == Protection::encrypt
-                           ? seal_->open({}, {body_, head_.body}, body_, tag)
-                           : seal_->open({body_, head_.body}, {}, nullptr, tag);
   begin_ += Seal::kTagBytes;
-  return is_well;
+  return protection_ == Protection::encrypt ? seal_->open({}, {body_, head_.body}, body_, tag)
+                                            : seal_->open({body_, head_.body}, {}, nullptr, tag);
+}
+
+/// What is staged of the body goes to its place.
+void FrameReader::take_body() {
+  const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(staged(), head_.body - got_));
+  copy_bytes(body_ + got_, memory_.get() + begin_, taken);
+  begin_ += taken;
+  got_ += taken;
+}
+
+/// Goes on with a frame as far as what is staged goes.
+FrameReader::Taken FrameReader::take_frame(FrameListener& listener) {
+  if (part_ == Part::head) {
+    if (staged() < head_bytes()) return Taken::part;
+    if (!take_head(listener)) return Taken::nonsense;
+    part_ = head_.body > 0 ? Part::body : Part::head;
+  }
+  if (part_ == Part::body) {
+    take_body();
+    if (got_ < head_.body) return Taken::part;
+    part_ = seal_ ? Part::tag : Part::head;
+  }
+  if (part_ == Part::tag) {
+    if (staged() < Seal::kTagBytes) return Taken::part;
+    if (!take_tag()) return Taken::nonsense;
+    part_ = Part::head;
+  }
+  return listener.on_frame(head_) ? Taken::whole : Taken::nonsense;
 }
 
 bool FrameReader::take_frames(FrameListener& listener, unsigned& frames) {
-  while (true) {
-    if (part_ == Part::head) {
-      if (staged() < head_bytes()) return true;
-      if (!take_head(listener)) return false;
-      part_ = head_.body > 0 ? Part::body : Part::head;
-    }
-    if (part_ == Part::body) {
-      const auto taken =
-          static_cast<std::uint32_t>(std::min<std::size_t>(staged(), head_.body - got_));
-      copy_bytes(body_ + got_, memory_.get() + begin_, taken);
-      begin_ += taken;
-      got_ += taken;
-      if (got_ < head_.body) return true;
-      part_ = seal_ ? Part::tag : Part::head;
-    }
-    if (part_ == Part::tag) {
-      if (staged() < Seal::kTagBytes) return true;
-      if (!take_tag()) return false;
-      part_ = Part::head;
-    }
-    if (!listener.on_frame(head_)) return false;
-    ++frames;
-  }
+  Taken taken = Taken::whole;
+  while ((taken = take_frame(listener)) == Taken::whole) ++frames;
+  return taken == Taken::part;
 }
 
 }  // namespace xylem::transport::tcp

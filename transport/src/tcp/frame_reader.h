@@ -44,6 +44,7 @@ class FrameReader {
 
  private:
   enum class Part : std::uint8_t { head, body, tag };
+  enum class Taken : std::uint8_t { whole, part, nonsense };
   static constexpr std::size_t kStaged = 16 * 1024;
 
   std::size_t staged() const noexcept { return end_ - begin_; }
@@ -53,6 +54,8 @@ class FrameReader {
   ssize_t receive(int fd, std::size_t& wanted);
   bool take_head(FrameListener& listener);
   bool take_tag();
+  void take_body();
+  Taken take_frame(FrameListener& listener);
   /// Takes as many frames as are here; false if one is none.
   bool take_frames(FrameListener& listener, unsigned& frames);
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace xylem::transport::tcp {
 
@@ -19,7 +20,7 @@ void FrameWriter::start(TcpConnection& connection) {
 
 std::byte* FrameWriter::Slot::room(std::uint32_t bytes) {
   if (capacity < bytes) {
-    memory.reset(new std::byte[bytes]);  // Not made zero, as make_unique would.
+    memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
     capacity = bytes;
   }
   return memory.get();
@@ -44,7 +45,7 @@ void FrameWriter::put(const FrameHead& head, const std::byte* body, Body how, Ou
     std::memcpy(slot.head.data(), plain, sizeof head);
   }
   if (head.body == 0) return;
-  if (protection_ == Protection::encrypt) {
+  if (seal_ && protection_ == Protection::encrypt) {
     std::byte* const sealed = slot.room(head.body);
     seal_->close({}, {body, head.body}, sealed, slot.tag.data());
     slot.body = sealed;
@@ -115,7 +116,7 @@ Io FrameWriter::write_some(int fd) {
     slot.written += of_slot;
     left -= of_slot;
   }
-  return static_cast<std::uint64_t>(sent) < wanted ? Io::blocked : Io::more;
+  return std::cmp_less(sent, wanted) ? Io::blocked : Io::more;
 }
 
 }  // namespace xylem::transport::tcp

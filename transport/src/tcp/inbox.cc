@@ -99,7 +99,7 @@ bool Inbox::on_first(const FrameHead& head) {
     outbox_->say(FrameKind::go, message.id);
     return true;
   }
-  if (message.is_eager) message.memory.reset(new std::byte[head.bytes]);
+  if (message.is_eager) message.memory = std::make_unique_for_overwrite<std::byte[]>(head.bytes);
   if (matcher_->keep({endpoint_, head.id}, head.tag(), head.bytes, 0) != nullptr) return true;
   release(message);
   return false;

@@ -49,6 +49,10 @@ class Inbox final : public FrameListener {
   void start(TcpConnection& connection) { reader_.start(connection); }
   Io read(int fd, unsigned& frames) { return reader_.read(fd, *this, frames); }
 
+  // Of the reader.
+  bool on_head(const FrameHead& head, std::byte*& body) override;
+  bool on_frame(const FrameHead& head) override;
+
   /// A receive meets a message of the matcher's, which has let go of it. True if it has ended with
   /// that: its operation tells how.
   bool meet(std::uint64_t id, const Receive& receive);
@@ -62,9 +66,6 @@ class Inbox final : public FrameListener {
  private:
   using Messages = std::list<Incoming>;
   static constexpr std::size_t kBuckets = 64;
-
-  bool on_head(const FrameHead& head, std::byte*& body) override;
-  bool on_frame(const FrameHead& head) override;
 
   bool on_first(const FrameHead& head);
   bool is_sane(const FrameHead& head) const noexcept;

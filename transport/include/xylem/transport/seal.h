@@ -29,6 +29,8 @@ class Seal {
 
   /// AES-256-GCM only where has_aes().
   Seal(Cipher cipher, const SealKey& key);
+  Seal(const Seal&) = delete;
+  Seal& operator=(const Seal&) = delete;
   Seal(Seal&&) noexcept;
   Seal& operator=(Seal&&) noexcept;
   ~Seal();
