@@ -8,8 +8,8 @@
 //   [kind ][ group   ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
 //      2       10           16            8           5          7             16
 //
-// Above these, 24 more bits of the fingerprint for transports that compare them (shm, tcp): there two
-// calls that differ meet once in 2^40, elsewhere once in 65,536.
+// Above these, 24 more bits of the fingerprint for transports that compare them (shm, tcp): there
+// two calls that differ meet once in 2^40, elsewhere once in 65,536.
 //
 // lane: channel, and one bit for signals. ordinal: the message's place in its (peer, lane) order,
 // modulo 128; messages 128 places apart match in the order sent, since receives are posted in that

@@ -252,8 +252,7 @@ void Outgoing::heed(const Want& want, std::uint64_t holds) {
 
 bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
   if (!is_open()) return true;  // Nothing comes from there any more.
-  Entry* entry =
-      next_entry(EntryKind::want, want.tag, static_cast<std::uint64_t>(want.mask));
+  Entry* entry = next_entry(EntryKind::want, want.tag, static_cast<std::uint64_t>(want.mask));
   if (entry == nullptr) return false;
   std::memcpy(entry->payload.data(), &holds, sizeof holds);
   publish();
