@@ -164,7 +164,11 @@ bool Rank::commit_fault(const MixedCall& call) {
   if (fault == "mismatch") {
     MixedCall other = call;
     other.count = call.count + 1;
-    other.kind = call.kind == Kind::barrier ? Kind::all_reduce : call.kind;
+    // One element more makes no other call of these, or not of each.
+    const bool may_be_the_same = call.kind == Kind::barrier || call.kind == Kind::all_gather_v ||
+                                 call.kind == Kind::reduce_scatter_v ||
+                                 call.kind == Kind::all_to_all_v;
+    if (may_be_the_same) other.kind = Kind::all_reduce;
     if (const Communicator& comm = comms_[call.comm]) {
       flights_.push_back(Flight::begin(other, comm));
     }
@@ -203,12 +207,21 @@ void Rank::cut_a_connection() const {
 
 void Rank::pause_for(milliseconds time) {
   const pid_t self = ::getpid();
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) return;
   if (::fork() == 0) {
+    ::close(ends[1]);
     ::poll(nullptr, 0, static_cast<int>(time.count()));
-    ::kill(self, SIGCONT);
+    // Until it has gone on: the first may come before it has stopped.
+    pollfd gone_on{ends[0], 0, 0};
+    do {
+      ::kill(self, SIGCONT);
+    } while (::poll(&gone_on, 1, 10) == 0);
     ::_exit(0);
   }
+  ::close(ends[0]);
   ::raise(SIGSTOP);
+  ::close(ends[1]);
 }
 
 void Rank::watch() {

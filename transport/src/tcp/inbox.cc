@@ -77,6 +77,7 @@ bool Inbox::on_head(const FrameHead& head, std::byte*& body) try {
   if (head.body > 0) current_ = message;
   return true;
 } catch (const std::bad_alloc&) {
+  lacks_memory_ = true;
   return false;
 }
 
@@ -101,7 +102,7 @@ bool Inbox::on_first(const FrameHead& head) {
   }
   if (message.is_eager) message.memory = std::make_unique_for_overwrite<std::byte[]>(head.bytes);
   if (matcher_->keep({endpoint_, head.id}, head.tag(), head.bytes, 0) != nullptr) return true;
-  release(message);
+  lacks_memory_ = true;
   return false;
 }
 

@@ -53,6 +53,8 @@ class Inbox final : public FrameListener {
   bool on_head(const FrameHead& head, std::byte*& body) override;
   bool on_frame(const FrameHead& head) override;
 
+  /// Whether there was no memory for a message: then its connection has to end.
+  bool lacks_memory() const noexcept { return lacks_memory_; }
   /// A receive meets a message of the matcher's, which has let go of it. True if it has ended with
   /// that: its operation tells how.
   bool meet(std::uint64_t id, const Receive& receive);
@@ -90,6 +92,7 @@ class Inbox final : public FrameListener {
   std::array<Messages, kBuckets> messages_;  ///< By number.
   Messages spare_;
   Incoming* current_ = nullptr;  ///< Whose body is being read.
+  bool lacks_memory_ = false;
 };
 
 }  // namespace xylem::transport::tcp

@@ -262,12 +262,17 @@ unsigned SocketTransport::tell() {
 
 void SocketTransport::lose(EndpointId id, Io io) {
   Endpoint& endpoint = at(id);
-  const Code code = io == Io::ended ? Code::peer_lost : Code::link_lost;
+  Code code = Code::link_lost;
+  std::string_view why = "it broke, or what came over it was not what its peer sent";
+  if (io == Io::ended) {
+    code = Code::peer_lost;
+    why = "its peer has ended it";
+  } else if (endpoint.inbox.lacks_memory()) {
+    code = Code::exhausted;
+    why = "there is no memory for what comes over it";
+  }
   if (logger_.enabled(LogLevel::info)) {
-    logger_.info(fmt::format("tcp endpoint {} is lost: {}", id,
-                             io == Io::ended ? "its peer has ended the connection"
-                                             : "the connection broke, or what came over it does "
-                                               "not stand its proof"));
+    logger_.info(fmt::format("the connection of tcp endpoint {} has ended: {}", id, why));
   }
   disconnect(endpoint, Endpoint::State::lost, code);
   losses_.push_back({id, code});

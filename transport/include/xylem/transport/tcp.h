@@ -51,7 +51,8 @@ class TcpOwner {
   /// send(), once for each endpoint; it may not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
   /// The connection of an endpoint has ended, and nobody had closed the endpoint: with peer_lost if
-  /// the peer has ended it, else link_lost. Called as `done` is.
+  /// the peer has ended it, exhausted if there is no memory for what comes, else link_lost. Called
+  /// as `done` is.
   virtual void on_lost(EndpointId endpoint, Code code) = 0;
 
  protected:
