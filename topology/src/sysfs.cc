@@ -181,9 +181,8 @@ void add_rdma_ports(Machine& machine, const Directory& infiniband) {
 Locality place_of_parent(const Machine& machine, const Directory& device) {
   const std::string parent = clean_text(sysfs::value(device / "parent").value_or(""));
   const auto interface = std::ranges::find(machine.interfaces, parent, &NetInterface::name);
-  if (interface != machine.interfaces.end() && interface->nic) {
-    return machine.nics[*interface->nic].pci.numa;
-  }
+  const auto nic = interface == machine.interfaces.end() ? std::nullopt : interface->nic;
+  if (nic) return machine.nics[*nic].pci.numa;
   Locality all;
   for (std::uint32_t i = 0; i < machine.numa_nodes.size(); ++i) all.push_back(i);
   return all;

@@ -239,7 +239,7 @@ Result<bool> FileStore::link_draft(const Path& path) {
   const bool linked = ::link(draft().c_str(), path.c_str()) == 0;
   const Status status = linked || errno == EEXIST ? Status() : refused(path);
   ::unlink(draft().c_str());
-  XYLEM_TRY(status);
+  if (!status) return status;
   if (linked) written_.push_back(path);
   return linked;
 }

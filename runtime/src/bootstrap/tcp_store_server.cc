@@ -404,7 +404,7 @@ void Server::close(Connections::iterator entry) {
   if (!rank) return;
   done_.came(*rank);
   if (!said_bye) {
-    fail(failure(Code::peer_lost, fmt::format("rank {} ended during the start", *rank), *rank));
+    fail(failure(Code::peer_lost, fmt::format("rank {} ended during the start", *rank), rank));
   }
 }
 
@@ -421,7 +421,7 @@ void Server::fail(const Status& verdict) {
 void Server::tell(Connection& connection) {
   connection.waits_for.reset();
   write_reply(connection.out, StoreAnswer::verdict, StoreReply::kNobody, write_verdict(verdict_));
-  done_.came(*connection.rank);
+  if (connection.rank) done_.came(*connection.rank);
 }
 
 void Server::begin_farewell() {

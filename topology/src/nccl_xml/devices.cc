@@ -214,8 +214,9 @@ bool may_be_one(const Found& /*one*/, const Found& /*other*/) { return true; }
 bool may_be_one(const FoundNic& one, const FoundNic& other) {
   return one.nic.name == other.nic.name;
 }
-const Found& function_of(const Found& found) { return found; }
-const Found& function_of(const FoundNic& found) { return found.function; }
+/// By pointer: it lives as long as what it is a part of.
+const Found* function_of(const Found* found) { return found; }
+const Found* function_of(const FoundNic* found) { return &found->function; }
 
 /// Sorts by address and merges what stands there twice, as in model files that are written by hand:
 /// its first place counts, and what hangs below the others hangs below it. Where each element of
@@ -224,15 +225,15 @@ template <typename Element>
 Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& found) {
   std::vector<std::uint32_t> order(found.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto address_of = [&](std::uint32_t i) { return function_of(found[i]).pci.address; };
+  const auto address_of = [&](std::uint32_t i) { return function_of(&found[i])->pci.address; };
   std::ranges::stable_sort(order, {}, address_of);
   std::vector<std::uint32_t> place(found.size());
   std::vector<Element> sorted;
   sorted.reserve(found.size());
   for (const std::uint32_t i : order) {
-    const Found& function = function_of(found[i]);
+    const Found& function = *function_of(&found[i]);
     const bool is_first =
-        sorted.empty() || function_of(sorted.back()).pci.address != function.pci.address;
+        sorted.empty() || function_of(&sorted.back())->pci.address != function.pci.address;
     if (!is_first) {
       const std::string twice =
           fmt::format("PCI function {} is here twice", function.pci.address.to_string());
