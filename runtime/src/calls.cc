@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.h"
 
+#include "xylem/transport/transport.h"
+
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -319,6 +321,12 @@ Result<Call> send_call(const Caller& caller,
                        std::uint32_t tag) {
   XYLEM_TRY(check_buffer("buffer", buffer));
   XYLEM_TRY(check_rank("destination", to, caller));
+  if (buffer.count > transport::kLargestMessage / size_of(buffer.type)) {
+    return bad(
+        fmt::format("buffer: {} elements of {} are more than a message of 1 TiB holds; "
+                    "send them in parts",
+                    buffer.count, name(buffer.type)));
+  }
   Call call;
   call.kind = CallKind::send;
   call.type = buffer.type;

@@ -128,6 +128,16 @@ TEST(EvenCall, NoBufferIsLargerThanMemory) {
   }
 }
 
+TEST(Message, IsNotLargerThanATransportCounts) {
+  constexpr std::uint64_t kMost = (std::uint64_t{1} << 38) - 1;  // Of 4 bytes.
+  EXPECT_TRUE(send_call({0, 4}, in(kMost), 1, 0));
+  const auto refused = send_call({0, 4}, in(kMost + 1), 1, 0);
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr(std::to_string(kMost + 1)), HasSubstr("send them in parts")));
+  EXPECT_TRUE(recv_call({0, 4}, out(kMost + 1), 1, 0)) << "room for more than comes is no error";
+}
+
 TEST(EvenCall, WhatFitsIsAccepted) {
   for (const Collective collective : {Collective::all_gather, Collective::gather}) {
     const auto call = even({1, 4}, collective, 16, 64, 1);

@@ -124,7 +124,7 @@ struct Location {
 
 inline constexpr std::uint64_t kInlineBytes = 104;
 inline constexpr unsigned kSizeBits = 64 - kCheckBits;
-inline constexpr std::uint64_t kLargestMessage = (std::uint64_t{1} << kSizeBits) - 1;  ///< 1 TiB.
+static_assert(kLargestMessage < std::uint64_t{1} << kSizeBits);
 
 /// Two lines, the second for payload alone: up to 40 bytes travel in the first with all that goes
 /// with them, and a processor that fetches lines in pairs brings the second unasked.

@@ -13,10 +13,10 @@
 //            ──► data …
 //            ──► withdraw                   no more of it will come
 //                           ◄── drop        no more of it is wanted: the sender stops, by withdraw
-//                           ◄── credit      the sender may send so many bytes more ahead of
-//                           receives
+//                           ◄── credit      the sender may send so many bytes more unasked
 #pragma once
 
+#include "matcher.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -59,6 +59,6 @@ inline constexpr std::uint32_t kLargestBody = 32 * 1024;
 inline constexpr std::uint64_t kLargestEager = 256 * 1024;
 
 /// What a message of so many bytes takes of the credit.
-constexpr std::uint64_t weight_of(std::uint64_t bytes) noexcept { return bytes + 192; }
+constexpr std::uint64_t weight_of(std::uint64_t bytes) noexcept { return bytes + kNodeBytes; }
 
 }  // namespace xylem::transport::tcp

@@ -26,6 +26,8 @@ using EndpointId = std::uint32_t;
 __extension__ using Tag = unsigned __int128;
 inline constexpr Tag kExactMatch = ~Tag{0};
 inline constexpr unsigned kNameBits = 64, kCheckBits = 24;
+/// 1 TiB: a transport keeps a message's size in 40 bits, beside those that check its tag.
+inline constexpr std::uint64_t kLargestMessage = (std::uint64_t{1} << 40) - 1;
 /// Of a message whose size is not known before.
 inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
