@@ -393,6 +393,7 @@ void Job::handle_events() {
     events_waiting_.store(false, std::memory_order_relaxed);
   }
   for (Event& event : events) handle_event(event);
+  watch_.answer_roll_calls();
 }
 
 void Job::handle_event(Event& event) {

@@ -60,6 +60,7 @@ class Reader {
 constexpr std::uint8_t kSituation = 1;
 constexpr std::uint8_t kVerdict = 2;
 constexpr std::size_t kSpokenRecords = 16;
+constexpr std::size_t kMostAnswers = 4096;  ///< In one message.
 
 void put_record(Writer& writer, const CallRecord& record) {
   writer.put(record.sequence);
@@ -97,8 +98,15 @@ std::optional<Situation> decode_situation(Reader& reader) {
   situation.sequence = reader.get<std::uint64_t>();
   const auto state = reader.get<std::uint8_t>();
   situation.is_question = reader.get<std::uint8_t>() != 0;
+  situation.roll_call = reader.get<std::uint32_t>();
   situation.blocked_on = reader.get<std::uint32_t>();
   situation.blocked_bytes = reader.get<std::uint64_t>();
+  const auto answers = reader.get<std::uint16_t>();
+  if (!reader.ok() || answers > kMostAnswers) return std::nullopt;
+  for (std::uint16_t i = 0; i < answers; ++i) {
+    const auto caller = reader.get<std::uint32_t>();
+    situation.answers.push_back({.caller = caller, .number = reader.get<std::uint32_t>()});
+  }
   const auto count = reader.get<std::uint8_t>();
   if (!reader.ok() || state > 2 || count > kSpokenRecords) return std::nullopt;
   situation.state = static_cast<Situation::State>(state);
@@ -139,8 +147,14 @@ std::vector<std::byte> encode(const Situation& situation) {
   writer.put(situation.sequence);
   writer.put(static_cast<std::uint8_t>(situation.state));
   writer.put(static_cast<std::uint8_t>(situation.is_question));
+  writer.put(situation.roll_call);
   writer.put(situation.blocked_on);
   writer.put(situation.blocked_bytes);
+  writer.put(static_cast<std::uint16_t>(situation.answers.size()));
+  for (const auto& roll : situation.answers) {
+    writer.put(roll.caller);
+    writer.put(roll.number);
+  }
   writer.put(static_cast<std::uint8_t>(situation.records.size()));
   for (const auto& record : situation.records) put_record(writer, record);
   return writer.take();
@@ -155,7 +169,10 @@ std::vector<std::byte> encode(const Verdict& verdict) {
   return writer.take();
 }
 
+Watch::Watch(Job& job) : job_(job), rolls_(job.rank()) {}
+
 void Watch::tick(Clock::time_point now) {
+  rolls_.forget_old(now);
   find_oldest();
   for (Operation* operation = job_.engine().active(); operation != nullptr;) {
     Operation* next = operation->active_next;
@@ -179,10 +196,8 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.reported = false;
   }
   const auto limit = operation.timeout().value_or(job_.config().timeout);
-  if (now - operation.begun >= limit) {
-    if (has_been_asked(group, operation, now)) time_out(group, operation, limit);
-    return;
-  }
+  if (now - operation.begun >= limit - kAnswer) come_to_limit(group, operation, limit, now);
+  if (now - operation.begun >= limit) return;
   // A later call waits for an earlier one more often than for its own messages: it has not stalled
   // before it is the oldest, so a group asks one question at a time.
   if (operation.call.kind == CallKind::collective && !operation.is_oldest && is_oldest(operation)) {
@@ -197,8 +212,9 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
   if (stalled >= kStall && !operation.reported && operation.is_oldest) {
     operation.reported = true;
-    operation.asked_at = now;
-    publish(group, operation.sequence, true);
+    Situation said = situation(group, operation.sequence);
+    said.is_question = true;
+    publish(group, std::move(said));
   }
   if (stalled >= job_.config().stall_report && !operation.warned) {
     operation.warned = true;
@@ -229,18 +245,45 @@ std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
 }
 
 /// Who is to be blamed for a time-out shows in who answers: asks, and gives them the time to.
-bool Watch::has_been_asked(Group& group, Operation& operation, Clock::time_point now) {
-  if (operation.asked_at == Clock::time_point{}) {
+void Watch::come_to_limit(Group& group,
+                          Operation& operation,
+                          std::chrono::nanoseconds limit,
+                          Clock::time_point now) {
+  const RollCall* roll = rolls_.find(operation.roll);
+  if (roll == nullptr) {  // Also where this rank was stopped for so long that it is forgotten.
+    const std::uint64_t sequence = call_of(group, operation);
+    roll = rolls_.recent(group.uid(), sequence, now);
+    if (roll == nullptr) {
+      roll = &rolls_.call(group.uid(), sequence, now);
+      Situation said = situation(group, sequence);
+      said.roll_call = roll->id.number;
+      publish(group, std::move(said));
+    }
+    operation.roll = roll->id;
     operation.asked_at = now;
-    publish(group, call_of(group, operation), true);
   }
-  return now - operation.asked_at >= kAnswer;
+  const bool is_due = now - operation.begun >= limit;
+  if (is_due && is_answered(group, *roll, now - operation.asked_at))
+    time_out(group, operation, *roll, limit);
 }
 
-void Watch::time_out(Group& group, const Operation& operation, std::chrono::nanoseconds longest) {
+bool Watch::is_answered(const Group& group, const RollCall& roll, Clock::duration waited) const {
+  std::uint32_t missing = 0;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const std::uint32_t world = group.world_rank(rank);
+    if (world != job_.rank() && !roll.answered.contains(world)) ++missing;
+  }
+  if (missing == 0) return true;
+  return waited >= (missing == 1 ? kAnswer : kSlowAnswers);
+}
+
+void Watch::time_out(Group& group,
+                     const Operation& operation,
+                     const RollCall& roll,
+                     std::chrono::nanoseconds longest) {
   const std::string limit = format_duration(longest);
   std::string text;
-  const Attendance attendance = attendance_of(group, call_of(group, operation));
+  const Attendance attendance = attendance_of(group, roll.sequence, &roll);
   std::optional<std::uint32_t> culprit = attendance.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
@@ -256,6 +299,7 @@ void Watch::time_out(Group& group, const Operation& operation, std::chrono::nano
     text = fmt::format(
         "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
         job_.rank(), name(operation.call.collective), limit, group.slot());
+    if (attendance.silent.size() != 1) culprit.reset();
   } else {
     text = explain(group, operation, attendance);
   }
@@ -346,11 +390,20 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   return situation;
 }
 
-void Watch::publish(Group& group, std::uint64_t sequence, bool is_question) {
-  Situation said = situation(group, sequence);
-  said.is_question = is_question;
-  heard_[group.uid()].published[sequence] = said.state;
+void Watch::publish(Group& group, Situation&& said) {
+  heard_[group.uid()].published[said.sequence] = said.state;
   job_.control().flood(encode(said));
+}
+
+void Watch::answer_roll_calls() {
+  for (Owed& owed : owed_) {
+    const auto group = job_.registry().find(owed.group);
+    if (group == nullptr) continue;
+    Situation said = situation(*group, owed.sequence);
+    said.answers = std::move(owed.rolls);
+    publish(*group, std::move(said));
+  }
+  owed_.clear();
 }
 
 void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
@@ -373,7 +426,10 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = job_.registry().find(situation.group);
-  if (group == nullptr || !group->health() || !group->rank_of(origin)) return;
+  if (group == nullptr || !group->rank_of(origin)) return;
+  if (situation.roll_call != 0) on_roll_call(origin, situation);
+  for (const auto& roll : situation.answers) rolls_.on_answer(roll, origin);
+  if (!group->health()) return;
   if (!compare(*group, origin, situation)) return;
   Heard& heard = heard_[situation.group];
   const std::uint64_t sequence = situation.sequence;
@@ -391,8 +447,19 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (!is_question) return;
   const auto said = heard.published.find(sequence);
   if (said == heard.published.end() || said->second != this->situation(*group, sequence).state) {
-    publish(*group, sequence, false);
+    publish(*group, this->situation(*group, sequence));
   }
+}
+
+void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
+  const RollCall::Id id{.caller = origin, .number = situation.roll_call};
+  rolls_.hear(id, situation.group, situation.sequence, Clock::now());
+  const auto owed = std::ranges::find_if(owed_, [&](const Owed& one) {
+    return one.group == situation.group && one.sequence == situation.sequence &&
+           one.rolls.size() < kMostAnswers;
+  });
+  if (owed != owed_.end()) return owed->rolls.push_back(id);
+  owed_.push_back({.group = situation.group, .sequence = situation.sequence, .rolls = {id}});
 }
 
 /// The first on each group counts.
@@ -479,7 +546,9 @@ std::optional<std::uint32_t> Watch::Attendance::culprit() const {
   return std::nullopt;
 }
 
-Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) const {
+Watch::Attendance Watch::attendance_of(Group& group,
+                                       std::uint64_t sequence,
+                                       const RollCall* roll) const {
   Attendance attendance;
   std::map<std::uint32_t, Situation> said;
   if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
@@ -490,7 +559,7 @@ Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) con
     const std::uint32_t world = group.world_rank(rank);
     if (world == job_.rank()) continue;
     const auto found = said.find(world);
-    if (found == said.end()) {
+    if (found == said.end() || (roll != nullptr && !roll->answered.contains(world))) {
       attendance.silent.push_back(world);
       continue;
     }
@@ -510,7 +579,7 @@ Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) con
 }
 
 std::string Watch::explain(Group& group, const Operation& operation) const {
-  return explain(group, operation, attendance_of(group, operation.sequence));
+  return explain(group, operation, attendance_of(group, operation.sequence, nullptr));
 }
 
 std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {

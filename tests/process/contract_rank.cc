@@ -3,7 +3,7 @@
 // A rank of the contract test: what docs/threading.md promises of fork, signals and stopped
 // processes.
 //
-//   contract_rank fork | signals | loop
+//   contract_rank fork | signals | loop | ports | silence
 #include "xylem/xylem.h"
 
 #include <signal.h>
@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -158,6 +160,25 @@ int test_ports(const xylem::Runtime& runtime) {
   return open == 0 ? 0 : fail("ports that are open", std::to_string(open));
 }
 
+/// Of four ranks the first two make a call, and the others have said that they did not, when one of
+/// these stops. Succeeds where that one is blamed.
+int test_silence(const xylem::Runtime& runtime) {
+  const auto world = runtime.world();
+  constexpr std::uint32_t kStops = 3;
+  auto apart = world.duplicate();
+  if (!apart) return fail("duplicate", apart.status().to_string());
+  if (world.rank() >= 2) {
+    std::vector<float> nothing(1);
+    const auto never = apart->recv(std::span(nothing), 0, 1);
+    // The others ask after 0.2 s.
+    (void)never.wait_for(std::chrono::milliseconds(world.rank() == kStops ? 800 : 5000));
+    if (world.rank() == kStops) raise(SIGSTOP);
+  }
+  const auto status = all_reduce(world, 100);
+  const bool is_right = status.code() == Code::timed_out && status.peer() == kStops;
+  return is_right ? 0 : fail("silence", status.to_string());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -167,6 +188,7 @@ int main(int argc, char** argv) {
   if (!runtime) return fail("start", runtime.status().to_string());
   if (mode == "fork") return test_fork(*runtime);
   if (mode == "signals") return test_signals(*runtime);
+  if (mode == "silence") return test_silence(*runtime);
   if (mode == "ports") return test_ports(*runtime);
   return test_loop(*runtime);
 }

@@ -78,6 +78,17 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
   }
 }
 
+TEST(Contract, ARankThatStopsAfterItHasAnsweredIsBlamed) {
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(directory, 4, "contract_rank", {"silence"}, {{"XYLEM_TIMEOUT", "2s"}});
+  for (const std::size_t survivor : {0U, 1U, 2U}) {
+    const Exit exit = ranks[survivor].wait(seconds(30));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+  ranks[3].signal(SIGKILL);
+  EXPECT_EQ(ranks[3].wait(seconds(10)).status, 128 + SIGKILL);
+}
+
 TEST(Contract, NothingIsLeftInSharedMemory) {
   const auto before = shared_memory_names();
   const PrivateDirectory directory;

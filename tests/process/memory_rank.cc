@@ -4,7 +4,7 @@
 // that rank has a receive pending, so its transports take what comes. Prints by how much the
 // process's resident memory exceeded, at its peak, what it was with all buffers written.
 //
-//   memory_rank OPERATION BYTES
+//   memory_rank OPERATION BYTES [MILLISECONDS OF LATENESS]
 #include "xylem/xylem.h"
 
 #include <chrono>
@@ -22,7 +22,6 @@ using xylem::ConstBuffer;
 using xylem::DataType;
 using xylem::Status;
 
-constexpr std::chrono::milliseconds kLate{1500};
 constexpr std::uint32_t kNeverSent = 7, kSent = 8;
 
 /// A line of /proc/self/status, in MiB.
@@ -89,7 +88,8 @@ Status call(const std::string& name,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 4) return 2;
+  const std::chrono::milliseconds late(argc == 4 ? std::strtol(argv[3], nullptr, 10) : 1500);
   auto runtime = xylem::Runtime::create();
   if (!runtime) {
     std::printf("%s\n", runtime.status().to_string().c_str());
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   if (world.rank() + 1 == world.size()) {
     std::uint8_t nothing = 0;
     const auto never = apart->recv(Buffer(&nothing, 1, DataType::uint8), 0, kNeverSent);
-    (void)never.wait_for(kLate);
+    (void)never.wait_for(late);
   }
   const Status ended = call(argv[1], world, buffers, bytes);
   const double peak = status_of("VmHWM:") - before, after = status_of("VmRSS:") - before;
