@@ -5,6 +5,9 @@
 // ones, so that the cost of choosing is bounded.
 #include "xylem/collectives/choose.h"
 
+#include "xylem/base/quantity.h"
+#include "xylem/collectives/pipeline.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -170,13 +173,35 @@ double predict_us(const Planner& planner, const Question& asked) {
   });
 }
 
+// Scratch that an algorithm may let grow with the message, per rank. A class reaches to twice its
+// smallest size, and so does the scratch.
+constexpr std::uint64_t kMostScratch = 16 << 20;
+// Unless nothing that needs less takes at most so many times as long.
+constexpr double kPriceOfMemory = 1.25;
+
+// The most that any of a few ranks needs: beside the root, and where odd ranks fold into even ones.
+std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
+  constexpr std::uint32_t kLooks = 4;
+  const Shape& shape = asked.shape;
+  std::uint64_t most = 0;
+  for (std::uint32_t i = 0; i < std::min(kLooks, shape.ranks); ++i) {
+    for (const std::uint32_t rank : {i, (shape.root + i) % shape.ranks}) {
+      const Counts counts{.count = asked.bytes};
+      most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
+    }
+  }
+  return most;
+}
+
 struct Prediction {
   const Planner* planner;
   double us;
+  std::uint64_t scratch;  // 0 where it is no more than kMostScratch.
 };
 
 // All planners of the collective that have their own to say, fastest first; among equals the order
-// of registration stays.
+// of registration stays. Where the fastest needs much memory, one that does not and is nearly as
+// fast comes before it.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const Question& asked,
                                     std::string_view forced) {
@@ -187,16 +212,25 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     if (planner.collective != shape.collective) continue;
     // On one level it is what other planners do, too.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
-    result.push_back({&planner, predict_us(planner, asked)});
+    const std::uint64_t scratch = scratch_of(planner, asked);
+    result.push_back({&planner, predict_us(planner, asked), scratch > kMostScratch ? scratch : 0});
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
   });
+  const auto modest = std::ranges::find(result, 0U, &Prediction::scratch);
+  if (modest != result.end() && modest->us <= kPriceOfMemory * result.front().us)
+    std::rotate(result.begin(), modest, modest + 1);
   return result;
 }
 
 std::string explain(const Question& asked, const Prediction& best, const Prediction& next) {
   if (asked.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
+  if (next.us < best.us && next.scratch > best.scratch) {
+    return fmt::format(
+        "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
+        next.planner->name, next.us, format_bytes(Bytes{next.scratch}));
+  }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
   Question little = asked;

@@ -116,4 +116,15 @@ Pipeline pipeline(const Schedule& schedule) {
   return result;
 }
 
+std::uint64_t scratch_beyond_rings(const Schedule& schedule, const Counts& counts) {
+  if (schedule.scratch.empty()) return 0;
+  const Layout layout(schedule, counts);
+  const auto windowed = pipeline(schedule).windowed;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t chunk = 0; chunk < schedule.scratch.size(); ++chunk) {
+    if (!windowed[chunk]) bytes += layout.extent(Buffer::scratch, chunk, 1).bytes;
+  }
+  return bytes;
+}
+
 }  // namespace xylem::collectives

@@ -91,16 +91,6 @@ bool needs_staging(const Call& call) noexcept {
 
 }  // namespace
 
-std::string describe(const CallRecord& record) {
-  std::string text = fmt::format("{}{}", name(record.collective), record.uneven ? "_v" : "");
-  if (record.collective == Collective::barrier) return text;
-  if (!record.uneven) text += fmt::format(" of {}", record.count);
-  text += fmt::format(" {}", name(record.type));
-  if (reduces(record.collective)) text += fmt::format(", {}", name(record.op));
-  if (has_root(record.collective)) text += fmt::format(", root {}", record.root);
-  return text;
-}
-
 Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model)
     : job_(std::move(job)),
       spec_(std::move(spec)),

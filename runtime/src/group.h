@@ -27,21 +27,6 @@ namespace xylem::runtime {
 
 class Job;
 
-/// What a verdict says of one call.
-struct CallRecord {
-  std::uint64_t sequence = 0;
-  std::uint64_t fingerprint = 0;  ///< Of this call alone.
-  std::uint64_t history = 0;      ///< Of all calls up to and with this one.
-  collectives::Collective collective = collectives::Collective::barrier;
-  DataType type = DataType::uint8;
-  RedOp op = RedOp::sum;
-  std::uint32_t root = 0;
-  std::uint64_t count = 0;
-  bool uneven = false;
-};
-/// "all_reduce of 1024 float32, sum"
-std::string describe(const CallRecord& record);
-
 /// Members and name of a communicator to be made; alike on all of them.
 struct GroupSpec {
   std::uint64_t uid = 0;   ///< Names the group in the job.

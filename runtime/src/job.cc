@@ -222,7 +222,9 @@ unsigned Job::turn() {
   registry_.drain(*wires_);
   // After the transports: a message that is here already is heard before its sender is missed.
   if (tick_due_.load(std::memory_order_relaxed) && tick_due_.exchange(false)) {
+    if (events_waiting_.load(std::memory_order_relaxed)) handle_events();
     const auto now = Clock::now();
+    wires_->tick(now);
     watch_.tick(now);
     handle_suspicions(now);
     registry_.end_drains(now);
@@ -347,10 +349,9 @@ void Job::handle_suspicions(Clock::time_point now) {
   suspects_ = !suspicions_.empty();
   for (const Suspicion& suspicion : ripe) {
     const Status& why = suspicion.why;
-    const bool has_left =
-        suspicion.unless_left && why.peer() && left_[*why.peer()] != Clock::time_point::max();
+    const bool is_over = suspicion.unless_left && why.peer() && has_left(*why.peer());
     const auto alive = suspicion.group.lock();
-    if (alive && !has_left) {
+    if (alive && !is_over) {
       announce(*alive, why.code(), why.peer(), std::string(why.message()));
     }
   }
@@ -393,7 +394,6 @@ void Job::handle_events() {
     events_waiting_.store(false, std::memory_order_relaxed);
   }
   for (Event& event : events) handle_event(event);
-  watch_.answer_roll_calls();
 }
 
 void Job::handle_event(Event& event) {
@@ -526,9 +526,8 @@ Status Job::hand_over(Deadline patience) {
     for (const auto& wire : wires_->all()) {
       if (wire.transport != nullptr) wire.transport->discard(0, 0);
     }
-    const auto now = Clock::now();
     for (; waits_for < size(); ++waits_for) {
-      if (left_[waits_for] <= now) continue;
+      if (has_left(waits_for)) continue;
       if (headers_.is_sending_to(waits_for) || !wires_->flush(waits_for)) return false;
     }
     return true;

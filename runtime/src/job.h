@@ -104,6 +104,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   Result<Link> link(std::uint32_t world_rank) { return wires_->link(world_rank); }
   /// When the rank said goodbye; far in the future if it has not.
   Clock::time_point left_at(std::uint32_t world_rank) const noexcept { return left_[world_rank]; }
+  bool has_left(std::uint32_t world_rank) const noexcept {
+    return left_[world_rank] != Clock::time_point::max();
+  }
   /// From now on the group hears of deaths and verdicts, and of those that came before it.
   void enlist(const std::shared_ptr<Group>& group);
   /// Poisons a group here and on all ranks.

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "program.h"
-#include "roll_calls.h"
+#include "situation.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
@@ -164,8 +164,7 @@ struct OperationState {
   Clock::time_point stalled_since{};
   bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
   bool reported = false;            ///< Its stall has been published.
-  RollCall::Id roll;                ///< By which the others were asked where they are.
-  Clock::time_point asked_at{};     ///< When.
+  RollCallId roll;                  ///< By which the others were asked where they are.
   bool warned = false;              ///< Its stall has been logged.
   std::uint32_t source = 0;         ///< World rank a receive matched.
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.

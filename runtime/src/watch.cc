@@ -7,172 +7,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <variant>
 
 namespace xylem::runtime {
 namespace {
 
 using collectives::kNone;
 
-/// Appends plain values to a message.
-class Writer {
- public:
-  explicit Writer(std::uint8_t kind) { put(kind); }
-  template <typename T>
-  void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
-  }
-  void put_text(std::string_view text) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-    bytes_.insert(bytes_.end(), bytes, bytes + text.size());
-  }
-  std::vector<std::byte> take() { return std::move(bytes_); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-/// Takes plain values off a message; everything after a shortage reads as zero and ok() is false.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <typename T>
-  T get() {
-    T value{};
-    if (bytes_.size() < sizeof value) {
-      ok_ = false;
-      return value;
-    }
-    std::memcpy(&value, bytes_.data(), sizeof value);
-    bytes_ = bytes_.subspan(sizeof value);
-    return value;
-  }
-  std::string rest() { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
-  bool ok() const { return ok_; }
-
- private:
-  std::span<const std::byte> bytes_;
-  bool ok_ = true;
-};
-
-constexpr std::uint8_t kSituation = 1;
-constexpr std::uint8_t kVerdict = 2;
-constexpr std::size_t kSpokenRecords = 16;
-constexpr std::size_t kMostAnswers = 4096;  ///< In one message.
-
-void put_record(Writer& writer, const CallRecord& record) {
-  writer.put(record.sequence);
-  writer.put(record.fingerprint);
-  writer.put(record.history);
-  writer.put(record.count);
-  writer.put(record.root);
-  writer.put(static_cast<std::uint8_t>(record.collective));
-  writer.put(static_cast<std::uint8_t>(record.type));
-  writer.put(static_cast<std::uint8_t>(record.op));
-  writer.put(static_cast<std::uint8_t>(record.uneven));
-}
-
-bool get_record(Reader& reader, CallRecord& record) {
-  record.sequence = reader.get<std::uint64_t>();
-  record.fingerprint = reader.get<std::uint64_t>();
-  record.history = reader.get<std::uint64_t>();
-  record.count = reader.get<std::uint64_t>();
-  record.root = reader.get<std::uint32_t>();
-  const auto collective = reader.get<std::uint8_t>();
-  const auto type = reader.get<std::uint8_t>();
-  const auto op = reader.get<std::uint8_t>();
-  record.uneven = reader.get<std::uint8_t>() != 0;
-  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount)
-    return false;
-  record.collective = static_cast<collectives::Collective>(collective);
-  record.type = static_cast<DataType>(type);
-  record.op = static_cast<RedOp>(op);
-  return reader.ok();
-}
-
-std::optional<Situation> decode_situation(Reader& reader) {
-  Situation situation;
-  situation.group = reader.get<std::uint64_t>();
-  situation.sequence = reader.get<std::uint64_t>();
-  const auto state = reader.get<std::uint8_t>();
-  situation.is_question = reader.get<std::uint8_t>() != 0;
-  situation.roll_call = reader.get<std::uint32_t>();
-  situation.blocked_on = reader.get<std::uint32_t>();
-  situation.blocked_bytes = reader.get<std::uint64_t>();
-  const auto answers = reader.get<std::uint16_t>();
-  if (!reader.ok() || answers > kMostAnswers) return std::nullopt;
-  for (std::uint16_t i = 0; i < answers; ++i) {
-    const auto caller = reader.get<std::uint32_t>();
-    situation.answers.push_back({.caller = caller, .number = reader.get<std::uint32_t>()});
-  }
-  const auto count = reader.get<std::uint8_t>();
-  if (!reader.ok() || state > 2 || count > kSpokenRecords) return std::nullopt;
-  situation.state = static_cast<Situation::State>(state);
-  situation.records.resize(count);
-  for (auto& record : situation.records) {
-    if (!get_record(reader, record)) return std::nullopt;
-  }
-  return situation;
-}
-
-std::optional<Verdict> decode_verdict(Reader& reader) {
-  Verdict verdict;
-  verdict.group = reader.get<std::uint64_t>();
-  const auto code = reader.get<std::uint8_t>();
-  const auto culprit = reader.get<std::uint32_t>();
-  if (!reader.ok() || code == 0 || code > static_cast<std::uint8_t>(Code::internal))
-    return std::nullopt;
-  verdict.code = static_cast<Code>(code);
-  if (culprit != kNone) verdict.culprit = culprit;
-  verdict.message = reader.rest();
-  return verdict;
-}
-
 std::string list(const std::vector<std::uint32_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 void judge(Job& job, Group& group, const Verdict& verdict) {
-  if (group.health()) job.logger().error(verdict.message);
+  // Who aborts says so to whom it likes.
+  if (group.health() && verdict.code != Code::cancelled) job.logger().error(verdict.message);
   group.poison(failure(verdict.code, verdict.message, verdict.culprit));
 }
 
 }  // namespace
 
-std::vector<std::byte> encode(const Situation& situation) {
-  Writer writer(kSituation);
-  writer.put(situation.group);
-  writer.put(situation.sequence);
-  writer.put(static_cast<std::uint8_t>(situation.state));
-  writer.put(static_cast<std::uint8_t>(situation.is_question));
-  writer.put(situation.roll_call);
-  writer.put(situation.blocked_on);
-  writer.put(situation.blocked_bytes);
-  writer.put(static_cast<std::uint16_t>(situation.answers.size()));
-  for (const auto& roll : situation.answers) {
-    writer.put(roll.caller);
-    writer.put(roll.number);
-  }
-  writer.put(static_cast<std::uint8_t>(situation.records.size()));
-  for (const auto& record : situation.records) put_record(writer, record);
-  return writer.take();
-}
-
-std::vector<std::byte> encode(const Verdict& verdict) {
-  Writer writer(kVerdict);
-  writer.put(verdict.group);
-  writer.put(static_cast<std::uint8_t>(verdict.code));
-  writer.put(verdict.culprit.value_or(kNone));
-  writer.put_text(std::string_view(verdict.message).substr(0, 4096));
-  return writer.take();
-}
-
 Watch::Watch(Job& job) : job_(job), rolls_(job.rank()) {}
 
 void Watch::tick(Clock::time_point now) {
-  rolls_.forget_old(now);
+  rolls_.tick(now);
   find_oldest();
   for (Operation* operation = job_.engine().active(); operation != nullptr;) {
     Operation* next = operation->active_next;
@@ -196,7 +53,9 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.reported = false;
   }
   const auto limit = operation.timeout().value_or(job_.config().timeout);
-  if (now - operation.begun >= limit - kAnswer) come_to_limit(group, operation, limit, now);
+  const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
+  if (now - operation.begun >= near_limit) come_to_limit(group, operation, limit, now);
+  else operation.roll = {};  // The limit has been moved.
   if (now - operation.begun >= limit) return;
   // A later call waits for an earlier one more often than for its own messages: it has not stalled
   // before it is the oldest, so a group asks one question at a time.
@@ -260,21 +119,19 @@ void Watch::come_to_limit(Group& group,
       publish(group, std::move(said));
     }
     operation.roll = roll->id;
-    operation.asked_at = now;
   }
   const bool is_due = now - operation.begun >= limit;
-  if (is_due && is_answered(group, *roll, now - operation.asked_at))
-    time_out(group, operation, *roll, limit);
+  if (is_due && is_over(group, *roll)) time_out(group, operation, *roll, limit);
 }
 
-bool Watch::is_answered(const Group& group, const RollCall& roll, Clock::duration waited) const {
-  std::uint32_t missing = 0;
+bool Watch::is_over(const Group& group, const RollCall& roll) const {
+  std::size_t missing = 0;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const std::uint32_t world = group.world_rank(rank);
-    if (world != job_.rank() && !roll.answered.contains(world)) ++missing;
+    const bool may_answer = world != job_.rank() && !job_.has_left(world);
+    if (may_answer && !roll.answers.contains(world)) ++missing;
   }
-  if (missing == 0) return true;
-  return waited >= (missing == 1 ? kAnswer : kSlowAnswers);
+  return roll.is_over(missing);
 }
 
 void Watch::time_out(Group& group,
@@ -283,18 +140,23 @@ void Watch::time_out(Group& group,
                      std::chrono::nanoseconds longest) {
   const std::string limit = format_duration(longest);
   std::string text;
-  const Attendance attendance = attendance_of(group, roll.sequence, &roll);
+  const Attendance attendance = attendance_of(group, roll);
   std::optional<std::uint32_t> culprit = attendance.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
-    if (attendance.silent.size() != 1) culprit.reset();
-    if (!culprit && has_peer) culprit = group.world_rank(operation.call.peer);
+    // Others of the communicator need not take part in it, so it says nothing that they did not.
+    if (attendance.silent.size() != 1) {
+      culprit.reset();
+      if (has_peer) culprit = group.world_rank(operation.call.peer);
+      else if (attendance.left.size() == 1) culprit = attendance.left.front();
+    }
     text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
                        operation.call.kind == CallKind::send ? "send" : "receive",
                        operation.call.tag, limit);
     if (attendance.silent.size() == 1) {
       text += fmt::format("; {} gave no answer", list(attendance.silent));
     }
+    if (!attendance.left.empty()) text += fmt::format("; {} left the job", list(attendance.left));
   } else if (operation.run.program == nullptr) {
     text = fmt::format(
         "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
@@ -367,8 +229,8 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.sequence = sequence;
   const std::uint64_t next = group.next_sequence();
   // The calls around the one in question; the last ones if that has not been made.
-  const std::uint64_t end = std::min(next, sequence + kSpokenRecords / 2);
-  const std::uint64_t first = end > kSpokenRecords ? end - kSpokenRecords : 0;
+  const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
+  const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
   const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
   for (std::uint64_t s = std::max(first, known); s < end; ++s)
     situation.records.push_back(group.records()[s % Group::kRecords]);
@@ -395,29 +257,13 @@ void Watch::publish(Group& group, Situation&& said) {
   job_.control().flood(encode(said));
 }
 
-void Watch::answer_roll_calls() {
-  for (Owed& owed : owed_) {
-    const auto group = job_.registry().find(owed.group);
-    if (group == nullptr) continue;
-    Situation said = situation(*group, owed.sequence);
-    said.answers = std::move(owed.rolls);
-    publish(*group, std::move(said));
-  }
-  owed_.clear();
-}
-
 void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
-  Reader reader(message);
-  const auto kind = reader.get<std::uint8_t>();
-  if (kind == kSituation) {
-    if (auto situation = decode_situation(reader))
-      return on_situation(origin, std::move(*situation));
-  } else if (kind == kVerdict) {
-    if (const auto verdict = decode_verdict(reader)) {
-      if (const auto group = job_.registry().find(verdict->group))
-        return judge(job_, *group, *verdict);
-      return keep(*verdict);
-    }
+  auto decoded = decode(message);
+  if (auto* situation = std::get_if<Situation>(&decoded))
+    return on_situation(origin, std::move(*situation));
+  if (const auto* verdict = std::get_if<Verdict>(&decoded)) {
+    const auto group = job_.registry().find(verdict->group);
+    return group != nullptr ? judge(job_, *group, *verdict) : keep(*verdict);
   }
   job_.logger().warn(
       fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
@@ -426,10 +272,10 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = job_.registry().find(situation.group);
-  if (group == nullptr || !group->rank_of(origin)) return;
+  // Whoever lives answers, also for a group that has failed here or is here no more.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
-  for (const auto& roll : situation.answers) rolls_.on_answer(roll, origin);
-  if (!group->health()) return;
+  if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
+  if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
   if (!compare(*group, origin, situation)) return;
   Heard& heard = heard_[situation.group];
   const std::uint64_t sequence = situation.sequence;
@@ -452,14 +298,25 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
 }
 
 void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
-  const RollCall::Id id{.caller = origin, .number = situation.roll_call};
-  rolls_.hear(id, situation.group, situation.sequence, Clock::now());
-  const auto owed = std::ranges::find_if(owed_, [&](const Owed& one) {
-    return one.group == situation.group && one.sequence == situation.sequence &&
-           one.rolls.size() < kMostAnswers;
-  });
-  if (owed != owed_.end()) return owed->rolls.push_back(id);
-  owed_.push_back({.group = situation.group, .sequence = situation.sequence, .rolls = {id}});
+  const RollCallId id{.caller = origin, .number = situation.roll_call};
+  if (const auto group = job_.registry().find(situation.group)) {
+    if (rolls_.hear(id, situation, Clock::now()))
+      answer(id, this->situation(*group, situation.sequence));
+  } else if (std::ranges::find(gone_, situation.group) != gone_.end()) {
+    Situation said;
+    said.group = situation.group;
+    said.sequence = situation.sequence;
+    said.state = Situation::State::gone;
+    answer(id, std::move(said));
+  } else {
+    early_rolls_.push_back({id, situation.group, situation.sequence});
+    if (early_rolls_.size() > kEarly) early_rolls_.pop_front();
+  }
+}
+
+void Watch::answer(RollCallId roll, Situation&& said) {
+  said.answers = roll;
+  job_.control().flood(encode(said));
 }
 
 /// The first on each group counts.
@@ -467,14 +324,24 @@ void Watch::keep(const Verdict& verdict) {
   const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
   if (known != early_verdicts_.end()) return;
   early_verdicts_.push_back(verdict);
-  if (early_verdicts_.size() > kEarlyVerdicts) early_verdicts_.pop_front();
+  if (early_verdicts_.size() > kEarly) early_verdicts_.pop_front();
 }
 
 void Watch::on_enlisted(Group& group) {
+  for (const EarlyRoll& roll : early_rolls_) {
+    if (roll.group == group.uid()) answer(roll.id, situation(group, roll.sequence));
+  }
+  std::erase_if(early_rolls_, [&](const EarlyRoll& roll) { return roll.group == group.uid(); });
   const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
   if (verdict == early_verdicts_.end()) return;
   judge(job_, group, *verdict);
   early_verdicts_.erase(verdict);
+}
+
+void Watch::forget(std::uint64_t group) {
+  heard_.erase(group);
+  gone_.push_back(group);
+  if (gone_.size() > kGone) gone_.pop_front();
 }
 
 /// Calls that this rank made too long ago to name them: that something differed shows in what their
@@ -542,48 +409,67 @@ void Watch::on_call(Group& group, const CallRecord& record) {
 
 std::optional<std::uint32_t> Watch::Attendance::culprit() const {
   if (silent.size() == 1) return silent.front();
-  if (silent.empty() && absent.size() == 1) return absent.front();
+  if (!silent.empty()) return std::nullopt;
+  if (left.size() == 1) return left.front();
+  if (left.empty() && absent.size() == 1) return absent.front();
   return std::nullopt;
 }
 
-Watch::Attendance Watch::attendance_of(Group& group,
-                                       std::uint64_t sequence,
-                                       const RollCall* roll) const {
+/// `answer_of` a world rank: a RollCall::Answer, or nothing.
+template <typename AnswerOf>
+Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of) const {
   Attendance attendance;
-  std::map<std::uint32_t, Situation> said;
-  if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
-    const auto call = heard->second.by_call.find(sequence);
-    if (call != heard->second.by_call.end()) said = call->second;
-  }
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const std::uint32_t world = group.world_rank(rank);
     if (world == job_.rank()) continue;
-    const auto found = said.find(world);
-    if (found == said.end() || (roll != nullptr && !roll->answered.contains(world))) {
-      attendance.silent.push_back(world);
+    if (job_.has_left(world)) {
+      attendance.left.push_back(world);
       continue;
     }
-    const Situation& situation = found->second;
-    if (situation.state == Situation::State::waiting) {
+    const std::optional<RollCall::Answer> answer = answer_of(world);
+    if (!answer) {
+      attendance.silent.push_back(world);
+    } else if (answer->state == Situation::State::waiting) {
       attendance.waiting.push_back(world);
-    } else if (situation.state == Situation::State::not_called) {
+    } else if (answer->state == Situation::State::not_called) {
       attendance.absent.push_back(world);
-      attendance.last_calls +=
-          situation.records.empty()
-              ? fmt::format("; rank {} has called nothing yet", world)
-              : fmt::format("; rank {}'s last call was {}, {}", world,
-                            situation.records.back().sequence, describe(situation.records.back()));
+      attendance.last_calls += answer->last
+                                   ? fmt::format("; rank {}'s last call was {}, {}", world,
+                                                 answer->last->sequence, describe(*answer->last))
+                                   : fmt::format("; rank {} has called nothing yet", world);
     }
   }
   return attendance;
 }
 
+Watch::Attendance Watch::attendance_of(const Group& group, const RollCall& roll) const {
+  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+    const auto found = roll.answers.find(world);
+    if (found == roll.answers.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+Watch::Attendance Watch::attendance_of(const Group& group, std::uint64_t sequence) const {
+  const std::map<std::uint32_t, Situation>* said = nullptr;
+  if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
+    const auto call = heard->second.by_call.find(sequence);
+    if (call != heard->second.by_call.end()) said = &call->second;
+  }
+  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+    if (said == nullptr) return std::nullopt;
+    const auto found = said->find(world);
+    if (found == said->end()) return std::nullopt;
+    return RollCall::answer_of(found->second);
+  });
+}
+
 std::string Watch::explain(Group& group, const Operation& operation) const {
-  return explain(group, operation, attendance_of(group, operation.sequence, nullptr));
+  return explain(group, operation, attendance_of(group, operation.sequence));
 }
 
 std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
-  const auto& [absent, waiting, silent, last_calls] = attendance;
+  const auto& [absent, waiting, silent, left, last_calls] = attendance;
   std::string text = fmt::format(
       "call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
       group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
@@ -592,6 +478,7 @@ std::string Watch::explain(Group& group, const Operation& operation, const Atten
       group.world_rank(group.rank()));
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
+  if (!left.empty()) text += fmt::format("; {} left the job", list(left));
   if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));
   return text;
 }

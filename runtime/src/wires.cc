@@ -322,6 +322,13 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   return link;
 }
 
+void Wires::tick(Clock::time_point now) noexcept {
+  constexpr auto kLookPeriod = std::chrono::milliseconds(500);
+  if (tcp_ == nullptr || now < next_look_) return;
+  next_look_ = now + kLookPeriod;
+  tcp_->end_silent(now);
+}
+
 void Wires::give_up_meeting(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (tcp_ == nullptr || link.transport != tcp_ || tcp_->has_met(link.endpoint)) return;

@@ -86,6 +86,8 @@ class Wires final : private transport::TcpOwner {
   Status adopt(Encounter encounter);
   /// There will be no connection to a rank: what waits for one ends. Token holder.
   void give_up_meeting(std::uint32_t world_rank) noexcept;
+  /// Ends connections whose other host does not answer. Every tick; token holder.
+  void tick(Clock::time_point now) noexcept;
   /// Cuts the endpoint to a rank that is lost. Token holder.
   void close(std::uint32_t world_rank) noexcept;
 
@@ -152,6 +154,7 @@ class Wires final : private transport::TcpOwner {
   bool uses_network_ = false;                                ///< Any two ranks of the job do.
   std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< Of one host, the smaller first.
   std::vector<Wire> wires_;                                  ///< By Reach; a transport may be null.
+  Clock::time_point next_look_{};                            ///< At silent connections.
   transport::TcpTransport* tcp_ = nullptr;                   ///< The network wire, if it is one.
   std::vector<std::vector<std::byte>> addresses_[2];         ///< By wire, by rank.
   std::vector<Link> links_;                                  ///< By rank; null until first use.

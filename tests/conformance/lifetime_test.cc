@@ -390,5 +390,28 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
   });
 }
 
+// The network between two ranks swallows everything, while the control plane still reaches both.
+TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
+  RankOptions options;
+  options.transport = "tcp";
+  options.environment["XYLEM_TIMEOUT"] = "60s";
+  run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
+    const auto world = runtime.world();
+    std::vector<float> large(16 << 20, 1.0F), small(1000);
+    ASSERT_TRUE(world.all_reduce(std::span<const float>(small), std::span(small)).wait().is_ok());
+    ASSERT_TRUE(world.barrier().wait().is_ok());
+    if (world.rank() == 0) {
+      ASSERT_TRUE(hub.silence(0, 1));
+    }
+    const auto begin = Clock::now();
+    // More than sockets hold, so each kernel has bytes that nobody acknowledges.
+    const Status lost = world.send(std::span<const float>(large), 1 - world.rank()).wait();
+    EXPECT_EQ(lost.code(), Code::link_lost) << lost.to_string();
+    EXPECT_TRUE(lost.peer().has_value());
+    EXPECT_GT(Clock::now() - begin, seconds(3));
+    EXPECT_LT(Clock::now() - begin, seconds(9));
+  });
+}
+
 }  // namespace
 }  // namespace xylem::test

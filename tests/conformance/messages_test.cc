@@ -305,5 +305,37 @@ TEST(Messages, FromARankThatHasLeftAreNotWaitedFor) {
   });
 }
 
+// Whoever is left may still send.
+TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
+  std::latch has_met(2);
+  RankOptions options;
+  options.size = 3;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::int64_t value = 7;
+    std::int64_t got = 0;
+    if (world.rank() == 0) return;
+    if (world.rank() == 1) {
+      const Work receive = world.recv(into(got), std::nullopt, 1);
+      // Longer than a rank that has left is waited for.
+      EXPECT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
+      has_met.arrive_and_wait();
+      EXPECT_TRUE(receive.wait());
+      EXPECT_EQ(receive.source(), 2U);
+      const Work never = world.recv(into(got), std::nullopt, 2);
+      never.set_timeout(milliseconds(100));
+      const Status outcome = never.wait();
+      EXPECT_EQ(outcome.code(), Code::timed_out);
+      EXPECT_EQ(outcome.peer(), 0U) << outcome.message();
+      EXPECT_NE(outcome.message().find("rank 0 left the job"), std::string::npos)
+          << outcome.message();
+    } else {
+      has_met.arrive_and_wait();
+      EXPECT_TRUE(world.send(one(value), 1, 1).wait());
+      EXPECT_EQ(world.recv(into(got), 1, 3).wait().code(), Code::timed_out);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace xylem::test

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/memory_control.h"
 
+#include "runtime/src/bootstrap/socket.h"
+#include "xylem/base/silence.h"
+
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +16,28 @@
 #include <utility>
 
 namespace xylem::test {
+namespace {
+
+/// The two ends of a connection over the loopback interface; empty where there is none to be had.
+std::array<UniqueFd, 2> connected_sockets() {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+  const auto here = runtime::SocketAddress::parse("127.0.0.1", 0);
+  if (!here) return {};
+  const auto listener = runtime::listen_on(*here);
+  if (!listener) return {};
+  const auto address = runtime::SocketAddress::of_socket(listener->get());
+  if (!address) return {};
+  auto caller = runtime::connect_to(*address, deadline);
+  if (!caller || !runtime::wait_for(listener->get(), POLLIN, deadline)) return {};
+  auto callee = runtime::accept_from(listener->get());
+  if (!callee) return {};
+  for (const int end : {caller->get(), callee->get()}) {
+    runtime::keep_alive(end, Silence::kLongest);
+  }
+  return {std::move(*caller), std::move(*callee)};
+}
+
+}  // namespace
 
 class MemoryControl final : public runtime::ControlPlane {
  public:
@@ -121,18 +148,28 @@ bool MemoryHub::cut(std::uint32_t a, std::uint32_t b) {
   return connection != connections_.end() && ::shutdown(connection->second.get(), SHUT_RDWR) == 0;
 }
 
+bool MemoryHub::silence(std::uint32_t a, std::uint32_t b) {
+  const std::lock_guard lock(mutex_);
+  const auto connection = connections_.find(std::minmax(a, b));
+  if (connection == connections_.end()) return false;
+  sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog filter{1, nothing};
+  return ::setsockopt(connection->second.get(), SOL_SOCKET, SO_ATTACH_FILTER, &filter,
+                      sizeof filter) == 0;
+}
+
 void MemoryHub::introduce(std::uint32_t a, std::uint32_t b) {
   const std::lock_guard lock(mutex_);
   if (connections_.contains(std::minmax(a, b))) return;
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
-  connections_[std::minmax(a, b)].reset(::fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
+  auto ends = connected_sockets();
+  if (!ends[0]) return;
+  connections_[std::minmax(a, b)].reset(::fcntl(ends[0].get(), F_DUPFD_CLOEXEC, 0));
   runtime::FrameKeys keys;
   keys.outgoing.fill(std::byte{1});
   keys.incoming.fill(std::byte{2});
   const runtime::FrameKeys others{keys.incoming, keys.outgoing};
-  tell(a, {News::Kind::met, b, {}, {b, UniqueFd(ends[0]), keys}});
-  tell(b, {News::Kind::met, a, {}, {a, UniqueFd(ends[1]), others}});
+  tell(a, {News::Kind::met, b, {}, {b, std::move(ends[0]), keys}});
+  tell(b, {News::Kind::met, a, {}, {a, std::move(ends[1]), others}});
 }
 
 }  // namespace xylem::test

@@ -30,6 +30,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   /// Ends the connection of two ranks that have met, as something between them may. False if they
   /// have not met.
   bool cut(std::uint32_t a, std::uint32_t b);
+  /// From now on neither hears the other's host.
+  bool silence(std::uint32_t a, std::uint32_t b);
   /// How many messages ranks have flooded.
   std::uint64_t floods();
 

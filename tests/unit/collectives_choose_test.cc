@@ -4,6 +4,7 @@
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/choose.h"
+#include "xylem/collectives/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -270,6 +271,37 @@ TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
           << ranks << " ranks, " << alpha_us << " us";
     }
   }
+}
+
+// Rabenseifner's halves of a large message are scratch that grows with it.
+TEST(Choose, LeavesWhatNeedsMuchMemoryToSmallMessages) {
+  CostModel quick = simple();
+  for (const Planner& planner : planners()) {
+    for (const std::uint32_t ranks : {2U, 3U, 5U, 6U, 8U, 13U}) {
+      const Shape shape{planner.collective, ranks, 0};
+      const std::uint64_t bytes = 512 * kMiB;
+      const Choice choice = choose(quick, shape, bytes);
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const Schedule schedule = choice.planner->plan(choice.shape, rank);
+        EXPECT_LE(scratch_beyond_rings(schedule, {.count = bytes}), 64 * kMiB)
+            << choice.planner->name << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
+TEST(Choose, SaysThatMemoryDecided) {
+  const auto plan = [](const char* of) { return *find_planner(Collective::all_reduce, of); };
+  const Planner both[] = {plan("rabenseifner"), plan("ring")};
+  CostModel model = simple();
+  model.local = {20'000, 10};
+  Chooser chooser(model, both);
+  const Shape shape{Collective::all_reduce, 5, 0};
+  EXPECT_EQ(chooser.choose(shape, kMiB)->planner->name, "rabenseifner");
+  const auto large = chooser.choose(shape, 64 * kMiB);
+  EXPECT_EQ(large->planner->name, "ring");
+  EXPECT_THAT(large->reason, HasSubstr("needs little memory: rabenseifner is predicted"));
+  EXPECT_EQ(chooser.choose(shape, 64 * kMiB, "rabenseifner")->planner->name, "rabenseifner");
 }
 
 TEST(Choose, ObeysAName) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roll calls: which ranks have answered since a rank asked.
+// Roll calls: which ranks have answered since a rank asked, and when the others are given up.
 #include "runtime/src/roll_calls.h"
 
 #include <gtest/gtest.h>
+
+#include <set>
 
 namespace xylem::runtime {
 namespace {
@@ -12,38 +14,107 @@ using std::chrono::milliseconds;
 
 const Clock::time_point kStart = Clock::time_point{} + milliseconds(1'000'000);
 
-TEST(RollCalls, CountOnlyAnswersToThemselves) {
+Situation about(std::uint64_t group, std::uint64_t sequence) {
+  Situation situation;
+  situation.group = group;
+  situation.sequence = sequence;
+  situation.state = Situation::State::waiting;
+  return situation;
+}
+
+Situation answer_to(RollCallId roll, std::uint64_t group, std::uint64_t sequence) {
+  Situation situation = about(group, sequence);
+  situation.answers = roll;
+  return situation;
+}
+
+std::set<std::uint32_t> who(const RollCall* roll) {
+  std::set<std::uint32_t> ranks;
+  for (const auto& [rank, answer] : roll->answers) ranks.insert(rank);
+  return ranks;
+}
+
+TEST(RollCalls, CountWhatIsSaidToThem) {
   RollCalls rolls(3);
   const auto first = rolls.call(1, 10, kStart).id;
-  const auto second = rolls.call(1, 10, kStart).id;
-  EXPECT_NE(first, second);
-  rolls.on_answer(first, 5);
-  rolls.on_answer({.caller = 4, .number = second.number}, 6);  // Another rank's.
-  EXPECT_EQ(rolls.find(first)->answered, (std::set<std::uint32_t>{3, 5}));
-  EXPECT_EQ(rolls.find(second)->answered, (std::set<std::uint32_t>{3}));
+  const auto later = rolls.call(1, 10, kStart + milliseconds(400)).id;
+  EXPECT_NE(first, later);
+  rolls.on_answer(5, answer_to(first, 1, 10));
+  rolls.on_answer(6, answer_to({.caller = 4, .number = first.number}, 1, 10));  // Another's.
+  rolls.on_answer(7, answer_to(first, 2, 10));
+  EXPECT_EQ(who(rolls.find(first)), std::set<std::uint32_t>{5});
+  EXPECT_EQ(who(rolls.find(later)), std::set<std::uint32_t>{});
+  EXPECT_EQ(rolls.find(first)->answers.at(5).state, Situation::State::waiting);
+}
+
+TEST(RollCalls, OfOneMomentShareTheirAnswers) {
+  RollCalls rolls(3);
+  const auto mine = rolls.call(1, 10, kStart).id;
+  const RollCallId theirs{.caller = 8, .number = 1};
+  // This rank has told all where it is by its own.
+  EXPECT_FALSE(rolls.hear(theirs, about(1, 10), kStart + RollCalls::kShared));
+  EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "who asks is there";
+  rolls.on_answer(5, answer_to(theirs, 1, 10));
+  EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
+  EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8}));
+}
+
+TEST(RollCalls, AreAnsweredOnceInAMoment) {
+  RollCalls rolls(3);
+  EXPECT_TRUE(rolls.hear({8, 1}, about(1, 10), kStart));
+  EXPECT_FALSE(rolls.hear({9, 1}, about(1, 10), kStart + RollCalls::kShared));
+  EXPECT_TRUE(rolls.hear({9, 2}, about(1, 11), kStart)) << "another call";
+  EXPECT_TRUE(rolls.hear({8, 2}, about(1, 10), kStart + milliseconds(250))) << "another moment";
 }
 
 TEST(RollCalls, AreSharedForAMomentByThoseWhoAskTheSame) {
   RollCalls rolls(3);
-  rolls.hear({.caller = 8, .number = 1}, 1, 10, kStart);
+  rolls.hear({8, 1}, about(1, 10), kStart);
   EXPECT_EQ(rolls.recent(2, 10, kStart), nullptr);
   EXPECT_EQ(rolls.recent(1, 11, kStart), nullptr);
-  const RollCall* shared = rolls.recent(1, 10, kStart + RollCalls::kShared);
-  ASSERT_NE(shared, nullptr);
-  EXPECT_EQ(shared->answered, std::set<std::uint32_t>{8});  // It asks, so it is there.
+  EXPECT_NE(rolls.recent(1, 10, kStart + RollCalls::kShared), nullptr);
   EXPECT_EQ(rolls.recent(1, 10, kStart + RollCalls::kShared + milliseconds(1)), nullptr);
+}
+
+TEST(RollCalls, GiveUpOneSilentRankSoonAndSeveralLater) {
+  RollCalls rolls(0);
+  const auto id = rolls.call(1, 10, kStart).id;
+  const RollCall* roll = rolls.find(id);
+  EXPECT_TRUE(roll->is_over(0));
+  EXPECT_FALSE(roll->is_over(1));
+  auto now = kStart;
+  const auto run_for = [&](milliseconds time) {
+    for (const auto end = now + time; now < end;) rolls.tick(now += milliseconds(50));
+  };
+  rolls.tick(now);
+  run_for(RollCall::kAnswer);
+  EXPECT_TRUE(roll->is_over(1));
+  EXPECT_FALSE(roll->is_over(2));
+  // Others still come: so may this one.
+  rolls.on_answer(4, answer_to(id, 1, 10));
+  EXPECT_FALSE(roll->is_over(1));
+  run_for(RollCall::kSlowAnswers);
+  EXPECT_TRUE(roll->is_over(2));
+}
+
+TEST(RollCalls, DoNotCountTheTimeInWhichThisRankWasStopped) {
+  RollCalls rolls(0);
+  rolls.tick(kStart);
+  const auto id = rolls.call(1, 10, kStart).id;
+  rolls.tick(kStart + milliseconds(4000));
+  EXPECT_FALSE(rolls.find(id)->is_over(1));
 }
 
 TEST(RollCalls, AreForgottenAndNeverFoundAgain) {
   RollCalls rolls(0);
-  EXPECT_EQ(rolls.find(RollCall::Id{}), nullptr);
+  EXPECT_EQ(rolls.find(RollCallId{}), nullptr);
   const auto old = rolls.call(1, 10, kStart).id;
   const auto recent = rolls.call(1, 10, kStart + milliseconds(1)).id;
-  rolls.forget_old(kStart + RollCalls::kKept + milliseconds(1));
+  rolls.hear({8, 1}, about(1, 11), kStart + RollCalls::kKept + milliseconds(1));
   EXPECT_EQ(rolls.find(old), nullptr);
   ASSERT_NE(rolls.find(recent), nullptr);
-  rolls.on_answer(old, 1);
-  EXPECT_EQ(rolls.find(recent)->answered, std::set<std::uint32_t>{0});
+  rolls.on_answer(1, answer_to(old, 1, 10));
+  EXPECT_EQ(who(rolls.find(recent)), std::set<std::uint32_t>{});
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 // The kernel's own header: glibc's tcp_info ends before tcpi_bytes_acked.
 #include "bootstrap/socket.h"
 
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -49,7 +48,7 @@ ControlLink::ControlLink(UniqueFd fd,
       is_remote_(!self.same_network(peer.host)),
       writer_(keys.outgoing),
       records_(keys.incoming) {
-  keep_alive(fd_.get(), kSilence);
+  keep_alive(fd_.get(), Silence::kLongest);
 }
 
 void ControlLink::push(const ControlFrame& frame) {
@@ -103,28 +102,9 @@ Result<bool> ControlLink::receive() {
 }
 
 Status ControlLink::check_silence(Clock::time_point now) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // Bytes in flight that nobody acknowledges, or a closed window about which nobody answers. A
-  // stopped peer has its window closed and its kernel answers: each answer sets the number of
-  // probes to 0.
-  constexpr int kUnansweredProbes = 3;
-  const bool is_silent = info.tcpi_probes >= kUnansweredProbes ||
-                         (info.tcpi_unacked > 0 && info.tcpi_bytes_acked == acknowledged_);
-  acknowledged_ = info.tcpi_bytes_acked;
-  if (!is_silent) {
-    silent_since_ = Clock::time_point::max();
-    return {};
-  }
-  silent_since_ = std::min(silent_since_, now);
-  // Before there were bytes in flight, the kernel's probes were not answered either. But only what
-  // we have seen for a while counts: this host, too, may have slept.
-  constexpr auto kSeen = std::chrono::seconds(1);
-  const auto last_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  if (now - silent_since_ < kSeen || last_answer < kSilence) return {};
+  if (!silence_.is_too_long(fd_.get(), now)) return {};
   return failure(Code::peer_lost,
-                 fmt::format("its host has not answered for {} s", kSilence.count()));
+                 fmt::format("its host has not answered for {} s", Silence::kLongest.count()));
 }
 
 void ControlLink::finish_sending() noexcept { ::shutdown(fd_.get(), SHUT_WR); }

@@ -20,6 +20,7 @@
 #include "bootstrap/control_seal.h"
 #include "bootstrap/host_identity.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/silence.h"
 #include "xylem/base/unique_fd.h"
 
 #include <cstddef>
@@ -31,7 +32,6 @@ namespace xylem::runtime {
 class ControlLink {
  public:
   /// After this long without any answer from its kernel a peer is lost.
-  static constexpr std::chrono::seconds kSilence{5};
   /// A peer that leaves this much unread is lost, so that a stopped one cannot fill our memory.
   static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
@@ -58,7 +58,7 @@ class ControlLink {
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// For remote peers, now and then: an error if what was sent has gone unanswered for kSilence.
+  /// For remote peers, now and then: an error if what was sent has gone unanswered for too long.
   Status check_silence(Clock::time_point now);
 
   /// Says that nothing more will be sent.
@@ -76,8 +76,7 @@ class ControlLink {
   std::size_t sent_ = 0;
   RecordReader records_;
   FrameReader reader_;
-  Clock::time_point silent_since_ = Clock::time_point::max();
-  std::uint64_t acknowledged_ = 0;
+  Silence silence_;
 };
 
 }  // namespace xylem::runtime

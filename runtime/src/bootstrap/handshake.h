@@ -36,7 +36,7 @@ namespace xylem::runtime {
 
 /// What a process speaks.
 struct Dialect {
-  std::uint32_t protocol = 2;
+  std::uint32_t protocol = 3;
   std::string library = XYLEM_VERSION;  ///< At most 19 characters are sent.
 };
 

@@ -2,6 +2,7 @@
 #include "bootstrap/meetings.h"
 
 #include "bootstrap/socket.h"
+#include "xylem/base/silence.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +17,6 @@ constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
 /// From this time on by all ways.
 constexpr std::uint32_t kByAllWays = 2;
-constexpr auto kSilence = std::chrono::seconds(5);
 /// So many attempts may fail at this end.
 constexpr std::uint32_t kMostTries = 5;
 
@@ -111,7 +111,7 @@ void Meetings::on_invited(const Invitation& invitation) {
   // It will ask again.
   if (!socket) return note_failure(host, socket.status());
   give_up_early(socket->get());
-  keep_alive(socket->get(), kSilence);
+  keep_alive(socket->get(), Silence::kLongest);
   greeter_.call(*std::move(socket), handshake, host);
 }
 
@@ -147,7 +147,7 @@ void Meetings::on_proven(Greeting greeting) {
   met_[rank] = true;
   tries_.erase(rank);
   // A path that dies in silence shows, though nothing is sent.
-  keep_alive(greeting.fd(), kSilence);
+  keep_alive(greeting.fd(), Silence::kLongest);
   guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});
   stop_listening_if_done();

@@ -260,21 +260,33 @@ unsigned SocketTransport::tell() {
   return count;
 }
 
+void SocketTransport::end_silent(Clock::time_point now) noexcept {
+  for (std::size_t i = connected_.size(); i-- > 0;) {
+    const EndpointId id = connected_[i];
+    Endpoint& endpoint = at(id);
+    if (!endpoint.silence.is_too_long(endpoint.socket.get(), now)) continue;
+    lose(id, Code::link_lost, "its host does not answer");
+  }
+}
+
 void SocketTransport::lose(EndpointId id, Io io) {
-  Endpoint& endpoint = at(id);
   Code code = Code::link_lost;
   std::string_view why = "it broke, or what came over it was not what its peer sent";
   if (io == Io::ended) {
     code = Code::peer_lost;
     why = "its peer has ended it";
-  } else if (endpoint.inbox.lacks_memory()) {
+  } else if (at(id).inbox.lacks_memory()) {
     code = Code::exhausted;
     why = "there is no memory for what comes over it";
   }
+  lose(id, code, why);
+}
+
+void SocketTransport::lose(EndpointId id, Code code, std::string_view why) {
   if (logger_.enabled(LogLevel::info)) {
     logger_.info(fmt::format("the connection of tcp endpoint {} has ended: {}", id, why));
   }
-  disconnect(endpoint, Endpoint::State::lost, code);
+  disconnect(at(id), Endpoint::State::lost, code);
   losses_.push_back({id, code});
 }
 

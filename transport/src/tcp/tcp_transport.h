@@ -12,6 +12,7 @@
 #include "tcp/inbox.h"
 #include "tcp/outbox.h"
 #include "xylem/base/log.h"
+#include "xylem/base/silence.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/tcp.h"
 
@@ -38,6 +39,7 @@ class SocketTransport final : public TcpTransport {
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   void set_owner(TcpOwner* owner) noexcept override { owner_ = owner; }
   Status adopt(EndpointId id, TcpConnection connection) override;
+  void end_silent(Clock::time_point now) noexcept override;
   bool has_met(EndpointId id) const noexcept override {
     return endpoints_[id]->state != Endpoint::State::fresh &&
            endpoints_[id]->state != Endpoint::State::wanted;
@@ -67,6 +69,7 @@ class SocketTransport final : public TcpTransport {
     UniqueFd socket;
     bool waits_for_room = false;  ///< The socket is watched for it.
     std::uint64_t bytes_sent = 0;
+    Silence silence;
     Outbox outbox;
     Inbox inbox;
   };
@@ -82,6 +85,7 @@ class SocketTransport final : public TcpTransport {
   void pump(EndpointId id);
   void watch(EndpointId id);
   void lose(EndpointId id, Io io);
+  void lose(EndpointId id, Code code, std::string_view why);
   void disconnect(Endpoint& endpoint, Endpoint::State state, Code code);
   unsigned tell();
 

@@ -6,6 +6,7 @@
 // same edges.
 #pragma once
 
+#include "xylem/collectives/layout.h"
 #include "xylem/collectives/schedule.h"
 
 #include <cstdint>
@@ -48,6 +49,9 @@ struct Pipeline {
 /// step in list order, sends and receives apart: the last slice of one send before the first of the
 /// next.
 Pipeline pipeline(const Schedule& schedule);
+
+/// Bytes of the scratch chunks that are no rings: they grow with the message.
+std::uint64_t scratch_beyond_rings(const Schedule& schedule, const Counts& counts);
 
 /// True if the two steps move the same blocks in the same order, so that their slices coincide.
 bool same_blocks(const Schedule& schedule, const Step& a, const Step& b) noexcept;

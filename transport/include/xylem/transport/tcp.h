@@ -8,6 +8,7 @@
 // that holds the keys has sent, once and in order, or the connection ends.
 #pragma once
 
+#include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
@@ -66,6 +67,9 @@ class TcpTransport : public Transport {
   /// Gives an endpoint its connection. Where it has had one already, or is closed, the connection
   /// ends. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
+  /// Ends the connections whose other host has not answered for too long (Silence), though what was
+  /// sent there waits for it; with link_lost, told as on_lost() is. To be called now and then.
+  virtual void end_silent(Clock::time_point now) noexcept = 0;
   /// Whether it has had one.
   virtual bool has_met(EndpointId endpoint) const noexcept = 0;
 };
