@@ -152,6 +152,39 @@ class Spawned(unittest.TestCase):
                 self.assertIn(f"rank {rank} is through", printed)
 
 
+class Secrets(unittest.TestCase):
+    PROGRAM = """
+        import os
+        rank = os.environ["RANK"]
+        os.environ["XYLEM_SECRET"] = "of-all" if rank == "0" or {same} else "another"
+        import torch, datetime
+        import torch.distributed as dist
+        import xylem
+
+        try:
+            dist.init_process_group("xylem", timeout=datetime.timedelta(seconds=20))
+            dist.all_reduce(torch.ones(1))
+        except dist.DistBackendError as error:
+            print(f"rank {{rank}} is refused: {{error}}")
+        else:
+            print(f"rank {{rank}} is in")
+    """
+
+    def printed(self, same: bool) -> str:
+        with tempfile.TemporaryDirectory() as directory:
+            program = os.path.join(directory, "secret.py")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write(textwrap.dedent(self.PROGRAM).format(same=same))
+            return run(torchrun("--standalone", "--nproc-per-node=2", program))
+
+    def test_the_users_own_is_what_counts(self):
+        """Though all can read the secret of the meeting in torch's store."""
+        self.assertEqual(self.printed(same=True).count(" is in"), 2)
+        printed = self.printed(same=False)
+        self.assertNotIn(" is in", printed)
+        self.assertIn("XYLEM_SECRET", printed)
+
+
 class Restarts(unittest.TestCase):
     PROGRAM = """
         import os, signal, sys, time, torch
