@@ -4,11 +4,17 @@
 // sides, and no output that mixes data of disagreeing calls. Also abort, busy, and bad arguments.
 #include "support/ranks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <latch>
+#include <string>
+#include <string_view>
 
 namespace xylem::test {
 namespace {
@@ -211,7 +217,7 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
 
 // A root of broadcasts does not wait for the others, so it may be far ahead of a call that differs.
 TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
-  for (const std::size_t ahead : {100, 3000}) {
+  for (const std::size_t ahead : {100, 3000, 8000}) {
     run_ranks(three_ranks("20s"), [ahead](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
       std::vector<float> data(9, 1.0F);
@@ -230,6 +236,21 @@ TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   }
 }
 
+// So far ahead nothing is known of the call that differs.
+TEST(Disagreement, OfARankThatIsTooFarAheadIsATimeOut) {
+  run_ranks(three_ranks("3s"), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> data(9, 1.0F);
+    Status status;
+    const std::size_t calls = world.rank() == 0 ? 9000 : 1, count = world.rank() == 0 ? 8 : 9;
+    for (std::size_t i = 0; i < calls && status; ++i) {
+      status = world.broadcast(out(data, count), 0).wait();
+    }
+    if (status) status = world.barrier().wait();
+    EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+  });
+}
+
 TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
   for (const std::size_t count : {10, 5000}) {
     RankOptions options = three_ranks("20s");
@@ -243,6 +264,33 @@ TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
       EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
       EXPECT_NE(status.message().find("with tag 7"), std::string_view::npos) << status.message();
     });
+  }
+}
+
+TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
+  for (const char* const transport : {"loopback", "shm"}) {
+    for (const std::size_t count : {10, 5000}) {
+      RankOptions options = three_ranks("20s");
+      options.size = 2;
+      options.transport = transport;
+      run_ranks(options, [count](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        std::vector<float> data(count, 1.0F);
+        const Buffer as_int(data.data(), count, DataType::int32);
+        Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
+                                          : world.recv(as_int, 0, 7).wait();
+        EXPECT_FALSE(status && world.rank() == 1) << "what it got is of another type";
+        if (status) status = world.barrier().wait();  // A small message may have left before.
+        EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
+        const std::string each = std::to_string(count);
+        EXPECT_NE(status.message().find("sends " + each +
+                                        " float32 to rank 1 with tag 7, which "
+                                        "receives " +
+                                        each + " int32"),
+                  std::string_view::npos)
+            << status.message();
+      });
+    }
   }
 }
 
@@ -297,7 +345,10 @@ TEST(Timeout, BlamesTheRankThatDidNotCall) {
     const auto world = runtime.world();
     if (world.rank() == 2) return ended.wait();
     std::vector<float> data(8, 1.0F), sum(8);
+    const auto begin = Clock::now();
     const Status status = world.all_reduce(in(data, 8), out(sum, 8)).wait();
+    // Those that are silent are asked for up to 1.85 s.
+    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500)) << "as all answer";
     ended.count_down();
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
     EXPECT_EQ(status.peer(), 2U) << status.to_string();
@@ -388,6 +439,137 @@ TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
          Code::invalid_argument, "2 entries for 3 ranks");
     EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call is no call";
   });
+}
+
+// The others make no such call, so all are at one call only if the refused ones are none.
+TEST(Arguments, BadOnesOfOneRankAreNotCounted) {
+  for (const char* const transport : {"loopback", "shm", "tcp"}) {
+    RankOptions options = three_ranks("20s");
+    options.transport = transport;
+    run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      std::vector<float> a(8, 1.0F), b(8), got(8);
+      const ConstBuffer device(a.data(), 8, DataType::float32, {MemoryKind::cuda, 0});
+      const auto refused = [](const Work& work) {
+        EXPECT_TRUE(work.ended());
+        EXPECT_THAT(work.status().code(), testing::AnyOf(Code::invalid_argument, Code::unsupported))
+            << work.status().to_string();
+      };
+      for (int round = 0; round < 3; ++round) {
+        if (world.rank() == 1) {
+          refused(world.all_reduce(in(a, 8), out(b, 7)));
+          refused(world.all_reduce(device, out(b, 8)));
+          refused(world.broadcast(in(a, 8), out(b, 8), 3));
+          refused(world.send(in(a, 1), 3));
+          refused(world.send(device, 0, 1));
+          refused(world.recv(Buffer(nullptr, 8, DataType::float32), 0, 2));
+        }
+        Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        EXPECT_EQ(b, std::vector<float>(8, 3.0F));
+        if (world.rank() == 2) continue;
+        const std::uint32_t other = 1 - world.rank(), tag = world.rank() == 1 ? 1 : 2;
+        const Work sent = world.send(in(b, 8), other, tag);
+        status = wait_all(sent, world.recv(out(got, 8), other, 3 - tag));
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        EXPECT_EQ(got, b);
+      }
+    });
+  }
+}
+
+/// What ranks log, each into a file of its own.
+class Log : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "xylem-test-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  RankOptions options(const char* timeout) const {
+    RankOptions options = three_ranks(timeout);
+    options.environment["XYLEM_LOG"] = "warn,file=" + directory_ + "/%r";
+    return options;
+  }
+  /// Lines of a rank in which this is.
+  std::ptrdiff_t count(std::uint32_t rank, std::string_view text) const {
+    std::ifstream file(directory_ + "/" + std::to_string(rank));
+    EXPECT_TRUE(file.is_open()) << "rank " << rank;
+    std::ptrdiff_t lines = 0;
+    for (std::string line; std::getline(file, line);) lines += line.find(text) != std::string::npos;
+    return lines;
+  }
+
+  static constexpr std::string_view kError = "Z error ", kStall = " stalled: ";
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(Log, OfATimeOutIsALineOfEachRankAfterOneOfItsStall) {
+  RankOptions options = this->options("1500ms");
+  options.environment["XYLEM_STALL_REPORT"] = "300ms";
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(8, 1.0F), b(8);
+    Status status;
+    if (world.rank() == 2) {
+      const Work other = world.recv(out(b, 8), 0, 99);
+      other.set_timeout(std::chrono::seconds(60));
+      status = other.wait();
+    } else {
+      status = world.all_reduce(in(a, 8), out(b, 8)).wait();
+    }
+    EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
+    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out) << "which is logged no more";
+  });
+  for (const std::uint32_t rank : {0, 1, 2}) {
+    EXPECT_EQ(count(rank, kError), 1) << rank;
+    EXPECT_EQ(count(rank, kStall), rank == 2 ? 0 : 1) << rank;
+  }
+}
+
+TEST_F(Log, OfAMismatchIsALineOfEachRank) {
+  run_ranks(options("20s"), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(9, 1.0F), b(9);
+    const std::size_t count = world.rank() == 1 ? 9 : 8;
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(world.all_reduce(in(a, count), out(b, count)).wait().code(), Code::mismatch);
+  });
+  for (const std::uint32_t rank : {0, 1, 2}) EXPECT_EQ(count(rank, kError), 1) << rank;
+}
+
+TEST_F(Log, OfADeathIsALineOfEachSurvivor) {
+  run_ranks(options("20s"), [](Runtime& runtime, MemoryHub& hub) {
+    auto world = runtime.world();
+    auto copy = world.duplicate();
+    ASSERT_TRUE(copy.is_ok());
+    // Nobody is through before all have a copy.
+    Status status = copy->barrier().wait();
+    if (world.rank() == 2) return hub.kill(2);
+    for (const Communicator& each : {world, *copy})
+      EXPECT_EQ(each.barrier().wait().code(), Code::peer_lost);
+  });
+  for (const std::uint32_t rank : {0, 1}) {
+    EXPECT_EQ(count(rank, kError), 1) << rank;
+    EXPECT_EQ(count(rank, "rank 2 on"), 1) << rank;
+  }
+}
+
+TEST_F(Log, OfAnAbortIsNoError) {
+  run_ranks(options("20s"), [](Runtime& runtime, MemoryHub&) {
+    auto world = runtime.world();
+    std::vector<float> b(8);
+    const Work never = world.recv(out(b, 8), (world.rank() + 1) % 3, 1);
+    if (world.rank() == 2) {
+      EXPECT_TRUE(world.abort("the test says so"));
+    }
+    EXPECT_EQ(never.wait().code(), Code::cancelled);
+  });
+  for (const std::uint32_t rank : {0, 1, 2}) EXPECT_EQ(count(rank, kError), 0) << rank;
 }
 
 TEST(Death, EndsPendingWorkOfEveryCommunicatorWithTheDead) {

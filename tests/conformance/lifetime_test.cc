@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <malloc.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -223,6 +226,31 @@ TEST(LifetimeOfARank, RankThatLeftIsNamedByThoseWhoWaitForItsMessages) {
   }
 }
 
+// Also one on which nothing waits for the dead rank.
+TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
+  run_ranks(loopback(3), [](Runtime& runtime, MemoryHub& hub) {
+    const auto world = runtime.world();
+    auto copy = world.duplicate();
+    auto pair = world.split(world.rank() == 2 ? 1 : 0, 0);
+    ASSERT_TRUE(copy.is_ok() && pair.is_ok());
+    std::int64_t never = 0, sum = 0;
+    const std::int64_t value = 1;
+    const std::uint32_t living = 1 - std::min(world.rank(), 1U);
+    const Work receive = copy->recv(into(never), living, 1);
+    Status status = world.barrier().wait();  // Nobody is through before all wait.
+    if (world.rank() == 2) return hub.kill(2);
+    const auto begin = Clock::now();
+    if (status) status = world.all_reduce(one(value), into(sum)).wait();
+    for (const Status& ended : {status, receive.wait(), copy->barrier().wait()}) {
+      EXPECT_EQ(ended.code(), Code::peer_lost) << ended.to_string();
+      EXPECT_EQ(ended.peer(), 2U);
+    }
+    EXPECT_LT(Clock::now() - begin, seconds(2));
+    EXPECT_TRUE(pair->all_reduce(one(value), into(sum)).wait());
+    EXPECT_EQ(sum, 2);
+  });
+}
+
 // Calls of one communicator that stall at once are spoken of one by one, and no more often.
 TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   std::atomic<int> waited{0};
@@ -387,6 +415,42 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
     EXPECT_TRUE(pair->all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     EXPECT_FALSE(world.barrier().wait().is_ok());
     EXPECT_TRUE(pair->barrier().wait().is_ok());
+  });
+}
+
+/// Writes what no rank would into a connection of this process.
+bool write_garbage() {
+  const std::string garbage(4096, 'G');
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    const bool is_connected =
+        ::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.ss_family == AF_INET;
+    if (is_connected) return ::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0;
+  }
+  return false;
+}
+
+TEST(LifetimeOfAConnection, BytesThatWereChangedEndItAndReachNobody) {
+  RankOptions options = two_over("tcp");
+  options.environment["XYLEM_TIMEOUT"] = "60s";
+  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<float> a(1000, 1.0F), b(1000);
+    ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
+    std::fill(b.begin(), b.end(), -1.0F);
+    const Work receive = world.recv(std::span(b), 1 - world.rank());
+    ASSERT_TRUE(world.barrier().wait());
+    if (world.rank() == 0) {
+      ASSERT_TRUE(write_garbage());
+    }
+    const auto begin = Clock::now();
+    const Status lost = receive.wait();
+    EXPECT_THAT(lost.code(), testing::AnyOf(Code::peer_lost, Code::link_lost)) << lost.to_string();
+    EXPECT_LT(Clock::now() - begin, seconds(3));
+    EXPECT_THAT(b, testing::Each(-1.0F));
   });
 }
 

@@ -305,6 +305,49 @@ TEST(Messages, FromARankThatHasLeftAreNotWaitedFor) {
   });
 }
 
+/// How a receive on rank 0 from rank 1, which answers and sends nothing, ends at its limit.
+void expect_blamed_at_limit(const Communicator& communicator) {
+  std::int64_t got = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  const Work never = communicator.recv(into(got), 1, 1);
+  never.set_timeout(milliseconds(500));
+  const Status outcome = never.wait();
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(outcome.code(), Code::timed_out);
+  EXPECT_EQ(outcome.peer(), 1U) << outcome.message();
+  EXPECT_EQ(outcome.message().find("gave no answer"), std::string::npos) << outcome.message();
+  EXPECT_GE(took, milliseconds(500));
+  // One that is silent is asked for up to 1.75 s.
+  EXPECT_LT(took, milliseconds(1400)) << "as all answer";
+}
+
+TEST(Messages, ThatMeetNoPartnerBlameTheRankThatTheyName) {
+  std::latch is_over(3);
+  RankOptions options;
+  options.size = 3;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    if (runtime.rank() == 0) expect_blamed_at_limit(runtime.world());
+    is_over.arrive_and_wait();
+  });
+}
+
+// A rank that holds the communicator no more answers all the same.
+TEST(Messages, BlameNobodyWhoHasDestroyedTheCommunicator) {
+  std::latch is_destroyed(3), is_over(3);
+  RankOptions options;
+  options.size = 3;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    auto copy = runtime.world().duplicate();
+    EXPECT_TRUE(copy.is_ok());
+    if (runtime.rank() == 2) {
+      EXPECT_TRUE(copy->destroy());
+    }
+    is_destroyed.arrive_and_wait();
+    if (runtime.rank() == 0) expect_blamed_at_limit(*copy);
+    is_over.arrive_and_wait();
+  });
+}
+
 // Whoever is left may still send.
 TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
   std::latch has_met(2);

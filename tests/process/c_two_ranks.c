@@ -106,6 +106,26 @@ static void messages(xylem_communicator* world, uint32_t rank) {
   }
 }
 
+// One rank makes calls that are refused, and the other none: they count for nothing.
+static void refusals(xylem_communicator* world, uint32_t rank) {
+  int32_t one = 1, sum = 0, got = 0;
+  if (rank == 1) {
+    FAILS(XYLEM_INVALID_ARGUMENT,
+          xylem_all_reduce(world, NULL, &sum, 1, XYLEM_INT32, XYLEM_SUM, NULL));
+    CHECK(xylem_last_error_peer() == XYLEM_NO_RANK && xylem_last_error_holds_buffers() == 0);
+    xylem_work* work = NULL;
+    FAILS(XYLEM_INVALID_ARGUMENT, xylem_broadcast(world, &one, &one, 1, XYLEM_INT32, 2, &work));
+    CHECK(work == NULL);
+    FAILS(XYLEM_INVALID_ARGUMENT, xylem_send(world, NULL, 1, XYLEM_INT32, 0, 9, NULL));
+    OK(xylem_send(world, &one, 1, XYLEM_INT32, 0, 9, NULL));
+  } else {
+    OK(xylem_recv(world, &got, 1, XYLEM_INT32, 1, 9, NULL));
+    CHECK(got == 1);
+  }
+  OK(xylem_all_reduce(world, &one, &sum, 1, XYLEM_INT32, XYLEM_SUM, NULL));
+  CHECK(sum == kRanks);
+}
+
 // Ranks in the reverse order, then a call on which they disagree: both learn how, and the world
 // goes on.
 static void disagreement(xylem_communicator* world, uint32_t rank) {
@@ -133,6 +153,7 @@ int main(void) {
   reductions(world, rank);
   moves(world, rank);
   messages(world, rank);
+  refusals(world, rank);
   disagreement(world, rank);
   OK(xylem_runtime_shutdown(runtime));
   xylem_runtime_destroy(runtime);

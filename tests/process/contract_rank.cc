@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the contract test: what docs/threading.md promises of fork, signals and stopped
-// processes.
+// A rank of the contract test: what docs/threading.md and docs/errors.md promise of fork, signals
+// and stopped processes.
 //
-//   contract_rank fork | signals | loop | ports | silence
+//   contract_rank fork | signals | loop | ports | silence | two_silent | more_time
+//   contract_rank give_up send|receive abort|time_out held|free
 #include "xylem/xylem.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -17,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -179,16 +182,140 @@ int test_silence(const xylem::Runtime& runtime) {
   return is_right ? 0 : fail("silence", status.to_string());
 }
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Of four ranks the last two stop. Succeeds where nobody is blamed, and both are named.
+int test_two_silent(const xylem::Runtime& runtime) {
+  const auto world = runtime.world();
+  auto status = world.barrier().wait();
+  if (world.rank() >= 2) raise(SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  if (status) status = all_reduce(world, 100);
+  // The limit is 2 s, and they get 1.5 s from 0.3 s before it on.
+  const double took = seconds_since(begin);
+  const bool is_right =
+      status.code() == Code::timed_out && !status.peer() && took > 3.0 && took < 4.7 &&
+      status.message().find("ranks 2, 3 gave no answer") != std::string_view::npos;
+  return is_right ? 0 : fail("silence", std::to_string(took) + " s: " + status.to_string());
+}
+
+bool is_stopped(std::int32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const auto name_ends = stat.rfind(')');
+  return name_ends != std::string::npos && stat.compare(name_ends, 3, ") T") == 0;
+}
+
+/// The process of each rank; empty where they cannot tell each other.
+std::vector<std::int32_t> processes_of(const xylem::Communicator& comm) {
+  const std::int32_t mine = getpid();
+  std::vector<std::int32_t> all(comm.size());
+  const auto told = comm.all_gather(std::span<const std::int32_t>(&mine, 1), std::span(all)).wait();
+  return told ? all : std::vector<std::int32_t>();
+}
+
+/// Rank 0 makes a call, and the others have been asked after it when it is given more time. Rank 2
+/// answers, and stops then. Succeeds where that one is blamed: at the new limit all are asked anew.
+int test_more_time(const xylem::Runtime& runtime) {
+  using std::chrono::milliseconds;
+  const auto world = runtime.world();
+  auto apart = world.duplicate();
+  if (!apart) return fail("duplicate", apart.status().to_string());
+  const auto all = processes_of(world);
+  if (all.size() != 3) return fail("meeting", "3 processes");
+  std::vector<float> word(1);
+  if (world.rank() != 0) {
+    raise(SIGSTOP);
+    if (!apart->send(std::span<const float>(word), 0).wait()) return fail("send", "to 0");
+    return apart->recv(std::span(word), 0).wait() ? 0 : fail("recv", "from 0");
+  }
+  while (!is_stopped(all[1]) || !is_stopped(all[2])) sched_yield();
+  std::vector<float> in(100), out(100);
+  const auto call = world.all_reduce(std::span<const float>(in), std::span(out));
+  // Asked after 0.3 s, and as two are silent not over before 1.8 s.
+  call.set_timeout(milliseconds(600));
+  (void)call.wait_for(milliseconds(700));
+  call.set_timeout(milliseconds(4500));
+  for (const int rank : {1, 2}) kill(all[static_cast<std::size_t>(rank)], SIGCONT);
+  for (const std::uint32_t rank : {1U, 2U}) {
+    if (!apart->recv(std::span(word), rank).wait()) return fail("recv", "of one that goes on");
+  }
+  (void)call.wait_for(milliseconds(500));  // Its answer.
+  kill(all[2], SIGSTOP);
+  const auto status = call.wait();
+  if (!apart->send(std::span<const float>(word), 1).wait()) return fail("send", "to 1");
+  const bool is_right = status.code() == Code::timed_out && status.peer() == 2U;
+  return is_right ? 0 : fail("more time", status.to_string());
+}
+
+/// How rank 0 gives up a message, and what it expects.
+struct GivesUp {
+  bool sends, aborts, is_held;
+};
+
+/// Rank 0 has a large message under way with rank 1 when that one stops, and gives it up.
+int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
+  const auto world = runtime.world();
+  auto apart = world.duplicate();
+  if (!apart) return fail("duplicate", apart.status().to_string());
+  const auto all = processes_of(world);
+  if (all.size() != 2) return fail("meeting", "2 processes");
+  const bool is_first = world.rank() == 0, sends = is_first == how.sends;
+  std::vector<float> large(32 << 20, sends ? 1.0F : 0.0F);
+  const auto work = sends ? apart->send(std::span<const float>(large), is_first ? 1 : 0)
+                          : apart->recv(std::span(large), is_first ? 1 : 0);
+  // Some of it has come, so the message has met its partner.
+  const volatile float& first = large.front();
+  while (!sends && first == 0.0F && !work.test()) {
+  }
+  if (!sends) kill(all[1], SIGSTOP);
+  while (!is_stopped(all[1])) (void)work.wait_for(std::chrono::milliseconds(1));
+  if (work.ended()) return fail("the message", "has gone");
+
+  const auto begin = std::chrono::steady_clock::now();
+  if (how.aborts) {
+    if (const auto aborted = apart->abort("enough"); !aborted)
+      return fail("abort", aborted.to_string());
+  } else {
+    work.set_timeout(std::chrono::milliseconds(500));
+  }
+  const auto status = work.wait();
+  // Up to 0.8 s until it times out, 1.7 s where the buffer is held, and a slow machine.
+  const double took = seconds_since(begin), least = how.is_held ? 1.5 : 0.0;
+  const double most = least + (how.aborts ? 1.0 : 1.8) + (how.is_held ? 1.0 : 0.0);
+  const bool says_so = status.message().find(
+                           "1 messages could not be withdrawn: do not free or "
+                           "reuse the buffers") != std::string_view::npos;
+  const bool is_right = status.code() == (how.aborts ? Code::cancelled : Code::timed_out) &&
+                        status.holds_buffers() == how.is_held && says_so == how.is_held &&
+                        took > least && took < most;
+  const std::string detail = std::to_string(took) + " s: " + status.to_string();
+  std::printf("given up after %s\n", detail.c_str());
+  std::fflush(stdout);
+  return is_right ? 0 : fail("giving up", detail);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  const std::string mode = argv[1];
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string mode = words.empty() ? "" : words[0];
+  if (words.size() != (mode == "give_up" ? 4 : 1)) return 2;
   auto runtime = xylem::Runtime::create();
   if (!runtime) return fail("start", runtime.status().to_string());
   if (mode == "fork") return test_fork(*runtime);
   if (mode == "signals") return test_signals(*runtime);
   if (mode == "silence") return test_silence(*runtime);
   if (mode == "ports") return test_ports(*runtime);
+  if (mode == "two_silent") return test_two_silent(*runtime);
+  if (mode == "more_time") return test_more_time(*runtime);
+  if (mode == "give_up") {
+    return test_giving_up(*runtime, {.sends = words[1] == "send",
+                                     .aborts = words[2] == "abort",
+                                     .is_held = words[3] == "held"});
+  }
   return test_loop(*runtime);
 }

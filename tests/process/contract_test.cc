@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contracts of docs/threading.md that need real processes: fork, signals, a stopped rank, and
-// what is left behind.
+// The contracts of docs/threading.md and docs/errors.md that need real processes: fork, signals,
+// stopped ranks, and what is left behind.
 #include "support/shared_memory.h"
 #include "support/subprocess.h"
 #include "xylem/base/unique_fd.h"
@@ -12,6 +12,10 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
 
 namespace xylem::test {
 namespace {
@@ -88,6 +92,59 @@ TEST(Contract, ARankThatStopsAfterItHasAnsweredIsBlamed) {
   ranks[3].signal(SIGKILL);
   EXPECT_EQ(ranks[3].wait(seconds(10)).status, 128 + SIGKILL);
 }
+
+TEST(Contract, WhereTwoStopNobodyIsBlamedAndBothAreNamed) {
+  const PrivateDirectory directory;
+  auto ranks =
+      start_ranks(directory, 4, "contract_rank", {"two_silent"}, {{"XYLEM_TIMEOUT", "2s"}});
+  for (const std::size_t survivor : {0U, 1U}) {
+    const Exit exit = ranks[survivor].wait(seconds(30));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+}
+
+TEST(Contract, AskedAnewAtALaterLimitARankThatHasAnsweredIsBlamed) {
+  const PrivateDirectory directory;
+  auto ranks =
+      start_ranks(directory, 3, "contract_rank", {"more_time"}, {{"XYLEM_TIMEOUT", "20s"}});
+  for (const std::size_t living : {1U, 0U}) {
+    const Exit exit = ranks[living].wait(seconds(30));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+}
+
+// --- A message with a rank that stops ---------------------------------------------
+
+using GivesUp = std::tuple<const char*, const char*, const char*>;
+
+class MessageWithAStoppedRank : public testing::TestWithParam<GivesUp> {};
+
+// Over UCX late and with the buffer held, as it cannot be withdrawn; else soon and with the buffer
+// free.
+TEST_P(MessageWithAStoppedRank, EndsAndSaysWhetherTheBufferIsHeld) {
+  const auto& [transport, direction, way] = GetParam();
+  const bool is_held = std::string(transport) == "ucx-tcp";
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(directory, 2, "contract_rank",
+                           {"give_up", direction, way, is_held ? "held" : "free"},
+                           {{"XYLEM_TRANSPORT", transport}, {"XYLEM_TIMEOUT", "50s"}});
+  EXPECT_TRUE(ranks[0].wait_for_output("given up", seconds(30)));
+  ranks[1].signal(SIGKILL);
+  const Exit exit = ranks[0].wait(seconds(30));
+  EXPECT_EQ(exit.status, 0) << exit.output << ranks[1].wait(seconds(5)).output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over,
+                         MessageWithAStoppedRank,
+                         testing::Combine(testing::Values("shm", "tcp", "ucx-tcp"),
+                                          testing::Values("send", "receive"),
+                                          testing::Values("abort", "time_out")),
+                         [](const testing::TestParamInfo<GivesUp>& row) {
+                           std::string name = std::string(std::get<0>(row.param)) + "_" +
+                                              std::get<1>(row.param) + "_" + std::get<2>(row.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(Contract, NothingIsLeftInSharedMemory) {
   const auto before = shared_memory_names();

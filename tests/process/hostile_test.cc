@@ -8,18 +8,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace xylem::test {
@@ -27,6 +35,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -56,14 +65,14 @@ class HostileProcess : public testing::Test {
 
   void start_rank(std::size_t rank) {
     began.push_back(Clock::now());
-    ranks.push_back(hosts->run(
-        host_of(rank), {kRank, end_file()},
-        {{"XYLEM_RANK", std::to_string(rank)},
-         {"XYLEM_SIZE", std::to_string(kRanks)},
-         {"XYLEM_RENDEZVOUS", "tcp://" + Hosts::address(0) + ":" + std::to_string(kRendezvous)},
-         {"XYLEM_SECRET", "only-the-ranks-know-this"},
-         {"XYLEM_START_TIMEOUT", "30s"},
-         {"XYLEM_TUNING", "off"}}));
+    Command::Variables variables = {
+        {"XYLEM_RANK", std::to_string(rank)},
+        {"XYLEM_SIZE", std::to_string(kRanks)},
+        {"XYLEM_RENDEZVOUS", "tcp://" + Hosts::address(0) + ":" + std::to_string(kRendezvous)},
+        {"XYLEM_START_TIMEOUT", "30s"},
+        {"XYLEM_TUNING", "off"}};
+    variables.insert(variables.end(), settings.begin(), settings.end());
+    ranks.push_back(hosts->run(host_of(rank), {kRank, end_file()}, variables));
   }
   void start_ranks() {
     while (ranks.size() < kRanks) start_rank(ranks.size());
@@ -99,9 +108,10 @@ class HostileProcess : public testing::Test {
     }
     return true;
   }
-  /// Ends the job, whose sums must have been right. At most `sources` lines of log a second of each
-  /// rank.
-  void expect_good_end(int sources) {
+  /// Ends the job, whose sums must have been right; what each rank has logged. At most `sources`
+  /// lines of log a second of each rank.
+  std::vector<std::string> expect_good_end(int sources) {
+    std::vector<std::string> logs;
     std::ofstream(end_file()) << "now";
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       const Finished finished = ranks[rank]->wait(soon());
@@ -110,11 +120,15 @@ class HostileProcess : public testing::Test {
       const auto lines = std::ranges::count(finished.err, '\n');
       EXPECT_LE(lines, sources * (took.count() + 1)) << rank << ": " << finished.err;
       EXPECT_THAT(finished.err, Not(HasSubstr("lost"))) << rank;
+      logs.push_back(finished.err);
     }
+    return logs;
   }
   std::string end_file() const { return directory.path() + "/end"; }
 
   const PrivateDirectory directory;
+  /// Of all ranks, besides those of the start.
+  std::map<std::string, std::string> settings = {{"XYLEM_SECRET", "only-the-ranks-know-this"}};
   std::unique_ptr<Hosts> hosts;
   std::vector<std::unique_ptr<Command>> ranks;
   std::vector<Clock::time_point> began;
@@ -206,6 +220,108 @@ void crowd_the_start(const Stranger::Line& line) {
   line.say("disturbed " + std::to_string(disturbed.size()) + " ports of its host\ndone\n");
 }
 
+/// What ranks of one host say to each other at their doors: transport/src/shm/door.h.
+struct Introduction {
+  enum Kind : std::uint32_t { hello, accept, share, forget };
+  Kind kind = hello;
+  std::uint32_t channel = 0, credit = 0, allocation = 0;
+  std::uint64_t bytes = 0;
+  std::array<std::uint64_t, 2> from{};
+  std::uint64_t nonce_at = 0;
+};
+
+/// Somebody at the doors of the ranks of its host, with a door of its own for their answers.
+class Knocker {
+ public:
+  explicit Knocker(std::uint64_t number)
+      : nonce_{0x6b6e6f636b, number},
+        socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        memory_(::memfd_create("knocker", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    std::array<char, 64> name{};
+    std::snprintf(name.data(), name.size(), "xylem-%016llx%016llx",
+                  static_cast<unsigned long long>(nonce_[0]),
+                  static_cast<unsigned long long>(nonce_[1]));
+    const auto [address, bytes] = address_of(name.data());
+    is_open_ = ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
+               ::ftruncate(memory_.get(), 1 << 20) == 0 &&
+               ::fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0;
+  }
+
+  bool is_open() const { return is_open_; }
+  /// Whether what is introduced was taken by the socket of that name.
+  bool introduce(const std::string& to, Introduction::Kind kind) const {
+    Introduction said{.kind = kind, .bytes = 1 << 20, .from = nonce_};
+    iovec data{&said, sizeof said};
+    const auto [address, bytes] = address_of(to);
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+    msghdr message{};
+    message.msg_name = const_cast<sockaddr_un*>(&address);
+    message.msg_namelen = bytes;
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    const std::array<int, 2> shared{memory_.get(), memory_.get()};
+    const std::size_t count = kind == Introduction::forget  ? 0
+                              : kind == Introduction::share ? 1
+                                                            : 2;
+    if (count > 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(count * sizeof(int));
+      std::memcpy(CMSG_DATA(header), shared.data(), count * sizeof(int));
+    }
+    return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0;
+  }
+  bool is_answered() const {
+    std::byte any{};
+    return ::recv(socket_.get(), &any, sizeof any, 0) >= 0;
+  }
+  /// The doors of others that this host shows.
+  std::set<std::string> doors() const {
+    std::set<std::string> found;
+    // That of a thread may be on another host than its process.
+    for (const std::string& name : names_beside("thread-self")) {
+      if (name.starts_with("xylem-") && !name.starts_with("xylem-0000006b6e6f636b"))
+        found.insert(name);
+    }
+    return found;
+  }
+
+ private:
+  static std::pair<sockaddr_un, socklen_t> address_of(std::string_view name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+  }
+
+  std::array<std::uint64_t, 2> nonce_;
+  UniqueFd socket_, memory_;
+  bool is_open_ = false;
+};
+
+/// Until it is told to end: says all that there is to say at the doors of its host's ranks.
+void knock_at_doors(const Stranger::Line& line) {
+  const Knocker knocker(1);
+  const auto doors = knocker.doors();
+  line.say("sees " + std::to_string(knocker.is_open() ? doors.size() : 0) + " doors\n");
+  unsigned long taken = 0;
+  bool has_said = false;
+  while (!line.is_over()) {
+    for (const std::string& door : doors) {
+      for (const auto kind :
+           {Introduction::hello, Introduction::accept, Introduction::share, Introduction::forget}) {
+        taken += knocker.introduce(door, kind) ? 1 : 0;
+      }
+    }
+    if (taken >= 100 && !has_said) line.say("has knocked\n");
+    has_said = taken >= 100;
+  }
+  line.say(knocker.is_answered() ? "answered\ndone\n" : "done\n");
+}
+
 // --- Tests --------------------------------------------------------------------------
 
 TEST_F(HostileProcess, AJobBetweenHostsListensNowhereAndGoesOnUnderAFlood) {
@@ -226,7 +342,53 @@ TEST_F(HostileProcess, AJobBetweenHostsListensNowhereAndGoesOnUnderAFlood) {
   std::printf("%s", said.c_str());
   EXPECT_TRUE(goes_on());
   EXPECT_FALSE(anybody_listens());
-  expect_good_end(1);
+  EXPECT_THAT(expect_good_end(1), Each(Not(HasSubstr("XYLEM_SECRET")))) << "it is set";
+}
+
+TEST_F(HostileProcess, AnotherUserAtTheDoorsOfSharedMemoryIsNotHeard) {
+  start_ranks();
+  ASSERT_TRUE(wait_for_first_call()) << ranks[0]->said() << ranks[1]->said() << ranks[2]->said();
+  Stranger stranger(*hosts, 1, knock_at_doors);
+  ASSERT_TRUE(stranger.wait_for("has knocked", soon()));
+  EXPECT_TRUE(goes_on());
+  const std::string said = stranger.stop(soon());
+  EXPECT_THAT(said, HasSubstr("sees 2 doors"));
+  EXPECT_THAT(said, HasSubstr("done"));
+  EXPECT_THAT(said, Not(HasSubstr("answered")));
+
+  // One of the ranks' user is heard, and refused for what it brings.
+  hosts->within(1, [] {
+    const Knocker knocker(2);
+    const Deadline deadline = soon();
+    for (const std::string& door : knocker.doors()) {
+      while (!knocker.introduce(door, Introduction::hello)) ASSERT_FALSE(deadline.passed());
+    }
+  });
+  EXPECT_TRUE(goes_on());
+  const auto logs = expect_good_end(1);
+  for (const std::size_t rank : {1U, 2U}) {
+    EXPECT_THAT(logs[rank], HasSubstr("introduction is refused"));
+    EXPECT_EQ(std::ranges::count(logs[rank], '\n'), 1) << logs[rank];
+  }
+}
+
+TEST_F(HostileProcess, RankZeroWarnsWhereHostsMeetWithoutASecret) {
+  settings.erase("XYLEM_SECRET");
+  start_ranks();
+  ASSERT_TRUE(wait_for_first_call()) << ranks[0]->said() << ranks[1]->said() << ranks[2]->said();
+  const auto logs = expect_good_end(1);
+  EXPECT_THAT(logs[0], HasSubstr("XYLEM_SECRET is not set"));
+  EXPECT_THAT(logs[1], Not(HasSubstr("XYLEM_SECRET")));
+  EXPECT_THAT(logs[2], Not(HasSubstr("XYLEM_SECRET")));
+}
+
+TEST_F(HostileProcess, EachRankWarnsOfThePortThatUcxServes) {
+  settings["XYLEM_TRANSPORT"] = "ucx-tcp";
+  ASSERT_TRUE(hosts->wait_for_wire(soon()));
+  start_ranks();
+  ASSERT_TRUE(wait_for_first_call()) << ranks[0]->said() << ranks[1]->said() << ranks[2]->said();
+  EXPECT_TRUE(anybody_listens());
+  EXPECT_THAT(expect_good_end(1), Each(HasSubstr("UCX listens on wire0")));
 }
 
 TEST_F(HostileProcess, ACrowdAtThePortsOfAStartKeepsNobodyOut) {

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace xylem::test {
 namespace {
@@ -28,6 +29,13 @@ namespace {
 constexpr uid_t kOtherUser = 65534;
 /// More than a stranger opens at a time.
 constexpr rlim_t kDescriptors = 8192;
+
+/// The network namespace of this name.
+UniqueFd space_of(const std::string& name) {
+  UniqueFd space(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  XYLEM_CHECK(static_cast<bool>(space), errno);
+  return space;
+}
 
 /// Never returns to the test, whatever happens.
 [[noreturn]] void become_stranger(int host,
@@ -69,6 +77,16 @@ std::vector<SocketEntry> sockets_beside(const std::string& process) {
   return all;
 }
 
+std::vector<std::string> names_beside(const std::string& process) {
+  std::vector<std::string> all;
+  std::ifstream file("/proc/" + process + "/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    const auto at = line.find(" @");
+    if (at != std::string::npos) all.push_back(line.substr(at + 2));
+  }
+  return all;
+}
+
 // --- Hosts ----------------------------------------------------------------------
 
 Hosts::Hosts() {
@@ -101,6 +119,27 @@ std::unique_ptr<Command> Hosts::run(std::size_t host,
   return std::make_unique<Command>(arguments, variables);
 }
 
+bool Hosts::wait_for_wire(Deadline deadline) const {
+  return std::ranges::all_of(names_, [&](const std::string& name) {
+    const auto runs = [&] {
+      const Finished said = run_command({"ip", "-n", name, "link", "show", "dev", "wire0"});
+      return said.out.find("state UP") != std::string::npos;
+    };
+    while (!runs()) {
+      if (deadline.passed()) return false;
+    }
+    return true;
+  });
+}
+
+void Hosts::within(std::size_t host, const std::function<void()>& body) const {
+  const UniqueFd there = space_of(name(host));
+  std::thread([&] {
+    XYLEM_CHECK(::setns(there.get(), CLONE_NEWNET) == 0, errno);
+    body();
+  }).join();
+}
+
 // --- Strangers --------------------------------------------------------------------
 
 bool Stranger::Line::is_over() const {
@@ -115,8 +154,7 @@ void Stranger::Line::say(const std::string& text) const {
 Stranger::Stranger(const Hosts& hosts,
                    std::size_t host,
                    const std::function<void(const Line&)>& body) {
-  const UniqueFd there(::open(("/run/netns/" + hosts.name(host)).c_str(), O_RDONLY | O_CLOEXEC));
-  XYLEM_CHECK(static_cast<bool>(there), errno);
+  const UniqueFd there = space_of(hosts.name(host));
   std::array<int, 2> stop{};
   std::array<int, 2> out{};
   XYLEM_CHECK(::pipe2(stop.data(), O_CLOEXEC) == 0 && ::pipe2(out.data(), O_CLOEXEC) == 0, errno);

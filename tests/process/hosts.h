@@ -28,6 +28,8 @@ struct SocketEntry {
 
 /// The sockets of the network namespace of a process; "self" for this one.
 std::vector<SocketEntry> sockets_beside(const std::string& process);
+/// The names of the Unix sockets there that have no file, as all of its host can see them.
+std::vector<std::string> names_beside(const std::string& process);
 
 /// Gone with everything in them at the end. Needs root, and the program `ip`.
 class Hosts {
@@ -41,12 +43,17 @@ class Hosts {
 
   /// Whether this machine could make them.
   bool ok() const { return ok_; }
+  /// Waits until both ends of the wire are known to run, without which UCX does not use it: the
+  /// system says so up to a second after they could be used.
+  bool wait_for_wire(Deadline deadline) const;
   static std::string address(std::size_t host) { return host == 0 ? "10.98.0.1" : "10.98.0.2"; }
   /// Runs a program on a host. Its process is that of the command.
   std::unique_ptr<Command> run(std::size_t host,
                                const std::vector<std::string>& program,
                                const Command::Variables& variables) const;
   const std::string& name(std::size_t host) const { return names_[host]; }
+  /// Runs `body` in a thread of this process, and so of its user, that is on a host.
+  void within(std::size_t host, const std::function<void()>& body) const;
 
  private:
   static bool ip(std::vector<std::string> arguments);

@@ -110,7 +110,8 @@ int main(int argc, char** argv) {
   Buffers buffers{std::vector<std::uint8_t>(bytes, 1), std::vector<std::uint8_t>(bytes, 2)};
   if (Status begun = world.barrier().wait(); !begun) return 1;
   auto apart = world.duplicate();
-  if (!apart) return 1;
+  // No error of the call finds another rank before this.
+  if (!apart || !apart->barrier().wait()) return 1;
   const double before = status_of("VmRSS:");
   reset_peak();
   if (argc == 5) limit_memory(std::strtod(argv[4], nullptr));

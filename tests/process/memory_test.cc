@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resident memory stays within 64 MiB of the buffers, however late a rank comes.
+// Resident memory stays within 64 MiB of the buffers, however late a rank comes; and where there is
+// too little of it, calls end with an error, and no rank dies.
 #include "support/subprocess.h"
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace xylem::test {
 namespace {
@@ -45,6 +48,52 @@ INSTANTIATE_TEST_SUITE_P(OverTcp,
                          MemoryOfALateRank,
                          testing::Combine(testing::Values("tcp"), kCalls, testing::Values(3U)),
                          label);
+
+// --- Too little -------------------------------------------------------------------
+
+/// What each rank says of its call, where it may take 16 MiB more than it has. All exit well.
+std::vector<std::string> call_with_little(const std::string& operation,
+                                          const std::map<std::string, std::string>& environment) {
+  const PrivateDirectory directory;
+  constexpr std::uint64_t kBytes = 30 << 20;
+  auto ranks = start_ranks(directory, 3, "memory_rank",
+                           {operation, std::to_string(kBytes), "100", "16"}, environment);
+  std::vector<std::string> said;
+  for (Process& rank : ranks) {
+    const Exit exit = rank.wait(std::chrono::seconds(60));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+    said.push_back(exit.output);
+  }
+  return said;
+}
+
+using Little = std::tuple<const char*, const char*>;
+
+class TooLittleMemory : public testing::TestWithParam<Little> {};
+
+// With an error or without.
+TEST_P(TooLittleMemory, EndsACallAndNoRank) {
+  const auto& [transport, operation] = GetParam();
+  call_with_little(operation, {{"XYLEM_TRANSPORT", transport}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Of,
+                         TooLittleMemory,
+                         testing::Combine(testing::Values("shm", "tcp"), kCalls),
+                         [](const testing::TestParamInfo<Little>& row) {
+                           return std::string(std::get<1>(row.param)) + "_" +
+                                  std::get<0>(row.param);
+                         });
+
+// With this algorithm rank 1 of 3 needs twice its input as scratch, and the others none.
+TEST(TooLittleScratch, IsSaidOnAllRanksNamingTheOneThatLacksIt) {
+  const auto said = call_with_little(
+      "all_reduce", {{"XYLEM_TRANSPORT", "tcp"}, {"XYLEM_ALGORITHM", "all_reduce=rabenseifner"}});
+  for (const std::string& each : said) {
+    EXPECT_NE(each.find("exhausted: rank 1 cannot take part in call "), std::string::npos) << each;
+    EXPECT_NE(each.find("no memory for "), std::string::npos) << each;
+  }
+}
 
 }  // namespace
 }  // namespace xylem::test

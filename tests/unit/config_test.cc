@@ -95,6 +95,19 @@ TEST(Config, TheEnvironmentSetsEveryField) {
   EXPECT_EQ(row(*loaded, "XYLEM_LOG").value, "debug,file=/tmp/x%r");
 }
 
+TEST(Config, TheEnvironmentWinsOverAFallbackOfTheProgram) {
+  Options options;
+  options.fallback_secret = "shared";
+  const auto alone = load_config({}, options);
+  ASSERT_TRUE(alone) << alone.status().to_string();
+  EXPECT_EQ(alone->config.secret, "shared");
+  EXPECT_EQ(row(*alone, "XYLEM_SECRET").origin, "program");
+  const auto both = load_config({{"XYLEM_SECRET", "own"}}, options);
+  ASSERT_TRUE(both) << both.status().to_string();
+  EXPECT_EQ(both->config.secret, "own");
+  EXPECT_EQ(row(*both, "XYLEM_SECRET").origin, "environment");
+}
+
 TEST(Config, TheProgramWinsOverTheEnvironment) {
   Options options;
   options.rank = 1;

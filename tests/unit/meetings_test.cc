@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -579,6 +580,42 @@ TEST(Meetings, ARankThatLeavesListensNoMore) {
   open_port(job);
   job.plane(0).leave(Deadline::after(seconds(2)));
   EXPECT_TRUE(listening().empty());
+}
+
+/// While it lives this process can open nothing.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    // As many as are open of the first; a process may still poll so many.
+    const rlimit none{3, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Meetings, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
+  Job job(3);
+  Recorder& asker = job.recorders[0];
+  const auto began = Clock::now();
+  {
+    const NoDescriptors while_it_asks;
+    job.plane(0).ask_for(1);
+    ASSERT_TRUE(job.serve({0}, [&] { return asker.unmet.contains(1); }));
+  }
+  EXPECT_EQ(asker.unmet[1].code(), Code::exhausted) << asker.unmet[1].to_string();
+  // One a second.
+  EXPECT_GE(Clock::now() - began, seconds(4));
+  EXPECT_LT(Clock::now() - began, seconds(10));
+  EXPECT_TRUE(asker.met.empty());
+  // The others still meet.
+  job.plane(0).ask_for(2);
+  ASSERT_TRUE(job.serve_until_met(0, 2));
 }
 
 TEST(Meetings, ARankThatIsCalledAndLostLeavesNothingOpen) {

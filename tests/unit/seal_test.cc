@@ -436,26 +436,61 @@ TEST(HandshakeKeys, ThereIsNothingToAgreeOnWithAPointOfSmallOrder) {
   EXPECT_FALSE(mine.agree(ByteVector(31)));
 }
 
-TEST(HandshakeKeys, AMemberWithoutAKeyIsRefused) {
-  // One who knows the secret, but says a public key that is none.
-  for (const auto& point : weak_points()) {
-    const Key key = job_key();
-    Handshake callee(Handshake::Side::callee, key, {1, 2, {}});
+/// A caller who knows the secret and says this public key: its preamble and its proof.
+struct HandmadeCaller {
+  ByteVector preamble, proof;
+
+  HandmadeCaller(const Key& key, Handshake& callee, ByteSpan public_key) {
     Handshake honest(Handshake::Side::caller, key, {0, 2, {}});
-    ByteVector preamble(honest.preamble().begin(), honest.preamble().end());
-    std::ranges::copy(point, preamble.end() - 32);
+    preamble.assign(honest.preamble().begin(), honest.preamble().end());
+    std::ranges::copy(public_key, preamble.end() - 32);
     ByteVector facts;
     WireWriter(facts).number(std::uint32_t{0}).number(std::uint32_t{2});
     WireWriter writer(facts);
     HostIdentity().write(writer);
     ByteVector statement;
     WireWriter(statement).text("caller").raw(preamble).raw(callee.preamble()).raw(facts);
-    ByteVector proof = facts;
+    proof = facts;
     WireWriter(proof).raw(key.prove(statement));
+  }
+};
 
+TEST(HandshakeKeys, NeedWhatNeitherTheSecretNorTheRecordTells) {
+  const Key key = job_key();
+  Handshake callee(Handshake::Side::callee, key, {1, 2, {}});
+  const EphemeralKey ephemeral;
+  const HandmadeCaller caller(key, callee, ephemeral.public_key());
+  ByteVector out;
+  ASSERT_TRUE(callee.receive(caller.preamble, out));
+  ASSERT_TRUE(callee.receive(caller.proof, out));
+  ASSERT_EQ(callee.state(), Handshake::State::done);
+
+  const auto shared = ephemeral.agree(callee.preamble().last(32));
+  ASSERT_TRUE(shared);
+  for (const bool is_callers : {true, false}) {
+    const SealKey& used = is_callers ? callee.keys().incoming : callee.keys().outgoing;
+    // All that whoever has recorded the two has, once the secret is known.
+    ByteVector recorded;
+    WireWriter(recorded)
+        .text(is_callers ? "caller's frames" : "callee's frames")
+        .raw(caller.preamble)
+        .raw(callee.preamble());
+    EXPECT_NE(used, key.prove(recorded));
+    // That this is what is lacking.
+    WireWriter(recorded).raw(*shared);
+    EXPECT_EQ(used, key.prove(recorded));
+  }
+}
+
+TEST(HandshakeKeys, AMemberWithoutAKeyIsRefused) {
+  // One who knows the secret, but says a public key that is none.
+  for (const auto& point : weak_points()) {
+    const Key key = job_key();
+    Handshake callee(Handshake::Side::callee, key, {1, 2, {}});
+    const HandmadeCaller caller(key, callee, point);
     ByteVector out;
-    ASSERT_TRUE(callee.receive(preamble, out));
-    const Status status = callee.receive(proof, out);
+    ASSERT_TRUE(callee.receive(caller.preamble, out));
+    const Status status = callee.receive(caller.proof, out);
     EXPECT_EQ(status.code(), Code::cancelled) << status.to_string();
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("key"));
     EXPECT_NE(callee.state(), Handshake::State::done);

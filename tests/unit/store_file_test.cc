@@ -10,13 +10,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <array>
 #include <barrier>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace xylem::test {
 namespace {
@@ -110,6 +114,34 @@ TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
   EXPECT_GT(files(), 4U);
   start(2, "fresh");
   EXPECT_EQ(files(), 0U) << "the earlier start's files are gone, too";
+}
+
+TEST_F(FileStoreIn, WhatAStartWritesIsForItsUserAlone) {
+  // Whatever the user grants others by default.
+  const mode_t before = ::umask(0);
+  std::vector<std::string> seen;
+  std::barrier both_have(2);
+  on_each_rank(2, [&](std::uint32_t rank) {
+    const auto store = open(rank, 2);
+    ASSERT_TRUE(store) << store.status().to_string();
+    ASSERT_TRUE((*store)->set("word/" + std::to_string(rank), bytes_of("mine")));
+    ASSERT_TRUE((*store)->get("word/" + std::to_string(1 - rank), soon_enough()));
+    both_have.arrive_and_wait();
+    if (rank == 0) {
+      auto& start = dynamic_cast<runtime::StartStore&>(**store);
+      EXPECT_FALSE(start.give_up(failure(Code::exhausted, "no room", 0)));
+      for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+        if (entry.is_directory()) continue;
+        seen.push_back(entry.path().filename());
+        EXPECT_EQ(entry.status().permissions(), fs::perms::owner_read | fs::perms::owner_write)
+            << entry.path();
+      }
+    }
+    both_have.arrive_and_wait();
+  });
+  ::umask(before);
+  EXPECT_THAT(seen, testing::IsSupersetOf({"hello.1", "session", "here.0", "here.1", "complete",
+                                           "key.word%2f0", "key.word%2f1", "failed"}));
 }
 
 TEST_F(FileStoreIn, RankZeroNamesWhoIsMissing) {

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -256,6 +257,93 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
   EXPECT_EQ(refused.code(), Code::mismatch);
   EXPECT_THAT(message_of(refused.status()),
               AllOf(HasSubstr("XYLEM_SECRET"), HasSubstr("127.0.0.1")));
+}
+
+/// Serves a port in rank 0's place, and answers like it, but for the proof, which it cannot make.
+class Impostor {
+ public:
+  /// What it says in the place of a proof.
+  enum class Says { guess, zeros, callers };
+
+  Impostor(std::uint16_t port, Says says, runtime::Placement placement)
+      : says_(says), placement_(std::move(placement)) {
+    auto listener = runtime::listen_on(SocketAddress::parse("127.0.0.1", port).value());
+    EXPECT_TRUE(listener) << listener.status().to_string();
+    if (listener) thread_ = std::thread([this, fd = *std::move(listener)] { serve(fd.get()); });
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+  ~Impostor() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  /// Callers to which it has said all of it.
+  int answered() const { return answered_; }
+  /// Those of them that have told it anything then.
+  int believed() const { return believed_; }
+
+ private:
+  void serve(int listener) {
+    while (!stop_) {
+      if (!runtime::wait_for(listener, POLLIN, Deadline::after(milliseconds(20)))) continue;
+      const auto fd = runtime::accept_from(listener);
+      if (fd && *fd) pose(fd->get());
+    }
+  }
+  void pose(int fd) {
+    const Key guess("guess", "xylem store", bytes_of(placement_.job));
+    const runtime::Member self{0, placement_.size, runtime::HostIdentity::of_this_process()};
+    Handshake handshake(Handshake::Side::callee, guess, self);
+    ByteVector preamble(handshake.wants()), out;
+    if (!runtime::receive_all(fd, preamble, soon_enough())) return;
+    if (!handshake.receive(preamble, out)) return;
+    if (!runtime::send_all(fd, out, soon_enough())) return;
+    ByteVector proof(handshake.wants());
+    if (!runtime::receive_all(fd, proof, soon_enough())) return;
+    if (!runtime::send_all(fd, answer_to(proof, preamble, out, self), soon_enough())) return;
+    ++answered_;
+    ByteVector more(1);
+    if (runtime::receive_all(fd, more, soon_enough())) ++believed_;
+  }
+  ByteVector answer_to(const ByteVector& proof,
+                       const ByteVector& theirs,
+                       const ByteVector& ours,
+                       const runtime::Member& self) const {
+    if (says_ == Says::callers) return proof;
+    if (says_ == Says::zeros) return ByteVector(proof.size());
+    ByteVector answer, statement;
+    runtime::WireWriter facts(answer);
+    facts.number(self.rank).number(self.size);
+    self.host.write(facts);
+    runtime::WireWriter(statement).text("callee").raw(theirs).raw(ours).raw(answer);
+    const Key guess("guess", "xylem store", bytes_of(placement_.job));
+    facts.raw(guess.prove(statement));
+    return answer;
+  }
+
+  const Says says_;
+  const runtime::Placement placement_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> answered_ = 0, believed_ = 0;
+  std::thread thread_;
+};
+
+TEST(TcpStore, WhoCannotProveTheSecretServesNobody) {
+  auto placement = placement_of(1, 2);
+  placement.secret = "only-the-ranks-know-this";
+  for (const auto says : {Impostor::Says::guess, Impostor::Says::zeros, Impostor::Says::callers}) {
+    SCOPED_TRACE(static_cast<int>(says));
+    const std::uint16_t port = free_port();
+    const Impostor impostor(port, says, placement);
+    const auto refused = open(at("127.0.0.1", port), placement);
+    EXPECT_EQ(refused.code(), Code::mismatch) << refused.status().to_string();
+    EXPECT_THAT(message_of(refused.status()),
+                AllOf(HasSubstr("is not rank 0 of this job"), HasSubstr("XYLEM_SECRET"),
+                      HasSubstr("does not know this job's secret")));
+    EXPECT_GE(impostor.answered(), 1);
+    EXPECT_EQ(impostor.believed(), 0);
+  }
 }
 
 TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {

@@ -12,10 +12,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -117,9 +123,9 @@ struct Interception {
         b.peer, {std::move(second.second), how.protection, how.cipher, test_key(2), test_key(1)}));
   }
   /// What `a` writes to send these bytes.
-  std::vector<std::byte> sent(const std::vector<std::byte>& source) {
+  std::vector<std::byte> sent(const std::vector<std::byte>& source, Tag tag = 7) {
     Tracked operation;
-    send(*a.transport, a.peer, 7, source.data(), source.size(), operation);
+    send(*a.transport, a.peer, tag, source.data(), source.size(), operation);
     std::vector<std::byte> wire;
     EXPECT_TRUE(drive({a.transport.get()}, [&] {
       const auto more = drain(from_a.get());
@@ -144,6 +150,50 @@ struct Interception {
     EXPECT_NE(received.code, Code::ok);
   }
 };
+
+/// How many of the runs of so many bytes of which `source` consists are somewhere on the wire.
+std::size_t runs_shown(std::span<const std::byte> wire,
+                       std::span<const std::byte> source,
+                       std::size_t run) {
+  const auto text_of = [run](std::span<const std::byte> bytes, std::size_t at) {
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()) + at, run);
+  };
+  std::unordered_set<std::string_view> all;
+  for (std::size_t at = 0; at + run <= wire.size(); ++at) all.insert(text_of(wire, at));
+  std::size_t shown = 0;
+  for (std::size_t at = 0; at + run <= source.size(); at += run) {
+    shown += all.contains(text_of(source, at)) ? 1 : 0;
+  }
+  return shown;
+}
+
+TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
+  // A head says which message it is and how long: numbers that nothing else on the wire equals.
+  constexpr Tag kTag = 0x5ec2e7a65ec2e7a6;
+  constexpr std::size_t kRun = 16, kHead = 40;
+  std::vector<Protected> all = protections();
+  all.push_back({Protection::off, Cipher::chacha20_poly1305});
+  // One that is copied before it goes, and one that goes from where it is, in two frames.
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{36'864}}) {
+    const auto source = pattern(bytes, 3);
+    Interception open({Protection::off, Cipher::chacha20_poly1305});
+    const auto clear = open.sent(source, kTag);
+    std::vector<std::byte> told(2 * sizeof(std::uint64_t));
+    const std::array<std::uint64_t, 2> words{static_cast<std::uint64_t>(kTag), bytes};
+    std::memcpy(told.data(), words.data(), told.size());
+    ASSERT_EQ(runs_shown(std::span(clear).first(kHead), told, told.size()), 1U);
+    for (const Protected& how : all) {
+      SCOPED_TRACE(std::to_string(bytes) + " bytes, protection " +
+                   std::to_string(static_cast<int>(how.protection)));
+      Interception middle(how);
+      const auto wire = middle.sent(source, kTag);
+      const std::size_t body = how.protection == Protection::encrypt ? 0 : bytes / kRun;
+      EXPECT_EQ(runs_shown(wire, source, kRun), body);
+      const bool has_head = how.protection == Protection::off;
+      EXPECT_EQ(runs_shown(wire, told, sizeof(std::uint64_t)), has_head ? 2U : 0U);
+    }
+  }
+}
 
 TEST(TcpOnTheWay, EveryChangedByteEndsTheConnection) {
   // Two frames: of the second, too, every part is changed.

@@ -6,15 +6,43 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ucp/api/ucp.h>
+
+#include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace {
+
+/// What UCX was told since this was emptied, over what it had read of the environment.
+std::map<std::string, std::string>& settings_given() {
+  static std::map<std::string, std::string> given;
+  return given;
+}
+
+}  // namespace
+
+/// In the place of UCX's own, which it calls.
+extern "C" __attribute__((visibility("default"))) ucs_status_t ucp_config_modify(
+    ucp_config_t* config, const char* name, const char* value) {
+  static const auto real =
+      reinterpret_cast<decltype(&ucp_config_modify)>(::dlsym(RTLD_NEXT, "ucp_config_modify"));
+  settings_given()[name] = value;
+  return real(config, name, value);
+}
 
 namespace xylem::transport::testing {
 namespace {
@@ -92,6 +120,33 @@ TEST(UcxTransport, EnvironmentCannotSwitchOffTheWatchOverPeers) {
     const Environment environment(name, value);
     EXPECT_TRUE(only(wires_used(of(UcxReach::host)), kHostWires));
   }
+}
+
+TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
+  const Environment keepalive("UCX_KEEPALIVE_INTERVAL", "77s");
+  using Settings = std::map<std::string, std::string>;
+  const auto given = [](const UcxOptions& options) {
+    settings_given().clear();
+    EXPECT_TRUE(make_ucx(options, Logger()).is_ok());
+    Settings all = settings_given();
+    // What is found here: ucx_reach_test.cc.
+    EXPECT_EQ(all.erase("TLS"), 1U);
+    return all;
+  };
+  const Settings every = {{"SHM_DEVICES", "all"}, {"SELF_DEVICES", "all"}};
+  Settings host = every;
+  host.insert(
+      {{"MM_ERROR_HANDLING", "y"}, {"KEEPALIVE_INTERVAL", "inf"}, {"RESOLVE_REMOTE_EP_ID", "y"}});
+  Settings tcp = every;
+  tcp.insert({{"KEEPALIVE_INTERVAL", "300ms"}, {"MAX_IOV", "0"}, {"TX_SEG_SIZE", "64k"}});
+  EXPECT_EQ(given(of(UcxReach::host)), host);
+  EXPECT_EQ(given(of(UcxReach::tcp)), tcp);
+  UcxOptions named = of(UcxReach::tcp);
+  named.devices = {"lo"};
+  named.keepalive = std::chrono::milliseconds(450);
+  tcp["NET_DEVICES"] = "lo";
+  tcp["KEEPALIVE_INTERVAL"] = "450ms";
+  EXPECT_EQ(given(named), tcp);
 }
 
 TEST(UcxTransport, VariableThatUcxCannotReadIsAnErrorThatSaysSo) {
@@ -183,6 +238,62 @@ TEST_F(UcxAnswerThatWaits, EndsWithItsEndpoint) {
   EXPECT_TRUE(drive({survivor.get()}, [&] { return sent.ended() && received.ended(); }));
   EXPECT_EQ(sent.code, Code::peer_lost);
   EXPECT_THAT(received.code, ::testing::AnyOf(Code::cancelled, Code::link_lost));
+}
+
+// The queue to a peer that stands still is full, so UCX does not end what had met its message.
+TEST(UcxTransport, ThatWaitsForAnEndedEndpointEndsItsWorkerAndSaysSoOnce) {
+  const std::string path = ::testing::TempDir() + "xylem-ucx-worker-" + std::to_string(::getpid());
+  const auto log = Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""});
+  ASSERT_TRUE(log.is_ok()) << log.status().to_string();
+  const auto source = pattern(64 << 20, 1);
+  std::vector<std::byte> target(source.size());
+  std::uint64_t word = 0, got = 0;
+  Tracked sent, arriving, waiting, late_send, late_recv;
+  std::deque<Tracked> greetings(4), fill;
+  auto a = make_ucx(of(UcxReach::host), Logger());
+  auto b = make_ucx(of(UcxReach::host), *log);
+  auto c = make_ucx(of(UcxReach::host), Logger());
+  ASSERT_TRUE(a.is_ok() && b.is_ok() && c.is_ok());
+  const auto to_b = (*a)->connect((*b)->address());
+  const auto to_a = (*b)->connect((*a)->address());
+  const auto to_c = (*b)->connect((*c)->address());
+  ASSERT_TRUE(to_b.is_ok() && to_a.is_ok() && to_c.is_ok());
+  recv(**a, 1, &got, sizeof got, greetings[0]);
+  recv(**c, 1, &got, sizeof got, greetings[1]);
+  send(**b, *to_a, 1, &word, sizeof word, greetings[2]);
+  send(**b, *to_c, 1, &word, sizeof word, greetings[3]);
+  ASSERT_TRUE(drive({a->get(), b->get(), c->get()}, [&] {
+    return std::ranges::all_of(greetings, [](const Tracked& each) { return each.ended(); });
+  }));
+
+  recv(**b, 2, target.data(), target.size(), arriving);
+  recv(**b, 3, &got, sizeof got, waiting);
+  send(**a, *to_b, 2, source.data(), source.size(), sent);
+  const auto has_begun = [&] { return target[0] == source[0] && target[1] == source[1]; };
+  ASSERT_TRUE(drive({a->get(), b->get()}, has_begun));
+  ASSERT_FALSE(arriving.ended());
+  while (fill.empty() || fill.back().ended()) {
+    send(**b, *to_a, 5, &word, sizeof word, fill.emplace_back());
+  }
+  (*b)->cancel(arriving);
+  (*b)->close(*to_a);
+  settle({b->get()});
+  EXPECT_FALSE(arriving.ended() || waiting.ended());
+  ASSERT_TRUE(drive({b->get()}, [&] { return arriving.ended() && waiting.ended(); }));
+  EXPECT_EQ(arriving.code, Code::cancelled);
+  EXPECT_EQ(waiting.code, Code::link_lost);
+
+  send(**b, *to_c, 4, &word, sizeof word, late_send);
+  recv(**b, 4, &got, sizeof got, late_recv);
+  ASSERT_TRUE(drive({b->get()}, [&] { return late_send.ended() && late_recv.ended(); }));
+  EXPECT_EQ(late_send.code, Code::link_lost);
+  EXPECT_EQ(late_recv.code, Code::link_lost);
+  settle({b->get()});
+  std::ifstream file(path);
+  const std::string said(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(said, HasSubstr("ends its worker"));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  std::filesystem::remove(path);
 }
 
 TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {

@@ -1,20 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which wire two ranks use: both ends decide alike, whatever one of them lacks.
+#include "runtime/src/wires.h"
+
 #include "support/ranks.h"
+#include "unit/tcp_connections.h"
+#include "xylem/transport/seal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace xylem::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Names = std::vector<std::vector<std::string>>;
 
@@ -90,6 +108,115 @@ TEST(Wires, ThatHaveTooLittleSharedMemoryAreRefused) {
   RankOptions options{.size = 2, .transport = "shm"};
   options.environment["XYLEM_SHARED_MEMORY"] = "4K";
   expect_all_refused(options, Code::exhausted, "4096 bytes of shared memory");
+}
+
+TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
+  struct Setting {
+    std::string name, usual, other;
+  };
+  for (const Setting& setting :
+       {Setting{"XYLEM_SLICE", "64 KiB", "128 KiB"}, Setting{"XYLEM_PROTECTION", "auth", "off"},
+        Setting{"XYLEM_ALGORITHM", "ring", "binomial"}}) {
+    SCOPED_TRACE(setting.name);
+    RankOptions options{.size = 3};
+    options.adjust = [&](std::uint32_t rank, runtime::Environment& environment) {
+      environment[setting.name] = rank == 2 ? setting.other : setting.usual;
+    };
+    std::atomic<unsigned> refused = 0;
+    run_ranks(
+        options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
+        [&](std::uint32_t, const Status& why) {
+          EXPECT_EQ(why.code(), Code::mismatch) << why.to_string();
+          EXPECT_THAT(why.to_string(), AllOf(HasSubstr("has " + setting.name + "=" + setting.usual),
+                                             HasSubstr("has " + setting.name + "=" + setting.other),
+                                             HasSubstr("rank 2")));
+          ++refused;
+        });
+    EXPECT_EQ(refused, 3U) << "nobody waits for the others";
+  }
+}
+
+struct Silent final : runtime::WiresListener {
+  void on_link_lost(std::uint32_t, Code) override {}
+};
+
+/// By what ranks 0 and 1, of a job of three on as many hosts, seal what they send each other: with
+/// which ciphers the heads of their frames open.
+std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) {
+  constexpr std::size_t kHead = 40;
+  const auto hub = std::make_shared<MemoryHub>(3);
+  std::vector<std::vector<transport::Cipher>> opened(3);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto loaded = runtime::load_config({{"XYLEM_TRANSPORT", "tcp"}}, Options{});
+      ASSERT_TRUE(loaded) << loaded.status().to_string();
+      runtime::PeerFacts facts = runtime::own_facts(*loaded);
+      facts.kernel = rank;
+      facts.has_aes = has_aes[rank];
+      const auto control = hub->attach(rank);
+      Silent listener;
+      const auto wires = runtime::Wires::connect(
+          *control, facts, runtime::configured_wires(loaded->config, "lo", {}),
+          runtime::wire_options(loaded->config), listener, {},
+          Deadline::after(std::chrono::seconds(20)));
+      ASSERT_TRUE(wires) << wires.status().to_string();
+      if (rank == 2) return;
+      // The other end is the test's.
+      auto sockets = transport::testing::connected_sockets();
+      const auto key = transport::testing::test_key(1);
+      const std::uint32_t peer = 1 - rank;
+      ASSERT_TRUE((*wires)->adopt(
+          {peer, std::move(sockets.first), {key, transport::testing::test_key(2)}}));
+      const auto link = (*wires)->link(peer);
+      ASSERT_TRUE(link);
+      const std::uint64_t word = 5;
+      transport::Operation operation;
+      ASSERT_EQ(link->transport->send(link->endpoint, 1, {&word, sizeof word, {}}, operation),
+                transport::Posted::done);
+      ASSERT_TRUE(link->transport->flush(link->endpoint));
+      std::array<std::byte, kHead + transport::Seal::kTagBytes> head;
+      ASSERT_EQ(::recv(sockets.second.get(), head.data(), head.size(), MSG_WAITALL),
+                static_cast<ssize_t>(head.size()));
+      for (const auto cipher :
+           {transport::Cipher::aes256_gcm, transport::Cipher::chacha20_poly1305}) {
+        if (cipher == transport::Cipher::aes256_gcm && !transport::has_aes()) continue;
+        std::array<std::byte, kHead> plain;
+        if (transport::Seal(cipher, key)
+                .open({}, std::span(head).first(kHead), plain.data(), head.data() + kHead))
+          opened[rank].push_back(cipher);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  opened[0].insert(opened[0].end(), opened[1].begin(), opened[1].end());
+  return opened[0];
+}
+
+TEST(Wires, SealByAesOnlyWhereAllRanksHaveIt) {
+  using transport::Cipher;
+  const std::vector<Cipher> chacha(2, Cipher::chacha20_poly1305);
+  for (const std::array<bool, 3> has_aes :
+       {std::array{true, true, false}, std::array{true, false, true}, std::array{false, true, true},
+        std::array{false, false, false}}) {
+    EXPECT_EQ(ciphers_used(has_aes), chacha);
+  }
+  if (!transport::has_aes()) return;  // No rank of such a job can.
+  EXPECT_EQ(ciphers_used({true, true, true}), std::vector<Cipher>(2, Cipher::aes256_gcm));
+}
+
+TEST(Wires, OfUcxOverTcpAreWarnedOfByEachRank) {
+  const std::string path = testing::TempDir() + "xylem-wires-" + std::to_string(::getpid()) + ".";
+  RankOptions options{.size = 2, .transport = "ucx-tcp"};
+  options.environment["XYLEM_LOG"] = "warn,file=" + path + "%r";
+  EXPECT_EQ(wires_used(options), (Names{{"self", "ucx-tcp"}, {"ucx-tcp", "self"}}));
+  for (std::uint32_t rank = 0; rank < options.size; ++rank) {
+    const std::string name = path + std::to_string(rank);
+    std::ifstream file(name);
+    const std::string log(std::istreambuf_iterator<char>(file), {});
+    EXPECT_THAT(log, HasSubstr("UCX listens on lo while the job runs"));
+    std::filesystem::remove(name);
+  }
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -38,10 +37,8 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
   options.size = static_cast<std::uint32_t>(group.size);
   options.store = meeting->store;
   options.job = name = meeting->name;
-  // Whoever reaches torch's store can read what is in it. So the user's own secret, where there is
-  // one, comes before that of the meeting.
-  const char* own = std::getenv("XYLEM_SECRET");
-  if (own == nullptr || *own == '\0') options.secret = meeting->secret;
+  // Whoever reaches torch's store can read it there, so the user's own comes first.
+  options.fallback_secret = meeting->secret;
   options.start_timeout =
       std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
   options.timeout = group.timeout;

@@ -61,6 +61,9 @@ Result<LoadedConfig> load_config(const Environment& environment, const Options& 
     } else if (const auto entry = environment.find(setting.name); entry != environment.end()) {
       text = entry->second;
       origin = "environment";
+    } else if (setting.fallback != nullptr) {
+      text = setting.fallback(options);
+      if (text) origin = "program";
     }
     if (text) {
       if (const Status status = setting.set(loaded.config, *text); !status) {

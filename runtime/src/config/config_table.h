@@ -31,6 +31,8 @@ struct Setting {
   std::string (*show)(const Config& config) = nullptr;
   /// The program's value as text; null where Options has no such field.
   std::optional<std::string> (*from_options)(const Options& options) = nullptr;
+  /// As from_options, but the environment wins over it.
+  std::optional<std::string> (*fallback)(const Options& options) = nullptr;
 };
 
 /// Every setting, in the order in which people meet them.
