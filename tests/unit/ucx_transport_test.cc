@@ -38,10 +38,10 @@ std::map<std::string, std::string>& settings_given() {
 /// In the place of UCX's own, which it calls.
 extern "C" __attribute__((visibility("default"))) ucs_status_t ucp_config_modify(
     ucp_config_t* config, const char* name, const char* value) {
-  static const auto real =
+  static const auto kReal =
       reinterpret_cast<decltype(&ucp_config_modify)>(::dlsym(RTLD_NEXT, "ucp_config_modify"));
   settings_given()[name] = value;
-  return real(config, name, value);
+  return kReal(config, name, value);
 }
 
 namespace xylem::transport::testing {
