@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/base/silence.h"
 
+// The kernel's own header: glibc's tcp_info ends before tcpi_bytes_acked.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -184,11 +184,13 @@ std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = asked.shape;
   std::uint64_t most = 0;
+  const auto look_at = [&](std::uint32_t rank) {
+    const Counts counts{.count = asked.bytes};
+    most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
+  };
   for (std::uint32_t i = 0; i < std::min(kLooks, shape.ranks); ++i) {
-    for (const std::uint32_t rank : {i, (shape.root + i) % shape.ranks}) {
-      const Counts counts{.count = asked.bytes};
-      most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
-    }
+    look_at(i);
+    if (shape.root != 0) look_at((shape.root + i) % shape.ranks);
   }
   return most;
 }

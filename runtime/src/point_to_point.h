@@ -184,7 +184,7 @@ class PointToPoint {
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
   std::uint64_t unexpected_bytes_ = 0;
-  std::vector<HeaderSlot*> resting_;  ///< Of `slots_`: not posted for now.
+  std::vector<HeaderSlot*> resting_;  ///< Of `slots_`: not posted at the moment.
   Operation* receives_ = nullptr;     ///< Waiting, in the order called.
   Operation** receives_tail_ = &receives_;
   std::vector<HeaderSlot*> slots_;

@@ -17,7 +17,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace xylem::test {
@@ -211,8 +210,9 @@ void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& 
       variables.back().second = "3s";
       return variables;
     });
-    // Not for something to happen: the moment is what is drawn.
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
+    // At a moment that is drawn, or when its start is over.
+    const std::chrono::microseconds moment(random() % 15'000);
+    ranks[victim]->wait_for_output("joined", Deadline::after(moment));
     const auto killed = Clock::now();
     ranks[victim]->signal(SIGKILL);
     for (std::size_t rank = 0; rank < size; ++rank) {

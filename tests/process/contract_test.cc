@@ -14,13 +14,24 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace xylem::test {
 namespace {
 
 using std::chrono::seconds;
+
+/// These ranks exit well; others may be stopped.
+void expect_well(std::vector<Process>& ranks, std::initializer_list<std::size_t> which) {
+  for (const std::size_t rank : which) {
+    const Exit exit = ranks[rank].wait(seconds(30));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+}
 
 void expect_all_well(const std::string& mode, std::uint32_t size, const std::string& transport) {
   const PrivateDirectory directory;
@@ -85,10 +96,7 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
 TEST(Contract, ARankThatStopsAfterItHasAnsweredIsBlamed) {
   const PrivateDirectory directory;
   auto ranks = start_ranks(directory, 4, "contract_rank", {"silence"}, {{"XYLEM_TIMEOUT", "2s"}});
-  for (const std::size_t survivor : {0U, 1U, 2U}) {
-    const Exit exit = ranks[survivor].wait(seconds(30));
-    EXPECT_EQ(exit.status, 0) << exit.output;
-  }
+  expect_well(ranks, {0, 1, 2});
   ranks[3].signal(SIGKILL);
   EXPECT_EQ(ranks[3].wait(seconds(10)).status, 128 + SIGKILL);
 }
@@ -97,20 +105,14 @@ TEST(Contract, WhereTwoStopNobodyIsBlamedAndBothAreNamed) {
   const PrivateDirectory directory;
   auto ranks =
       start_ranks(directory, 4, "contract_rank", {"two_silent"}, {{"XYLEM_TIMEOUT", "2s"}});
-  for (const std::size_t survivor : {0U, 1U}) {
-    const Exit exit = ranks[survivor].wait(seconds(30));
-    EXPECT_EQ(exit.status, 0) << exit.output;
-  }
+  expect_well(ranks, {0, 1});
 }
 
 TEST(Contract, AskedAnewAtALaterLimitARankThatHasAnsweredIsBlamed) {
   const PrivateDirectory directory;
   auto ranks =
       start_ranks(directory, 3, "contract_rank", {"more_time"}, {{"XYLEM_TIMEOUT", "20s"}});
-  for (const std::size_t living : {1U, 0U}) {
-    const Exit exit = ranks[living].wait(seconds(30));
-    EXPECT_EQ(exit.status, 0) << exit.output;
-  }
+  expect_well(ranks, {0, 1});
 }
 
 // --- A message with a rank that stops ---------------------------------------------

@@ -3,12 +3,11 @@
 // One control connection.
 #include "bootstrap/control_link.h"
 
+#include "bootstrap/socket.h"
+
 #include <fmt/format.h>
 
 #include <linux/sockios.h>
-// The kernel's own header: glibc's tcp_info ends before tcpi_bytes_acked.
-#include "bootstrap/socket.h"
-
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
