@@ -20,6 +20,7 @@ endif()
 set(XYLEM_TEST_KINDS unit model process golden fuzz conformance torch package layering)
 
 set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explores")
+set(XYLEM_FUZZ_SEED 1 CACHE STRING "Seed of that exploration; 0 draws one")
 # What is tested is optimised; a test itself is compiled more often than it runs.
 set(XYLEM_COMPUTING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 set(XYLEM_TEST_OPTIONS ${XYLEM_COMPUTING_TEST_OPTIONS} $<$<BOOL:${XYLEM_SANITIZE}>:-O0>)
@@ -128,7 +129,8 @@ endfunction()
 
 # xylem_fuzz(NAME SOURCES … LINKS …)
 #
-# A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ it explores for some seconds;
+# A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ it explores for some seconds, by
+# the seed XYLEM_FUZZ_SEED, so that two runs of one build see the same inputs (0 draws a new seed);
 # otherwise fuzz/replay.cc gives it the corpus tests/fuzz/corpus/NAME and mutations of it by a fixed seed.
 function(xylem_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LINKS")
@@ -142,7 +144,7 @@ function(xylem_fuzz name)
     set(found "${CMAKE_CURRENT_BINARY_DIR}/corpus/${name}")
     file(MAKE_DIRECTORY "${found}")
     add_test(NAME ${name} COMMAND ${name} -max_total_time=${XYLEM_FUZZ_SECONDS} -timeout=10
-      -print_final_stats=1 "${found}" "${corpus}")
+      -seed=${XYLEM_FUZZ_SEED} -print_final_stats=1 "${found}" "${corpus}")
     math(EXPR arg_TIMEOUT "${XYLEM_FUZZ_SECONDS} + 60")
   else()
     xylem_program(${name} SOURCES ${arg_SOURCES} fuzz/replay.cc LINKS ${arg_LINKS})

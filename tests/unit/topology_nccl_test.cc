@@ -180,6 +180,36 @@ TEST(NcclXml, AFunctionThatStandsTwiceIsMergedWithARemark) {
                   "model.xml:4: PCI function 0000:02:00.0 is here twice; its first place counts"));
 }
 
+TEST(NcclXml, ASwitchWhoseDevicesAllStandElsewhereIsNotKept) {
+  const auto topology =
+      read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\"/>"
+                              "<pci busid=\"02:00.0\" class=\"0x060400\">"
+                              "<pci busid=\"01:00.0\" class=\"0x030200\"/></pci>"
+                              "<pci busid=\"03:00.0\" class=\"0x060400\">"
+                              "<pci busid=\"04:00.0\" class=\"0x030200\"/></pci>"),
+                    "model.xml");
+  ASSERT_TRUE(topology) << topology.status().to_string();
+  ASSERT_EQ(topology->bridges().size(), 1U);
+  EXPECT_EQ(topology->bridges()[0].pci.address.to_string(), "0000:03:00.0");
+  ASSERT_EQ(topology->gpus().size(), 2U);
+  EXPECT_EQ(topology->gpus()[1].pci.parent, (NodeRef{NodeKind::bridge, 0}));
+  const auto back = read_nccl_xml(to_nccl_xml(*topology), "written");
+  ASSERT_TRUE(back) << back.status().to_string();
+  EXPECT_EQ(back->gpus(), topology->gpus());
+}
+
+TEST(NcclXml, ANicWithNeitherANameNorTheClassOfOneComesBackAsANic) {
+  const auto topology = read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\">"
+                                                "<nic><net name=\"\"/></nic></pci>"),
+                                      "model.xml");
+  ASSERT_TRUE(topology) << topology.status().to_string();
+  ASSERT_EQ(topology->nics().size(), 1U);
+  const auto back = read_nccl_xml(to_nccl_xml(*topology), "written");
+  ASSERT_TRUE(back) << back.status().to_string();
+  EXPECT_EQ(back->nics(), topology->nics());
+  EXPECT_TRUE(back->gpus().empty());
+}
+
 struct Refusal {
   const char* label;
   std::string text;

@@ -87,12 +87,8 @@ class Walk {
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {
       const std::size_t place = build_.switches.size();
-      const std::size_t devices = build_.gpus.size() + build_.nics.size();
       build_.switches.push_back({node, std::move(pci), above});
-      XYLEM_TRY(below(node, place, depth + 1));
-      // One that leads to none of them is not kept, and then those below are gone, too.
-      if (build_.gpus.size() + build_.nics.size() == devices) build_.switches.pop_back();
-      return Status::ok();
+      return below(node, place, depth + 1);
     }
     return leaf(node, std::move(pci), above);
   }
@@ -248,6 +244,29 @@ Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& fo
   return place;
 }
 
+/// Drops the switches that lead to no GPU and no NIC: after what stood twice is merged, as that may
+/// have been all there was below one. `places` tells where each switch of the file went.
+void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
+  std::vector<Found>& switches = build.switches;
+  std::vector<bool> leads_somewhere(switches.size());
+  const auto mark_above = [&](const Found& device) {
+    for (auto above = device.parent; above; above = switches[places[*above]].parent) {
+      leads_somewhere[places[*above]] = true;
+    }
+  };
+  for (const Found& gpu : build.gpus) mark_above(gpu);
+  for (const FoundNic& nic : build.nics) mark_above(nic.function);
+
+  std::vector<std::uint32_t> index(switches.size());
+  std::vector<Found> kept;
+  for (std::size_t i = 0; i < switches.size(); ++i) {
+    index[i] = static_cast<std::uint32_t>(kept.size());
+    if (leads_somewhere[i]) kept.push_back(std::move(switches[i]));
+  }
+  switches = std::move(kept);
+  for (std::uint32_t& place : places) place = index[place];
+}
+
 /// For each NUMA node the host bridge that stands for all of its host bridges, which the file does
 /// not tell apart: it has the buses of the lowest domain below it.
 class HostBridges {
@@ -341,9 +360,10 @@ Status list_devices(Build& build) {
   build.nics.erase(first_virtual.begin(), first_virtual.end());
   std::ranges::sort(virtual_nics, {}, [](const FoundNic& found) { return found.nic.name; });
 
-  XYLEM_TRY(const auto places, settle(build, build.switches));
+  XYLEM_TRY(auto places, settle(build, build.switches));
   XYLEM_TRY(settle(build, build.gpus).status());
   XYLEM_TRY(settle(build, build.nics).status());
+  drop_empty_switches(build, places);
   std::ranges::move(virtual_nics, std::back_inserter(build.nics));
   const HostBridges host_bridges(build);
   const auto place = [&](Found& found) -> PciDevice {

@@ -193,8 +193,9 @@ class Writer {
     if (nic.is_virtual || !used_.contains(index)) return;
     pugi::xml_node pci =
         function(parent, nic.pci, narrower(nic.pci.uplink, way), nic.pci.pci_class);
-    // A template's leaf has no name.
-    if (!nic.ports.empty() || interface_of(index) != nullptr) add_net(pci, index);
+    // A template's leaf has no name: its class says that it is a NIC.
+    const bool class_tells = nic.pci.pci_class >> 8 == kClassNetwork;
+    if (!nic.ports.empty() || interface_of(index) != nullptr || !class_tells) add_net(pci, index);
   }
 
   const NetInterface* interface_of(std::uint32_t nic) const {
