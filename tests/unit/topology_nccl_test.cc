@@ -198,6 +198,21 @@ TEST(NcclXml, ASwitchWhoseDevicesAllStandElsewhereIsNotKept) {
   EXPECT_EQ(back->gpus(), topology->gpus());
 }
 
+TEST(NcclXml, WhatMergingMovesIsNearWhereItHangs) {
+  const auto topology = read_nccl_xml(
+      "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"01:00.0\" class=\"0x060400\">"
+      "<pci busid=\"02:00.0\" class=\"0x030200\"/></pci></cpu>"
+      "<cpu numaid=\"1\"><pci busid=\"01:00.0\" class=\"0x060400\">"
+      "<pci busid=\"03:00.0\" class=\"0x030200\"/></pci></cpu></system>",
+      "model.xml");
+  ASSERT_TRUE(topology) << topology.status().to_string();
+  ASSERT_EQ(topology->gpus().size(), 2U);
+  EXPECT_EQ(topology->gpus()[1].pci.numa, topology->gpus()[0].pci.numa);
+  const auto back = read_nccl_xml(to_nccl_xml(*topology), "written");
+  ASSERT_TRUE(back) << back.status().to_string();
+  EXPECT_EQ(back->gpus(), topology->gpus());
+}
+
 TEST(NcclXml, ANicWithNeitherANameNorTheClassOfOneComesBackAsANic) {
   const auto topology = read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\">"
                                                 "<nic><net name=\"\"/></nic></pci>"),

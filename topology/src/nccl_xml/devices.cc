@@ -267,6 +267,19 @@ void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
   for (std::uint32_t& place : places) place = index[place];
 }
 
+/// Gives each device the NUMA node of the outermost switch above it: merging may have moved it
+/// below a switch of another one.
+void follow_switches(Build& build, const std::vector<std::uint32_t>& places) {
+  const auto follow = [&](Found& device) {
+    const Found* outermost = &device;
+    while (outermost->parent) outermost = &build.switches[places[*outermost->parent]];
+    device.pci.numa = outermost->pci.numa;
+  };
+  for (Found& found : build.switches) follow(found);
+  for (Found& gpu : build.gpus) follow(gpu);
+  for (FoundNic& nic : build.nics) follow(nic.function);
+}
+
 /// For each NUMA node the host bridge that stands for all of its host bridges, which the file does
 /// not tell apart: it has the buses of the lowest domain below it.
 class HostBridges {
@@ -364,6 +377,7 @@ Status list_devices(Build& build) {
   XYLEM_TRY(settle(build, build.gpus).status());
   XYLEM_TRY(settle(build, build.nics).status());
   drop_empty_switches(build, places);
+  follow_switches(build, places);
   std::ranges::move(virtual_nics, std::back_inserter(build.nics));
   const HostBridges host_bridges(build);
   const auto place = [&](Found& found) -> PciDevice {
