@@ -95,23 +95,28 @@ Status call(const std::string& name,
   return exchange_messages(world, buffers, bytes);
 }
 
+int fail(const xylem::Status& why) {
+  std::printf("%s\n", why.to_string().c_str());
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3 || argc > 5) return 2;
   const std::chrono::milliseconds late(argc > 3 ? std::strtol(argv[3], nullptr, 10) : 1500);
   auto runtime = xylem::Runtime::create();
-  if (!runtime) {
-    std::printf("%s\n", runtime.status().to_string().c_str());
-    return 1;
-  }
+  if (!runtime) return fail(runtime.status());
   const auto world = runtime->world();
   const std::size_t bytes = std::strtoull(argv[2], nullptr, 10);
   Buffers buffers{std::vector<std::uint8_t>(bytes, 1), std::vector<std::uint8_t>(bytes, 2)};
-  if (Status begun = world.barrier().wait(); !begun) return 1;
+  if (Status begun = world.barrier().wait(); !begun) return fail(begun);
   auto apart = world.duplicate();
-  // No error of the call finds another rank before this.
-  if (!apart || !apart->barrier().wait()) return 1;
+  if (!apart) return fail(apart.status());
+  // No error of the call, nor the end of another rank, finds a rank before this.
+  auto meeting = world.duplicate();
+  if (!meeting) return fail(meeting.status());
+  if (Status met = meeting->barrier().wait(); !met) return fail(met);
   const double before = status_of("VmRSS:");
   reset_peak();
   if (argc == 5) limit_memory(std::strtod(argv[4], nullptr));
