@@ -74,7 +74,7 @@ endfunction()
 # xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES])
 #
 # A GoogleTest executable NAME with GoogleTest's main and gmock. Includes are relative to the repository
-# ("runtime/src/engine.h") and to tests/. Tests that need the machine for themselves are SERIAL; those that
+# ("runtime/src/group.h") and to tests/. Tests that need the machine for themselves are SERIAL; those that
 # spend their time in their own code, with references and brute force, say that they are COMPUTES.
 function(xylem_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")

@@ -2,16 +2,22 @@
 #include "group.h"
 
 #include "job.h"
-#include "tag.h"
+#include "kernels/reduce.h"
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
+#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 namespace xylem::runtime {
+
+using execution::compile;
+using execution::kMaxOperations;
+using execution::Lane;
+using execution::ProgramOptions;
 
 using collectives::Collective;
 using collectives::Shape;
@@ -96,7 +102,7 @@ Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel mo
       spec_(std::move(spec)),
       slice_bytes_(slice_for(*job_, spec_.world_ranks)),
       chooser_({}),
-      links_(spec_.world_ranks.size()),
+      peers_{spec_.rank, spec_.slot, std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
       messages_(*this) {
   set_model(std::move(model));
@@ -145,6 +151,7 @@ Operation& Group::take_operation(Call&& call) {
   Operation& operation = job_->operations().take(shared_from_this());
   operation.call = std::move(call);
   operation.source = world_rank(rank());
+  operation.peers = &peers_;
   pending_.fetch_add(1, std::memory_order_relaxed);
   job_->count_operation();
   return operation;
@@ -170,7 +177,7 @@ void Group::launch(Operation& operation) {
   for (std::uint32_t peer = first; peer < last; ++peer) {
     auto link = job_->link(world_rank(peer));
     if (!link) return job_->suspect(*this, link.status());
-    links_[peer] = *link;
+    peers_.links[peer] = *link;
   }
   messages_.start(operation);
 }
@@ -205,7 +212,7 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
                                         const Exchange& exchange,
                                         const EvenArguments& arguments) {
   Engine& engine = job_->engine();
-  Execution& run = engine.at_hand();
+  Run& run = engine.at_hand();
   // Planners never write `input`: verify() proves it, so the cast does not reach a write.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(arguments.input.data));
   run.base[1] = static_cast<std::byte*>(arguments.output.data);
@@ -322,7 +329,7 @@ Result<std::shared_ptr<const Program>> Group::program_for(const Operation& opera
   }
   XYLEM_TRY(auto program, make_program(call));
   const bool is_scaled = call.op.op == RedOp::premul_sum;
-  auto exchange = is_scaled ? std::nullopt : Exchange::bind(*program, *this);
+  auto exchange = is_scaled ? std::nullopt : Exchange::bind(*program, peers_);
   programs_.push_front({records_[operation.sequence % kRecords], program,
                         KnownArguments({rank(), size()}, call), std::move(exchange)});
   if (programs_.size() > kCachedPrograms) programs_.pop_back();
@@ -357,7 +364,7 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
 
 Status Group::connect(const Program& program) {
   for (const Lane& lane : program.lanes) {
-    XYLEM_TRY(links_[lane.peer], job_->link(world_rank(lane.peer)));
+    XYLEM_TRY(peers_.links[lane.peer], job_->link(world_rank(lane.peer)));
   }
   return {};
 }
@@ -421,8 +428,8 @@ void Group::poison(const Status& why) {
   deferred_ = nullptr;
   deferred_tail_ = &deferred_;
   Engine& engine = job_->engine();
-  for (Operation* operation = engine.active(); operation != nullptr;) {
-    Operation* next = operation->active_next;
+  for (Operation* operation = as_operation(engine.active()); operation != nullptr;) {
+    Operation* next = as_operation(operation->active_next);
     if (operation->group.get() == this) engine.fail(*operation, why);
     operation = next;
   }

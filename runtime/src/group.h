@@ -6,12 +6,12 @@
 #pragma once
 
 #include "calls.h"
-#include "engine.h"
 #include "operation.h"
 #include "point_to_point.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/choose.h"
+#include "xylem/execution/engine.h"
 #include "xylem/runtime/communicator.h"
 
 #include <array>
@@ -77,7 +77,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Operation& take_operation(Call&& call);
 
   // Token holder.
-  const Link& link(std::uint32_t rank) const noexcept { return links_[rank]; }
+  const Link& link(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
   void launch(Operation& operation);
   void on_ended(Operation& operation);
@@ -132,7 +132,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<std::uint64_t> splits_{0};  ///< Calls of split(), in the same order on all ranks.
 
   collectives::Chooser chooser_;
-  std::vector<Link> links_;
+  execution::Peers peers_;
   Status health_;
   bool has_left_ = false;  ///< Destroyed or closed: takes no part any more.
   std::uint64_t sequence_ = 0;

@@ -3,8 +3,8 @@
 
 #include "bootstrap/service_thread.h"
 #include "measure.h"
-#include "tag.h"
 #include "xylem/base/hash.h"
+#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
@@ -15,6 +15,8 @@
 #include <algorithm>
 
 namespace xylem::runtime {
+
+using execution::kMaxRanks;
 namespace {
 
 using std::chrono::milliseconds;
@@ -309,7 +311,8 @@ void Job::attend(Attention& attention) {
   if (slept || worked == Progress::Worked::interrupted) attention.wait = milliseconds(0);
 }
 
-void Job::on_ended(Operation& operation, Status outcome) {
+void Job::on_ended(Execution& execution, Status outcome) {
+  Operation& operation = *as_operation(&execution);
   operation.group->on_ended(operation);
   pending_.fetch_sub(1, std::memory_order_release);
   operation.end(std::move(outcome));
@@ -317,8 +320,10 @@ void Job::on_ended(Operation& operation, Status outcome) {
   progress_->announce_ended();
 }
 
-void Job::on_wire_error(Operation& operation, std::uint32_t peer, Code code) {
+void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
+  Operation& operation = *as_operation(&execution);
   Group& group = *operation.group;
+  if (peer == collectives::kNone) peer = operation.call.peer;
   // A receive from any source knows its peer once it has met a message.
   const std::uint32_t culprit =
       peer == collectives::kNone ? operation.source : group.world_rank(peer);
@@ -357,7 +362,7 @@ void Job::handle_suspicions(Clock::time_point now) {
   }
 }
 
-void Job::on_body(Message& message) { message.owner->group->on_body(message); }
+void Job::on_body(Message& message) { operation_of(message).group->on_body(message); }
 
 void Job::on_peer_lost(std::uint32_t rank, std::string_view how) {
   post({Event::Kind::lost, rank, std::string(how), {}, {}, {}});

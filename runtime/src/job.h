@@ -12,7 +12,6 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
-#include "engine.h"
 #include "group.h"
 #include "operation.h"
 #include "point_to_point.h"
@@ -21,6 +20,7 @@
 #include "watch.h"
 #include "wires.h"
 #include "xylem/base/unique_fd.h"
+#include "xylem/execution/engine.h"
 
 #include <atomic>
 #include <cstdint>
@@ -44,7 +44,7 @@ struct JobParts {
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
-                  private EngineListener,
+                  private execution::EngineListener,
                   private ControlListener,
                   private WiresListener,
                   private Progress::Client {
@@ -170,8 +170,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   void close_groups();
   void take_submitted();
 
-  void on_ended(Operation& operation, Status outcome) override;
-  void on_wire_error(Operation& operation, std::uint32_t peer, Code code) override;
+  void on_ended(Execution& execution, Status outcome) override;
+  void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
   void on_body(Message& message) override;
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
   void on_peer_left(std::uint32_t rank) override;

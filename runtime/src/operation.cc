@@ -4,30 +4,7 @@
 #include "group.h"
 #include "job.h"
 
-#include <new>
-
 namespace xylem::runtime {
-
-namespace {
-
-constexpr std::align_val_t kLine{64};
-
-}  // namespace
-
-void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete[](memory, kLine);
-}
-
-std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
-  if (bytes > capacity_) {
-    memory_.reset();
-    // The deleter knows how it was made; no factory makes aligned arrays that may fail.
-    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    memory_.reset(new (kLine, std::nothrow) std::byte[bytes]);
-    capacity_ = memory_ ? bytes : 0;
-  }
-  return memory_.get();
-}
 
 Work Operation::refused(Status why) {
   auto operation = std::make_unique<Operation>();
@@ -35,8 +12,7 @@ Work Operation::refused(Status why) {
   return operation.release()->handle();
 }
 
-void Operation::release() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void Operation::unreferenced() noexcept {
   if (pool_ != nullptr) return pool_->give_back(*this);
   const std::unique_ptr<Operation> self(this);
 }
@@ -44,7 +20,7 @@ void Operation::release() noexcept {
 void Operation::reset() noexcept {
   call = Call{};
   static_cast<OperationState&>(*this) = OperationState{};
-  run.renew();
+  renew();
   outcome_ = Status();
   timeout_.store(kNoTimeout, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
@@ -61,7 +37,7 @@ Operation& OperationPool::take(std::shared_ptr<Group> group) {
     operation->free_next_ = nullptr;
   }
   operation->group = std::move(group);
-  operation->references_.store(1, std::memory_order_relaxed);
+  operation->first_reference();
   return *operation;
 }
 

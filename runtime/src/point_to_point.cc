@@ -4,9 +4,9 @@
 #include "calls.h"
 #include "group.h"
 #include "job.h"
-#include "tag.h"
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
+#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
@@ -15,6 +15,10 @@
 #include <cstring>
 
 namespace xylem::runtime {
+
+using execution::body_tag;
+using execution::group_tag;
+using execution::TagKind;
 
 using collectives::kNone;
 using transport::Posted;
@@ -423,15 +427,16 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
 }
 
 void PointToPoint::on_body(Message& message) {
-  const Call& call = message.owner->call;
+  Operation& operation = operation_of(message);
+  const Call& call = operation.call;
   if (message.incoming && message.bytes != call.count * size_of(call.type)) {
     return group_.job().announce(
-        group_, Code::mismatch, message.owner->source,
+        group_, Code::mismatch, operation.source,
         fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
-                    group_.job().rank(), message.bytes, message.owner->source, call.count,
+                    group_.job().rank(), message.bytes, operation.source, call.count,
                     name(call.type)));
   }
-  message.owner->run.steps_left = 0;
+  operation.run.steps_left = 0;
 }
 
 void PointToPoint::post_slots(const Operation& receive) {

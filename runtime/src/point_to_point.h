@@ -17,9 +17,9 @@
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 #pragma once
 
-#include "engine.h"
 #include "operation.h"
 #include "xylem/base/status.h"
+#include "xylem/execution/engine.h"
 #include "xylem/transport/transport.h"
 
 #include <atomic>

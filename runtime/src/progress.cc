@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress.h"
 
-#include "patience.h"
+#include "xylem/execution/patience.h"
 
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -10,6 +10,8 @@
 #include <algorithm>
 
 namespace xylem::runtime {
+
+using execution::relax;
 namespace {
 
 using std::chrono::microseconds;

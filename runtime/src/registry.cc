@@ -2,11 +2,16 @@
 #include "registry.h"
 
 #include "group.h"
-#include "tag.h"
+#include "xylem/execution/tag.h"
 
 #include <algorithm>
 
 namespace xylem::runtime {
+
+using execution::group_tag;
+using execution::kGroupMask;
+using execution::kMaxGroups;
+using execution::TagKind;
 namespace {
 
 /// For how long at least what arrives for a poisoned group is dropped: its members know of its end

@@ -5,8 +5,8 @@
 // may race for a slot; who loses says so to all, and all try again.
 #include "group.h"
 #include "job.h"
-#include "tag.h"
 #include "xylem/base/hash.h"
+#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
@@ -18,6 +18,8 @@
 #include <thread>
 
 namespace xylem::runtime {
+
+using execution::kMaxGroups;
 namespace {
 
 constexpr std::size_t kSlotWords = kMaxGroups / 64;

@@ -10,6 +10,8 @@
 #include <variant>
 
 namespace xylem::runtime {
+
+using execution::Lane;
 namespace {
 
 using collectives::kNone;
@@ -31,8 +33,8 @@ Watch::Watch(Job& job) : job_(job), rolls_(job.rank()) {}
 void Watch::tick(Clock::time_point now) {
   rolls_.tick(now);
   find_oldest();
-  for (Operation* operation = job_.engine().active(); operation != nullptr;) {
-    Operation* next = operation->active_next;
+  for (Operation* operation = as_operation(job_.engine().active()); operation != nullptr;) {
+    Operation* next = as_operation(operation->active_next);
     operation->acquire();
     if (next != nullptr) next->acquire();  // Looking at one may end others.
     if (!operation->ended()) look(*operation, now);
@@ -84,7 +86,9 @@ void Watch::look(Operation& operation, Clock::time_point now) {
 
 void Watch::find_oldest() {
   oldest_.clear();
-  for (const Operation* op = job_.engine().active(); op != nullptr; op = op->active_next) {
+  for (const Execution* execution = job_.engine().active(); execution != nullptr;
+       execution = execution->active_next) {
+    const auto* op = static_cast<const Operation*>(execution);
     if (op->call.kind != CallKind::collective || op->run.program == nullptr) continue;
     const auto [entry, is_first] = oldest_.try_emplace(op->group.get(), op->sequence);
     if (!is_first) entry->second = std::min(entry->second, op->sequence);
@@ -236,7 +240,9 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
     situation.records.push_back(group.records()[s % Group::kRecords]);
   if (next <= sequence) return situation;
   situation.state = Situation::State::done;
-  for (Operation* op = job_.engine().active(); op != nullptr; op = op->active_next) {
+  for (const Execution* execution = job_.engine().active(); execution != nullptr;
+       execution = execution->active_next) {
+    const auto* op = static_cast<const Operation*>(execution);
     if (op->group.get() != &group || op->call.kind != CallKind::collective ||
         op->sequence != sequence || op->run.program == nullptr) {
       continue;

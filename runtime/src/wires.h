@@ -8,10 +8,10 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
-#include "engine.h"
 #include "peer_facts.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
+#include "xylem/execution/link.h"
 #include "xylem/runtime/runtime.h"
 #include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
@@ -26,6 +26,8 @@
 #include <vector>
 
 namespace xylem::runtime {
+
+using execution::Link;
 
 struct Wire {
   std::string name;  ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback".

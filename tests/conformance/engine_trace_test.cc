@@ -6,8 +6,9 @@
 // test with XYLEM_ENGINE_TRACE. And what shared memory fuses must be what is done step by step over
 // loopback, where nothing is.
 #include "conformance/gifts.h"
-#include "runtime/src/trace.h"
 #include "support/ranks.h"
+#include "xylem/execution/execution.h"
+#include "xylem/execution/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,6 +28,10 @@
 
 namespace xylem::runtime {
 namespace {
+
+using execution::ProgramStep;
+using execution::Run;
+using execution::Traced;
 
 /// What a step read or made.
 struct Event {
@@ -52,16 +57,12 @@ std::atomic<bool> by_rounds{false};
 /// Slices of copies that were made along with a send, and those of them that were the last.
 std::atomic<std::uint32_t> made_along{0}, last_along{0};
 
-}  // namespace
-
-bool are_all_by_rounds() { return by_rounds; }
-
-void trace(const Execution& run,
-           const ProgramStep& step,
-           std::uint32_t slice,
-           Traced what,
-           std::uint32_t operand,
-           const void* data) {
+void note(const Run& run,
+          const ProgramStep& step,
+          std::uint32_t slice,
+          Traced what,
+          std::uint32_t operand,
+          const void* data) {
   const auto bytes = run.program->slice_size(step, slice);
   if (bytes == 0) return;
   const std::string_view text(static_cast<const char*>(data), bytes);
@@ -76,8 +77,6 @@ void trace(const Execution& run,
   made.by_call = (made.events.empty() || made.by_call) && run.kept == nullptr;
   made.events.push_back({id, slice, operand, what, std::hash<std::string_view>()(text)});
 }
-
-namespace {
 
 using test::gift;
 using test::Values;
@@ -213,4 +212,21 @@ TEST_P(EngineTrace, OfManySlicesIsTheSameFusedAsStepByStep) {
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineTrace, testing::Values(1, 2, 3, 5, 8));
 
 }  // namespace
+
 }  // namespace xylem::runtime
+
+// What the engine calls, where it is built with XYLEM_ENGINE_TRACE.
+namespace xylem::execution {
+
+bool are_all_by_rounds() { return runtime::by_rounds; }
+
+void trace(const Run& run,
+           const ProgramStep& step,
+           std::uint32_t slice,
+           Traced what,
+           std::uint32_t operand,
+           const void* data) {
+  runtime::note(run, step, slice, what, operand, data);
+}
+
+}  // namespace xylem::execution

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long is polled for what is about to come.
-#include "runtime/src/patience.h"
+#include "xylem/execution/patience.h"
 
 #include <gtest/gtest.h>
 
 namespace xylem::runtime {
+
+using execution::Patience;
+using execution::relax;
 namespace {
 
 /// How often one call looks for what never comes.

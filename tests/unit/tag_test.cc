@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tags of collectives: calls that differ meet under no tag, but by a chance that is small enough.
-#include "runtime/src/tag.h"
+#include "xylem/execution/tag.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,12 @@
 #include <set>
 
 namespace xylem::runtime {
+
+using execution::collective_tag;
+using execution::group_tag;
+using execution::kGroupMask;
+using execution::message_tag;
+using execution::TagKind;
 namespace {
 
 TEST(CollectiveTag, CallsWhoseLowerBitsAgreeDifferInTheCheck) {

@@ -22,7 +22,7 @@
 
 #include <cstdint>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_body = 2 };
 
@@ -78,4 +78,4 @@ constexpr transport::Tag body_tag(std::uint32_t group,
          ((number & 0xfffff) << 16) | fold(fingerprint);
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program.h"
+#include "xylem/execution/program.h"
 
-#include "tag.h"
-#include "trace.h"
+#include "xylem/execution/tag.h"
+#include "xylem/execution/trace.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 using collectives::Buffer;
@@ -337,4 +337,4 @@ Result<std::shared_ptr<const Program>> compile(const Schedule& schedule,
   return Compiler(schedule, options).run();
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

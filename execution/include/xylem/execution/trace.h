@@ -5,11 +5,12 @@
 // here.
 #pragma once
 
-#include "operation.h"
-
 #include <cstdint>
 
-namespace xylem::runtime {
+namespace xylem::execution {
+
+struct Run;
+struct ProgramStep;
 
 /// `along`: the result was made while the same bytes were sent.
 enum class Traced : std::uint8_t { received, source, result, along };
@@ -17,7 +18,7 @@ enum class Traced : std::uint8_t { received, source, result, along };
 #ifdef XYLEM_ENGINE_TRACE
 /// The test's. `data`: a slice of the step's `operand`, wherever it lies. Messages that a transport
 /// has put into their place by itself are not told; shared memory does not.
-void trace(const Execution& run,
+void trace(const Run& run,
            const ProgramStep& step,
            std::uint32_t slice,
            Traced what,
@@ -26,7 +27,7 @@ void trace(const Execution& run,
 /// The test's: whether exchanges go by rounds, as other programs do.
 bool are_all_by_rounds();
 #else
-inline void trace(const Execution& /*run*/,
+inline void trace(const Run& /*run*/,
                   const ProgramStep& /*step*/,
                   std::uint32_t /*slice*/,
                   Traced /*what*/,
@@ -35,4 +36,4 @@ inline void trace(const Execution& /*run*/,
 inline constexpr bool are_all_by_rounds() noexcept { return false; }
 #endif
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

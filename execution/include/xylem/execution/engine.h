@@ -12,27 +12,21 @@
 // it is: what is read from memory is written twice, piece by piece. Results and order are those of
 // the steps one by one.
 //
-// All calls come from the holder of the progress token.
+// One thread at a time calls it.
 #pragma once
 
-#include "operation.h"
-#include "patience.h"
-#include "program.h"
 #include "xylem/base/status.h"
+#include "xylem/execution/execution.h"
+#include "xylem/execution/link.h"
+#include "xylem/execution/patience.h"
+#include "xylem/execution/program.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
-namespace xylem::runtime {
-
-/// A peer as an operation reaches it.
-struct Link {
-  transport::Transport* transport = nullptr;
-  transport::EndpointId endpoint = 0;
-  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As its Capabilities.
-};
+namespace xylem::execution {
 
 /// A program that is an exchange, with the endpoints of a group whose members all share memory: it
 /// can be run within a call.
@@ -56,17 +50,18 @@ struct Exchange {
   std::vector<Cast> casts;
 
   /// None if it is no exchange, or goes over a wire that shares no memory. The program outlives it.
-  static std::optional<Exchange> bind(const Program& program, const Group& group);
+  static std::optional<Exchange> bind(const Program& program, const Peers& peers);
 };
 
-/// Hears how operations end and what goes wrong on the wire.
+/// Hears how executions end and what goes wrong on the wire.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
   /// No message of it is posted any more. The engine has let go of it.
-  virtual void on_ended(Operation& operation, Status outcome) = 0;
-  /// A message to or from a rank of its group failed; the listener decides what fails.
-  virtual void on_wire_error(Operation& operation, std::uint32_t peer, Code code) = 0;
+  virtual void on_ended(Execution& execution, Status outcome) = 0;
+  /// A message to or from `peer` failed; the listener decides what fails. kNone: the message is
+  /// that of a point-to-point call.
+  virtual void on_wire_error(Execution& execution, std::uint32_t peer, Code code) = 0;
   /// A message of a point-to-point call (step kPointToPoint) has ended well.
   virtual void on_body(Message& message) = 0;
 };
@@ -84,31 +79,31 @@ class Engine {
 
   /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
   /// runs it as far as it goes. It may end within.
-  void start(Operation& operation);
-  /// Runs an exchange without an operation, as far as it goes at once; from where `at_hand()` has
+  void start(Execution& execution);
+  /// Runs an exchange without an execution, as far as it goes at once; from where `at_hand()` has
   /// its bases. True if that was all of it. If not, take_over() must follow.
   bool try_exchange(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
-  Execution& at_hand() noexcept { return at_hand_; }
-  /// Makes an operation of the exchange at hand, which has to wait. `run.kept`, `sequence` and
+  Run& at_hand() noexcept { return at_hand_; }
+  /// Makes an execution of the exchange at hand, which has to wait. `run.kept`, `sequence` and
   /// `fingerprint` are set. It may end within.
-  void take_over(Operation& operation);
+  void take_over(Execution& execution);
   /// For messages that are about to come.
   Patience patience() const noexcept { return patience_.fresh(); }
   /// Posts one message for a point-to-point call; its completion goes to on_body().
-  Message& post_send(Operation& operation,
+  Message& post_send(Execution& execution,
                      Link link,
                      transport::Tag tag,
                      transport::ConstRegion source);
-  Message& post_recv(Operation& operation,
+  Message& post_recv(Execution& execution,
                      Link link,
                      transport::Tag tag,
                      transport::Tag mask,
                      transport::Region target);
   /// Fails it: nothing more is issued, its messages are cancelled, and on_ended() follows when the
   /// last of them has ended.
-  void fail(Operation& operation, Status why);
-  /// Ends an operation that has no message posted.
-  void finish(Operation& operation, Status outcome);
+  void fail(Execution& execution, Status why);
+  /// Ends an execution that has no message posted.
+  void finish(Execution& execution, Status outcome);
   /// Runs what completions have made ready, and a round of what has more to do; call after each
   /// round of transport progress. Returns how many slices it moved.
   unsigned run();
@@ -117,87 +112,82 @@ class Engine {
   bool relieve();
 
   /// Whether messages of a lane of a collective have not been issued. Exchanges issue all at once.
-  static bool has_more(const Operation& operation, std::uint32_t lane) noexcept;
+  static bool has_more(const Execution& execution, std::uint32_t lane) noexcept;
 
-  /// The first operation under way; follow Operation::active_next.
-  Operation* active() const noexcept { return active_; }
-  void activate(Operation& operation) noexcept;
+  /// The first execution under way; follow Execution::active_next.
+  Execution* active() const noexcept { return active_; }
+  void activate(Execution& execution) noexcept;
 
  private:
   static void on_done(transport::Operation& done) noexcept;
 
-  Message& take_message(Operation& operation);
+  Message& take_message(Execution& execution);
   void drop_message(Message& message) noexcept;
   void completed(Message& message);
-  void end_if_idle(Operation& operation);
-  void deactivate(Operation& operation) noexcept;
+  void end_if_idle(Execution& execution);
+  void deactivate(Execution& execution) noexcept;
 
   // Rounds.
-  void run_ready(Operation& operation);
-  void advance(Operation& operation, StepId id);
-  void pump(Operation& operation, std::uint32_t lane);
-  bool post(Operation& operation, StepId id, std::uint32_t slice);
-  void send_with_copy(Operation& operation, const ProgramStep& step, std::uint32_t slice);
-  static bool post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message);
-  static transport::ConstRegion source_of(const Execution& run,
+  void run_ready(Execution& execution);
+  void advance(Execution& execution, StepId id);
+  void pump(Execution& execution, std::uint32_t lane);
+  bool post(Execution& execution, StepId id, std::uint32_t slice);
+  void send_with_copy(Execution& execution, const ProgramStep& step, std::uint32_t slice);
+  static bool post_message(Execution& execution, StepId id, std::uint32_t slice, Message& message);
+  static transport::ConstRegion source_of(const Run& run,
                                           const ProgramStep& step,
                                           std::uint32_t slice) noexcept;
-  void slice_done(Operation& operation, StepId id, std::uint32_t slice);
-  static StepId head_of(Operation& operation, std::uint32_t lane) noexcept;
-  static void queue(Operation& operation, StepId id);
-  static void queue_again(Operation& operation, StepId id);
+  void slice_done(Execution& execution, StepId id, std::uint32_t slice);
+  static StepId head_of(Execution& execution, std::uint32_t lane) noexcept;
+  static void queue(Execution& execution, StepId id);
+  static void queue_again(Execution& execution, StepId id);
 
   // Exchanges.
-  void post_rest(Operation& operation);
-  void post_one(Operation& operation, StepId id);
+  void post_rest(Execution& execution);
+  void post_one(Execution& execution, StepId id);
   bool send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   bool receive_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
   void exchanged(Message& message);
-  void took(Operation& operation, StepId id, Code code, std::uint64_t bytes);
-  void finish_if_last(Operation& operation);
-  StepId finish_exchange(Execution& run);
+  void took(Execution& execution, StepId id, Code code, std::uint64_t bytes);
+  void finish_if_last(Execution& execution);
+  StepId finish_exchange(Run& run);
 
   // Bytes.
-  bool is_past_cache(const Execution& run) const noexcept;
-  static transport::Tag tag_of(const Operation& operation,
+  bool is_past_cache(const Run& run) const noexcept;
+  static transport::Tag tag_of(const Execution& execution,
                                const ProgramStep& step,
                                std::uint32_t slice);
-  static std::byte* place_of(const Execution& run,
-                             const Place& place,
-                             std::uint32_t slice) noexcept {
+  static std::byte* place_of(const Run& run, const Place& place, std::uint32_t slice) noexcept {
     return run.base[static_cast<int>(place.buffer)] + run.program->slice_offset(place, slice);
   }
-  static void bring(const Execution& run,
+  static void bring(const Run& run,
                     const ProgramStep& step,
                     std::uint32_t slice,
                     const std::byte* data);
-  void run_local(Operation& operation, StepId id, std::uint32_t slice);
-  void take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view);
-  static void find_sources(Execution& run, const ProgramStep& step, std::uint32_t slice);
-  static void compute(Execution& run,
-                      const ProgramStep& step,
-                      std::uint32_t slice,
-                      std::byte* target);
-  void compute_shared(Operation& operation,
+  void run_local(Execution& execution, StepId id, std::uint32_t slice);
+  void take_slice(Execution& execution, StepId id, std::uint32_t slice, HeldView view);
+  static void find_sources(Run& run, const ProgramStep& step, std::uint32_t slice);
+  static void compute(Run& run, const ProgramStep& step, std::uint32_t slice, std::byte* target);
+  void compute_shared(Execution& execution,
                       const ProgramStep& step,
                       std::uint32_t slice,
                       const transport::Reservation& slot,
                       std::byte* target);
-  transport::Room reserve(Operation& operation,
+  transport::Room reserve(Execution& execution,
                           const ProgramStep& step,
                           StepId maker,
                           std::uint32_t slice,
                           transport::Reservation& slot);
-  void commit(Operation& operation, std::uint32_t slice);
-  void release_and_commit(Operation& operation, const ProgramStep& step, std::uint32_t slice);
-  void release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice);
-  void release(Operation& operation, HeldView& held);
-  void lose_view(Operation& operation, StepId id);
+  void commit(Execution& execution, std::uint32_t slice);
+  void release_and_commit(Execution& execution, const ProgramStep& step, std::uint32_t slice);
+  void release_views(Execution& execution, const ProgramStep& step, std::uint32_t slice);
+  void release(Execution& execution, HeldView& held);
+  void lose_view(Execution& execution, StepId id);
   void look_at_views();
 
   EngineListener& listener_;
-  Operation* active_ = nullptr;
-  std::vector<Operation*> busy_, round_;  ///< With a reference to each.
+  Execution* active_ = nullptr;
+  std::vector<Execution*> busy_, round_;  ///< With a reference to each.
   std::uint64_t moved_ = 0;               ///< Slices.
   std::uint32_t views_held_ = 0;
   std::uint64_t views_touched_ = 0;  ///< Taken and given up, ever; and as of the last run().
@@ -205,7 +195,7 @@ class Engine {
   std::uint32_t still_turns_ = 0;
   Patience patience_;
   std::uint64_t past_cache_from_ = kNoOutput;
-  Execution at_hand_;                                  ///< Of a call that is not an operation.
+  Run at_hand_;                                        ///< Of a call that is not an execution.
   std::vector<const Exchange::Message*> expected_;     ///< Of the same: messages yet to come.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
   std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
@@ -216,4 +206,4 @@ class Engine {
   Message** completed_tail_ = &completed_;
 };
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

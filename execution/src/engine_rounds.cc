@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Engine: which slice goes next, and how its bytes move.
-#include "engine.h"
-#include "group.h"
-#include "tag.h"
-#include "trace.h"
 #include "xylem/base/copy.h"
+#include "xylem/execution/engine.h"
+#include "xylem/execution/tag.h"
+#include "xylem/execution/trace.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 using collectives::Buffer;
 using collectives::EdgeKind;
@@ -24,7 +23,7 @@ namespace {
 
 /// How many slices of a step may be issued by now; `made`, if any, counts as complete up to and
 /// with `slice`.
-std::uint32_t ready_slices(const Execution& run,
+std::uint32_t ready_slices(const Run& run,
                            const ProgramStep& step,
                            StepId made = kNone,
                            std::uint32_t slice = 0) noexcept {
@@ -44,13 +43,13 @@ std::uint32_t ready_slices(const Execution& run,
   return ready;
 }
 
-bool may_issue(const Execution& run, const StepState& state, const LaneState& lane) noexcept {
+bool may_issue(const Run& run, const StepState& state, const LaneState& lane) noexcept {
   // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
   // under way.
   return lane.in_flight < run.program->window && state.issued - state.completed < kMaxWindow;
 }
 
-HeldView* view_of(Execution& run, const Place& place, std::uint32_t slice) noexcept {
+HeldView* view_of(Run& run, const Place& place, std::uint32_t slice) noexcept {
   if (place.view == kNone) return nullptr;
   HeldView& held = run.views[place.view + slice % run.program->window];
   return held.transport == nullptr ? nullptr : &held;
@@ -68,7 +67,7 @@ bool is_far_ahead(const Link& link) noexcept {
 /// `memory`, or, without any, aside. What is put ends with a line of `target`, if elements do: one
 /// that is written past the cache in two parts costs as much as many whole ones.
 template <typename Put>
-void reduce_by_pieces(Execution& run,
+void reduce_by_pieces(Run& run,
                       const ProgramStep& step,
                       std::uint64_t bytes,
                       std::byte* memory,
@@ -98,12 +97,12 @@ void reduce_by_pieces(Execution& run,
   }
 }
 
-void store(const Execution& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
+void store(const Run& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
   if (source != target) copy_to({target, run.past_cache}, source, bytes);
 }
 
 /// Where a slot is filled from `source`, the same bytes go to `target`, if they are not there.
-CopyTarget also_to(const Execution& run, std::byte* target, const std::byte* source) noexcept {
+CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
   return {source == target ? nullptr : target, run.past_cache};
 }
 
@@ -111,60 +110,60 @@ CopyTarget also_to(const Execution& run, std::byte* target, const std::byte* sou
 
 // ---- rounds ----
 
-void Engine::queue(Operation& operation, StepId id) {
-  auto& state = operation.run.steps[id];
+void Engine::queue(Execution& execution, StepId id) {
+  auto& state = execution.run.steps[id];
   if (state.queued) return;
   state.queued = true;
-  operation.run.ready.push_back(id);
+  execution.run.ready.push_back(id);
 }
 
-void Engine::queue_again(Operation& operation, StepId id) {
-  auto& state = operation.run.steps[id];
+void Engine::queue_again(Execution& execution, StepId id) {
+  auto& state = execution.run.steps[id];
   if (state.queued) return;
   state.queued = true;
-  operation.run.later.push_back(id);
+  execution.run.later.push_back(id);
 }
 
-void Engine::run_ready(Operation& operation) {
-  auto& run = operation.run;
-  while (!run.ready.empty() && operation.health && !run.is_lost) {
+void Engine::run_ready(Execution& execution) {
+  auto& run = execution.run;
+  while (!run.ready.empty() && execution.health && !run.is_lost) {
     const StepId id = run.ready.back();
     run.ready.pop_back();
     run.steps[id].queued = false;
-    advance(operation, id);
+    advance(execution, id);
   }
   run.ready.insert(run.ready.end(), run.later.rbegin(), run.later.rend());
   run.later.clear();
-  end_if_idle(operation);
-  if (run.ready.empty() || operation.ended() || operation.is_busy) return;
-  operation.is_busy = true;
-  operation.acquire();
-  busy_.push_back(&operation);
+  end_if_idle(execution);
+  if (run.ready.empty() || execution.has_ended || execution.is_busy) return;
+  execution.is_busy = true;
+  execution.acquire();
+  busy_.push_back(&execution);
 }
 
-void Engine::advance(Operation& operation, StepId id) {
-  auto& run = operation.run;
+void Engine::advance(Execution& execution, StepId id) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
-  if (step.lane != kNone) return pump(operation, step.lane);
+  if (step.lane != kNone) return pump(execution, step.lane);
   auto& state = run.steps[id];
   if (state.issued >= ready_slices(run, step)) return;
   if (step.is_unawaited && step.cast != kNone) {
     const Cast& cast = program.casts[step.cast];
     for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
       if (run.steps[program.cast_sends[i]].issued <= state.issued) {
-        return queue_again(operation, id);
+        return queue_again(execution, id);
       }
     }
   }
-  run_local(operation, id, state.issued);
-  slice_done(operation, id, state.issued++);
-  if (state.issued < step.slices) queue_again(operation, id);
+  run_local(execution, id, state.issued);
+  slice_done(execution, id, state.issued++);
+  if (state.issued < step.slices) queue_again(execution, id);
 }
 
 /// The step of a lane that issues next; kNone after the last.
-StepId Engine::head_of(Operation& operation, std::uint32_t lane_index) noexcept {
-  auto& run = operation.run;
+StepId Engine::head_of(Execution& execution, std::uint32_t lane_index) noexcept {
+  auto& run = execution.run;
   const auto& program = *run.program;
   const auto& lane = program.lanes[lane_index];
   for (auto& head = run.lanes[lane_index].head; head < lane.step_count; ++head) {
@@ -174,8 +173,8 @@ StepId Engine::head_of(Operation& operation, std::uint32_t lane_index) noexcept 
   return kNone;
 }
 
-bool Engine::has_more(const Operation& operation, std::uint32_t lane_index) noexcept {
-  const auto& run = operation.run;
+bool Engine::has_more(const Execution& execution, std::uint32_t lane_index) noexcept {
+  const auto& run = execution.run;
   const auto& program = *run.program;
   if (program.is_exchange) return false;
   const auto& lane = program.lanes[lane_index];
@@ -185,66 +184,66 @@ bool Engine::has_more(const Operation& operation, std::uint32_t lane_index) noex
   });
 }
 
-void Engine::pump(Operation& operation, std::uint32_t lane_index) {
-  auto& run = operation.run;
+void Engine::pump(Execution& execution, std::uint32_t lane_index) {
+  auto& run = execution.run;
   const auto& lane = run.program->lanes[lane_index];
-  const bool one_by_one = lane.outgoing && operation.group->link(lane.peer).view_bytes > 0;
+  const bool one_by_one = lane.outgoing && execution.peers->links[lane.peer].view_bytes > 0;
   for (;;) {
-    const StepId id = head_of(operation, lane_index);
-    if (id == kNone || !operation.health) return;
+    const StepId id = head_of(execution, lane_index);
+    if (id == kNone || !execution.health) return;
     auto& state = run.steps[id];
     const std::uint32_t limit = ready_slices(run, run.program->steps[id]);
     if (state.issued >= limit || !may_issue(run, state, run.lanes[lane_index])) return;
-    if (!post(operation, id, state.issued)) return queue_again(operation, id);
+    if (!post(execution, id, state.issued)) return queue_again(execution, id);
     if (!one_by_one) continue;
-    const StepId next = head_of(operation, lane_index);
-    if (next != kNone) queue_again(operation, next);
+    const StepId next = head_of(execution, lane_index);
+    if (next != kNone) queue_again(execution, next);
     return;
   }
 }
 
 /// Issues a slice; false if it has to wait for room.
-bool Engine::post(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
+bool Engine::post(Execution& execution, StepId id, std::uint32_t slice) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   if (!step.is_message()) {
     ++run.steps[id].issued;
-    slice_done(operation, id, slice);
+    slice_done(execution, id, slice);
     return true;
   }
   if (step.kind == StepKind::send && step.slices > 1 &&
-      is_far_ahead(operation.group->link(program.lanes[step.lane].peer))) {
+      is_far_ahead(execution.peers->links[program.lanes[step.lane].peer])) {
     return false;
   }
   if (step.kind == StepKind::send && step.cast != kNone) {
     transport::Reservation slot;
-    const Room room = reserve(operation, step, kNone, slice, slot);
+    const Room room = reserve(execution, step, kNone, slice, slot);
     // For several there may be none while there is for each by itself.
     if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
-      send_with_copy(operation, step, slice);
+      send_with_copy(execution, step, slice);
       return true;
     }
   }
   ++run.steps[id].issued;
   ++run.lanes[step.lane].in_flight;
-  Message& message = take_message(operation);
-  if (post_message(operation, id, slice, message)) completed(message);
+  Message& message = take_message(execution);
+  if (post_message(execution, id, slice, message)) completed(message);
   return true;
 }
 
 /// Sends a slice by the slot that is reserved, and makes the same slice of the cast's copy with it,
 /// if that is its next, and ready. Not the last slice: its readers wait for nothing else.
-void Engine::send_with_copy(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
-  auto& run = operation.run;
+void Engine::send_with_copy(Execution& execution, const ProgramStep& step, std::uint32_t slice) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   const std::byte* source = place_of(run, program.sources[step.first_source], slice);
   const StepId id = program.casts[step.cast].copy;
   if (id == kNone || slice + 1 == step.slices || run.steps[id].issued != slice ||
       ready_slices(run, program.steps[id]) <= slice) {
     reserved_on_->fill(source, {});
-    return commit(operation, slice);
+    return commit(execution, slice);
   }
   const auto& copy = program.steps[id];
   std::byte* target = place_of(run, copy.target, slice);
@@ -252,18 +251,18 @@ void Engine::send_with_copy(Operation& operation, const ProgramStep& step, std::
   reserved_on_->fill(source, also_to(run, target, source));
   trace(run, copy, slice, Traced::result, 0, target);
   trace(run, copy, slice, Traced::along, 0, target);
-  commit(operation, slice);
-  slice_done(operation, id, run.steps[id].issued++);
+  commit(execution, slice);
+  slice_done(execution, id, run.steps[id].issued++);
 }
 
 /// True if it ended at once.
-bool Engine::post_message(Operation& operation, StepId id, std::uint32_t slice, Message& message) {
-  const auto& run = operation.run;
+bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, Message& message) {
+  const auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   const auto& lane = program.lanes[step.lane];
-  const Link& link = operation.group->link(lane.peer);
-  const transport::Tag tag = tag_of(operation, step, slice);
+  const Link& link = execution.peers->links[lane.peer];
+  const transport::Tag tag = tag_of(execution, step, slice);
   const std::uint64_t bytes = step.bytes == 0 ? 0 : program.slice_size(step, slice);
   message.transport = link.transport;
   message.endpoint = link.endpoint;
@@ -283,7 +282,7 @@ bool Engine::post_message(Operation& operation, StepId id, std::uint32_t slice, 
 }
 
 /// A slice of what a step sends.
-transport::ConstRegion Engine::source_of(const Execution& run,
+transport::ConstRegion Engine::source_of(const Run& run,
                                          const ProgramStep& step,
                                          std::uint32_t slice) noexcept {
   return {.data = place_of(run, run.program->sources[step.first_source], slice),
@@ -291,8 +290,8 @@ transport::ConstRegion Engine::source_of(const Execution& run,
           .stay = run.program->stay};
 }
 
-void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
+void Engine::slice_done(Execution& execution, StepId id, std::uint32_t slice) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   auto& state = run.steps[id];
@@ -302,45 +301,45 @@ void Engine::slice_done(Operation& operation, StepId id, std::uint32_t slice) {
   if (run_length == 0) return;
   state.completed += run_length;
   state.ahead = run_length == 64 ? 0 : state.ahead >> run_length;
-  ++operation.advanced;
+  ++execution.advanced;
   if (state.completed == step.slices) --run.steps_left;
   for (std::uint32_t s = 0; s < step.successor_count; ++s) {
     const StepId next = program.successors[step.first_successor + s];
-    if (run.steps[next].issued < program.steps[next].slices) queue(operation, next);
+    if (run.steps[next].issued < program.steps[next].slices) queue(execution, next);
   }
 }
 
 // ---- bytes ----
 
-transport::Tag Engine::tag_of(const Operation& operation,
+transport::Tag Engine::tag_of(const Execution& execution,
                               const ProgramStep& step,
                               std::uint32_t slice) {
-  const auto& lane = operation.run.program->lanes[step.lane];
-  const Group& group = *operation.group;
-  const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
-  return collective_tag(message_tag(group.slot(), source, lane.number, step.ordinal + slice),
-                        operation.sequence, operation.fingerprint, step.bytes);
+  const auto& lane = execution.run.program->lanes[step.lane];
+  const std::uint32_t source = lane.outgoing ? execution.peers->rank : lane.peer;
+  return collective_tag(
+      message_tag(execution.peers->group, source, lane.number, step.ordinal + slice),
+      execution.sequence, execution.fingerprint, step.bytes);
 }
 
 /// Makes a slice of a copy or a reduction.
-void Engine::run_local(Operation& operation, StepId id, std::uint32_t slice) {
-  auto& run = operation.run;
+void Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
+  auto& run = execution.run;
   const auto& step = run.program->steps[id];
   if (step.bytes == 0) return;
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   // Without room it is sent from its place, later: who waited here would hold up the senders of
   // what is looked at.
-  if (reserve(operation, step, id, slice, slot) == Room::given) {
-    compute_shared(operation, step, slice, slot, target);
+  if (reserve(execution, step, id, slice, slot) == Room::given) {
+    compute_shared(execution, step, slice, slot, target);
   } else {
     compute(run, step, slice, target);
-    release_views(operation, step, slice);
+    release_views(execution, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);
 }
 
-void Engine::find_sources(Execution& run, const ProgramStep& step, std::uint32_t slice) {
+void Engine::find_sources(Run& run, const ProgramStep& step, std::uint32_t slice) {
   run.sources.resize(step.source_count);
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     const Place& place = run.program->sources[step.first_source + i];
@@ -350,10 +349,7 @@ void Engine::find_sources(Execution& run, const ProgramStep& step, std::uint32_t
   }
 }
 
-void Engine::compute(Execution& run,
-                     const ProgramStep& step,
-                     std::uint32_t slice,
-                     std::byte* target) {
+void Engine::compute(Run& run, const ProgramStep& step, std::uint32_t slice, std::byte* target) {
   const auto& program = *run.program;
   const std::uint64_t bytes = program.slice_size(step, slice);
   find_sources(run, step, slice);
@@ -374,19 +370,19 @@ void Engine::compute(Execution& run,
 
 /// Makes a slice where peers read it, tells them, and stores it at its own place, too. They are not
 /// told if what it is made of turns out to have been withdrawn.
-void Engine::compute_shared(Operation& operation,
+void Engine::compute_shared(Execution& execution,
                             const ProgramStep& step,
                             std::uint32_t slice,
                             const transport::Reservation& slot,
                             std::byte* target) {
-  auto& run = operation.run;
+  auto& run = execution.run;
   const auto& program = *run.program;
   const std::uint64_t bytes = program.slice_size(step, slice);
   find_sources(run, step, slice);
   if (step.kind == StepKind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     reserved_on_->fill(source, also_to(run, target, source));
-    release_and_commit(operation, step, slice);
+    release_and_commit(execution, step, slice);
   } else if (slot.past_cache) {
     const auto put = run.past_cache ? &copy_piece_past_cache : &copy_bytes;
     // Of the two, the output comes first: slots begin with lines, and few are written so.
@@ -397,61 +393,61 @@ void Engine::compute_shared(Operation& operation,
                        put(target + at, piece, length);
                      });
     end_past_cache();
-    release_and_commit(operation, step, slice);
+    release_and_commit(execution, step, slice);
   } else if (run.past_cache) {
     reduce_by_pieces(run, step, bytes, slot.memory, target,
                      [&](std::uint64_t at, auto* piece, auto length) {
                        copy_piece_past_cache(target + at, piece, length);
                      });
     end_past_cache();
-    release_and_commit(operation, step, slice);
+    release_and_commit(execution, step, slice);
   } else {
     program.kernel(slot.memory, run.sources.data(), step.source_count,
                    bytes / program.element_bytes, {step.finish ? program.divisor : 1});
-    release_and_commit(operation, step, slice);
+    release_and_commit(execution, step, slice);
     // What was made last is in the cache.
     copy_bytes(target, slot.memory, bytes);
   }
 }
 
-void Engine::release_and_commit(Operation& operation,
+void Engine::release_and_commit(Execution& execution,
                                 const ProgramStep& step,
                                 std::uint32_t slice) {
-  release_views(operation, step, slice);
-  if (operation.run.is_lost) return reserved_on_->abandon();
-  commit(operation, slice);
+  release_views(execution, step, slice);
+  if (execution.run.is_lost) return reserved_on_->abandon();
+  commit(execution, slice);
 }
 
-void Engine::release_views(Operation& operation, const ProgramStep& step, std::uint32_t slice) {
+void Engine::release_views(Execution& execution, const ProgramStep& step, std::uint32_t slice) {
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
-    const Place& place = operation.run.program->sources[step.first_source + i];
-    if (HeldView* held = view_of(operation.run, place, slice)) release(operation, *held);
+    const Place& place = execution.run.program->sources[step.first_source + i];
+    if (HeldView* held = view_of(execution.run, place, slice)) release(execution, *held);
   }
 }
 
-void Engine::release(Operation& operation, HeldView& held) {
+void Engine::release(Execution& execution, HeldView& held) {
   if (held.transport == nullptr) return;
   const bool is_whole = held.transport->release(held.view);
   held.transport = nullptr;
-  --operation.run.views_held;
+  --execution.run.views_held;
   --views_held_;
   ++views_touched_;
-  if (!is_whole) lose_view(operation, held.step);
+  if (!is_whole) lose_view(execution, held.step);
 }
 
 /// The sender of what was looked at has given up: nothing is made of it or sent on any more, and
-/// the operation ends when it is known why.
-void Engine::lose_view(Operation& operation, StepId id) {
-  if (!operation.health || operation.ended() || operation.run.is_lost) return;
-  operation.run.is_lost = true;
-  const auto& program = *operation.run.program;
-  listener_.on_wire_error(operation, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
+/// the execution ends when it is known why.
+void Engine::lose_view(Execution& execution, StepId id) {
+  if (!execution.health || execution.has_ended || execution.run.is_lost) return;
+  execution.run.is_lost = true;
+  const auto& program = *execution.run.program;
+  listener_.on_wire_error(execution, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
 }
 
 /// A slice has arrived: leaves it where it is for the step that reads it, or brings it to its place
 /// and sends it on.
-void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, HeldView view) {
-  auto& run = operation.run;
+void Engine::take_slice(Execution& execution, StepId id, std::uint32_t slice, HeldView view) {
+  auto& run = execution.run;
   const auto& step = run.program->steps[id];
   trace(run, step, slice, Traced::received, 0, view.view.data);
   if (step.target.view != kNone) {
@@ -464,21 +460,21 @@ void Engine::take_slice(Operation& operation, StepId id, std::uint32_t slice, He
   const std::byte* data = view.view.data;
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
-  const bool sends_on = reserve(operation, step, id, slice, slot) == Room::given;
+  const bool sends_on = reserve(execution, step, id, slice, slot) == Room::given;
   // The last slice is sent on before it is brought to its place, since its readers wait for nothing
   // else; but not what may have changed when it is released.
   const bool is_brought_apart = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
   const CopyTarget also = is_brought_apart ? CopyTarget{} : also_to(run, target, data);
   if (sends_on) reserved_on_->fill(data, also);
-  if (sends_on && !view.view.may_change) commit(operation, slice);
+  if (sends_on && !view.view.may_change) commit(execution, slice);
   if (is_brought_apart) bring(run, step, slice, data);
-  if (!view.transport->release(view.view)) lose_view(operation, id);
+  if (!view.transport->release(view.view)) lose_view(execution, id);
   if (!sends_on || !view.view.may_change) return;
-  run.is_lost ? reserved_on_->abandon() : commit(operation, slice);
+  run.is_lost ? reserved_on_->abandon() : commit(execution, slice);
 }
 
 /// Copies a slice that has arrived to its place.
-void Engine::bring(const Execution& run,
+void Engine::bring(const Run& run,
                    const ProgramStep& step,
                    std::uint32_t slice,
                    const std::byte* data) {
@@ -487,12 +483,12 @@ void Engine::bring(const Execution& run,
 
 /// Memory that the peers read for a slice of what `step` sends, or has made, to all whose turn it
 /// is. `maker` counts as having made the slice.
-Room Engine::reserve(Operation& operation,
+Room Engine::reserve(Execution& execution,
                      const ProgramStep& step,
                      StepId maker,
                      std::uint32_t slice,
                      transport::Reservation& slot) {
-  auto& run = operation.run;
+  auto& run = execution.run;
   const auto& program = *run.program;
   if (step.cast == kNone || step.is_unawaited) return Room::never;
   const std::uint64_t bytes = program.slice_size(step, slice);
@@ -504,10 +500,10 @@ Room Engine::reserve(Operation& operation,
     const StepId id = program.cast_sends[i];
     const ProgramStep& send = program.steps[id];
     const StepState& state = run.steps[id];
-    const Link link = operation.group->link(program.lanes[send.lane].peer);
+    const Link link = execution.peers->links[program.lanes[send.lane].peer];
     const bool shares = bytes > link.inline_bytes && bytes <= link.view_bytes &&
                         (reserved_on_ == nullptr || reserved_on_ == link.transport);
-    if (!shares || state.issued != slice || head_of(operation, send.lane) != id ||
+    if (!shares || state.issued != slice || head_of(execution, send.lane) != id ||
         !may_issue(run, state, run.lanes[send.lane]) ||
         ready_slices(run, send, maker, slice) <= slice) {
       continue;
@@ -524,32 +520,32 @@ Room Engine::reserve(Operation& operation,
   return reserved_on_->reserve(reserved_peers_, bytes, slot);
 }
 
-void Engine::commit(Operation& operation, std::uint32_t slice) {
-  auto& run = operation.run;
+void Engine::commit(Execution& execution, std::uint32_t slice) {
+  auto& run = execution.run;
   for (std::size_t i = 0; i < reserved_.size(); ++i) {
     const ProgramStep& send = run.program->steps[reserved_[i]];
-    reserved_on_->commit(reserved_peers_[i], tag_of(operation, send, slice));
+    reserved_on_->commit(reserved_peers_[i], tag_of(execution, send, slice));
     ++run.steps[reserved_[i]].issued;
-    slice_done(operation, reserved_[i], slice);
-    const StepId next = head_of(operation, send.lane);
-    if (next != kNone) queue_again(operation, next);
+    slice_done(execution, reserved_[i], slice);
+    const StepId next = head_of(execution, send.lane);
+    if (next != kNone) queue_again(execution, next);
   }
 }
 
 bool Engine::relieve() {
   if (views_held_ == 0) return false;
-  const auto put_away = [&](Operation& operation, HeldView& held) {
+  const auto put_away = [&](Execution& execution, HeldView& held) {
     if (held.transport == nullptr) return;
-    const auto& run = operation.run;
+    const auto& run = execution.run;
     const auto& step = run.program->steps[held.step];
     const std::uint64_t bytes = run.program->slice_size(step, held.slice);
     copy_bytes(place_of(run, step.target, held.slice), held.view.data, bytes);
-    release(operation, held);
+    release(execution, held);
   };
-  for (Operation* operation = active_; operation != nullptr; operation = operation->active_next) {
-    if (operation->run.views_held == 0) continue;
-    for (HeldView& held : operation->run.views) put_away(*operation, held);
-    for (HeldView& held : operation->run.arrived) put_away(*operation, held);
+  for (Execution* execution = active_; execution != nullptr; execution = execution->active_next) {
+    if (execution->run.views_held == 0) continue;
+    for (HeldView& held : execution->run.views) put_away(*execution, held);
+    for (HeldView& held : execution->run.arrived) put_away(*execution, held);
   }
   return true;
 }
@@ -563,4 +559,4 @@ void Engine::look_at_views() {
   if (still_turns_ >= kPatientTurns) relieve();
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 /// Tells the processor that this is a loop that waits.
 inline void relax() noexcept {
@@ -95,4 +95,4 @@ class Patience {
   std::uint32_t interval_ = kSeldom;
 };
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine.h"
+#include "xylem/execution/engine.h"
 
-#include "group.h"
-#include "tag.h"
 #include "xylem/base/check.h"
+#include "xylem/execution/tag.h"
 
 #include <utility>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 using transport::Posted;
 
@@ -17,7 +16,7 @@ constexpr std::size_t kMessageBlock = 64;
 
 }  // namespace
 
-bool Engine::is_past_cache(const Execution& run) const noexcept {
+bool Engine::is_past_cache(const Run& run) const noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
   // What is written over what has just been read is in the cache already.
@@ -26,30 +25,30 @@ bool Engine::is_past_cache(const Execution& run) const noexcept {
   return run.program->output_bytes >= past_cache_from_ && !is_over_input;
 }
 
-void Engine::activate(Operation& operation) noexcept {
-  operation.active_previous = nullptr;
-  operation.active_next = active_;
-  if (active_ != nullptr) active_->active_previous = &operation;
-  active_ = &operation;
+void Engine::activate(Execution& execution) noexcept {
+  execution.active_previous = nullptr;
+  execution.active_next = active_;
+  if (active_ != nullptr) active_->active_previous = &execution;
+  active_ = &execution;
 }
 
-void Engine::deactivate(Operation& operation) noexcept {
-  if (operation.active_previous != nullptr) {
-    operation.active_previous->active_next = operation.active_next;
+void Engine::deactivate(Execution& execution) noexcept {
+  if (execution.active_previous != nullptr) {
+    execution.active_previous->active_next = execution.active_next;
   } else {
-    active_ = operation.active_next;
+    active_ = execution.active_next;
   }
-  if (operation.active_next != nullptr) {
-    operation.active_next->active_previous = operation.active_previous;
+  if (execution.active_next != nullptr) {
+    execution.active_next->active_previous = execution.active_previous;
   }
-  operation.active_previous = operation.active_next = nullptr;
+  execution.active_previous = execution.active_next = nullptr;
 }
 
-void Engine::start(Operation& operation) {
-  auto& run = operation.run;
+void Engine::start(Execution& execution) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   run.past_cache = is_past_cache(run);
-  if (program.is_exchange) return post_rest(operation);
+  if (program.is_exchange) return post_rest(execution);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.views.assign(program.view_count, HeldView{});
@@ -58,14 +57,14 @@ void Engine::start(Operation& operation) {
     run.ready.push_back(id);  // popped from the back: in list order
     run.steps[id].queued = true;
   }
-  run_ready(operation);
+  run_ready(execution);
 }
 
-Message& Engine::post_send(Operation& operation,
+Message& Engine::post_send(Execution& execution,
                            Link link,
                            transport::Tag tag,
                            transport::ConstRegion source) {
-  Message& message = take_message(operation);
+  Message& message = take_message(execution);
   message.transport = link.transport;
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
@@ -76,12 +75,12 @@ Message& Engine::post_send(Operation& operation,
   return message;
 }
 
-Message& Engine::post_recv(Operation& operation,
+Message& Engine::post_recv(Execution& execution,
                            Link link,
                            transport::Tag tag,
                            transport::Tag mask,
                            transport::Region target) {
-  Message& message = take_message(operation);
+  Message& message = take_message(execution);
   message.transport = link.transport;
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
@@ -91,42 +90,42 @@ Message& Engine::post_recv(Operation& operation,
 }
 
 void Engine::completed(Message& message) {
-  Operation& operation = *message.owner;
+  Execution& execution = *message.owner;
   const StepId id = message.step;
   const Code code = message.code;
   if (id == kPointToPoint) {
     if (code == Code::ok) {
       listener_.on_body(message);
-    } else if (operation.health) {
-      listener_.on_wire_error(operation, operation.call.peer, code);
+    } else if (execution.health) {
+      listener_.on_wire_error(execution, collectives::kNone, code);
     }
     drop_message(message);
-    return end_if_idle(operation);
+    return end_if_idle(execution);
   }
-  if (operation.run.program->is_exchange) {
+  if (execution.run.program->is_exchange) {
     exchanged(message);
-    return end_if_idle(operation);
+    return end_if_idle(execution);
   }
-  const auto& step = operation.run.program->steps[id];
+  const auto& step = execution.run.program->steps[id];
   const std::uint32_t slice = message.slice;
   const bool right_size = !message.incoming || step.bytes == 0 ||
-                          message.bytes == operation.run.program->slice_size(step, slice);
-  const bool is_well = operation.health && code == Code::ok && right_size;
+                          message.bytes == execution.run.program->slice_size(step, slice);
+  const bool is_well = execution.health && code == Code::ok && right_size;
   const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
   const HeldView view{message.transport, message.view, id, slice};
   drop_message(message);
-  --operation.run.lanes[step.lane].in_flight;
-  if (shows && (!is_well || operation.run.is_lost)) view.transport->release(view.view);
-  if (!operation.health || operation.run.is_lost) return end_if_idle(operation);
+  --execution.run.lanes[step.lane].in_flight;
+  if (shows && (!is_well || execution.run.is_lost)) view.transport->release(view.view);
+  if (!execution.health || execution.run.is_lost) return end_if_idle(execution);
   if (!is_well) {
-    const std::uint32_t peer = operation.run.program->lanes[step.lane].peer;
-    return listener_.on_wire_error(operation, peer, code == Code::ok ? Code::mismatch : code);
+    const std::uint32_t peer = execution.run.program->lanes[step.lane].peer;
+    return listener_.on_wire_error(execution, peer, code == Code::ok ? Code::mismatch : code);
   }
-  if (shows) take_slice(operation, id, slice, view);
-  if (operation.run.is_lost) return;
-  slice_done(operation, id, slice);
+  if (shows) take_slice(execution, id, slice, view);
+  if (execution.run.is_lost) return;
+  slice_done(execution, id, slice);
   // The lane has room again: its head may go on.
-  queue(operation, id);
+  queue(execution, id);
 }
 
 void Engine::on_done(transport::Operation& done) noexcept {
@@ -142,57 +141,58 @@ unsigned Engine::run() {
     Message& message = *completed_;
     completed_ = message.completed_next;
     if (completed_ == nullptr) completed_tail_ = &completed_;
-    Operation& operation = *message.owner;
-    operation.acquire();  // It may end within.
+    Execution& execution = *message.owner;
+    execution.acquire();  // It may end within.
     completed(message);
-    const bool has_ready = !operation.run.ready.empty() && !operation.is_busy;
-    if (has_ready && !operation.ended()) run_ready(operation);
-    operation.release();
+    const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
+    if (has_ready && !execution.has_ended) run_ready(execution);
+    execution.release();
   }
   round_.swap(busy_);
-  for (Operation* operation : round_) {
-    operation->is_busy = false;
-    if (!operation->ended()) run_ready(*operation);
-    operation->release();
+  for (Execution* execution : round_) {
+    execution->is_busy = false;
+    if (!execution->has_ended) run_ready(*execution);
+    execution->release();
   }
   round_.clear();
   look_at_views();
   return static_cast<unsigned>(moved_ - before);
 }
 
-void Engine::fail(Operation& operation, Status why) {
-  if (!operation.health || operation.ended()) return;
-  operation.health = std::move(why);
-  operation.failed_at = Clock::now();
-  operation.run.ready.clear();
-  operation.run.later.clear();
-  operation.acquire();
-  for (Message* message = operation.messages; message != nullptr;) {
+void Engine::fail(Execution& execution, Status why) {
+  if (!execution.health || execution.has_ended) return;
+  execution.health = std::move(why);
+  execution.failed_at = Clock::now();
+  execution.run.ready.clear();
+  execution.run.later.clear();
+  execution.acquire();
+  for (Message* message = execution.messages; message != nullptr;) {
     Message* next = message->next;
     message->transport->cancel(*message);
     message = next;
   }
-  end_if_idle(operation);
-  operation.release();
+  end_if_idle(execution);
+  execution.release();
 }
 
-void Engine::end_if_idle(Operation& operation) {
-  if (operation.outstanding > 0 || operation.ended()) return;
-  const bool is_over = operation.run.steps_left == 0 && !operation.run.is_lost;
-  if (!operation.health || is_over) finish(operation, operation.health);
+void Engine::end_if_idle(Execution& execution) {
+  if (execution.outstanding > 0 || execution.has_ended) return;
+  const bool is_over = execution.run.steps_left == 0 && !execution.run.is_lost;
+  if (!execution.health || is_over) finish(execution, execution.health);
 }
 
-void Engine::finish(Operation& operation, Status outcome) {
-  if (operation.run.views_held > 0) {
-    for (HeldView& held : operation.run.views) release(operation, held);
-    for (HeldView& held : operation.run.arrived) release(operation, held);
+void Engine::finish(Execution& execution, Status outcome) {
+  if (execution.run.views_held > 0) {
+    for (HeldView& held : execution.run.views) release(execution, held);
+    for (HeldView& held : execution.run.arrived) release(execution, held);
   }
-  operation.run.arrived.clear();
-  deactivate(operation);
-  listener_.on_ended(operation, std::move(outcome));
+  execution.run.arrived.clear();
+  deactivate(execution);
+  execution.has_ended = true;
+  listener_.on_ended(execution, std::move(outcome));
 }
 
-Message& Engine::take_message(Operation& operation) {
+Message& Engine::take_message(Execution& execution) {
   if (free_messages_ == nullptr) {
     auto block = std::make_unique<Message[]>(kMessageBlock);
     for (std::size_t i = 0; i < kMessageBlock; ++i) {
@@ -209,26 +209,26 @@ Message& Engine::take_message(Operation& operation) {
   message.state = nullptr;
   message.in_place = false;
   message.engine = this;
-  message.owner = &operation;
+  message.owner = &execution;
   message.previous = nullptr;
-  message.next = operation.messages;
-  if (operation.messages != nullptr) operation.messages->previous = &message;
-  operation.messages = &message;
-  ++operation.outstanding;
+  message.next = execution.messages;
+  if (execution.messages != nullptr) execution.messages->previous = &message;
+  execution.messages = &message;
+  ++execution.outstanding;
   return message;
 }
 
 void Engine::drop_message(Message& message) noexcept {
-  Operation& operation = *message.owner;
+  Execution& execution = *message.owner;
   if (message.previous != nullptr) {
     message.previous->next = message.next;
   } else {
-    operation.messages = message.next;
+    execution.messages = message.next;
   }
   if (message.next != nullptr) message.next->previous = message.previous;
-  --operation.outstanding;
+  --execution.outstanding;
   message.next = free_messages_;
   free_messages_ = &message;
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -7,24 +7,23 @@
 //
 // Where all share memory, and the peers call at the same time, that takes no longer than the call:
 //
-//   try_exchange() ──► all has come: done, without an operation
-//         └──► something has not: take_over() makes an operation of it, which posts the rest
-#include "engine.h"
-#include "group.h"
-#include "tag.h"
-#include "trace.h"
+//   try_exchange() ──► all has come: done, without an execution
+//         └──► something has not: take_over() makes an execution of it, which posts the rest
 #include "xylem/base/check.h"
+#include "xylem/execution/engine.h"
+#include "xylem/execution/tag.h"
+#include "xylem/execution/trace.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 using collectives::kNone;
 using transport::Room;
 using transport::View;
 
-std::optional<Exchange> Exchange::bind(const Program& program, const Group& group) {
+std::optional<Exchange> Exchange::bind(const Program& program, const Peers& peers) {
   if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
   std::uint32_t last_cast = kNone;
@@ -32,14 +31,14 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Group& grou
     const ProgramStep& step = program.steps[id];
     if (!step.is_message()) continue;
     const Lane& lane = program.lanes[step.lane];
-    const Link link = group.link(lane.peer);
+    const Link& link = peers.links[lane.peer];
     if (exchange.transport == nullptr) exchange.transport = link.transport;
     exchange.inline_bytes = link.inline_bytes;
     const bool shares = link.view_bytes > 0 && link.view_bytes >= step.bytes;
     if (link.transport != exchange.transport || !shares) return std::nullopt;
-    const std::uint32_t source = lane.outgoing ? group.rank() : lane.peer;
+    const std::uint32_t source = lane.outgoing ? peers.rank : lane.peer;
     const Message message{id, link.endpoint,
-                          message_tag(group.slot(), source, lane.number, step.ordinal), step.bytes};
+                          message_tag(peers.group, source, lane.number, step.ordinal), step.bytes};
     if (!lane.outgoing) {
       exchange.receives.push_back(message);
       continue;
@@ -62,7 +61,7 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Group& grou
 bool Engine::try_exchange(const Exchange& exchange,
                           std::uint64_t sequence,
                           std::uint64_t fingerprint) {
-  Execution& run = at_hand_;
+  Run& run = at_hand_;
   run.program = exchange.program;
   run.past_cache = is_past_cache(run);
   run.is_lost = false;
@@ -78,7 +77,7 @@ bool Engine::try_exchange(const Exchange& exchange,
 
 /// Sends what there is room for; whether that was all.
 bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint) {
-  Execution& run = at_hand_;
+  Run& run = at_hand_;
   for (const Exchange::Cast& cast : exchange.casts) {
     const Exchange::Message& first = exchange.sends[cast.first];
     const ProgramStep& step = run.program->steps[first.step];
@@ -130,22 +129,22 @@ bool Engine::receive_now(const Exchange& exchange,
   return patience_.await(take);
 }
 
-// ---- as an operation ----
+// ---- as an execution ----
 
-void Engine::take_over(Operation& operation) {
-  auto& run = operation.run;
+void Engine::take_over(Execution& execution) {
+  auto& run = execution.run;
   std::shared_ptr<const Program> kept = std::move(run.kept);
   std::swap(run, at_hand_);
   run.kept = std::move(kept);
   run.views_held = static_cast<std::uint32_t>(run.arrived.size());
   views_held_ += run.views_held;
   ++views_touched_;
-  post_rest(operation);
+  post_rest(execution);
 }
 
 /// Posts what has not been sent and has not arrived.
-void Engine::post_rest(Operation& operation) {
-  auto& run = operation.run;
+void Engine::post_rest(Execution& execution) {
+  auto& run = execution.run;
   const auto& program = *run.program;
   run.steps_left = 1;
   // While it is not known whether more will be posted, none is the last.
@@ -160,23 +159,23 @@ void Engine::post_rest(Operation& operation) {
             : std::ranges::find(run.arrived, id, &HeldView::step) != run.arrived.end();
     if (has_moved) continue;
     ++run.under_way;
-    post_one(operation, id);
+    post_one(execution, id);
   }
   --run.under_way;
-  finish_if_last(operation);
-  end_if_idle(operation);
+  finish_if_last(execution);
+  end_if_idle(execution);
 }
 
-void Engine::post_one(Operation& operation, StepId id) {
-  if (!operation.health) return;
-  Message& message = take_message(operation);
-  if (post_message(operation, id, 0, message)) exchanged(message);
+void Engine::post_one(Execution& execution, StepId id) {
+  if (!execution.health) return;
+  Message& message = take_message(execution);
+  if (post_message(execution, id, 0, message)) exchanged(message);
 }
 
 /// A message of an exchange has ended.
 void Engine::exchanged(Message& message) {
-  Operation& operation = *message.owner;
-  auto& run = operation.run;
+  Execution& execution = *message.owner;
+  auto& run = execution.run;
   const auto& program = *run.program;
   const StepId id = message.step;
   const auto& step = program.steps[id];
@@ -192,34 +191,34 @@ void Engine::exchanged(Message& message) {
     ++views_held_;
     ++views_touched_;
   }
-  took(operation, id, code, bytes);
-  finish_if_last(operation);
+  took(execution, id, code, bytes);
+  finish_if_last(execution);
 }
 
-void Engine::finish_if_last(Operation& operation) {
-  if (operation.run.under_way > 0 || !operation.health) return;
-  const StepId lost = finish_exchange(operation.run);
-  if (lost != kNone) lose_view(operation, lost);
+void Engine::finish_if_last(Execution& execution) {
+  if (execution.run.under_way > 0 || !execution.health) return;
+  const StepId lost = finish_exchange(execution.run);
+  if (lost != kNone) lose_view(execution, lost);
 }
 
 /// Counts a message that has ended.
-void Engine::took(Operation& operation, StepId id, Code code, std::uint64_t bytes) {
-  if (!operation.health) return;
-  const auto& program = *operation.run.program;
+void Engine::took(Execution& execution, StepId id, Code code, std::uint64_t bytes) {
+  if (!execution.health) return;
+  const auto& program = *execution.run.program;
   const auto& step = program.steps[id];
   if (code != Code::ok || bytes != step.bytes) {
-    return listener_.on_wire_error(operation, program.lanes[step.lane].peer,
+    return listener_.on_wire_error(execution, program.lanes[step.lane].peer,
                                    code == Code::ok ? Code::mismatch : code);
   }
-  ++operation.advanced;
-  --operation.run.under_way;
+  ++execution.advanced;
+  --execution.run.under_way;
 }
 
 // ---- both ----
 
 /// Brings what has arrived to its place and runs the local steps. Returns a step whose message its
 /// sender had withdrawn, if there is one.
-StepId Engine::finish_exchange(Execution& run) {
+StepId Engine::finish_exchange(Run& run) {
   const auto& program = *run.program;
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   for (const HeldView& arrived : run.arrived) {
@@ -254,4 +253,4 @@ StepId Engine::finish_exchange(Execution& run) {
   return lost;
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

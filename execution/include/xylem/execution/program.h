@@ -5,11 +5,11 @@
 // communicators keep the ones they used last.
 #pragma once
 
-#include "kernels/reduce.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/layout.h"
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/schedule.h"
+#include "xylem/execution/reduce_kernel.h"
 #include "xylem/transport/transport.h"
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 using collectives::StepId;
 
@@ -27,7 +27,7 @@ struct Place {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
-  /// Of a ring that a receive fills: slice k may be looked at where it arrived, as Execution::views
+  /// Of a ring that a receive fills: slice k may be looked at where it arrived, as Run::views
   /// [view + k % window], in place of here.
   std::uint32_t view = collectives::kNone;
 
@@ -127,4 +127,4 @@ struct ProgramOptions {
 Result<std::shared_ptr<const Program>> compile(const collectives::Schedule& schedule,
                                                const ProgramOptions& options);
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the ranks of a communicator reach each other.
+#pragma once
+
+#include "xylem/transport/transport.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace xylem::execution {
+
+/// How one peer is reached.
+struct Link {
+  transport::Transport* transport = nullptr;  ///< Null before the peer is first needed.
+  transport::EndpointId endpoint = 0;
+  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As its Capabilities.
+};
+
+/// The members of a communicator, as seen by one of them.
+struct Peers {
+  std::uint32_t rank = 0;   ///< One's own.
+  std::uint32_t group = 0;  ///< The communicator's number in message tags.
+  std::vector<Link> links;  ///< By rank.
+};
+
+}  // namespace xylem::execution

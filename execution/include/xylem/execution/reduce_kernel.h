@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reduction looks like to whoever runs one. Programs are given theirs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace xylem::execution {
+
+/// Scaling that ends an average: the combined value is divided by `divisor` before it is rounded
+/// and stored. 1: none. Only sum, avg and premul_sum take another divisor than 1.
+struct Finish {
+  std::uint32_t divisor = 1;
+};
+
+/// A reduce step: target[i] = op(sources[0][i], …, sources[n-1][i]), evaluated from left to right,
+/// then finished. `source_count` ≥ 1; `target` may be any one of the sources, and overlaps none of
+/// them otherwise. `avg` and `premul_sum` combine as sum. Alignment beyond the element's is not
+/// required. The bits of a result depend neither on the instruction set nor on the element's place;
+/// a NaN is stored as the positive quiet NaN without payload.
+using ReduceKernel = void (*)(void* target,
+                              const void* const* sources,
+                              std::size_t source_count,
+                              std::size_t count,
+                              Finish finish);
+
+}  // namespace xylem::execution
