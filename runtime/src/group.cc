@@ -164,9 +164,9 @@ void Group::launch(Operation& operation) {
   if (!health_) return job_->engine().fail(operation, health_);
   if (operation.call.kind == CallKind::collective) {
     if (running_ >= kMaxOperations || deferred_ != nullptr) {
-      operation.queue_next = nullptr;
+      operation.lists.queue_next = nullptr;
       *deferred_tail_ = &operation;
-      deferred_tail_ = &operation.queue_next;
+      deferred_tail_ = &operation.lists.queue_next;
       return;
     }
     return start_collective(operation);
@@ -413,7 +413,7 @@ void Group::start_deferred() {
   is_starting_ = true;
   while (health_ && deferred_ != nullptr && running_ < kMaxOperations) {
     Operation& next = *deferred_;
-    deferred_ = next.queue_next;
+    deferred_ = next.lists.queue_next;
     if (deferred_ == nullptr) deferred_tail_ = &deferred_;
     next.acquire();  // It may end within.
     start_collective(next);

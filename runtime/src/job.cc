@@ -181,7 +181,7 @@ void Job::submit(Operation& operation) {
   }
   Operation* head = submitted_.load(std::memory_order_relaxed);
   do {
-    operation.queue_next = head;
+    operation.lists.queue_next = head;
   } while (!submitted_.compare_exchange_weak(head, &operation, std::memory_order_release,
                                              std::memory_order_relaxed));
   progress_->notify();
@@ -192,14 +192,14 @@ void Job::take_submitted() {
   Operation* newest = submitted_.exchange(nullptr, std::memory_order_acquire);
   Operation* oldest = nullptr;
   while (newest != nullptr) {
-    Operation* next = newest->queue_next;
-    newest->queue_next = oldest;
+    Operation* next = newest->lists.queue_next;
+    newest->lists.queue_next = oldest;
     oldest = newest;
     newest = next;
   }
   while (oldest != nullptr) {
-    Operation* next = oldest->queue_next;
-    oldest->queue_next = nullptr;
+    Operation* next = oldest->lists.queue_next;
+    oldest->lists.queue_next = nullptr;
     oldest->acquire();  // It may end within, and its submitter may have let go of it.
     oldest->group->launch(*oldest);
     oldest->release();

@@ -19,7 +19,9 @@ void Operation::unreferenced() noexcept {
 
 void Operation::reset() noexcept {
   call = Call{};
-  static_cast<OperationState&>(*this) = OperationState{};
+  source = 0;
+  lists = OperationLists{};
+  watched = Watched{};
   renew();
   outcome_ = Status();
   timeout_.store(kNoTimeout, std::memory_order_relaxed);

@@ -69,23 +69,25 @@ struct Call {
 
 class Operation;
 
-/// What the holder of the progress token knows of an operation. Replaced as a whole between two
-/// lives.
-struct OperationState {
+/// What the watch knows of an operation.
+struct Watched {
   Clock::time_point begun{};           ///< First tick that saw it running.
   std::uint64_t advanced_at_tick = 0;  ///< Execution::advanced: without a change since, it stalls.
   Clock::time_point stalled_since{};
-  bool is_oldest = false;           ///< Of its group's collectives, at the last tick.
-  bool reported = false;            ///< Its stall has been published.
-  RollCallId roll;                  ///< By which the others were asked where they are.
-  bool warned = false;              ///< Its stall has been logged.
-  std::uint32_t source = 0;         ///< World rank a receive matched.
+  bool is_oldest = false;  ///< Of its group's collectives, at the last tick.
+  bool reported = false;   ///< Its stall has been published.
+  RollCallId roll;         ///< By which the others were asked where they are.
+  bool warned = false;     ///< Its stall has been logged.
+};
+
+/// The lists of waiting operations that one may be in.
+struct OperationLists {
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
   Operation* match_next = nullptr;  ///< Receives waiting for a message, sends waiting for room.
   bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 };
 
-class Operation final : public Execution, public OperationState {
+class Operation final : public Execution {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
   /// Of no job: its handles alone own it.
@@ -128,6 +130,11 @@ class Operation final : public Execution, public OperationState {
   // Written by the submitter.
   Call call;
   std::shared_ptr<Group> group;
+
+  // Of the token holder, as is what it is by Execution.
+  std::uint32_t source = 0;  ///< World rank a receive matched.
+  OperationLists lists;
+  Watched watched;
 
  private:
   friend class OperationPool;

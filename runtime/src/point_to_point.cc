@@ -274,9 +274,9 @@ void PointToPoint::start(Operation& operation) {
 void PointToPoint::send(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
-  operation.match_next = nullptr;
-  operation.is_unmatched = true;
-  (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->match_next) = &operation;
+  operation.lists.match_next = nullptr;
+  operation.lists.is_unmatched = true;
+  (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->lists.match_next) = &operation;
   pair.last_waiting = &operation;
 }
 
@@ -317,9 +317,9 @@ void PointToPoint::on_sent(const HeaderSlot& slot) {
   --pair.sending;
   if (slot.code != Code::ok) return;  // The group ends.
   while (pair.waiting != nullptr && pair.sending < kMostSending && group_.health()) {
-    Operation& next = *std::exchange(pair.waiting, pair.waiting->match_next);
-    next.is_unmatched = false;
-    next.match_next = nullptr;
+    Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
+    next.lists.is_unmatched = false;
+    next.lists.match_next = nullptr;
     next.acquire();  // It may end within.
     begin_send(next);
     next.release();
@@ -344,14 +344,14 @@ void PointToPoint::send_to_self(Operation& operation) {
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, nullptr, &operation);
   }
-  operation.is_unmatched = true;
+  operation.lists.is_unmatched = true;
   unexpected_.push_back({header, {}, &operation});
   unexpected_bytes_ += weight_of(unexpected_.back());
 }
 
 Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
   Operation** place = &receives_;
-  while (*place != nullptr && !matches(**place, header)) place = &(*place)->match_next;
+  while (*place != nullptr && !matches(**place, header)) place = &(*place)->lists.match_next;
   Operation* const receive = *place;
   if (receive != nullptr) unlink(place);
   return receive;
@@ -359,9 +359,9 @@ Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
 
 void PointToPoint::unlink(Operation** place) noexcept {
   Operation& receive = **place;
-  *place = receive.match_next;
-  if (receives_tail_ == &receive.match_next) receives_tail_ = place;
-  receive.is_unmatched = false;
+  *place = receive.lists.match_next;
+  if (receives_tail_ == &receive.lists.match_next) receives_tail_ = place;
+  receive.lists.is_unmatched = false;
 }
 
 void PointToPoint::receive(Operation& operation) {
@@ -375,10 +375,10 @@ void PointToPoint::receive(Operation& operation) {
     if (unexpected_bytes_ <= kMostUnexpected / 2) wake_slots();
     return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
   }
-  operation.match_next = nullptr;
-  operation.is_unmatched = true;
+  operation.lists.match_next = nullptr;
+  operation.lists.is_unmatched = true;
   *receives_tail_ = &operation;
-  receives_tail_ = &operation.match_next;
+  receives_tail_ = &operation.lists.match_next;
   // Its message may be any of those that have not come.
   wake_slots();
 }
@@ -555,8 +555,8 @@ void PointToPoint::accept(HeaderSlot& slot) {
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {
-  if (!operation.is_unmatched) return;
-  for (Operation** place = &receives_; *place != nullptr; place = &(*place)->match_next) {
+  if (!operation.lists.is_unmatched) return;
+  for (Operation** place = &receives_; *place != nullptr; place = &(*place)->lists.match_next) {
     if (*place == &operation) return unlink(place);
   }
   if (operation.call.kind == CallKind::send && operation.call.peer != group_.rank()) {
@@ -572,11 +572,11 @@ void PointToPoint::forget(Operation& operation) noexcept {
 void PointToPoint::forget_waiting(Operation& operation) noexcept {
   Pair& pair = pairs_[operation.call.peer];
   Operation* previous = nullptr;
-  for (Operation* at = pair.waiting; at != nullptr; previous = at, at = at->match_next) {
+  for (Operation* at = pair.waiting; at != nullptr; previous = at, at = at->lists.match_next) {
     if (at != &operation) continue;
-    (previous == nullptr ? pair.waiting : previous->match_next) = at->match_next;
+    (previous == nullptr ? pair.waiting : previous->lists.match_next) = at->lists.match_next;
     if (pair.last_waiting == at) pair.last_waiting = previous;
-    operation.is_unmatched = false;
+    operation.lists.is_unmatched = false;
     return;
   }
 }

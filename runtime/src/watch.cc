@@ -48,37 +48,39 @@ void Watch::tick(Clock::time_point now) {
 void Watch::look(Operation& operation, Clock::time_point now) {
   if (!operation.health) return look_at_failing(operation, now);
   Group& group = *operation.group;
-  if (operation.begun == Clock::time_point{}) operation.begun = operation.stalled_since = now;
-  if (operation.advanced != operation.advanced_at_tick) {
-    operation.advanced_at_tick = operation.advanced;
-    operation.stalled_since = now;
-    operation.reported = false;
+  if (operation.watched.begun == Clock::time_point{})
+    operation.watched.begun = operation.watched.stalled_since = now;
+  if (operation.advanced != operation.watched.advanced_at_tick) {
+    operation.watched.advanced_at_tick = operation.advanced;
+    operation.watched.stalled_since = now;
+    operation.watched.reported = false;
   }
   const auto limit = operation.timeout().value_or(job_.config().timeout);
   const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
-  if (now - operation.begun >= near_limit) come_to_limit(group, operation, limit, now);
-  else operation.roll = {};  // The limit has been moved.
-  if (now - operation.begun >= limit) return;
+  if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
+  else operation.watched.roll = {};  // The limit has been moved.
+  if (now - operation.watched.begun >= limit) return;
   // A later call waits for an earlier one more often than for its own messages: it has not stalled
   // before it is the oldest, so a group asks one question at a time.
-  if (operation.call.kind == CallKind::collective && !operation.is_oldest && is_oldest(operation)) {
-    operation.is_oldest = true;
-    operation.stalled_since = now;
+  if (operation.call.kind == CallKind::collective && !operation.watched.is_oldest &&
+      is_oldest(operation)) {
+    operation.watched.is_oldest = true;
+    operation.watched.stalled_since = now;
   }
-  const auto stalled = now - operation.stalled_since;
+  const auto stalled = now - operation.watched.stalled_since;
   if (operation.call.kind != CallKind::collective) {
     if (stalled >= kLetGo) look_at_message(group, operation, now);
     return;
   }
   if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
-  if (stalled >= kStall && !operation.reported && operation.is_oldest) {
-    operation.reported = true;
+  if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
+    operation.watched.reported = true;
     Situation said = situation(group, operation.sequence);
     said.is_question = true;
     publish(group, std::move(said));
   }
-  if (stalled >= job_.config().stall_report && !operation.warned) {
-    operation.warned = true;
+  if (stalled >= job_.config().stall_report && !operation.watched.warned) {
+    operation.watched.warned = true;
     job_.logger().warn(fmt::format("stalled: {}", explain(group, operation)));
   }
   if (stalled >= kLetGo) look_for_leavers(group, operation, now);
@@ -112,7 +114,7 @@ void Watch::come_to_limit(Group& group,
                           Operation& operation,
                           std::chrono::nanoseconds limit,
                           Clock::time_point now) {
-  const RollCall* roll = rolls_.find(operation.roll);
+  const RollCall* roll = rolls_.find(operation.watched.roll);
   if (roll == nullptr) {  // Also where this rank was stopped for so long that it is forgotten.
     const std::uint64_t sequence = call_of(group, operation);
     roll = rolls_.recent(group.uid(), sequence, now);
@@ -122,9 +124,9 @@ void Watch::come_to_limit(Group& group,
       said.roll_call = roll->id.number;
       publish(group, std::move(said));
     }
-    operation.roll = roll->id;
+    operation.watched.roll = roll->id;
   }
-  const bool is_due = now - operation.begun >= limit;
+  const bool is_due = now - operation.watched.begun >= limit;
   if (is_due && is_over(group, *roll)) time_out(group, operation, *roll, limit);
 }
 
@@ -480,7 +482,7 @@ std::string Watch::explain(Group& group, const Operation& operation, const Atten
       "call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
       group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
       format_duration(
-          std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.begun)),
+          std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
       group.world_rank(group.rank()));
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));

@@ -107,10 +107,10 @@ class Rank final : public EngineListener {
 
 class EngineOver : public testing::TestWithParam<std::uint32_t> {
  protected:
-  explicit EngineOver(std::uint64_t seed = 1) : fabric_({seed, /*eager_bytes=*/512}) {
+  explicit EngineOver(std::uint64_t seed = 1) : fabric({seed, /*eager_bytes=*/512}) {
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank)
-      ranks_.emplace_back(rank, fabric_.attach());
-    for (Rank& rank : ranks_) rank.connect(ranks_);
+      ranks.emplace_back(rank, fabric.attach());
+    for (Rank& rank : ranks) rank.connect(ranks);
   }
 
   static std::shared_ptr<const Program> program(const collectives::Planner& planner,
@@ -137,11 +137,11 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
       outputs.emplace_back(count);
     }
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
-      ranks_[rank].start(program(planner, rank, count), sequence, inputs[rank], outputs[rank]);
+      ranks[rank].start(program(planner, rank, count), sequence, inputs[rank], outputs[rank]);
     }
     turn_until_ended();
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
-      const TestExecution& execution = ranks_[rank].execution;
+      const TestExecution& execution = ranks[rank].execution;
       ASSERT_TRUE(execution.outcome) << planner.name << ": " << execution.outcome.message();
       EXPECT_EQ(execution.ended, 1U);
       EXPECT_EQ(execution.unreferenced_times, 1U);
@@ -157,7 +157,7 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     constexpr unsigned kMostTurns = 1'000'000;
     for (unsigned turns = 0; turns < kMostTurns; ++turns) {
       bool all = true;
-      for (Rank& rank : ranks_) {
+      for (Rank& rank : ranks) {
         rank.turn();
         all = all && rank.execution.ended > 0;
       }
@@ -166,8 +166,8 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     FAIL() << "not ended after " << kMostTurns << " turns";
   }
 
-  transport::LoopbackFabric fabric_;
-  std::deque<Rank> ranks_;
+  transport::LoopbackFabric fabric;
+  std::deque<Rank> ranks;
 };
 
 TEST_P(EngineOver, EveryAllReduceIsRightFromCallToCall) {
@@ -186,15 +186,14 @@ TEST_P(EngineOver, AnExecutionThatFailsEndsOnceAndServesTheNextCall) {
   // Each rank fails after some turns, with slices ready, waiting and under way.
   for (unsigned turns = 0; turns < 12; ++turns) {
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
-      ranks_[rank].start(program(ring, rank, kCount), 2 * turns, buffers[rank], buffers[rank]);
+      ranks[rank].start(program(ring, rank, kCount), 2 * turns, buffers[rank], buffers[rank]);
     }
     for (unsigned i = 0; i < turns; ++i) {
-      for (Rank& rank : ranks_) rank.turn();
+      for (Rank& rank : ranks) rank.turn();
     }
-    for (Rank& rank : ranks_)
-      rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
+    for (Rank& rank : ranks) rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
     turn_until_ended();
-    for (const Rank& rank : ranks_) {
+    for (const Rank& rank : ranks) {
       EXPECT_EQ(rank.execution.ended, 1U);
       EXPECT_EQ(rank.execution.outstanding, 0U);
       EXPECT_EQ(rank.engine.active(), nullptr);
