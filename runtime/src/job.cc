@@ -174,7 +174,7 @@ void Job::submit(Operation& operation) {
   if (progress_->try_acquire()) {
     take_submitted();
     operation.group->launch(operation);
-    headers_.run_completed(*this);
+    run_headers();
     engine_.run();
     progress_->release();
     return;
@@ -219,7 +219,7 @@ unsigned Job::turn() {
   for (const auto& wire : wires_->all()) {
     if (wire.transport != nullptr) done += wire.transport->progress();
   }
-  headers_.run_completed(*this);
+  run_headers();
   done += engine_.run();
   registry_.drain(*wires_);
   // After the transports: a message that is here already is heard before its sender is missed.
@@ -463,13 +463,21 @@ void Job::announce(Group& group,
   group.poison(failure(code, std::move(message), culprit));
 }
 
-void Job::on_unsent(std::uint64_t uid, std::uint32_t peer, Code code) {
-  const auto group = registry_.find(uid);
+void Job::run_headers() {
+  while (HeaderSlot* slot = headers_.take_completed()) {
+    if (!slot->incoming && slot->code != Code::ok) on_unsent(*slot);
+    headers_.hand_over(*slot);
+  }
+}
+
+/// A header has not reached its peer.
+void Job::on_unsent(const HeaderSlot& slot) {
+  const auto group = registry_.find(slot.header.group);
   if (group == nullptr) return;
-  suspect(*group, failure(code,
-                          fmt::format("rank {} lost its connection to rank {} ({})", rank(), peer,
-                                      name(code)),
-                          peer));
+  suspect(*group, failure(slot.code,
+                          fmt::format("rank {} lost its connection to rank {} ({})", rank(),
+                                      slot.peer, name(slot.code)),
+                          slot.peer));
 }
 
 void Job::on_poisoned(const Group& group) {

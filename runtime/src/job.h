@@ -114,8 +114,6 @@ class Job final : public std::enable_shared_from_this<Job>,
   /// A wire to `culprit` failed: announces it, unless the control plane tells within a moment that
   /// the rank died, which says more.
   void suspect(Group& group, Status why);
-  /// A message's header did not reach `peer` of the group `uid`.
-  void on_unsent(std::uint64_t uid, std::uint32_t peer, Code code);
   void on_poisoned(const Group& group);
 
  private:
@@ -169,6 +167,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   Status hand_over(Deadline patience);
   void close_groups();
   void take_submitted();
+  /// Hands over the headers that have come or are sent.
+  void run_headers();
+  void on_unsent(const HeaderSlot& slot);
 
   void on_ended(Execution& execution, Status outcome) override;
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;

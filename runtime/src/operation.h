@@ -131,7 +131,7 @@ class Operation final : public Execution {
   Call call;
   std::shared_ptr<Group> group;
 
-  // Of the token holder, as is what it is by Execution.
+  // Of the token holder, as is all that it inherits but the count of references.
   std::uint32_t source = 0;  ///< World rank a receive matched.
   OperationLists lists;
   Watched watched;

@@ -39,61 +39,6 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
 PointToPoint::PointToPoint(Group& group)
     : group_(group), pool_(group.job().headers()), patience_(group.job().engine().patience()) {}
 
-HeaderSlot& HeaderPool::take() {
-  if (free_ == nullptr) {
-    free_ = all_.emplace_back(std::make_unique<HeaderSlot>()).get();
-  }
-  HeaderSlot& slot = *std::exchange(free_, free_->next);
-  static_cast<HeaderSlotState&>(slot) = HeaderSlotState{};
-  slot.pool = this;
-  slot.done = &HeaderPool::on_done;
-  ++in_use_;
-  return slot;
-}
-
-void HeaderPool::give_back(HeaderSlot& slot) noexcept {
-  slot.next = free_;
-  free_ = &slot;
-  --in_use_;
-}
-
-void HeaderPool::on_done(transport::Operation& done) noexcept {
-  auto& slot = static_cast<HeaderSlot&>(done);
-  slot.next = nullptr;
-  *slot.pool->completed_tail_ = &slot;
-  slot.pool->completed_tail_ = &slot.next;
-}
-
-void HeaderPool::run_completed(Job& job) {
-  while (completed_ != nullptr) {
-    HeaderSlot& slot = *completed_;
-    completed_ = slot.next;
-    if (completed_ == nullptr) completed_tail_ = &completed_;
-    if (!slot.incoming) {
-      sending_.fetch_sub(1, std::memory_order_release);
-      slot.is_sent = false;
-      if (slot.code != Code::ok) job.on_unsent(slot.header.group, slot.peer, slot.code);
-      if (slot.sender != nullptr) slot.sender->on_sent(slot);
-    }
-    if (slot.owner == nullptr) {
-      give_back(slot);
-    } else {
-      slot.owner->on_header(slot);
-    }
-  }
-}
-
-void HeaderPool::forget_sender(const PointToPoint& sender) noexcept {
-  for (const auto& slot : all_) {
-    if (slot->sender == &sender) slot->sender = nullptr;
-  }
-}
-
-bool HeaderPool::is_sending_to(std::uint32_t world_rank) const noexcept {
-  return std::ranges::any_of(
-      all_, [=](const auto& slot) { return slot->is_sent && slot->peer == world_rank; });
-}
-
 // ---- within the call ----
 
 namespace {
@@ -259,7 +204,7 @@ void PointToPoint::keep(const transport::View& view, transport::Transport& trans
   std::memcpy(&slot.header, view.data, slot.bytes);
   transport.release(view);
   slots_.push_back(&slot);
-  HeaderPool::on_done(slot);
+  pool_.completed(slot);
 }
 
 // ---- as an operation ----
@@ -300,11 +245,10 @@ void PointToPoint::begin_send(Operation& operation) {
   const MessageHeader header = slot.header;
   const transport::ConstRegion region{
       &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
-  slot.is_sent = true;
-  pool_.sending_.fetch_add(1, std::memory_order_relaxed);
+  pool_.note_sent(slot);
   if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region,
                            slot) == Posted::done) {
-    HeaderPool::on_done(slot);
+    pool_.completed(slot);
   }
   if (!small) return send_body(operation, header);
   operation.run.steps_left = 0;
@@ -466,7 +410,7 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
   const auto posted = slot.transport->recv(
       group_tag(TagKind::message_header, group_.slot()), transport::kExactMatch,
       {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
-  if (posted == Posted::done) HeaderPool::on_done(slot);
+  if (posted == Posted::done) pool_.completed(slot);
 }
 
 std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {

@@ -17,89 +17,24 @@
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 #pragma once
 
+#include "header_pool.h"
 #include "operation.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/engine.h"
 #include "xylem/transport/transport.h"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <vector>
 
 namespace xylem::runtime {
 
 class Group;
-class Job;
-class PointToPoint;
-
-/// What precedes every message on the wire. Little-endian, as every machine Xylem runs on.
-struct MessageHeader {
-  std::uint64_t group = 0;   ///< Its uid: of an earlier group of this slot a message may be left.
-  std::uint64_t number = 0;  ///< Of this ordered pair, from 0.
-  std::uint64_t count = 0;   ///< Elements.
-  std::uint32_t source = 0;  ///< Rank in the group.
-  std::uint32_t tag = 0;
-  std::uint8_t type = 0;
-  std::uint8_t reserved[7] = {};
-};
-static_assert(sizeof(MessageHeader) == 40);
-
-/// Messages up to this many bytes travel within their header.
-inline constexpr std::size_t kInlineMessage = 4096;
-
-/// What is known of a header on its way. Replaced as a whole between two lives.
-struct HeaderSlotState : transport::Operation {
-  class HeaderPool* pool = nullptr;
-  PointToPoint* owner = nullptr;  ///< Of a posted one; null once the group is closed.
-  transport::Transport* transport = nullptr;
-  struct HeaderSlot* next = nullptr;
-  bool incoming = false;
-  bool is_unposted = false;        ///< Was taken from the ring, and is not posted again.
-  bool is_sent = false;            ///< Outgoing, and its transport holds it.
-  std::uint32_t peer = 0;          ///< World rank to which an outgoing one goes,
-  std::uint32_t to = 0;            ///< its rank in the group,
-  PointToPoint* sender = nullptr;  ///< and who waits for it to go; null once the group is closed.
-};
-
-/// A header, with its payload if that is small. Belongs to the pool, so it may outlive its group.
-struct HeaderSlot : HeaderSlotState {
-  MessageHeader header;
-  std::byte payload[kInlineMessage];
-};
-
-/// Header slots of one job. Token holder only.
-class HeaderPool {
- public:
-  HeaderSlot& take();
-  void give_back(HeaderSlot& slot) noexcept;
-  /// Handles the slots whose messages have completed; call after each round of transport progress.
-  void run_completed(Job& job);
-  /// Slots posted to receive, or that hold what was received.
-  std::size_t receiving() const noexcept { return in_use_ - sending(); }
-  bool has_completed() const noexcept { return completed_ != nullptr; }
-  bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// The group is closed: it hears of its headers no more.
-  void forget_sender(const PointToPoint& sender) noexcept;
-  /// Messages handed to a transport that it still holds. Any thread.
-  std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
-
- private:
-  friend class PointToPoint;
-  static void on_done(transport::Operation& done) noexcept;
-  std::vector<std::unique_ptr<HeaderSlot>> all_;
-  HeaderSlot* free_ = nullptr;
-  HeaderSlot* completed_ = nullptr;
-  HeaderSlot** completed_tail_ = &completed_;
-  std::size_t in_use_ = 0;
-  std::atomic<std::uint32_t> sending_{0};
-};
 
 /// One group's messages. Token holder only.
-class PointToPoint {
+class PointToPoint final : private HeaderUser {
  public:
   explicit PointToPoint(Group& group);
 
@@ -115,7 +50,6 @@ class PointToPoint {
   void close() noexcept;
 
  private:
-  friend class HeaderPool;
   static constexpr std::size_t kPostedSlots = 8;  ///< Per transport.
   static constexpr std::uint32_t kMostSending = 1024;
   static constexpr std::uint64_t kMostUnexpected = 1 << 20;
@@ -151,7 +85,7 @@ class PointToPoint {
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);
   void begin_send(Operation& operation);
-  void on_sent(const HeaderSlot& slot);
+  void on_sent(const HeaderSlot& slot) override;
   void send_to_self(Operation& operation);
   void receive(Operation& operation);
   /// Keeps slots posted on every wire over which a message for the receive may come.
@@ -162,7 +96,7 @@ class PointToPoint {
   void reuse_slot(HeaderSlot& slot);
   void wake_slots();
   static std::uint64_t weight_of(const Arrived& arrived) noexcept;
-  void on_header(HeaderSlot& slot);
+  void on_header(HeaderSlot& slot) override;
   void drop(HeaderSlot& slot) noexcept;
   void accept(HeaderSlot& slot);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;

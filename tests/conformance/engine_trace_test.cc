@@ -57,27 +57,6 @@ std::atomic<bool> by_rounds{false};
 /// Slices of copies that were made along with a send, and those of them that were the last.
 std::atomic<std::uint32_t> made_along{0}, last_along{0};
 
-void note(const Run& run,
-          const ProgramStep& step,
-          std::uint32_t slice,
-          Traced what,
-          std::uint32_t operand,
-          const void* data) {
-  const auto bytes = run.program->slice_size(step, slice);
-  if (bytes == 0) return;
-  const std::string_view text(static_cast<const char*>(data), bytes);
-  if (what == Traced::along) {
-    ++made_along;
-    if (slice + 1 == step.slices) ++last_along;
-    return;
-  }
-  const auto id = static_cast<std::uint32_t>(&step - run.program->steps.data());
-  const std::scoped_lock lock(traces_mutex);
-  Trace& made = traces[run.base[static_cast<int>(collectives::Buffer::output)]];
-  made.by_call = (made.events.empty() || made.by_call) && run.kept == nullptr;
-  made.events.push_back({id, slice, operand, what, std::hash<std::string_view>()(text)});
-}
-
 using test::gift;
 using test::Values;
 
@@ -226,7 +205,19 @@ void trace(const Run& run,
            Traced what,
            std::uint32_t operand,
            const void* data) {
-  runtime::note(run, step, slice, what, operand, data);
+  const auto bytes = run.program->slice_size(step, slice);
+  if (bytes == 0) return;
+  const std::string_view text(static_cast<const char*>(data), bytes);
+  if (what == Traced::along) {
+    ++runtime::made_along;
+    if (slice + 1 == step.slices) ++runtime::last_along;
+    return;
+  }
+  const auto id = static_cast<std::uint32_t>(&step - run.program->steps.data());
+  const std::scoped_lock lock(runtime::traces_mutex);
+  runtime::Trace& made = runtime::traces[run.base[static_cast<int>(collectives::Buffer::output)]];
+  made.by_call = (made.events.empty() || made.by_call) && run.kept == nullptr;
+  made.events.push_back({id, slice, operand, what, std::hash<std::string_view>()(text)});
 }
 
 }  // namespace xylem::execution

@@ -69,6 +69,10 @@ class Rank final : public EngineListener {
              std::span<const std::uint32_t> input,
              std::span<std::uint32_t> output) {
     execution.renew();
+    // Nothing of the call before is left, which may have failed with steps to be looked at.
+    EXPECT_TRUE(execution.run.ready.empty() && execution.run.later.empty());
+    EXPECT_TRUE(execution.run.arrived.empty() && execution.run.views.empty());
+    EXPECT_FALSE(execution.run.is_lost || execution.is_busy || execution.has_ended);
     execution.first_reference();
     execution.ended = execution.unreferenced_times = 0;
     execution.peers = &peers_;

@@ -75,7 +75,7 @@ struct HeldView {
   std::uint32_t slice = 0;
 };
 
-/// How far an execution is. Replaced as a whole between two lives of an execution.
+/// How far an execution is, as values. Replaced as a whole between two of its lives.
 struct RunState {
   const Program* program = nullptr;
   std::shared_ptr<const Program> kept;  ///< The same, where others may forget it meanwhile.
@@ -88,7 +88,7 @@ struct RunState {
   bool past_cache = false;      ///< The output is larger than what caches keep.
 };
 
-/// The same, with the lists that it needs.
+/// How far an execution is.
 struct Run : RunState {
   // Lists, empty between two lives. Their memory serves the next one, too.
   std::vector<StepState> steps;
