@@ -131,7 +131,8 @@ endfunction()
 #
 # A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ it explores for some seconds, by
 # the seed XYLEM_FUZZ_SEED, so that a fresh build tree tries the same inputs each time, as far as the
-# seconds reach (0 draws a new seed); otherwise fuzz/replay.cc gives it the corpus tests/fuzz/corpus/NAME and mutations of it by a fixed seed.
+# seconds reach (0 draws a new seed); otherwise fuzz/replay.cc gives it the corpus tests/fuzz/corpus/NAME
+# and mutations of it by a fixed seed.
 function(xylem_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LINKS")
   set(arg_LABELS fuzz)

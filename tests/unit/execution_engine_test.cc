@@ -41,7 +41,7 @@ void add(void* target,
 struct TestExecution final : Execution {
   using Execution::first_reference;
   using Execution::renew;
-  Status outcome = failure(Code::invalid_argument, "has not ended");
+  Status outcome;
   unsigned ended = 0, unreferenced_times = 0;
 
  private:
@@ -75,6 +75,7 @@ class Rank final : public EngineListener {
     EXPECT_FALSE(execution.run.is_lost || execution.is_busy || execution.has_ended);
     execution.first_reference();
     execution.ended = execution.unreferenced_times = 0;
+    execution.outcome = failure(Code::invalid_argument, "has not ended");
     execution.peers = &peers_;
     execution.sequence = sequence;
     execution.run.kept = program;
@@ -134,7 +135,8 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
   void all_reduce(const collectives::Planner& planner,
                   std::uint64_t count,
                   std::uint64_t sequence) {
-    std::vector<std::vector<std::uint32_t>> inputs, outputs;
+    inputs.clear();
+    outputs.clear();
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
       inputs.emplace_back(count);
       std::iota(inputs.back().begin(), inputs.back().end(), 1000 * rank);
@@ -170,6 +172,8 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     FAIL() << "not ended after " << kMostTurns << " turns";
   }
 
+  // They outlive the executions, also where a test ends early.
+  std::vector<std::vector<std::uint32_t>> inputs, outputs;
   transport::LoopbackFabric fabric;
   std::deque<Rank> ranks;
 };
@@ -186,11 +190,11 @@ TEST_P(EngineOver, EveryAllReduceIsRightFromCallToCall) {
 TEST_P(EngineOver, AnExecutionThatFailsEndsOnceAndServesTheNextCall) {
   const collectives::Planner& ring = *collectives::find_planner(Collective::all_reduce, "ring");
   constexpr std::uint64_t kCount = 2000;
-  std::vector<std::vector<std::uint32_t>> buffers(GetParam(), std::vector<std::uint32_t>(kCount));
   // Each rank fails after some turns, with slices ready, waiting and under way.
   for (unsigned turns = 0; turns < 12; ++turns) {
+    outputs.assign(GetParam(), std::vector<std::uint32_t>(kCount));
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
-      ranks[rank].start(program(ring, rank, kCount), 2 * turns, buffers[rank], buffers[rank]);
+      ranks[rank].start(program(ring, rank, kCount), 2 * turns, outputs[rank], outputs[rank]);
     }
     for (unsigned i = 0; i < turns; ++i) {
       for (Rank& rank : ranks) rank.turn();

@@ -213,6 +213,18 @@ TEST(NcclXml, WhatMergingMovesIsNearWhereItHangs) {
   EXPECT_EQ(back->gpus(), topology->gpus());
 }
 
+TEST(NcclXml, TheFirstPlaceOfASwitchCountsThoughNothingHangsThere) {
+  const auto topology = read_nccl_xml(
+      "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"01:00.0\" class=\"0x060400\"/></cpu>"
+      "<cpu numaid=\"1\"><pci busid=\"01:00.0\" class=\"0x060400\">"
+      "<pci busid=\"02:00.0\" class=\"0x030200\"/></pci></cpu></system>",
+      "model.xml");
+  ASSERT_TRUE(topology) << topology.status().to_string();
+  ASSERT_EQ(topology->gpus().size(), 1U);
+  EXPECT_THAT(topology->gpus()[0].pci.numa, testing::ElementsAre(0U));
+  EXPECT_EQ(topology->remarks().size(), 1U);
+}
+
 TEST(NcclXml, ANicWithNeitherANameNorTheClassOfOneComesBackAsANic) {
   const auto topology = read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\">"
                                                 "<nic><net name=\"\"/></nic></pci>"),

@@ -245,7 +245,8 @@ Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& fo
 }
 
 /// Drops the switches that lead to no GPU and no NIC: after what stood twice is merged, as that may
-/// have been all there was below one. `places` tells where each switch of the file went.
+/// have been all there was below one, or hang below a first place that is empty itself. `places`
+/// tells where each switch of the file went.
 void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
   std::vector<Found>& switches = build.switches;
   std::vector<bool> leads_somewhere(switches.size());
