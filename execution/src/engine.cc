@@ -16,13 +16,12 @@ constexpr std::size_t kMessageBlock = 64;
 
 }  // namespace
 
-bool Engine::is_past_cache(const Run& run) const noexcept {
+/// Whether the output lies within the input. What is written over what has just been read is in the
+/// cache already.
+bool Engine::is_over_input(const Run& run) noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
-  // What is written over what has just been read is in the cache already.
-  const bool is_over_input =
-      input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
-  return run.program->output_bytes >= past_cache_from_ && !is_over_input;
+  return input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
 }
 
 void Engine::activate(Execution& execution) noexcept {
@@ -47,8 +46,13 @@ void Engine::deactivate(Execution& execution) noexcept {
 void Engine::start(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  run.past_cache = is_past_cache(run);
+  const Compute* const compute = run.device.compute;
+  const bool is_immediate = compute == nullptr || compute->queues() == 0;
+  run.past_cache = is_immediate && is_past_cache(run);
+  XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) return post_rest(execution);
+  if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});
+  if (execution.run.device.gate.is_pending()) await_gate(execution);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.views.assign(program.view_count, HeldView{});
@@ -155,6 +159,7 @@ unsigned Engine::run() {
     execution->release();
   }
   round_.clear();
+  if (pending_count_ > 0) look_at_work();
   look_at_views();
   return static_cast<unsigned>(moved_ - before);
 }
@@ -171,6 +176,7 @@ void Engine::fail(Execution& execution, Status why) {
     message->transport->cancel(*message);
     message = next;
   }
+  if (pending_count_ > 0) cancel_work(execution);
   end_if_idle(execution);
   execution.release();
 }
@@ -189,6 +195,8 @@ void Engine::finish(Execution& execution, Status outcome) {
   execution.run.arrived.clear();
   deactivate(execution);
   execution.has_ended = true;
+  if (execution.run.device.end.is_pending())
+    execution.run.device.compute->open(execution.run.device.end);
   listener_.on_ended(execution, std::move(outcome));
 }
 

@@ -108,25 +108,23 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
 bool Engine::receive_now(const Exchange& exchange,
                          std::uint64_t sequence,
                          std::uint64_t fingerprint) {
-  expected_.clear();
-  for (const Exchange::Message& message : exchange.receives) expected_.push_back(&message);
-  const auto take = [&] {
-    for (std::size_t i = 0; i < expected_.size();) {
-      const Exchange::Message& message = *expected_[i];
-      View view;
-      const auto tag = collective_tag(message.tag, sequence, fingerprint, message.bytes);
-      if (!exchange.transport->take_view(message.endpoint, tag, message.bytes, view)) {
-        ++i;
-        continue;
-      }
-      trace(at_hand_, at_hand_.program->steps[message.step], 0, Traced::received, 0, view.data);
-      at_hand_.arrived.push_back({exchange.transport, view, message.step, 0});
-      expected_[i] = expected_.back();
-      expected_.pop_back();
-    }
-    return expected_.empty();
+  const auto take = [&](const Exchange::Message* message) {
+    View view;
+    const auto tag = collective_tag(message->tag, sequence, fingerprint, message->bytes);
+    if (!exchange.transport->take_view(message->endpoint, tag, message->bytes, view)) return false;
+    trace(at_hand_, at_hand_.program->steps[message->step], 0, Traced::received, 0, view.data);
+    at_hand_.arrived.push_back({exchange.transport, view, message->step, 0});
+    return true;
   };
-  return patience_.await(take);
+  expected_.clear();
+  for (const Exchange::Message& message : exchange.receives) {
+    if (!take(&message)) expected_.push_back(&message);
+  }
+  if (expected_.empty()) return true;
+  return patience_.await([&] {
+    std::erase_if(expected_, take);
+    return expected_.empty();
+  });
 }
 
 // ---- as an execution ----
@@ -233,7 +231,7 @@ StepId Engine::finish_exchange(Run& run) {
   for (const StepId id : program.local_steps) {
     const ProgramStep& step = program.steps[id];
     if (step.bytes == 0) continue;
-    compute(run, step, 0, place_of(run, step.target, 0));
+    HostCompute::run(work_of(run, step, 0, place_of(run, step.target, 0)));
     trace(run, step, 0, Traced::result, 0, place_of(run, step.target, 0));
   }
   StepId lost = kNone;

@@ -7,7 +7,6 @@
 #include "xylem/execution/trace.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 namespace xylem::execution {
@@ -21,8 +20,9 @@ using transport::Room;
 
 namespace {
 
-/// How many slices of a step may be issued by now; `made`, if any, counts as complete up to and
-/// with `slice`.
+/// How many slices of a step may be issued by now. Computed slices follow pending ones of other
+/// computed steps: it is enough that those have been enqueued. `made`, if any, counts as complete
+/// up to and with `slice`.
 std::uint32_t ready_slices(const Run& run,
                            const ProgramStep& step,
                            StepId made = kNone,
@@ -30,7 +30,9 @@ std::uint32_t ready_slices(const Run& run,
   std::uint32_t ready = step.slices;
   for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
     const auto& edge = run.program->edges[e];
-    std::uint32_t done = run.steps[edge.before].completed;
+    const StepState& before = run.steps[edge.before];
+    const bool follows = step.is_computed() && run.program->steps[edge.before].is_computed();
+    std::uint32_t done = follows ? before.issued : before.completed;
     if (edge.before == made && done == slice) ++done;
     std::uint32_t limit = done;
     if (edge.kind == EdgeKind::whole) {
@@ -60,45 +62,6 @@ HeldView* view_of(Run& run, const Place& place, std::uint32_t slice) noexcept {
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
-}
-
-/// Reduces from `run.sources`, which go on, by pieces that stay in the nearest cache until `put`
-/// has copied them to their places: so reading and writing memory overlap. They are made in
-/// `memory`, or, without any, aside. What is put ends with a line of `target`, if elements do: one
-/// that is written past the cache in two parts costs as much as many whole ones.
-template <typename Put>
-void reduce_by_pieces(Run& run,
-                      const ProgramStep& step,
-                      std::uint64_t bytes,
-                      std::byte* memory,
-                      const std::byte* target,
-                      const Put& put) {
-  constexpr std::size_t kPiece = 2048, kLine = 64;
-  const auto& program = *run.program;
-  const auto into_line = [target](std::uint64_t at) {
-    return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
-  };
-  const Finish finish{step.finish ? program.divisor : 1};
-  alignas(kLine) std::array<std::byte, kPiece> aside;
-  // What is made aside is put as a whole, so there the pieces end with lines: the first is shorter,
-  // by whole elements.
-  const std::uint64_t element = program.element_bytes;
-  const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
-  std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
-  for (std::uint64_t at = 0, done = 0; at < bytes; length = kPiece) {
-    length = std::min(length, bytes - at);
-    program.kernel(memory != nullptr ? memory + at : aside.data(), run.sources.data(),
-                   step.source_count, length / element, finish);
-    for (const void*& source : run.sources) source = static_cast<const std::byte*>(source) + length;
-    at += length;
-    const std::uint64_t ready = memory == nullptr || at == bytes ? at : at - into_line(at);
-    put(done, memory != nullptr ? memory + done : aside.data(), ready - done);
-    done = ready;
-  }
-}
-
-void store(const Run& run, std::byte* target, const std::byte* source, std::uint64_t bytes) {
-  if (source != target) copy_to({target, run.past_cache}, source, bytes);
 }
 
 /// Where a slot is filled from `source`, the same bytes go to `target`, if they are not there.
@@ -148,6 +111,7 @@ void Engine::advance(Execution& execution, StepId id) {
   if (step.lane != kNone) return pump(execution, step.lane);
   auto& state = run.steps[id];
   if (state.issued >= ready_slices(run, step)) return;
+  if (state.issued - state.completed >= program.window) return;
   if (step.is_unawaited && step.cast != kNone) {
     const Cast& cast = program.casts[step.cast];
     for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
@@ -156,8 +120,14 @@ void Engine::advance(Execution& execution, StepId id) {
       }
     }
   }
-  run_local(execution, id, state.issued);
-  slice_done(execution, id, state.issued++);
+  const std::uint32_t slice = state.issued;
+  const Ticket ticket = run_local(execution, id, slice);
+  ++state.issued;
+  if (ticket.is_pending()) {
+    await(execution, id, slice, ticket);
+  } else {
+    slice_done(execution, id, slice);
+  }
   if (state.issued < step.slices) queue_again(execution, id);
 }
 
@@ -186,6 +156,7 @@ bool Engine::has_more(const Execution& execution, std::uint32_t lane_index) noex
 
 void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   auto& run = execution.run;
+  if (execution.run.device.gate.is_pending()) return;
   const auto& lane = run.program->lanes[lane_index];
   const bool one_by_one = lane.outgoing && execution.peers->links[lane.peer].view_bytes > 0;
   for (;;) {
@@ -269,10 +240,13 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
   message.step = id;
   message.slice = slice;
   message.incoming = !lane.outgoing;
-  message.in_place = message.incoming && bytes > 0 && program.slice_bytes <= link.view_bytes;
   if (message.incoming) {
-    const transport::Region target{
-        bytes == 0 ? nullptr : place_of(run, step.target, slice), bytes, {}};
+    const Memory memory = run.device.memory[static_cast<int>(step.target.buffer)];
+    const auto target = bytes == 0
+                            ? transport::Region{}
+                            : transport::Region{place_of(run, step.target, slice), bytes, memory};
+    message.in_place =
+        bytes > 0 && program.slice_bytes <= link.view_bytes && memory.kind == MemoryKind::host;
     return Posted::done ==
            (message.in_place ? link.transport->recv_view(tag, target, message)
                              : link.transport->recv(tag, transport::kExactMatch, target, message));
@@ -285,8 +259,10 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
 transport::ConstRegion Engine::source_of(const Run& run,
                                          const ProgramStep& step,
                                          std::uint32_t slice) noexcept {
-  return {.data = place_of(run, run.program->sources[step.first_source], slice),
+  const Place& place = run.program->sources[step.first_source];
+  return {.data = place_of(run, place, slice),
           .bytes = run.program->slice_size(step, slice),
+          .memory = run.device.memory[static_cast<int>(place.buffer)],
           .stay = run.program->stay};
 }
 
@@ -321,11 +297,11 @@ transport::Tag Engine::tag_of(const Execution& execution,
       execution.sequence, execution.fingerprint, step.bytes);
 }
 
-/// Makes a slice of a copy or a reduction.
-void Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
+/// Makes a slice of a copy or a reduction, or enqueues it.
+Ticket Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
-  if (step.bytes == 0) return;
+  if (step.bytes == 0) return {};
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   // Without room it is sent from its place, later: who waited here would hold up the senders of
@@ -333,39 +309,54 @@ void Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
   if (reserve(execution, step, id, slice, slot) == Room::given) {
     compute_shared(execution, step, slice, slot, target);
   } else {
-    compute(run, step, slice, target);
+    const Ticket ticket = compute(execution, id, slice, target);
+    if (ticket.is_pending()) return ticket;
     release_views(execution, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);
+  return {};
 }
 
-void Engine::find_sources(Run& run, const ProgramStep& step, std::uint32_t slice) {
-  run.sources.resize(step.source_count);
+std::span<const void*> Engine::find_sources(Run& run,
+                                            const ProgramStep& step,
+                                            std::uint32_t slice) {
+  if (run.sources.size() < step.source_count) run.sources.resize(step.source_count);
   for (std::uint32_t i = 0; i < step.source_count; ++i) {
     const Place& place = run.program->sources[step.first_source + i];
     const HeldView* held = view_of(run, place, slice);
     run.sources[i] = held != nullptr ? held->view.data : place_of(run, place, slice);
     trace(run, step, slice, Traced::source, i, run.sources[i]);
   }
+  return {run.sources.data(), step.source_count};
 }
 
-void Engine::compute(Run& run, const ProgramStep& step, std::uint32_t slice, std::byte* target) {
+/// What a Compute has to do for a slice.
+ComputeWork Engine::work_of(Run& run,
+                            const ProgramStep& step,
+                            std::uint32_t slice,
+                            std::byte* target) {
   const auto& program = *run.program;
-  const std::uint64_t bytes = program.slice_size(step, slice);
-  find_sources(run, step, slice);
-  if (step.kind == StepKind::copy) {
-    return store(run, target, static_cast<const std::byte*>(run.sources[0]), bytes);
+  ComputeWork work;
+  work.element_bytes = program.element_bytes;
+  work.bytes = program.slice_size(step, slice);
+  work.target = target;
+  work.sources = find_sources(run, step, slice);
+  if (step.kind == StepKind::reduce) {
+    work.kind = ComputeWork::Kind::reduce;
+    work.reduce = program.kernel;
+    work.finish = {step.finish ? program.divisor : 1};
+    // What is sent on is read again soon.
+    const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
+    work.past_cache = run.past_cache && is_last;
+  } else if (program.scale != nullptr &&
+             program.sources[step.first_source].buffer == Buffer::input) {
+    work.kind = ComputeWork::Kind::scale;
+    work.scale = program.scale;
+    work.factor = run.factor;
+  } else {
+    work.past_cache = run.past_cache;
   }
-  const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
-  if (run.past_cache && is_last) {
-    reduce_by_pieces(run, step, bytes, nullptr, target,
-                     [&](std::uint64_t at, auto* piece, auto length) {
-                       copy_piece_past_cache(target + at, piece, length);
-                     });
-    return end_past_cache();
-  }
-  program.kernel(target, run.sources.data(), step.source_count, bytes / program.element_bytes,
-                 {step.finish ? program.divisor : 1});
+  return work;
 }
 
 /// Makes a slice where peers read it, tells them, and stores it at its own place, too. They are not
@@ -376,38 +367,24 @@ void Engine::compute_shared(Execution& execution,
                             const transport::Reservation& slot,
                             std::byte* target) {
   auto& run = execution.run;
-  const auto& program = *run.program;
-  const std::uint64_t bytes = program.slice_size(step, slice);
-  find_sources(run, step, slice);
-  if (step.kind == StepKind::copy) {
+  ComputeWork work = work_of(run, step, slice, target);
+  if (work.kind == ComputeWork::Kind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     reserved_on_->fill(source, also_to(run, target, source));
-    release_and_commit(execution, step, slice);
-  } else if (slot.past_cache) {
-    const auto put = run.past_cache ? &copy_piece_past_cache : &copy_bytes;
-    // Of the two, the output comes first: slots begin with lines, and few are written so.
-    const std::byte* const lines_of = run.past_cache ? target : slot.memory;
-    reduce_by_pieces(run, step, bytes, nullptr, lines_of,
-                     [&](std::uint64_t at, auto* piece, auto length) {
-                       copy_piece_past_cache(slot.memory + at, piece, length);
-                       put(target + at, piece, length);
-                     });
-    end_past_cache();
-    release_and_commit(execution, step, slice);
-  } else if (run.past_cache) {
-    reduce_by_pieces(run, step, bytes, slot.memory, target,
-                     [&](std::uint64_t at, auto* piece, auto length) {
-                       copy_piece_past_cache(target + at, piece, length);
-                     });
-    end_past_cache();
-    release_and_commit(execution, step, slice);
-  } else {
-    program.kernel(slot.memory, run.sources.data(), step.source_count,
-                   bytes / program.element_bytes, {step.finish ? program.divisor : 1});
-    release_and_commit(execution, step, slice);
-    // What was made last is in the cache.
-    copy_bytes(target, slot.memory, bytes);
+    return release_and_commit(execution, step, slice);
   }
+  work.past_cache = run.past_cache;
+  work.shared_past_cache = slot.past_cache;
+  if (work.past_cache || work.shared_past_cache) {
+    work.shared = slot.memory;
+    HostCompute::run(work);
+    return release_and_commit(execution, step, slice);
+  }
+  // The peers are told first; the copy to its own place is made from the cache.
+  work.target = slot.memory;
+  HostCompute::run(work);
+  release_and_commit(execution, step, slice);
+  copy_bytes(target, slot.memory, work.bytes);
 }
 
 void Engine::release_and_commit(Execution& execution,
@@ -478,7 +455,9 @@ void Engine::bring(const Run& run,
                    const ProgramStep& step,
                    std::uint32_t slice,
                    const std::byte* data) {
-  store(run, place_of(run, step.target, slice), data, run.program->slice_size(step, slice));
+  std::byte* const target = place_of(run, step.target, slice);
+  if (data == target) return;
+  copy_to({target, run.past_cache}, data, run.program->slice_size(step, slice));
 }
 
 /// Memory that the peers read for a slice of what `step` sends, or has made, to all whose turn it

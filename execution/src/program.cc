@@ -51,16 +51,20 @@ class Compiler {
     program_->window = options_.window;
     program_->kernel = options_.kernel;
     program_->divisor = options_.divisor;
+    program_->scale = options_.scale;
     program_->input_bytes = layout_.bytes(Buffer::input);
     program_->output_bytes = layout_.bytes(Buffer::output);
     place_scratch();
     for (StepId id = 0; id < schedule_.steps.size(); ++id) XYLEM_TRY(add_step(id));
     add_lanes();
     add_successors();
-    mark_views();
-    mark_casts();
-    mark_exchange();
-    choose_stay();
+    list_local_steps();
+    if (options_.fuses) {
+      mark_views();
+      mark_casts();
+      mark_exchange();
+      choose_stay();
+    }
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
@@ -279,11 +283,14 @@ class Compiler {
     }
   }
 
+  void list_local_steps() {
+    for (StepId id = 0; id < program_->steps.size(); ++id) {
+      if (program_->steps[id].lane == kNone) program_->local_steps.push_back(id);
+    }
+  }
+
   void mark_exchange() {
     const auto& steps = program_->steps;
-    for (StepId id = 0; id < steps.size(); ++id) {
-      if (steps[id].lane == kNone) program_->local_steps.push_back(id);
-    }
     program_->is_exchange =
         !are_all_by_rounds() && collectives::is_exchange(schedule_) &&
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });

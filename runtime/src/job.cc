@@ -240,7 +240,7 @@ bool Job::arm(std::vector<pollfd>& descriptors) {
       events_waiting_.load(std::memory_order_seq_cst)) {
     return false;
   }
-  if (engine_.relieve()) return false;
+  if (engine_.relieve() || engine_.has_pending_work()) return false;
   for (const auto& wire : wires_->all()) {
     if (wire.transport == nullptr) continue;
     const auto armed = wire.transport->arm();
@@ -337,6 +337,13 @@ void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
                          fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit,
                                      name(code)),
                          culprit));
+}
+
+void Job::on_compute_error(Execution& execution, const Status& why) {
+  const Operation& operation = *as_operation(&execution);
+  announce(*operation.group, why.code(), rank(),
+           fmt::format("rank {} cannot go on with call {}: {}", rank(), operation.sequence,
+                       why.message()));
 }
 
 void Job::suspect(Group& group, Status why) {

@@ -173,6 +173,7 @@ class Job final : public std::enable_shared_from_this<Job>,
 
   void on_ended(Execution& execution, Status outcome) override;
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
+  void on_compute_error(Execution& execution, const Status& why) override;
   void on_body(Message& message) override;
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
   void on_peer_left(std::uint32_t rank) override;

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when
-// the slices it waits for have completed, messages of a lane go in list order with at most `window`
-// in flight, and copies and reductions run on the spot, one slice of each step in a round, so that
-// messages are heard in between. Nothing on a step's path allocates, locks, calls the system or
-// formats text.
+// the slices it waits for have completed, and messages of a lane go in list order with at most
+// `window` in flight. Copies and reductions are enqueued on the execution's Compute, one slice of
+// each step in a round, so that messages are heard in between. On the CPU they are done at once. On
+// a device they are pending for a while, and copies and reductions of their results are enqueued
+// behind them without waiting; messages wait until they have completed. Nothing on a step's path
+// allocates, locks, calls the system or formats text.
 //
-// Where the transport shares memory, steps are fused. A reduction reads messages where they
-// arrived; what it makes and sends on, and what goes to several peers, is written once, into memory
-// that the peers read, and copied from there to its own place. A copy of what is sent is made while
-// it is: what is read from memory is written twice, piece by piece. Results and order are those of
-// the steps one by one.
+// Where the CPU computes and the transport shares memory, steps are fused. A reduction reads
+// messages where they arrived; what it makes and sends on, and what goes to several peers, is
+// written once, into memory that the peers read, and copied from there to its own place. A copy of
+// what is sent is made while it is: what is read from memory is written twice, piece by piece.
+// Results and order are those of the steps one by one.
 //
 // One thread at a time calls it.
 #pragma once
 
 #include "xylem/base/status.h"
+#include "xylem/execution/compute.h"
 #include "xylem/execution/execution.h"
+#include "xylem/execution/host_compute.h"
 #include "xylem/execution/link.h"
 #include "xylem/execution/patience.h"
 #include "xylem/execution/program.h"
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -62,6 +67,8 @@ class EngineListener {
   /// A message to or from `peer` failed; the listener decides what fails. kNone: the message is
   /// that of a point-to-point call.
   virtual void on_wire_error(Execution& execution, std::uint32_t peer, Code code) = 0;
+  /// The execution's Compute has had a fault; the listener decides what fails.
+  virtual void on_compute_error(Execution& execution, const Status& why) = 0;
   /// A message of a point-to-point call (step kPointToPoint) has ended well.
   virtual void on_body(Message& message) = 0;
 };
@@ -77,8 +84,9 @@ class Engine {
   /// Outputs from this size on are written past the cache, but over their own input.
   void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
 
-  /// Starts a collective whose `run.program`, `run.base`, `sequence` and `fingerprint` are set, and
-  /// runs it as far as it goes. It may end within.
+  /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
+  /// and `fingerprint` are set, and runs it as far as it goes. It may end within. With a Compute
+  /// that has queues, the program must be one that does not fuse (ProgramOptions::fuses).
   void start(Execution& execution);
   /// Runs an exchange without an execution, as far as it goes at once; from where `at_hand()` has
   /// its bases. True if that was all of it. If not, take_over() must follow.
@@ -111,6 +119,10 @@ class Engine {
   /// a sleep. True if there were any.
   bool relieve();
 
+  /// Whether work of a Compute, or a gate, is pending. No descriptor tells when it completes: run()
+  /// must be called to find out.
+  bool has_pending_work() const noexcept { return pending_count_ > 0; }
+
   /// Whether messages of a lane of a collective have not been issued. Exchanges issue all at once.
   static bool has_more(const Execution& execution, std::uint32_t lane) noexcept;
 
@@ -119,6 +131,20 @@ class Engine {
   void activate(Execution& execution) noexcept;
 
  private:
+  /// A slice that a Compute has not completed. Step kNone stands for the gate of the execution.
+  struct PendingWork {
+    Execution* execution = nullptr;
+    StepId step = collectives::kNone;
+    std::uint32_t slice = 0;
+    Ticket ticket;
+  };
+  /// What is pending on one queue, in its order.
+  struct PendingQueue {
+    Compute* compute = nullptr;
+    std::uint32_t queue = 0;
+    std::deque<PendingWork> work;
+  };
+
   static void on_done(transport::Operation& done) noexcept;
 
   Message& take_message(Execution& execution);
@@ -153,7 +179,11 @@ class Engine {
   StepId finish_exchange(Run& run);
 
   // Bytes.
-  bool is_past_cache(const Run& run) const noexcept;
+  /// Whether the output is written past the cache.
+  bool is_past_cache(const Run& run) const noexcept {
+    return run.program->output_bytes >= past_cache_from_ && !is_over_input(run);
+  }
+  static bool is_over_input(const Run& run) noexcept;
   static transport::Tag tag_of(const Execution& execution,
                                const ProgramStep& step,
                                std::uint32_t slice);
@@ -164,10 +194,16 @@ class Engine {
                     const ProgramStep& step,
                     std::uint32_t slice,
                     const std::byte* data);
-  void run_local(Execution& execution, StepId id, std::uint32_t slice);
+  Ticket run_local(Execution& execution, StepId id, std::uint32_t slice);
   void take_slice(Execution& execution, StepId id, std::uint32_t slice, HeldView view);
-  static void find_sources(Run& run, const ProgramStep& step, std::uint32_t slice);
-  static void compute(Run& run, const ProgramStep& step, std::uint32_t slice, std::byte* target);
+  static std::span<const void*> find_sources(Run& run,
+                                             const ProgramStep& step,
+                                             std::uint32_t slice);
+  static ComputeWork work_of(Run& run,
+                             const ProgramStep& step,
+                             std::uint32_t slice,
+                             std::byte* target);
+  Ticket compute(Execution& execution, StepId id, std::uint32_t slice, std::byte* target);
   void compute_shared(Execution& execution,
                       const ProgramStep& step,
                       std::uint32_t slice,
@@ -185,6 +221,16 @@ class Engine {
   void lose_view(Execution& execution, StepId id);
   void look_at_views();
 
+  // Pending work.
+  void find_pending(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
+  void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
+  void await_gate(Execution& execution);
+  PendingQueue& pending_queue(Compute& compute, std::uint32_t queue);
+  void look_at_work();
+  void work_ended(const PendingWork& work);
+  void open_gate(Execution& execution);
+  void cancel_work(Execution& execution);
+
   EngineListener& listener_;
   Execution* active_ = nullptr;
   std::vector<Execution*> busy_, round_;  ///< With a reference to each.
@@ -195,6 +241,11 @@ class Engine {
   std::uint32_t still_turns_ = 0;
   Patience patience_;
   std::uint64_t past_cache_from_ = kNoOutput;
+  HostCompute host_;
+  std::deque<PendingQueue> pending_;
+  std::vector<Execution*> closed_gates_;               ///< Executions whose gate is not open.
+  std::uint32_t pending_count_ = 0;                    ///< Of both.
+  std::vector<Ticket> after_;                          ///< What the slice at hand has to follow.
   Run at_hand_;                                        ///< Of a call that is not an execution.
   std::vector<const Exchange::Message*> expected_;     ///< Of the same: messages yet to come.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,

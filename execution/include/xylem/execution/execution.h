@@ -9,7 +9,9 @@
 #pragma once
 
 #include "xylem/base/clock.h"
+#include "xylem/base/memory.h"
 #include "xylem/base/status.h"
+#include "xylem/execution/compute.h"
 #include "xylem/execution/link.h"
 #include "xylem/execution/program.h"
 #include "xylem/transport/transport.h"
@@ -80,6 +82,7 @@ struct RunState {
   const Program* program = nullptr;
   std::shared_ptr<const Program> kept;  ///< The same, where others may forget it meanwhile.
   std::byte* base[3] = {};              ///< By collectives::Buffer. `input` is only read.
+  double factor = 1;                    ///< By which Program::scale multiplies.
   std::uint32_t steps_left = 1;         ///< Point to point: 1 until the message is through.
   std::uint32_t views_held = 0;
   std::uint32_t under_way = 0;  ///< Of an exchange: messages, and one while they are posted.
@@ -88,8 +91,17 @@ struct RunState {
   bool past_cache = false;      ///< The output is larger than what caches keep.
 };
 
+/// What there is to know of an execution that the CPU does not compute.
+struct OnDevice {
+  Compute* compute = nullptr;  ///< Reaches all buffers. Null: the CPU computes.
+  Memory memory[3] = {};       ///< Of the buffers, by collectives::Buffer.
+  Ticket gate;                 ///< Nothing of the execution begins before this is done.
+  Ticket end;                  ///< A gate that opens when the execution has ended.
+};
+
 /// How far an execution is.
 struct Run : RunState {
+  OnDevice device;
   // Lists, empty between two lives. Their memory serves the next one, too.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
@@ -97,13 +109,15 @@ struct Run : RunState {
   std::vector<StepId> later;         ///< In the next round: there is more of them.
   std::vector<HeldView> views;       ///< By Place::view.
   std::vector<HeldView> arrived;     ///< Of an exchange.
-  std::vector<const void*> sources;  ///< Of the reduce step being run.
+  std::vector<const void*> sources;  ///< Of the local step being run.
+  std::vector<Ticket> tickets;  ///< Pending slices: of step s, slice k, [s · window + k % window].
   // Only room: what they hold means nothing to the next call.
   ScratchBuffer scratch, staged;
 
   /// As new, but for the memory that it keeps.
   void renew() noexcept {
     static_cast<RunState&>(*this) = RunState{};
+    if (device.compute != nullptr) device = OnDevice{};
     steps.clear();
     lanes.clear();
     ready.clear();
@@ -111,6 +125,7 @@ struct Run : RunState {
     views.clear();
     arrived.clear();
     sources.clear();
+    tickets.clear();
   }
 };
 
@@ -119,7 +134,7 @@ struct ExecutionState {
   const Peers* peers = nullptr;   ///< Whom its messages go to; outlives the execution.
   std::uint64_t sequence = 0;     ///< Number of the call in its communicator, for tags,
   std::uint64_t fingerprint = 0;  ///< and what tells its arguments apart from others.
-  std::uint32_t outstanding = 0;  ///< Messages posted and not completed.
+  std::uint32_t outstanding = 0;  ///< Messages posted, work enqueued, and a closed gate.
   Message* messages = nullptr;
   Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
   Clock::time_point failed_at{};

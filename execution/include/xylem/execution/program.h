@@ -62,6 +62,8 @@ struct ProgramStep {
     return lane != collectives::kNone && (bytes > 0 || kind == collectives::StepKind::signal ||
                                           kind == collectives::StepKind::wait);
   }
+  /// Whether a Compute does it: a copy or reduction of at least one byte.
+  bool is_computed() const noexcept { return lane == collectives::kNone && bytes > 0; }
 };
 
 /// Sends of the same bytes to several peers, or of what a step has just made: where the transport
@@ -88,6 +90,8 @@ struct Program {
   std::uint64_t input_bytes = 0, output_bytes = 0;
   ReduceKernel kernel = nullptr;
   std::uint32_t divisor = 1;
+  /// Copies out of the input multiply by the factor of the call, if this is set.
+  ScaleKernel scale = nullptr;
   std::vector<ProgramStep> steps;
   std::vector<Place> sources;
   std::vector<collectives::Edge> edges;
@@ -120,6 +124,12 @@ struct ProgramOptions {
   std::uint32_t window = 8;
   ReduceKernel kernel = nullptr;  ///< Where the collective reduces.
   std::uint32_t divisor = 1;      ///< Ranks, for an average.
+  /// Multiplies the input by the factor of the call (premul_sum). The schedule is then one that was
+  /// staged with Staging::input: copies alone read the input, and they scale it.
+  ScaleKernel scale = nullptr;
+  /// Whether steps may work on messages where they travel, and small programs may run as exchanges.
+  /// Only for programs that the CPU computes.
+  bool fuses = true;
 };
 
 /// `unsupported` for operands in other ranks' memory and for put: no transport of this build maps

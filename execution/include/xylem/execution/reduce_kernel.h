@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reduction looks like to whoever runs one. Programs are given theirs.
+// The functions that combine and scale elements. A program is given those of its call's operation
+// and type.
 #pragma once
 
 #include <cstddef>
@@ -24,5 +25,8 @@ using ReduceKernel = void (*)(void* target,
                               std::size_t source_count,
                               std::size_t count,
                               Finish finish);
+
+/// target[i] = source[i] · factor. `target` may be `source`, and does not overlap it otherwise.
+using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
 
 }  // namespace xylem::execution

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/collectives/staging.h"
+
+#include "xylem/base/check.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+/// Writes the staged schedule, one step of the original after the other.
+class Stager {
+ public:
+  Stager(const Schedule& original, Staging staging)
+      : original_(original),
+        staging_(staging),
+        first_staged_input_(static_cast<std::uint32_t>(original.scratch.size())) {
+    staged_.algorithm = original.algorithm;
+    staged_.shape = original.shape;
+    staged_.rank = original.rank;
+    staged_.blocks = original.blocks;
+    staged_.channels = original.channels;
+    staged_.scratch = original.scratch;
+    if (staging.input) add_room_for_input();
+  }
+
+  Schedule run() && {
+    for (const Step& step : original_.steps) {
+      if (staging_.input) copy_input_of(step);
+      last_of_.push_back(add(step));
+    }
+    return std::move(staged_);
+  }
+
+ private:
+  using StepIds = std::vector<StepId>;
+
+  /// One scratch chunk for each chunk of the input, in its order: operands of several chunks stay
+  /// consecutive.
+  void add_room_for_input() {
+    const std::uint32_t chunks = chunk_count(original_, original_.rank, Buffer::input);
+    input_copies_.assign(chunks, kNone);
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      staged_.scratch.push_back(block_of(original_, {original_.rank, chunk, Buffer::input}));
+    }
+  }
+
+  /// Copies the input chunks that a step reads and no earlier step has read.
+  void copy_input_of(const Step& step) {
+    for (const Operand& source : original_.sources(step)) {
+      if (source.buffer != Buffer::input) continue;
+      for (std::uint32_t chunk = source.chunk; chunk < source.chunk + step.chunk_count; ++chunk) {
+        if (input_copies_[chunk] != kNone) continue;
+        const Operand target{original_.rank, first_staged_input_ + chunk, Buffer::scratch};
+        const Operand input{original_.rank, chunk, Buffer::input};
+        input_copies_[chunk] = add_copy(target, input, 1, {});
+      }
+    }
+  }
+
+  /// Adds what stands for a step of the original; returns the step after which its effect is there.
+  StepId add(const Step& step) {
+    StepIds before = predecessors_of(step);
+    std::vector<Operand> sources;
+    for (const Operand& source : original_.sources(step)) {
+      sources.push_back(staged_input(source, step, before));
+    }
+    const bool is_staged = staging_.messages && step.chunk_count > 0;
+    if (is_staged && step.kind == StepKind::send && sources[0].buffer != Buffer::scratch) {
+      const Operand room = add_scratch(sources[0], step.chunk_count);
+      before = {add_copy(room, sources[0], step.chunk_count, before)};
+      sources[0] = room;
+    }
+    if (step.target == kNone) return append(step, sources, nullptr, before);
+    const Operand target = original_.operands[step.target];
+    XYLEM_CHECK(target.rank == original_.rank, target.rank);
+    if (is_staged && step.kind == StepKind::recv && target.buffer != Buffer::scratch) {
+      const Operand room = add_scratch(target, step.chunk_count);
+      const StepId received = append(step, sources, &room, before);
+      return add_copy(target, room, step.chunk_count, {received});
+    }
+    return append(step, sources, &target, before);
+  }
+
+  /// The operand that a step reads, which is a copy of the input if that is staged.
+  Operand staged_input(Operand operand, const Step& step, StepIds& before) const {
+    XYLEM_CHECK(operand.rank == original_.rank, operand.rank);
+    if (!staging_.input || operand.buffer != Buffer::input) return operand;
+    for (std::uint32_t i = 0; i < step.chunk_count; ++i) {
+      before.push_back(input_copies_[operand.chunk + i]);
+    }
+    return {operand.rank, first_staged_input_ + operand.chunk, Buffer::scratch};
+  }
+
+  StepIds predecessors_of(const Step& step) const {
+    StepIds before;
+    for (const StepId id : original_.predecessors_of(step)) before.push_back(last_of_[id]);
+    return before;
+  }
+
+  /// New scratch for the blocks of an operand.
+  Operand add_scratch(Operand like, std::uint32_t count) {
+    const auto first = static_cast<std::uint32_t>(staged_.scratch.size());
+    for (std::uint32_t i = 0; i < count; ++i, ++like.chunk) {
+      staged_.scratch.push_back(block_of(staged_, like));
+    }
+    return {original_.rank, first, Buffer::scratch};
+  }
+
+  StepId add_copy(Operand target, Operand source, std::uint32_t count, const StepIds& before) {
+    Step copy;
+    copy.kind = StepKind::copy;
+    copy.chunk_count = count;
+    return append(copy, {&source, 1}, &target, before);
+  }
+
+  /// `model` gives all but operands and predecessors.
+  StepId append(const Step& model,
+                std::span<const Operand> sources,
+                const Operand* target,
+                StepIds before) {
+    Step& step = staged_.steps.emplace_back(model);
+    step.target = step.first_source = kNone;
+    if (target != nullptr) {
+      step.target = static_cast<std::uint32_t>(staged_.operands.size());
+      staged_.operands.push_back(*target);
+    }
+    if (!sources.empty()) step.first_source = static_cast<std::uint32_t>(staged_.operands.size());
+    step.source_count = static_cast<std::uint16_t>(sources.size());
+    staged_.operands.insert(staged_.operands.end(), sources.begin(), sources.end());
+    std::ranges::sort(before);
+    before.erase(std::unique(before.begin(), before.end()), before.end());
+    step.first_predecessor = static_cast<std::uint32_t>(staged_.predecessors.size());
+    step.predecessor_count = static_cast<std::uint16_t>(before.size());
+    staged_.predecessors.insert(staged_.predecessors.end(), before.begin(), before.end());
+    return static_cast<StepId>(staged_.steps.size() - 1);
+  }
+
+  const Schedule& original_;
+  const Staging staging_;
+  const std::uint32_t first_staged_input_;
+  Schedule staged_;
+  StepIds last_of_;       ///< By step of the original.
+  StepIds input_copies_;  ///< By input chunk; kNone until it is first read.
+};
+
+}  // namespace
+
+Schedule stage(const Schedule& schedule, Staging staging) {
+  return Stager(schedule, staging).run();
+}
+
+}  // namespace xylem::collectives

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compute: what copies, reduces and scales bytes for the engine. The CPU is one (host_compute.h):
+// its work is done when enqueue() returns. A device is another: its work is done later, in the
+// order of its queues, and more may be enqueued behind work that is still pending.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/execution/reduce_kernel.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace xylem::execution {
+
+/// Names one piece of work of a Compute. The work of a queue is numbered from 1 and completes in
+/// that order. A ticket with number 0 stands for work that is done.
+struct Ticket {
+  std::uint64_t number = 0;
+  std::uint32_t queue = 0;
+
+  bool is_pending() const noexcept { return number != 0; }
+  friend bool operator==(const Ticket&, const Ticket&) = default;
+};
+
+/// One slice of a copy, a reduction or a scaling. All memory that it names must be memory that the
+/// Compute reaches, and must stay valid until the work has completed.
+struct ComputeWork {
+  enum class Kind : std::uint8_t {
+    copy,    ///< target = sources[0].
+    reduce,  ///< target = sources[0] ∘ sources[1] ∘ …, by `reduce`, then `finish`.
+    scale,   ///< target = sources[0] · factor, by `scale`.
+  };
+  Kind kind = Kind::copy;
+  /// The target is too large for the caches and is not read again soon.
+  bool past_cache = false;
+  /// `shared` is read by cores that share no cache with this one.
+  bool shared_past_cache = false;
+  std::uint32_t element_bytes = 1;
+  std::uint64_t bytes = 0;
+  std::byte* target = nullptr;
+  /// Receives the same bytes as the target. Only for reductions on the CPU, and null otherwise.
+  std::byte* shared = nullptr;
+  /// The Compute may change these pointers, and does not read them after enqueue() has returned.
+  std::span<const void*> sources{};
+  ReduceKernel reduce = nullptr;
+  ScaleKernel scale = nullptr;
+  Finish finish{};
+  double factor = 1;
+};
+
+/// All calls come from one thread at a time: the one that drives the engine.
+class Compute {
+ public:
+  Compute() = default;
+  Compute(const Compute&) = delete;
+  Compute& operator=(const Compute&) = delete;
+  /// No work is pending any more.
+  virtual ~Compute() = default;
+
+  /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
+  virtual std::uint32_t queues() const noexcept = 0;
+  /// Takes a piece of work. It begins when the earlier work of its queue and all of `after` have
+  /// completed; these tickets are of this Compute, of any queue. Where queues() is 0, `queue` means
+  /// nothing and the ticket is never pending. Cannot fail: see health().
+  virtual Ticket enqueue(std::uint32_t queue,
+                         const ComputeWork& work,
+                         std::span<const Ticket> after) noexcept = 0;
+  /// Whether the work has completed: its result can be read by the CPU and by transports, and the
+  /// Compute touches none of its memory any more.
+  virtual bool has_completed(Ticket ticket) noexcept = 0;
+  /// The result of the work is not wanted any more. Work that has not begun need not run; its
+  /// ticket completes in order all the same.
+  virtual void cancel(Ticket ticket) noexcept = 0;
+  /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by
+  /// whoever knows the kind of Compute (for instance for a stream that waits for a call to end).
+  virtual void open(Ticket gate) noexcept = 0;
+  /// The first fault of the device. After a fault all tickets complete, and results are undefined.
+  virtual Status health() const = 0;
+};
+
+}  // namespace xylem::execution

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "xylem/execution/compute.h"
+
+namespace xylem::execution {
+
+/// The CPU that drives the engine. Work is done when enqueue() returns. It decides what goes past
+/// the cache, and in which pieces.
+class HostCompute final : public Compute {
+ public:
+  /// As enqueue(); for callers that know that they have a HostCompute.
+  static void run(const ComputeWork& work) noexcept;
+
+  std::uint32_t queues() const noexcept override { return 0; }
+  Ticket enqueue(std::uint32_t /*queue*/,
+                 const ComputeWork& work,
+                 std::span<const Ticket> /*after*/) noexcept override {
+    run(work);
+    return {};
+  }
+  bool has_completed(Ticket /*ticket*/) noexcept override { return true; }
+  void cancel(Ticket /*ticket*/) noexcept override {}
+  void open(Ticket /*gate*/) noexcept override {}
+  Status health() const override { return {}; }
+};
+
+}  // namespace xylem::execution

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine: work that is pending on a Compute, and gates.
+//
+// A computed slice is enqueued as soon as all that it reads has been enqueued or has completed. It
+// names what is still pending, so that the device keeps the order. The engine polls the oldest work
+// of each queue, and tells the steps that move messages when a slice has completed.
+#include "xylem/execution/engine.h"
+
+#include <algorithm>
+
+namespace xylem::execution {
+
+using collectives::EdgeKind;
+using collectives::kNone;
+
+/// Enqueues a slice of a copy or a reduction.
+Ticket Engine::compute(Execution& execution, StepId id, std::uint32_t slice, std::byte* target) {
+  auto& run = execution.run;
+  const auto& step = run.program->steps[id];
+  const ComputeWork work = work_of(run, step, slice, target);
+  Compute& compute = run.device.compute != nullptr ? *run.device.compute : host_;
+  const std::uint32_t queues = compute.queues();
+  if (queues == 0) return compute.enqueue(0, work, {});
+  find_pending(execution, step, slice);
+  // All slices of a step are on one queue, so they complete in order.
+  return compute.enqueue(id % queues, work, after_);
+}
+
+/// Lists the pending work that a slice of a computed step has to follow.
+void Engine::find_pending(const Execution& execution,
+                          const ProgramStep& step,
+                          std::uint32_t slice) {
+  const auto& run = execution.run;
+  const auto& program = *run.program;
+  after_.clear();
+  if (execution.run.device.gate.is_pending()) after_.push_back(execution.run.device.gate);
+  for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
+    const auto& edge = program.edges[e];
+    const ProgramStep& before = program.steps[edge.before];
+    if (!before.is_computed()) continue;
+    std::uint32_t last = slice;
+    if (edge.kind == EdgeKind::whole) {
+      last = before.slices - 1;
+    } else if (edge.kind == EdgeKind::lag) {
+      if (slice < program.window) continue;
+      last = slice - program.window;
+    }
+    if (last < run.steps[edge.before].completed) continue;
+    after_.push_back(run.tickets[edge.before * program.window + last % program.window]);
+  }
+}
+
+/// A slice has been enqueued: computed steps may follow it at once.
+void Engine::await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  run.tickets[id * program.window + slice % program.window] = ticket;
+  ++execution.outstanding;
+  ++pending_count_;
+  pending_queue(*run.device.compute, ticket.queue).work.push_back({&execution, id, slice, ticket});
+  const ProgramStep& step = program.steps[id];
+  for (std::uint32_t s = 0; s < step.successor_count; ++s) {
+    const StepId next = program.successors[step.first_successor + s];
+    if (program.steps[next].is_computed()) queue(execution, next);
+  }
+}
+
+void Engine::await_gate(Execution& execution) {
+  ++execution.outstanding;
+  ++pending_count_;
+  closed_gates_.push_back(&execution);
+}
+
+Engine::PendingQueue& Engine::pending_queue(Compute& compute, std::uint32_t queue) {
+  for (PendingQueue& pending : pending_) {
+    if (pending.compute == &compute && pending.queue == queue) return pending;
+  }
+  return pending_.emplace_back(PendingQueue{&compute, queue, {}});
+}
+
+void Engine::look_at_work() {
+  for (std::size_t i = 0; i < closed_gates_.size();) {
+    Execution& execution = *closed_gates_[i];
+    if (!execution.run.device.compute->has_completed(execution.run.device.gate)) {
+      ++i;
+      continue;
+    }
+    closed_gates_.erase(closed_gates_.begin() + static_cast<std::ptrdiff_t>(i));
+    --pending_count_;
+    work_ended({&execution, kNone, 0, {}});
+  }
+  // What ends may enqueue more, on queues that were not there: a deque keeps its elements in place.
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    PendingQueue& pending = pending_[i];
+    while (!pending.work.empty() && pending.compute->has_completed(pending.work.front().ticket)) {
+      const PendingWork work = pending.work.front();
+      pending.work.pop_front();
+      --pending_count_;
+      work_ended(work);
+    }
+  }
+}
+
+void Engine::work_ended(const PendingWork& work) {
+  Execution& execution = *work.execution;
+  execution.acquire();  // It may end within.
+  --execution.outstanding;
+  if (execution.health && !execution.run.is_lost) {
+    if (const Status health = execution.run.device.compute->health(); !health) {
+      listener_.on_compute_error(execution, health);
+    } else if (work.step == kNone) {
+      open_gate(execution);
+    } else {
+      slice_done(execution, work.step, work.slice);
+      if (execution.run.steps[work.step].issued < execution.run.program->steps[work.step].slices) {
+        queue(execution, work.step);
+      }
+    }
+  }
+  if (!execution.has_ended && !execution.run.ready.empty() && !execution.is_busy) {
+    run_ready(execution);
+  }
+  end_if_idle(execution);
+  execution.release();
+}
+
+/// The call's messages may begin.
+void Engine::open_gate(Execution& execution) {
+  execution.run.device.gate = {};
+  for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {
+    const StepId head = head_of(execution, lane);
+    if (head != kNone) queue(execution, head);
+  }
+}
+
+/// The execution fails: its results are not wanted, and its gate is not waited for.
+void Engine::cancel_work(Execution& execution) {
+  for (PendingQueue& pending : pending_) {
+    for (const PendingWork& work : pending.work) {
+      if (work.execution == &execution) pending.compute->cancel(work.ticket);
+    }
+  }
+  const auto gates = static_cast<std::uint32_t>(std::erase(closed_gates_, &execution));
+  execution.outstanding -= gates;
+  pending_count_ -= gates;
+}
+
+}  // namespace xylem::execution

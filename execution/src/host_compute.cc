@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU's copies and reductions. Large outputs are written past the cache, since reading them
+// into the cache first would cost a third of the memory's bandwidth.
+#include "xylem/execution/host_compute.h"
+
+#include "xylem/base/copy.h"
+
+#include <algorithm>
+#include <array>
+
+namespace xylem::execution {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+/// A reduction is made in pieces of this size, which stay in the nearest cache until they have been
+/// copied to their places. So reading and writing memory overlap.
+constexpr std::size_t kPiece = 2048;
+
+/// Calls `put(offset, piece, length)` for each piece of the result. The pieces are made in `memory`
+/// if it is given, and otherwise in a buffer on the stack.
+///
+/// Each call but the last ends where a cache line of `target` ends, if elements allow it: a line
+/// that is written past the cache in two parts costs as much as many lines written whole.
+template <typename Put>
+void reduce_by_pieces(const ComputeWork& work,
+                      std::byte* memory,
+                      const std::byte* target,
+                      const Put& put) {
+  const auto into_line = [target](std::uint64_t at) {
+    return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
+  };
+  alignas(kLine) std::array<std::byte, kPiece> aside;
+  // A piece on the stack is put as a whole. So the first one is made shorter, by whole elements,
+  // for all others to end with lines.
+  const std::uint64_t element = work.element_bytes;
+  const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
+  std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
+  for (std::uint64_t at = 0, done = 0; at < work.bytes; length = kPiece) {
+    length = std::min(length, work.bytes - at);
+    work.reduce(memory != nullptr ? memory + at : aside.data(), work.sources.data(),
+                work.sources.size(), length / element, work.finish);
+    for (const void*& source : work.sources) {
+      source = static_cast<const std::byte*>(source) + length;
+    }
+    at += length;
+    const std::uint64_t ready = memory == nullptr || at == work.bytes ? at : at - into_line(at);
+    put(done, memory != nullptr ? memory + done : aside.data(), ready - done);
+    done = ready;
+  }
+}
+
+void put_past_cache(std::byte* target, const std::byte* piece, std::uint64_t length) noexcept {
+  copy_piece_past_cache(target, piece, length);
+}
+
+/// The result goes to two places, at least one of them past the cache.
+void reduce_to_both(const ComputeWork& work) noexcept {
+  if (!work.shared_past_cache) {
+    reduce_by_pieces(work, work.shared, work.target,
+                     [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
+                       put_past_cache(work.target + at, piece, length);
+                     });
+    return end_past_cache();
+  }
+  const auto put_target = work.past_cache ? &copy_piece_past_cache : &copy_bytes;
+  // Shared memory begins with a line, so the pieces are fitted to the target if both are written
+  // past the cache.
+  const std::byte* const lines_of = work.past_cache ? work.target : work.shared;
+  reduce_by_pieces(work, nullptr, lines_of,
+                   [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
+                     put_past_cache(work.shared + at, piece, length);
+                     put_target(work.target + at, piece, length);
+                   });
+  end_past_cache();
+}
+
+void reduce(const ComputeWork& work) noexcept {
+  if (work.shared != nullptr) return reduce_to_both(work);
+  if (!work.past_cache) {
+    return work.reduce(work.target, work.sources.data(), work.sources.size(),
+                       work.bytes / work.element_bytes, work.finish);
+  }
+  reduce_by_pieces(work, nullptr, work.target,
+                   [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
+                     put_past_cache(work.target + at, piece, length);
+                   });
+  end_past_cache();
+}
+
+}  // namespace
+
+void HostCompute::run(const ComputeWork& work) noexcept {
+  const void* const source = work.sources.front();
+  switch (work.kind) {
+    case ComputeWork::Kind::copy:
+      if (source != work.target) copy_to({work.target, work.past_cache}, source, work.bytes);
+      break;
+    case ComputeWork::Kind::reduce: reduce(work); break;
+    case ComputeWork::Kind::scale:
+      work.scale(work.target, source, work.bytes / work.element_bytes, work.factor);
+      break;
+  }
+}
+
+}  // namespace xylem::execution

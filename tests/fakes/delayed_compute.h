@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A made-up device: a Compute that finishes later, and memory that the CPU may not touch. Nothing
+// happens by itself: each poll does a few pieces of work, drawn from a seed among those that may
+// run, so that a test can be repeated.
+#pragma once
+
+#include "xylem/base/unique_fd.h"
+#include "xylem/execution/compute.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace xylem::test {
+
+/// Memory with device addresses: a CPU that reads or writes them gets SIGSEGV. The made-up device
+/// reaches the same bytes by another mapping.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes);
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory();
+
+  /// A device address, aligned to 256 bytes. All is given back together, with the object.
+  std::byte* allocate(std::size_t bytes);
+  bool contains(const void* address) const noexcept;
+  /// Where the device sees a device address; other addresses stay as they are.
+  std::byte* seen_by_device(const void* address) const noexcept;
+  void write(std::byte* device, const void* source, std::size_t bytes) const;
+  void read(void* target, const std::byte* device, std::size_t bytes) const;
+
+ private:
+  std::size_t bytes_ = 0, used_ = 0;
+  UniqueFd file_;
+  std::byte* forbidden_ = nullptr;
+  std::byte* backing_ = nullptr;
+};
+
+struct DelayedComputeOptions {
+  std::uint64_t seed = 1;
+  std::uint32_t queues = 1;
+  bool ignores_order = false;     ///< A broken device: work does not wait for other queues.
+  bool keeps_cancelled = false;   ///< Cancelled work still waits for what it follows.
+  std::uint64_t fault_after = 0;  ///< Pieces of work until a fault; 0: there is none.
+};
+
+class DelayedCompute final : public execution::Compute {
+ public:
+  using Ticket = execution::Ticket;
+
+  DelayedCompute(const DeviceMemory& memory, DelayedComputeOptions options);
+  ~DelayedCompute() override;
+
+  /// A ticket that completes when it is opened.
+  Ticket make_gate();
+  bool is_open(Ticket gate) const;
+  /// Pieces of work that have run.
+  std::uint64_t done() const noexcept { return done_; }
+
+  std::uint32_t queues() const noexcept override { return options_.queues; }
+  Ticket enqueue(std::uint32_t queue,
+                 const execution::ComputeWork& work,
+                 std::span<const Ticket> after) noexcept override;
+  bool has_completed(Ticket ticket) noexcept override;
+  void cancel(Ticket ticket) noexcept override;
+  void open(Ticket gate) noexcept override;
+  Status health() const override;
+
+ private:
+  struct Piece {
+    execution::ComputeWork work;
+    std::vector<const void*> sources;
+    std::vector<Ticket> after;
+    bool is_cancelled = false;
+  };
+  struct Queue {
+    std::deque<Piece> waiting;
+    std::uint64_t completed = 0;  ///< Number of the last that has completed.
+  };
+
+  bool is_done(Ticket ticket) const;
+  bool may_run(const Piece& piece) const;
+  void run_one();
+  void run(Piece& piece);
+
+  const DeviceMemory& memory_;
+  DelayedComputeOptions options_;
+  std::mt19937_64 random_;
+  std::vector<Queue> queues_;
+  std::uint64_t gates_ = 0, done_ = 0;
+  std::set<std::uint64_t> open_gates_;
+};
+
+}  // namespace xylem::test

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every plan is proven right when it is staged, and does not touch the user's memory otherwise than
+// by copies.
+#include "model/plans.h"
+#include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/collectives/staging.h"
+#include "xylem/collectives/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace xylem::collectives {
+namespace {
+
+constexpr Staging kStagings[] = {{true, false}, {false, true}, {true, true}};
+
+std::string title(const Planner& planner, const Shape& shape, Staging staging) {
+  return model::title(planner, shape) + (staging.input ? ", input" : "") +
+         (staging.messages ? ", messages" : "");
+}
+
+std::vector<Schedule> stage_all(std::vector<Schedule> ranks, Staging staging) {
+  for (Schedule& schedule : ranks) schedule = stage(schedule, staging);
+  return ranks;
+}
+
+class EveryPlanner : public testing::TestWithParam<Planner> {
+ protected:
+  template <typename Check>
+  void for_all_shapes(std::uint32_t ranks, const Check& check) const {
+    const Planner& planner = GetParam();
+    for (const std::uint32_t root : model::roots(planner.collective, ranks)) {
+      for (const std::uint32_t per_host : model::ranks_per_host(planner, ranks)) {
+        const Shape shape{planner.collective, ranks, root, per_host};
+        const auto plans = model::plan_all(planner, shape);
+        for (const Staging staging : kStagings) check(shape, plans, staging);
+      }
+    }
+  }
+};
+
+TEST_P(EveryPlanner, IsProvenWhenItIsStaged) {
+  for (const std::uint32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 64}) {
+    for_all_shapes(ranks, [&](const Shape& shape, const auto& plans, Staging staging) {
+      const Status outcome = verify(stage_all(plans, staging));
+      ASSERT_TRUE(outcome) << title(GetParam(), shape, staging) << ": " << outcome.to_string();
+    });
+  }
+}
+
+TEST_P(EveryPlanner, TouchesOnlyScratchByWhatIsStaged) {
+  for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
+    for_all_shapes(ranks, [&](const Shape& shape, const auto& plans, Staging staging) {
+      for (const Schedule& schedule : stage_all(plans, staging)) {
+        for (const Step& step : schedule.steps) {
+          const auto reads = schedule.sources(step);
+          const bool reads_input = std::ranges::any_of(
+              reads, [](const Operand& operand) { return operand.buffer == Buffer::input; });
+          const bool is_message = step.kind == StepKind::send || step.kind == StepKind::recv;
+          const std::uint32_t moved = step.kind == StepKind::send ? step.first_source : step.target;
+          const auto where = title(GetParam(), shape, staging);
+          if (staging.input && reads_input) {
+            EXPECT_EQ(step.kind, StepKind::copy) << where;
+            EXPECT_EQ(schedule.operands[step.target].buffer, Buffer::scratch) << where;
+          }
+          if (staging.messages && is_message) {
+            EXPECT_EQ(schedule.operands[moved].buffer, Buffer::scratch) << where;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_P(EveryPlanner, StaysAsItIsWhereNothingIsStaged) {
+  for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
+    for (const Schedule& plan : model::plan_all(GetParam(), {GetParam().collective, ranks})) {
+      EXPECT_EQ(stage(plan, {}), plan);
+    }
+  }
+}
+
+// What is staged for a message is a ring, so that memory does not grow with the message. A ring
+// holds one chunk.
+TEST_P(EveryPlanner, StagesSingleChunksThroughRings) {
+  for (const Schedule& plan : model::plan_all(GetParam(), {GetParam().collective, 5})) {
+    const Schedule staged = stage(plan, {.messages = true});
+    const Pipeline slices = pipeline(staged);
+    for (const Step& step : staged.steps) {
+      if (step.kind != StepKind::send || step.chunk_count != 1) continue;
+      const std::uint32_t chunk = staged.operands[step.first_source].chunk;
+      if (chunk < plan.scratch.size()) continue;
+      EXPECT_TRUE(slices.windowed[chunk]) << chunk;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registered,
+                         EveryPlanner,
+                         testing::ValuesIn(planners().begin(), planners().end()),
+                         [](const auto& tested) {
+                           return std::string(name(tested.param.collective)) + "_" +
+                                  std::string(tested.param.name);
+                         });
+
+}  // namespace
+}  // namespace xylem::collectives

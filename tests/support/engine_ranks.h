@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that are engines alone, all in one thread.
+#pragma once
+
+#include "xylem/collectives/schedule.h"
+#include "xylem/execution/engine.h"
+#include "xylem/transport/transport.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace xylem::execution {
+
+using collectives::Buffer;
+
+/// Sums 32-bit integers.
+inline void add(void* target,
+                const void* const* sources,
+                std::size_t source_count,
+                std::size_t count,
+                Finish /*finish*/) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t sum = 0;
+    for (std::size_t s = 0; s < source_count; ++s) {
+      sum += static_cast<const std::uint32_t*>(sources[s])[i];
+    }
+    static_cast<std::uint32_t*>(target)[i] = sum;
+  }
+}
+
+struct TestExecution final : Execution {
+  using Execution::first_reference;
+  using Execution::renew;
+  Status outcome;
+  unsigned ended = 0, unreferenced_times = 0;
+
+ private:
+  void unreferenced() noexcept override { ++unreferenced_times; }
+};
+
+/// One rank: an engine, a transport and an execution that is used again and again.
+class Rank final : public EngineListener {
+ public:
+  Rank(std::uint32_t rank, std::unique_ptr<transport::Transport> transport)
+      : transport_(std::move(transport)) {
+    peers_.rank = rank;
+  }
+  /// After all ranks have been made.
+  void connect(const std::deque<Rank>& ranks) {
+    for (const Rank& other : ranks) {
+      const auto can = transport_->capabilities();
+      peers_.links.push_back({transport_.get(),
+                              transport_->connect(other.transport_->address()).value(),
+                              can.view_bytes, can.inline_bytes});
+    }
+  }
+  void start(const std::shared_ptr<const Program>& program,
+             std::uint64_t sequence,
+             std::span<const std::uint32_t> input,
+             std::span<std::uint32_t> output) {
+    prepare(program, sequence);
+    auto& base = execution.run.base;
+    // Programs do not write their input.
+    base[static_cast<int>(Buffer::input)] =
+        reinterpret_cast<std::byte*>(const_cast<std::uint32_t*>(input.data()));
+    base[static_cast<int>(Buffer::output)] = reinterpret_cast<std::byte*>(output.data());
+    begin();
+  }
+  /// A new life of the execution, whose buffers are still to be set.
+  void prepare(const std::shared_ptr<const Program>& program, std::uint64_t sequence) {
+    execution.renew();
+    // Nothing of the call before is left, which may have failed with steps to be looked at.
+    EXPECT_TRUE(execution.run.ready.empty() && execution.run.later.empty());
+    EXPECT_TRUE(execution.run.arrived.empty() && execution.run.views.empty());
+    EXPECT_TRUE(execution.run.tickets.empty() && execution.run.device.compute == nullptr);
+    EXPECT_FALSE(execution.run.is_lost || execution.is_busy || execution.has_ended);
+    execution.first_reference();
+    execution.ended = execution.unreferenced_times = 0;
+    execution.outcome = failure(Code::invalid_argument, "has not ended");
+    execution.peers = &peers_;
+    execution.sequence = sequence;
+    execution.run.kept = program;
+    execution.run.program = program.get();
+    execution.run.base[static_cast<int>(Buffer::scratch)] =
+        execution.run.scratch.reserve(program->scratch_bytes);
+  }
+  void begin() {
+    engine.activate(execution);
+    engine.start(execution);
+  }
+  std::uint64_t bytes_sent_to(std::uint32_t peer) const {
+    return transport_->bytes_sent(peers_.links[peer].endpoint);
+  }
+  /// Drops what has arrived for a call that is over.
+  void discard_all() { transport_->discard(0, 0); }
+  unsigned turn() { return transport_->progress() + engine.run(); }
+
+  void on_ended(Execution& ended, Status outcome) override {
+    EXPECT_EQ(&ended, &execution);
+    ++execution.ended;
+    execution.outcome = std::move(outcome);
+    execution.release();
+  }
+  void on_wire_error(Execution& failed, std::uint32_t peer, Code code) override {
+    engine.fail(failed, failure(code, "from rank " + std::to_string(peer)));
+  }
+  void on_compute_error(Execution& failed, const Status& why) override { engine.fail(failed, why); }
+  void on_body(Message& /*message*/) override { ADD_FAILURE() << "no message was posted"; }
+
+  Engine engine{*this};
+  TestExecution execution;
+
+ private:
+  std::unique_ptr<transport::Transport> transport_;
+  Peers peers_;
+};
+
+/// Drives all ranks until the execution of each has ended.
+inline void turn_until_ended(std::deque<Rank>& ranks) {
+  constexpr unsigned kMostTurns = 1'000'000;
+  for (unsigned turns = 0; turns < kMostTurns; ++turns) {
+    bool all = true;
+    for (Rank& rank : ranks) {
+      rank.turn();
+      all = all && rank.execution.ended > 0;
+    }
+    if (all) return;
+  }
+  FAIL() << "not ended after " << kMostTurns << " turns";
+}
+
+}  // namespace xylem::execution

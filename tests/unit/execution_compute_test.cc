@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine with a made-up device that finishes later, in an order drawn from a seed, on up to
+// four queues, behind gates, over memory that the CPU may not touch. Messages go over loopback,
+// which copies by the CPU, so programs are staged.
+#include "fakes/delayed_compute.h"
+#include "support/engine_ranks.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/collectives/staging.h"
+#include "xylem/transport/loopback.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace xylem::execution {
+namespace {
+
+using collectives::Collective;
+using test::DelayedCompute;
+using test::DelayedComputeOptions;
+using test::DeviceMemory;
+
+using Words = std::vector<std::uint32_t>;
+
+constexpr std::uint32_t kFactor = 3;
+
+void multiply(void* target, const void* source, std::size_t count, double factor) {
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<std::uint32_t*>(target)[i] =
+        static_cast<const std::uint32_t*>(source)[i] * static_cast<std::uint32_t>(factor);
+  }
+}
+
+std::uint32_t value(std::uint64_t rank, std::uint64_t index) {
+  return static_cast<std::uint32_t>(rank * 1'000'003 + index * 7 + 1);
+}
+
+/// One call, as all ranks make it. The root is the last rank.
+struct Case {
+  const collectives::Planner* planner = nullptr;
+  std::uint32_t ranks = 1;
+  std::uint64_t count = 1;
+  bool is_scaled = false;
+
+  Collective collective() const { return planner->collective; }
+  std::uint32_t root() const { return has_root(collective()) ? ranks - 1 : 0; }
+  std::uint32_t factor() const { return is_scaled ? kFactor : 1; }
+  std::uint64_t elements(std::uint32_t rank, Buffer buffer) const {
+    const bool is_input = buffer == Buffer::input;
+    switch (collective()) {
+      case Collective::all_reduce: return count;
+      case Collective::reduce: return is_input || rank == root() ? count : 0;
+      case Collective::broadcast: return !is_input || rank == root() ? count : 0;
+      case Collective::all_gather: return is_input ? count : ranks * count;
+      case Collective::gather: return is_input ? count : rank == root() ? ranks * count : 0;
+      case Collective::reduce_scatter: return is_input ? ranks * count : count;
+      case Collective::scatter: return !is_input ? count : rank == root() ? ranks * count : 0;
+      case Collective::all_to_all: return ranks * count;
+      case Collective::barrier: return 0;
+    }
+    return 0;
+  }
+  std::uint32_t sum(std::uint64_t index) const {
+    std::uint32_t sum = 0;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) sum += value(rank, index) * factor();
+    return sum;
+  }
+  std::uint32_t expected(std::uint32_t rank, std::uint64_t i) const {
+    switch (collective()) {
+      case Collective::all_reduce:
+      case Collective::reduce: return sum(i);
+      case Collective::broadcast: return value(root(), i) * factor();
+      case Collective::all_gather:
+      case Collective::gather: return value(i / count, i % count) * factor();
+      case Collective::reduce_scatter: return sum(rank * count + i);
+      case Collective::scatter: return value(root(), rank * count + i) * factor();
+      case Collective::all_to_all: return value(i / count, rank * count + i % count) * factor();
+      case Collective::barrier: break;
+    }
+    return 0;
+  }
+  std::shared_ptr<const Program> program(std::uint32_t rank) const {
+    ProgramOptions options;
+    options.counts.count = count;
+    options.counts.element_bytes = sizeof(std::uint32_t);
+    options.slice_bytes = 256;
+    options.window = 3;
+    options.fuses = false;
+    if (reduces(collective())) options.kernel = &add;
+    if (is_scaled) options.scale = &multiply;
+    const auto plan = planner->plan({collective(), ranks, root()}, rank);
+    auto made = compile(stage(plan, {.input = is_scaled, .messages = true}), options);
+    EXPECT_TRUE(made) << made.status().message();
+    return *made;
+  }
+};
+
+class ComputeOver : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  ComputeOver() : fabric({/*seed=*/7, /*eager_bytes=*/512}) {
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank)
+      engines.emplace_back(rank, fabric.attach());
+    for (Rank& rank : engines) rank.connect(engines);
+  }
+  static std::uint32_t ranks() { return GetParam(); }
+
+  /// New devices, one for each rank. Only that of rank 0 has faults.
+  void power_up(DelayedComputeOptions options) {
+    devices.clear();
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+      options.seed = options.seed * 31 + rank;
+      devices.emplace_back(memory, options);
+      options.fault_after = 0;
+    }
+  }
+  void begin(const Case& call, std::uint64_t sequence, bool has_gates) {
+    outputs.clear();
+    gates.clear();
+    ends.clear();
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+      Words input(call.elements(rank, Buffer::input));
+      for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+      std::byte* const in = memory.allocate(input.size() * sizeof(std::uint32_t));
+      memory.write(in, input.data(), input.size() * sizeof(std::uint32_t));
+      const auto bytes = call.elements(rank, Buffer::output) * sizeof(std::uint32_t);
+      outputs.push_back(memory.allocate(bytes));
+      Rank& engine = engines[rank];
+      engine.prepare(call.program(rank), sequence);
+      auto& execution = engine.execution;
+      execution.run.device.compute = &devices[rank];
+      execution.run.factor = call.factor();
+      execution.run.base[static_cast<int>(Buffer::input)] = in;
+      execution.run.base[static_cast<int>(Buffer::output)] = outputs.back();
+      for (const Buffer buffer : {Buffer::input, Buffer::output}) {
+        execution.run.device.memory[static_cast<int>(buffer)] = {MemoryKind::cuda, 0};
+      }
+      gates.push_back(devices[rank].make_gate());
+      ends.push_back(devices[rank].make_gate());
+      if (has_gates) execution.run.device.gate = gates.back();
+      execution.run.device.end = ends.back();
+      engine.begin();
+    }
+  }
+  bool is_right(const Case& call) {
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+      Words output(call.elements(rank, Buffer::output));
+      memory.read(output.data(), outputs[rank], output.size() * sizeof(std::uint32_t));
+      for (std::size_t i = 0; i < output.size(); ++i) {
+        if (output[i] != call.expected(rank, i)) return false;
+      }
+    }
+    return true;
+  }
+  void expect_ended() {
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+      const Rank& engine = engines[rank];
+      EXPECT_EQ(engine.execution.ended, 1U);
+      EXPECT_EQ(engine.execution.unreferenced_times, 1U);
+      EXPECT_EQ(engine.execution.outstanding, 0U);
+      EXPECT_EQ(engine.engine.active(), nullptr);
+      EXPECT_FALSE(engine.engine.has_pending_work());
+      EXPECT_TRUE(devices[rank].is_open(ends[rank]));
+    }
+  }
+  /// Opens the gates one by one, with turns in between, in an order drawn from a seed.
+  void open_gates(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::uint32_t> order(ranks());
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) order[rank] = rank;
+    std::ranges::shuffle(order, random);
+    for (const std::uint32_t rank : order) {
+      for (auto turns = random() % 20; turns > 0; --turns) {
+        for (Rank& engine : engines) engine.turn();
+      }
+      devices[rank].open(gates[rank]);
+    }
+  }
+  void call(const Case& called, std::uint64_t sequence, std::optional<std::uint64_t> gate_seed) {
+    begin(called, sequence, gate_seed.has_value());
+    if (gate_seed) open_gates(*gate_seed);
+    turn_until_ended(engines);
+    expect_ended();
+    const auto title = std::string(name(called.collective())) + " " +
+                       std::string(called.planner->name) + " of " + std::to_string(called.count) +
+                       (called.is_scaled ? ", scaled" : "");
+    for (const Rank& rank : engines) {
+      ASSERT_TRUE(rank.execution.outcome) << title << ": " << rank.execution.outcome.message();
+    }
+    ASSERT_TRUE(is_right(called)) << title;
+  }
+
+  DeviceMemory memory{std::size_t{1} << 30};
+  transport::LoopbackFabric fabric;
+  std::deque<DelayedCompute> devices;
+  std::deque<Rank> engines;
+  std::vector<std::byte*> outputs;
+  std::vector<Ticket> gates, ends;
+};
+
+TEST_P(ComputeOver, EveryPlanIsRightOnOneToFourQueuesBehindGates) {
+  std::uint64_t sequence = 0;
+  for (const std::uint32_t queues : {1, 2, 4}) {
+    power_up({.seed = queues, .queues = queues});
+    for (const collectives::Planner& planner : collectives::planners()) {
+      for (const std::uint64_t count : {1, 70, 1500}) {
+        for (const bool is_scaled : {false, true}) {
+          const std::uint64_t number = sequence++;
+          const bool has_gates = number % 2 == 1;
+          call({&planner, ranks(), count, is_scaled && reduces(planner.collective)}, number,
+               has_gates ? std::optional(number) : std::nullopt);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ComputeOver, NothingBeginsBeforeItsGateIsOpen) {
+  const Case call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
+  power_up({.seed = 5, .queues = 2});
+  begin(call, 0, /*has_gates=*/true);
+  constexpr unsigned kTurns = 1000;
+  for (unsigned i = 0; i < kTurns; ++i) {
+    for (Rank& rank : engines) rank.turn();
+  }
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    EXPECT_EQ(devices[rank].done(), 0U);
+    EXPECT_EQ(engines[rank].execution.ended, 0U);
+    EXPECT_TRUE(engines[rank].engine.has_pending_work());
+    for (std::uint32_t peer = 0; peer < ranks(); ++peer) {
+      EXPECT_EQ(engines[rank].bytes_sent_to(peer), 0U);
+    }
+  }
+  open_gates(1);
+  turn_until_ended(engines);
+  EXPECT_TRUE(is_right(call));
+}
+
+// Otherwise the tests above might pass whatever the engine asks the device to wait for.
+TEST_P(ComputeOver, ADeviceThatDoesNotKeepTheOrderIsNoticed) {
+  unsigned wrong = 0;
+  std::uint64_t sequence = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    for (const auto& planner : collectives::planners()) {
+      if (planner.collective != Collective::all_reduce || planner.takes_hosts) continue;
+      power_up({.seed = seed, .queues = 4, .ignores_order = true});
+      const Case call{&planner, ranks(), 1500, /*is_scaled=*/true};
+      begin(call, sequence++, /*has_gates=*/false);
+      turn_until_ended(engines);
+      if (!is_right(call)) ++wrong;
+    }
+  }
+  EXPECT_GT(wrong, 0U);
+}
+
+TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
+  std::uint64_t sequence = 0;
+  for (const auto* algorithm : {"ring", "recursive_doubling"}) {
+    const auto* planner = collectives::find_planner(Collective::all_reduce, algorithm);
+    ASSERT_NE(planner, nullptr);
+    const Case call{planner, ranks(), 1500};
+    for (unsigned turns = 0; turns < 40; ++turns) {
+      const bool has_gates = turns % 3 == 2;
+      power_up({.seed = turns + 1, .queues = 1 + turns % 4, .keeps_cancelled = turns % 2 == 0});
+      begin(call, sequence++, has_gates);
+      for (unsigned i = 0; i < turns; ++i) {
+        for (Rank& rank : engines) rank.turn();
+      }
+      for (Rank& rank : engines) {
+        rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
+      }
+      // Work that waits for a gate goes on to wait for it, where the device cannot take it back.
+      if (has_gates) open_gates(turns);
+      turn_until_ended(engines);
+      expect_ended();
+      for (Rank& rank : engines) rank.discard_all();
+      this->call(call, sequence++, std::nullopt);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
+  const Case call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
+  std::uint64_t sequence = 0;
+  for (std::uint64_t after = 1; after < 12; ++after) {
+    power_up({.seed = after, .queues = 2, .fault_after = after});
+    begin(call, sequence++, /*has_gates=*/false);
+    constexpr unsigned kTurns = 100'000;
+    unsigned turns = 0;
+    while (engines[0].execution.ended == 0 && ++turns < kTurns) {
+      for (Rank& rank : engines) rank.turn();
+    }
+    const Status& outcome = engines[0].execution.outcome;
+    EXPECT_EQ(outcome.code(), Code::internal);
+    EXPECT_EQ(outcome.message(), "the made-up device has a fault");
+    for (Rank& rank : engines) {
+      rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
+    }
+    turn_until_ended(engines);
+    expect_ended();
+    for (Rank& rank : engines) rank.discard_all();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ComputeOver, testing::Values(1, 2, 3, 5, 8));
+
+}  // namespace
+}  // namespace xylem::execution
