@@ -26,9 +26,9 @@ bool Silence::is_too_long(int socket, Clock::time_point now) noexcept {
     return false;
   }
   since_ = std::min(since_, now);
-  // tcpi_last_ack_recv also counts the time before there were bytes in flight, during which the host
-  // left the kernel's probes unanswered. But the silence must have been seen from here for a while,
-  // too, since this host may have been suspended.
+  // tcpi_last_ack_recv also counts the time before there were bytes in flight, during which the
+  // host left the kernel's probes unanswered. But the silence must have been seen from here for a
+  // while, too, since this host may have been suspended.
   constexpr auto kSeen = std::chrono::seconds(1);
   return now - since_ >= kSeen && std::chrono::milliseconds(info.tcpi_last_ack_recv) >= kLongest;
 }

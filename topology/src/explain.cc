@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Text that explains one device, or the path between two devices.
 #include "text.h"
 #include "words.h"

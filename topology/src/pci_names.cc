@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Parses the PCI ID database: a list of vendors, each followed by its devices, indented by one tab,
 // and their subsystems, indented by two.
-// subsystems by two.
 //
 //   10de  NVIDIA Corporation
 //   \t2330  GH100 [H100 SXM5 80GB]

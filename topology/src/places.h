@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // The places of a host as one tree, for code that draws it: the host, its packages, their NUMA
 // nodes, and the PCIe trees attached to them.
-// and the PCIe trees that hang from them.
 #pragma once
 
 #include "xylem/topology/topology.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Searches for rings and trees in a Graph: depth-first over hops that still fit, with a limited
-// number of steps.
 // number of steps.
 #pragma once
 

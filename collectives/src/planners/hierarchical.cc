@@ -6,7 +6,6 @@
 // each over its own NIC. Finally the ranks of a host pass the results around. So a host sends about
 // twice the data, whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing
 // all-reduce for deep learning on heterogeneous network hierarchy", 2019).
-// learning on heterogeneous network hierarchy", 2019).
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "planners/trees.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Owner: the owner of a segment, as a peer sees it. A peer checks whether the owner has ended, and
 // wakes it if it sleeps.
-// The owner of a segment, as a peer sees it: gone or not, and woken if it sleeps.
 #pragma once
 
 #include "shm/delays.h"

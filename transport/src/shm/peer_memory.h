@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // PeerMemory: the memory of a peer that can be read besides its segment. Memory that the peer
 // shares (allocate_shared()) is mapped here; other memory is copied from its process, where the
 // system permits that (process_vm_readv).
-// is mapped here, and its process, as far as the system allows it (process_vm_readv).
 #pragma once
 
 #include "shm/segment.h"

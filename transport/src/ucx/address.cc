@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Packing and checking of addresses. Both ends have the same byte order: jobs do not mix
-// architectures.
 // architectures.
 #include "ucx/address.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Makes UCX transports: configuration, context, worker. UCX first reads the UCX_ variables of the
 // environment, so users can tune it; the settings that decide the reach then override them.
-// by UCX first, so users can tune it; what decides the reach is then set over them.
 #include "ucx/handles.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // Logging. A Logger is a value that is passed to its users; there is no global logger. Each line
 // has time, level, rank, host and communicator. Callers format a message only if enabled() is true.
 // The number of `debug` lines grows with the number of objects, and that of `trace` lines with the

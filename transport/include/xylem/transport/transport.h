@@ -214,7 +214,6 @@ class Transport {
   /// Where Capabilities::withdraws is false, all this holds only for receives that have met no
   /// message. Any other operation ends with its message, or when the endpoint to the peer fails or
   /// is closed. So connect to peers from which you only receive, too.
-  /// to those you receive from, too.
   virtual void cancel(Operation& operation) noexcept = 0;
   /// Drops messages that have arrived, match (tag, mask) and have met no receive. Their senders'
   /// operations complete. Returns the number dropped.
