@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies between two cores: one thread copies into a slot, the other out of it, in turn over a
-// number of slots. The time is that of both copies; `write` and `read` are their rates. And copies
-// on one core, from addresses that lie differently in their pages.
+// Copies between two cores: one thread copies into slots, the other out of them, in turn over a
+// number of slots. The time is that of both copies; `write` and `read` are their separate rates.
+// Also copies on one core between addresses with different offsets in their pages.
 #include "xylem/base/copy.h"
 
 #include <benchmark/benchmark.h>
@@ -32,7 +32,7 @@ void pin(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // Where that is not allowed, the scheduler places them.
+  // If this is not permitted, the scheduler chooses the cores.
   (void)sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -93,7 +93,7 @@ void slots(benchmark::internal::Benchmark* bench) {
   bench->UseManualTime();
 }
 
-/// The target begins `state.range(1)` bytes further into its page than the source.
+/// The target begins `state.range(1)` bytes farther into its page than the source.
 template <auto Copy>
 void from_anywhere(benchmark::State& state) {
   constexpr std::size_t kPage = 4096;

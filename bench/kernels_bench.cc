@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reduction kernels alone: bytes a second by type, sources and size, nanoseconds of a tiny
-// call, and the conversions. bytes_per_second counts what is read and written: (sources + 1) times
-// the buffer.
+// The reduction kernels alone: bytes per second by type, number of sources and size; nanoseconds of
+// a tiny call; and the conversions. bytes_per_second counts all bytes read and written: (sources +
+// 1) times the buffer.
 #include "kernels/reduce.h"
 
 #include <benchmark/benchmark.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxSources = 8;
 
-/// Buffers of one size, touched, and far enough apart that no two start on the same cache set.
+/// Buffers of one size, already touched, with offsets such that no two start in the same cache set.
 class Buffers {
  public:
   Buffers(std::size_t source_count, std::size_t bytes) : bytes_(bytes), sources_(source_count) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one message costs on each transport: two of them in one process, driven by one thread, so
-// that neither the scheduler nor a second core is in the figure. Latency is half a round trip.
+// The cost of one message on each transport: two transports in one process are driven by a single
+// thread, so the result contains neither the scheduler nor a second core. Latency is half a round
+// trip.
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"
@@ -73,7 +74,7 @@ void close(const Pair& pair) {
   pair.b->close(pair.to_a);
 }
 
-// Shown as the time that one takes.
+// Shown as the time of one message.
 const auto kSecondsEach = benchmark::Counter::kIsRate | benchmark::Counter::kInvert;
 
 void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
@@ -97,7 +98,7 @@ void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
   state.SetBytesProcessed(state.iterations() * 2 * state.range(0));
 }
 
-// Eight messages one way at a time, as an engine keeps several slices in flight.
+// Eight messages in one direction at a time, like an engine that keeps several slices in flight.
 void stream(benchmark::State& state, Result<Pair> (*make)()) {
   constexpr std::size_t kInFlight = 8;
   const auto pair = make();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of a two-shot all_reduce alone, of float32, on two pinned threads as ranks, which hand
-// slices over through slots as shm does. In the middle of a call:
+// The loops of a two-shot all_reduce of float32 alone, on two pinned threads that act as ranks and
+// pass slices through slots as shm does. In the middle of a call:
 //
 //   step s   my input, the other's half, slice s         --copy-->    my slot
 //            the other's slot of results, slice s - 4    --copy-->    my output
 //            the other's slot and my input, slice s - 2  --reduce-->  my slot, my output
 //
-// Outputs are stored by memcpy or past the cache; fused, the two copies are one loop.
-// bytes_per_second is a rank's buffer over the slower rank's time; `limit` is the share of what the
-// memory gives, as in `xylem bench` (docs/benchmarks.md), with copies between the calls.
+// Outputs are written by memcpy or with non-temporal stores. In the fused form the two copies are
+// one loop. bytes_per_second is a rank's buffer divided by the slower rank's time. `limit` is the
+// percentage of the memory's bandwidth, as in `xylem bench` (docs/benchmarks.md), measured by
+// copies between the calls.
 #include "bench/bandwidth.h"
 #include "kernels/reduce.h"
 #include "xylem/base/check.h"
@@ -44,15 +45,16 @@ constexpr std::size_t kRanks = 2;
 constexpr std::size_t kSlice = (64 << 10) / sizeof(float);
 constexpr std::size_t kPiece = (2 << 10) / sizeof(float);
 constexpr std::size_t kSlots = 16;  // Of each kind, so that a rank has 2 MiB.
-constexpr std::size_t kLag = 2;     // Slices from giving one to reducing one to taking one.
-// Before a slot is filled again, a slice has come that its reader made after reading it.
+// Slices between giving one and reducing one, and between that and taking one.
+constexpr std::size_t kLag = 2;
+// Before a slot is filled again, its reader has produced a slice after reading it.
 static_assert(kSlots > 2 * kLag);
 
 void pin(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // Where that is not allowed, the scheduler places them.
+  // If this is not permitted, the scheduler chooses the cores.
   (void)sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -62,7 +64,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Two threads, each on a core of its own, that do the same at the same time.
+/// Two threads on separate cores that do the same work at the same time.
 class Pair {
  public:
   using Work = std::function<void(std::size_t rank)>;
@@ -75,7 +77,7 @@ class Pair {
     second_.join();
   }
 
-  /// Seconds that the slower one takes.
+  /// The time of the slower thread in seconds.
   double run(const Work& work) {
     begin(&work);
     const double seconds = time(work, 0);
@@ -111,7 +113,7 @@ class Pair {
   std::thread second_;
 };
 
-/// Slots that one rank fills and the other reads, in turn; slices are counted over all calls.
+/// Slots that one rank fills and the other reads, in turn. Slices are counted over all calls.
 class Slots {
  public:
   float* slot(std::uint64_t slice) { return slots_[slice % kSlots].data(); }
@@ -131,7 +133,8 @@ struct Segment {
   Slots given, results;
 };
 
-/// Shared memory, as processes have it: its pages may be of another size than private ones.
+/// Memory shared as between processes: its pages may have another size than those of private
+/// memory.
 class Segments {
  public:
   Segments() {
@@ -152,7 +155,7 @@ class Segments {
 };
 
 struct Variant {
-  Copy store;  ///< Into the output.
+  Copy store;  ///< Writes the output.
   bool is_fused;
 };
 
@@ -167,23 +170,23 @@ class AllReduce {
     }
   }
 
-  /// Seconds in which both ranks copy their input past the cache.
+  /// The time in seconds in which both ranks copy their input with non-temporal stores.
   double copy(Pair& pair) {
     return pair.run([this](std::size_t rank) {
       copy_past_cache(outputs_[rank].data(), inputs_[rank].data(), count_ * sizeof(float));
     });
   }
 
-  /// Seconds of one call.
+  /// The time of one call in seconds.
   double run(Pair& pair) {
     const double seconds = pair.run([this](std::size_t rank) { take_part(rank); });
     first_ += slices_;
     return seconds;
   }
 
-  /// Whether a call leaves the sums in both outputs.
+  /// Whether a call leaves the right sums in both outputs.
   bool is_right(Pair& pair) {
-    for (auto& output : outputs_) std::ranges::fill(output, -1.0F);  // Is never right.
+    for (auto& output : outputs_) std::ranges::fill(output, -1.0F);  // Never a right value.
     run(pair);
     for (std::size_t i = 0; i < count_; ++i) {
       const float sum = value(0, i) + value(1, i);
@@ -198,7 +201,7 @@ class AllReduce {
     return static_cast<float>((i * 7 + i / kSlice + rank * 5) % 61);
   }
 
-  /// A slice and where it goes; null where there is none.
+  /// A slice and its destination; null if there is none.
   struct Move {
     float* to = nullptr;
     const float* from = nullptr;
@@ -229,7 +232,7 @@ class AllReduce {
     end_past_cache();
   }
 
-  /// Into a slot, and out of one.
+  /// Copies one slice into a slot and one out of a slot.
   void exchange(const Move& in, const Move& out) const {
     constexpr std::size_t kWhole = kSlice * sizeof(float);
     if (!variant_.is_fused || in.to == nullptr || out.to == nullptr) {
@@ -252,8 +255,9 @@ class AllReduce {
   }
 
   Variant variant_;
-  std::size_t count_, slices_;  ///< Of a rank; of half of that.
-  std::uint64_t first_ = 0;     ///< Slice of the next call.
+  /// Number of elements of a rank, and number of slices in half of them.
+  std::size_t count_, slices_;
+  std::uint64_t first_ = 0;  ///< First slice of the next call.
   runtime::ReduceKernel sum_ = runtime::reduce_kernel(RedOp::sum, DataType::float32);
   std::array<std::vector<float>, kRanks> inputs_, outputs_;
   Segments segments_;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes HEADER with the commit that SOURCE stands at, "-dirty" if files differ from it; empty outside of a
-# repository. Leaves a header that is right alone, so that nothing is compiled again.
+# Writes HEADER with the commit that is checked out in SOURCE, followed by "-dirty" if files are modified, or
+# with an empty text outside of a repository. An up-to-date header is not touched, which avoids recompiling.
 execute_process(
   COMMAND git -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*
   OUTPUT_VARIABLE commit

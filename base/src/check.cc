@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of a process whose invariant broke: one line on standard error, then abort.
+// Ends a process with a broken invariant: writes one line to standard error, then aborts.
 #include "xylem/base/check.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ void check_failed(const char* condition,
   fmt::memory_buffer text;
   fmt::format_to(std::back_inserter(text), "xylem: bug at {}:{}: check failed: {}{}{}\n", file,
                  line, condition, values.empty() ? "" : " with", values);
-  // Nothing can be done about a failed write: the process ends either way.
+  // A failed write is ignored, since the process ends in any case.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   std::abort();
 }

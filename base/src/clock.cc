@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Deadlines in the unit of poll().
+// Conversion of deadlines to the unit of poll().
 #include "xylem/base/clock.h"
 
 #include <limits>

@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "copy.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// Only after Highway has chosen the target:
+// Must come after Highway has chosen the target:
 #include <hwy/cache_control.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-/// `put`s the whole lines of the target by vectors, and the rest as it comes.
+/// Calls `put` for whole vectors that begin on a cache line of the target, and copies the rest with
+/// memcpy.
 template <typename Put>
 void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes, Put put) {
   constexpr std::size_t kLine = 64;
@@ -33,8 +34,8 @@ void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t byt
   for (; done + 4 * vector <= end; done += 4 * vector) {
     std::uint8_t* const to = target + done;
     const std::uint8_t* const from = source + done;
-    // All are loaded before the first is stored: a load waits for a store before it whose address
-    // differs in nothing but the page.
+    // All loads precede the first store, since a load would wait for an earlier store whose address
+    // differs only in the page (4 KiB aliasing).
     const auto v0 = hn::LoadU(d, from), v1 = hn::LoadU(d, from + vector);
     const auto v2 = hn::LoadU(d, from + 2 * vector), v3 = hn::LoadU(d, from + 3 * vector);
     put(v0, to);
@@ -96,8 +97,8 @@ void copy_to_both(CopyTarget first,
                   std::size_t bytes) noexcept {
   constexpr std::size_t kPiece = 4096, kLine = 64;
   std::size_t to_first = 0, to_second = 0;
-  // What is put ends with a line of its target: one that is written past the cache in two parts
-  // costs as much as many whole ones.
+  // Each piece passed to `put` ends on a cache-line boundary of the target: a line written by
+  // non-temporal stores in two parts costs as much as many whole lines.
   const auto put = [&](CopyTarget target, std::size_t& done, std::size_t ready) {
     auto* const to = static_cast<std::byte*>(target.memory);
     if (ready < bytes) ready -= reinterpret_cast<std::uintptr_t>(to + ready) % kLine;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Log lines and where they go:
+// The format of log lines, and where they are written:
 //
 //   2026-01-31T12:34:56.123456Z warn  rank 3 host-a world.dp: message
 //
-// A line is formatted whole and written at once to a descriptor opened for appending, so lines of
-// many threads, and of many processes that share a file, never mix.
+// A line is formatted completely and then written by one call to a descriptor opened for appending.
+// So lines of several threads, or of several processes that share a file, are never mixed.
 #include "xylem/base/log.h"
 
 #include "xylem/base/unique_fd.h"
@@ -43,7 +43,7 @@ std::string rank_text(std::int64_t rank) {
   return rank < 0 ? std::string(kUnknownRank) : std::to_string(rank);
 }
 
-/// What %letter stands for in a path, or nothing.
+/// The replacement for %letter in a path, or nothing.
 std::optional<std::string> expand_letter(char letter, const LogIdentity& identity) {
   switch (letter) {
     case 'r': return rank_text(identity.rank);
@@ -75,7 +75,8 @@ Result<std::string> expand_path(std::string_view pattern, const LogIdentity& ide
   return path;
 }
 
-/// The whole line, of at least one and at most one line break: those in the message are escaped.
+/// The complete line. It has exactly one line break, at its end; line breaks in the message are
+/// escaped.
 std::string format_line(LogLevel level, const LogIdentity& identity, std::string_view message) {
   using std::chrono::microseconds;
   const auto now = std::chrono::floor<microseconds>(std::chrono::system_clock::now());
@@ -100,8 +101,8 @@ std::string format_line(LogLevel level, const LogIdentity& identity, std::string
   return line;
 }
 
-/// Nobody can be told of a log that cannot be written, so errors other than interruption end the
-/// line.
+/// An error other than an interruption drops the rest of the line, since a failure to log cannot be
+/// reported.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -117,7 +118,7 @@ struct Logger::Sink {
   LogLevel level;
   UniqueFd file;
 
-  /// Standard error is borrowed: a logger must not close it.
+  /// Standard error is not owned: a logger must not close it.
   int fd() const noexcept { return file ? file.get() : STDERR_FILENO; }
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text of quantities. The whole part of a number is read exactly, its fraction to the nearest byte
-// or nanosecond. It is printed in the largest unit that it reaches: an exact value without trailing
-// zeros, a rounded one with two decimals, so that "1 KiB" is never 1025 bytes.
+// Text of quantities. The integral part of a number is read exactly, and the fraction is rounded to
+// the nearest byte or nanosecond. A quantity is printed in the largest unit that is not larger than
+// its value. Exact values have no trailing zeros and rounded ones have two decimals, so "1 KiB"
+// never stands for 1025 bytes.
 #include "xylem/base/quantity.h"
 
 #include <fmt/format.h>
@@ -52,14 +53,14 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-/// "12.5 MiB" taken apart: whole "12", fraction "5", unit "mib".
+/// The parts of "12.5 MiB": whole "12", fraction "5", unit "mib".
 struct Parts {
   std::string_view whole;
   std::string_view fraction;
   std::string unit;
 };
 
-/// Nothing unless the text is digits, at most one point between digits, and letters.
+/// Nothing unless the text consists of digits, at most one point between digits, and letters.
 std::optional<Parts> take_apart(std::string_view text) {
   text = trimmed(text);
   Parts parts;
@@ -81,7 +82,7 @@ std::optional<Parts> take_apart(std::string_view text) {
   return parts;
 }
 
-/// whole.fraction × factor, rounded to the nearest integer; nothing if that exceeds `limit`.
+/// whole.fraction × factor, rounded to the nearest integer; nothing if the result exceeds `limit`.
 std::optional<std::uint64_t> scaled(const Parts& parts, std::uint64_t factor, std::uint64_t limit) {
   std::uint64_t whole = 0;
   const char* const end = parts.whole.data() + parts.whole.size();
@@ -100,8 +101,7 @@ std::optional<std::uint64_t> scaled(const Parts& parts, std::uint64_t factor, st
   return value + rest;
 }
 
-/// The factor of a lower-case byte suffix: "", "b", "k", "kb", "kib", …; 0 if there is no such
-/// suffix.
+/// The factor of a lower-case size suffix: "", "b", "k", "kb", "kib", …; 0 for any other text.
 std::uint64_t byte_factor(std::string_view suffix) {
   constexpr std::string_view kPrefixes = "kmgt";
   if (suffix.empty() || suffix == "b") return 1;
@@ -123,7 +123,7 @@ Status malformed(std::string_view what, std::string_view text, std::string_view 
   return failure(Code::invalid_argument, fmt::format("{} \"{}\" {}", what, text, rule));
 }
 
-/// `value` in the largest unit that it reaches.
+/// `value` in the largest unit that is not larger than the value.
 std::string format_in(std::uint64_t value, std::span<const Unit> units) {
   std::size_t index = 0;
   while (index + 1 < units.size() && value >= units[index + 1].factor) ++index;
@@ -135,7 +135,7 @@ std::string format_in(std::uint64_t value, std::span<const Unit> units) {
   const bool is_exact_in_thousandths = rest * 1000 % unit.factor == 0;
   if (is_exact_in_thousandths && number < 1e6) return fmt::format("{} {}", number, unit.name);
   const std::string rounded = fmt::format("{:.2f}", number);
-  // 1048575 bytes round to 1024.00 KiB, which is better said in the next unit.
+  // 1048575 bytes round to 1024.00 KiB; print that as 1.00 of the next unit.
   if (index + 1 < units.size()) {
     const Unit& next = units[index + 1];
     if (rounded == fmt::format("{:.2f}", static_cast<double>(next.factor) /
@@ -179,14 +179,14 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
 std::string format_bytes(Bytes bytes) { return format_in(bytes.value, kByteUnits); }
 
 std::string format_duration(std::chrono::nanoseconds duration) {
-  // Negated as unsigned, so that the most negative duration has a magnitude too.
+  // Negate as unsigned, so that the most negative duration has a magnitude as well.
   const auto count = static_cast<std::uint64_t>(duration.count());
   if (duration.count() < 0) return "-" + format_in(0 - count, kTimeUnits);
   return format_in(count, kTimeUnits);
 }
 
 std::string format_bandwidth(GBps bandwidth) {
-  // Four digits say all that a measurement of a bandwidth knows.
+  // A measured bandwidth has no more than four significant digits.
   if (std::abs(bandwidth.value) < 1000) return fmt::format("{:.4g} GB/s", bandwidth.value);
   return fmt::format("{:.0f} GB/s", bandwidth.value);
 }

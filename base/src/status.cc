@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words of Status.
+// Names and text of Status.
 #include "xylem/base/status.h"
 
 namespace xylem {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Levenshtein's distance in one row of the table.
+// Levenshtein distance, computed with a single row of the table.
 #include "xylem/base/suggest.h"
 
 #include <algorithm>

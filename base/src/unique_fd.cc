@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Closing of descriptors.
+// Closes descriptors.
 #include "xylem/base/unique_fd.h"
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 namespace xylem {
 
 void UniqueFd::reset(int fd) noexcept {
-  // Linux releases the descriptor even when close() reports EINTR, so it is never retried.
+  // Linux closes the descriptor even if close() reports EINTR, so close() is never repeated.
   if (fd_ >= 0) ::close(fd_);
   fd_ = fd;
 }

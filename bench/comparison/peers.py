@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries that are compared, each behind measure(): one turn at one size."""
+"""The libraries to compare. The measure() of each makes one turn at one size."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 PEERS = ["openmpi-ucx", "openmpi-shm", "openmpi-ring", "mpich", "gloo", "ucc", "torch"]
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
-# Debian's Open MPI refuses UCX without an InfiniBand device unless it may use any.
+# Without an InfiniBand device, Debian's Open MPI uses UCX only if all devices are allowed.
 OVER_UCX = ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any",
             "--mca", "opal_common_ucx_devices", "any"]
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1",
@@ -21,7 +21,7 @@ OVER_SHARED_MEMORY = ["--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
 
 
 class Turn(NamedTuple):
-    """What a turn of a peer tells."""
+    """The result of one turn of a peer."""
 
     time: float  # Microseconds, the median of its calls.
     wrong: int  # Elements.
@@ -33,14 +33,14 @@ class Skipped(Exception):
 
 
 def last_line(*texts):
-    """Of the first text that has any."""
+    """The version number in the first text that contains one."""
     said = next((text.strip() for text in texts if text.strip()), "nothing")
     return said.splitlines()[-1]
 
 
 def run(command, environment, timeout):
-    """Standard output of a command that succeeds."""
-    # A group of its own, so that nothing is left of one that is given up.
+    """Runs a command and returns its standard output; raises Skipped if it fails."""
+    # A process group of its own, so that a command that times out can be ended completely.
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           start_new_session=True) as process:
@@ -58,7 +58,7 @@ def run(command, environment, timeout):
 
 
 def turn_of(operation, text):
-    """The turn that a timing program's row tells."""
+    """The turn described by the row that a timing program has printed."""
     for line in text.splitlines():
         if line.startswith(operation + " "):
             row = line.split()
@@ -75,7 +75,7 @@ def environment_of_launchers():
 
 
 def shares_cores(options):
-    """With more ranks than cores, ranks that spin take the core that the others need."""
+    """Whether there are more ranks than cores, so that spinning ranks hinder the others."""
     return options.ranks > len(os.sched_getaffinity(0))
 
 
@@ -111,7 +111,7 @@ class Xylem:
         return Turn(row["time_us"]["p50"], row["wrong"], row["limit_us"])
 
     def algorithms(self, operation):
-        """Those that `xylem info` lists for the operation."""
+        """The algorithms that `xylem info` lists for the operation."""
         text = run([self.binary, "info"], None, 30)
         found, current = [], None
         for line in text.split("\nalgorithms\n", 1)[1].splitlines():
@@ -128,7 +128,7 @@ class Xylem:
 
 
 class Mpi:
-    """An MPI library under our own timing program."""
+    """An MPI library, timed by mpi_coll."""
 
     source = "mpi_coll"
 
@@ -163,7 +163,7 @@ class Mpi:
 
 
 class Ucc(Mpi):
-    """UCC under our own timing program; Open MPI starts it, over shared memory: UCX is UCC's."""
+    """UCC, timed by ucc_coll. Open MPI starts it and uses shared memory itself, not UCX."""
 
     source = "ucc_coll"
     operations = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
@@ -196,7 +196,7 @@ class Ucc(Mpi):
 
 
 class Gloo:
-    """Gloo under our own timing program, which starts its ranks."""
+    """Gloo, timed by gloo_coll, which starts its own ranks."""
 
     operations = ["all_reduce", "all_gather", "broadcast", "send_recv"]
 
@@ -225,7 +225,7 @@ class Gloo:
 
 
 class Torch:
-    """torch.distributed over Gloo under our own timing program, which starts its ranks."""
+    """torch.distributed over Gloo, timed by torch_coll.py, which starts its own ranks."""
 
     operations = ["all_reduce", "all_gather", "broadcast", "send_recv", "reduce"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth over size, one picture for each operation."""
+"""Plots bandwidth over size, in one picture for each operation."""
 
 import statistics
 
@@ -7,7 +7,7 @@ from .peers import Skipped
 
 
 def require():
-    """The plotting library, before time is spent on measuring."""
+    """Loads the plotting library; called before any time is spent on measuring."""
     try:
         import matplotlib
     except ImportError:
@@ -25,7 +25,7 @@ def size_text(size):
 
 
 def draw(pyplot, times, names, title, path):
-    """Writes an SVG: algbw (GB/s, 1e9) over the size of each peer, and of the machine's memory."""
+    """Writes an SVG: algbw (10^9 bytes/s) over size, for each peer and for the machine's memory."""
     operations = [operation for operation in times if operation != "barrier"]
     figure, axes = pyplot.subplots(1, len(operations), squeeze=False, layout="constrained",
                                    figsize=(1.5 + 5 * len(operations), 4.5))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and JSON of the times that turns.collect() gives."""
+"""Tables and JSON of the times that turns.collect() returns."""
 
 import os
 import statistics
@@ -14,20 +14,20 @@ def cpu_model():
 
 
 def ratio(cell, name):
-    """xylem's time over the peer's: the median of the repetitions' ratios; None without both."""
+    """xylem's time divided by the peer's, as the median over the repetitions; None if one lacks."""
     if "xylem" not in cell or name not in cell:
         return None
     return statistics.median(ours / theirs for ours, theirs in zip(cell["xylem"], cell[name]))
 
 
 def of_limit(cell):
-    """The least time over xylem's: 100 % is all that the memory gives."""
+    """The least possible time divided by xylem's; 100 % is the full bandwidth of the memory."""
     against = ratio(cell, "limit")
     return 1 / against if against else None
 
 
 def best_peer(cell):
-    """The quickest of the others; None without any."""
+    """The fastest peer; None if there is none."""
     others = [name for name in cell if name not in ("xylem", "limit")]
     return min(others, key=lambda name: statistics.median(cell[name]), default=None)
 
@@ -66,7 +66,7 @@ def to_json(times, descriptions, skipped, options):
 
 
 def over_limit(times, limit):
-    """Rows where xylem takes more than `limit` times the time of a peer."""
+    """The rows in which xylem takes more than `limit` times as long as a peer."""
     found = []
     for operation, by_size in times.items():
         for size, cell in by_size.items():

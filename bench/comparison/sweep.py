@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether xylem chooses right: its algorithms against one another."""
+"""Compares xylem's algorithms with each other, to check its choice."""
 
 import statistics
 
@@ -7,8 +7,9 @@ from .peers import Skipped, environment_of_launchers
 
 
 def sweep(xylem, options):
-    """Each algorithm is forced in turn, and the one that is chosen where none is may take a tenth
-    more than the quickest, by the median of the turns. Returns the rows in which it takes more.
+    """Times each algorithm by forcing it. The algorithm that xylem chooses by itself may take a
+    tenth longer than the fastest, as the median over the turns. Returns the rows in which it takes
+    longer than that.
     """
     environment = environment_of_launchers()
     complaints = []
@@ -32,7 +33,7 @@ def sweep(xylem, options):
             quickest = min(medians, key=medians.get)
             over = statistics.median(times[name][turn] / times[quickest][turn]
                                      for turn, name in enumerate(chosen))
-            # It may differ from start to start: what it goes by is measured at each.
+            # The choice may differ between starts, since its constants are measured at each start.
             usual = " or ".join(sorted(set(chosen)))
             others = ", ".join(f"{name} {medians[name]:.2f}"
                                for name in sorted(medians, key=medians.get))

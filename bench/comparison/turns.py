@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers take turns."""
+"""Lets the peers take turns."""
 
 import sys
 
@@ -7,11 +7,12 @@ from .peers import Skipped, environment_of_launchers
 
 
 def collect(peers, options):
-    """times[operation][bytes][peer] = medians, one for each repetition; and what went wrong. Beside
-    the peers, "limit" is the least time by the traffic in memory.
+    """Returns times[operation][bytes][peer] (a list of medians, one for each repetition), the
+    errors, and the peers that were dropped. The key "limit" beside the peers has the least time
+    that the memory traffic of the operation takes.
 
-    The peers take turns at each size: a turn is short, so that a change of the machine's mood meets
-    all of a repetition alike, and their ratios are taken within it.
+    The peers take turns at each size. A turn is short, so that changes in the machine's state
+    affect all turns of a repetition equally, and ratios are computed within a repetition.
     """
     times, wrong, dropped = {}, [], {}
     environment = environment_of_launchers()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Xylem against itself: calls of an unusual kind and plain ones, in turns."""
+"""Compares unusual calls of xylem with plain ones, in turns."""
 
 import copy
 import statistics
@@ -9,11 +9,11 @@ from .peers import Xylem, environment_of_launchers
 
 
 class Variant(NamedTuple):
-    """What is compared with what, and how many times as long it may take.
+    """An unusual call, the plain call for comparison, and how many times as long it may take.
 
-    Both sides are flags of xylem bench; "ranks" and "extra" (elements added to the size) may be
-    overridden. Times are taken over the bytes that one rank moves, as busbw counts them: of the
-    same operation and ranks, that is the time.
+    Both sides are flags of xylem bench, with a number of ranks and, for the unusual call, a number
+    of extra elements. The ratio is that of the times per byte that one rank transfers, as busbw
+    counts bytes. For the same operation and number of ranks it is the ratio of the times.
     """
 
     name: str
@@ -27,8 +27,8 @@ class Variant(NamedTuple):
 
 
 def odd_ranks(operation):
-    """Odd numbers of ranks against the even one above, which has as many ranks on the busiest of
-    two cores; and against the one below, which may have fewer there, for the record.
+    """Odd numbers of ranks compared with the next even number, which puts as many ranks on the
+    busier of two cores; and, without a limit, with the previous even number, which may put fewer.
     """
     for ranks in (3, 5, 7):
         yield Variant(f"{ranks} ranks, {ranks + 1}", operation, 1.3, ranks=ranks,
@@ -64,7 +64,7 @@ def with_ranks(options, ranks):
 
 
 def compare_variants(options):
-    """Prints time over time of each variant and size; returns the rows over their limit."""
+    """Prints the ratio of times for each variant and size. Returns the rows above their limit."""
     environment = environment_of_launchers()
     element = 4
     complaints = []

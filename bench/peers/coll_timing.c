@@ -11,7 +11,7 @@ static const double kRowSeconds = 0.2;
 
 int ranks, rank, is_in_place;
 
-/* Small whole numbers: sums over ranks are exact in float32 in any order. */
+/* Small whole numbers, so that sums over ranks are exact in float32 in any order. */
 static float value(int from, size_t index) {
   unsigned int bits = (unsigned int)index * 2654435761u ^ (unsigned int)(from + 1) * 2246822519u;
   return (float)((bits ^ bits >> 15) % 61);
@@ -23,7 +23,7 @@ static float sum_of_values(size_t index) {
   return sum;
 }
 
-/* What element i of this rank's output must be. */
+/* The right value of element i in this rank's output. */
 static float summed(const struct call* c, size_t i) {
   (void)c;
   return sum_of_values(i);
@@ -49,8 +49,8 @@ static float of_previous(const struct call* c, size_t i) {
   return value((rank + ranks - 1) % ranks, i);
 }
 
-/* What an operation is, whoever makes it. `right`: NULL where there is no data. `input_parts`,
- * `output_parts`: whether that buffer holds a share for each rank; `root_only`: whether only the
+/* An operation, independent of the library. `right` is NULL if there is no data. `input_parts`,
+ * `output_parts`: whether that buffer has a share for each rank. `root_only`: whether only the
  * root has a result. */
 struct operation {
   const char* name;
@@ -82,7 +82,7 @@ static float* allocate(size_t elements) {
   return memory;
 }
 
-/* One checked call; wrong elements on all ranks. */
+/* Makes one checked call. Returns the number of wrong elements on all ranks. */
 static long check(const struct operation* op, const struct collective* by, const struct call* c) {
   long wrong = 0, all = 0;
   for (size_t i = 0; i < c->input; i++) c->in[i] = value(rank, i);
@@ -105,8 +105,8 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-/* Batches that double, and rank 0 says when it is enough. Returns how many samples rank 0 has in
- * `slowest`. */
+/* Makes calls in batches of doubling size until rank 0 decides to stop. Returns the number of
+ * samples that rank 0 has in `slowest`. */
 static int time_calls(const struct collective* by, const struct call* c, double* slowest) {
   static double times[kMostCalls];
   const double start = MPI_Wtime();

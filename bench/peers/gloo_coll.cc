@@ -4,10 +4,10 @@
 //
 //   gloo_coll RANKS [--in-place] OPERATION SIZE...
 //
-// Starts its ranks itself, over TCP on the loopback interface, which is what Gloo has between the
-// processes of a host. They are not pinned: each has a thread for its connections, which would wait
-// for the core of the one that calls. all_reduce runs Gloo's ring and its bcube, and
-// the quicker one counts. Sizes, samples and rows are those of mpi_coll.
+// Starts its own ranks, which use TCP on the loopback interface, since that is what Gloo uses
+// between the processes of a host. The ranks are not pinned: each has a thread for its connections,
+// which would otherwise compete for the core of the calling thread. all_reduce runs Gloo's ring and
+// its bcube, and the faster one counts. Sizes, samples and rows are those of mpi_coll.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -42,7 +42,7 @@ double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-// Small whole numbers: sums over ranks are exact in float32 in any order.
+// Small whole numbers, so that sums over ranks are exact in float32 in any order.
 float value(int from, std::size_t index) {
   const auto bits =
       static_cast<unsigned>(index) * 2654435761U ^ static_cast<unsigned>(from + 1) * 2246822519U;
@@ -63,7 +63,7 @@ class Rank {
     context_ = context;
   }
 
-  // False for an operation that is not measured.
+  // False for an operation that this program does not measure.
   bool measure(const std::string& operation, std::size_t bytes) {
     const bool gathers = operation == "all_gather";
     std::size_t count = bytes / sizeof(float) / static_cast<std::size_t>(gathers ? ranks_ : 1);
@@ -154,7 +154,7 @@ class Rank {
     return all;
   }
 
-  // One checked call; wrong elements on all ranks.
+  // Makes one checked call. Returns the number of wrong elements on all ranks.
   long check(const std::string& operation, const std::function<void()>& call) {
     for (std::size_t i = 0; i < in_.size(); ++i) in_[i] = value(rank_, i);
     std::fill(out_.begin(), out_.end(), -1.0F);  // is never right
@@ -181,7 +181,7 @@ class Rank {
     return sum;
   }
 
-  // Batches that double, and rank 0 says when it is enough.
+  // Makes calls in batches of doubling size until rank 0 decides to stop.
   Row time(const std::string& operation, const std::function<void()>& call, std::size_t bytes) {
     Row row;
     row.wrong = check(operation, call);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi_coll: times an MPI library's collectives as `xylem bench` times ours, for bench/compare;
- * coll_timing.h says how. In place is MPI_IN_PLACE.
+ * mpi_coll: times an MPI library's collectives in the same way as `xylem bench` times Xylem's, for
+ * bench/compare. See coll_timing.h. In place means MPI_IN_PLACE.
  */
 #include "coll_timing.h"
 
@@ -13,7 +13,7 @@ static void all_reduce(const struct call* c) {
   MPI_Allreduce(given(c), c->out, c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 static void reduce(const struct call* c) {
-  /* In place concerns the root alone; the others give what is in `out`. */
+  /* In place concerns only the root; the other ranks pass `out` as their input. */
   const void* in = !is_in_place ? c->in : rank == 0 ? MPI_IN_PLACE : c->out;
   MPI_Reduce(in, c->out, c->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
 }

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times torch.distributed over Gloo as mpi_coll times MPI's collectives, for bench/compare.
+"""Times torch.distributed over Gloo in the way mpi_coll times MPI, for bench/compare.
 
   torch_coll.py RANKS [--in-place] OPERATION SIZE...
 
-Starts its ranks itself, of one thread for arithmetic each, over TCP on the loopback interface.
-torch's all_reduce, reduce and broadcast have one buffer: they are in place with and without
---in-place, and the root's is a broadcast's input. all_gather takes its list of outputs, which are
-views of one tensor here. Sizes, samples and rows are those of mpi_coll.
+Starts its own ranks, each with one thread for arithmetic, which use TCP on the loopback interface.
+torch's all_reduce, reduce and broadcast have one buffer, so they are in place with and without
+--in-place; the input of a broadcast is the root's buffer. all_gather takes a list of outputs, which
+are views of one tensor here. Sizes, samples and rows are those of mpi_coll.
 """
 
 import os
@@ -20,7 +20,7 @@ ROW_SECONDS = 0.2
 
 
 class Rank:
-    """One rank; imports torch, which is to have no thread yet when ranks are forked."""
+    """One rank. Imports torch only here: torch must not have threads when ranks are forked."""
 
     def __init__(self, rank, ranks, in_place, store):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -33,7 +33,7 @@ class Rank:
                                      world_size=ranks, timeout=timedelta(seconds=60))
 
     def value(self, source, count):
-        """Small whole numbers: sums over ranks are exact in float32 in any order."""
+        """Small whole numbers, so that sums over ranks are exact in float32 in any order."""
         bits = self.torch.arange(count, dtype=self.torch.int64).mul_(2654435761)
         bits.bitwise_and_(0xffffffff).bitwise_xor_((source + 1) * 2246822519 & 0xffffffff)
         return bits.bitwise_xor_(bits >> 15).remainder_(61).float()
@@ -56,7 +56,7 @@ class Rank:
                 "send_recv": send_recv}[operation]
 
     def right(self, operation):
-        """What the output must be; None where there is none."""
+        """The right output; None on ranks that have no output."""
         ranks, count = self.ranks, len(self.source)
         if operation == "all_gather":
             return self.torch.cat([self.value(source, count) for source in range(ranks)])
@@ -69,16 +69,16 @@ class Rank:
         return sum(self.value(source, count) for source in range(ranks))
 
     def prepare(self, operation):
-        """The buffers as a checked call finds them."""
+        """Fills the buffers for a checked call."""
         self.source.copy_(self.value(self.rank, len(self.source)))
-        self.out.fill_(-1)  # Is never right.
+        self.out.fill_(-1)  # Never a right value.
         if operation == "all_gather" and self.in_place:
             self.out.chunk(self.ranks)[self.rank].copy_(self.source)
         elif operation in ("all_reduce", "reduce") or operation == "broadcast" and self.rank == 0:
             self.out.copy_(self.source)
 
     def check(self, operation, call):
-        """One checked call; wrong elements on all ranks."""
+        """Makes one checked call. Returns the number of wrong elements on all ranks."""
         self.prepare(operation)
         call()
         expected = self.right(operation)
@@ -88,7 +88,7 @@ class Rank:
         return int(wrong)
 
     def time(self, call):
-        """Batches that double, and rank 0 says when it is enough. The slowest rank's samples."""
+        """Makes calls in growing batches until rank 0 stops. Returns the slowest rank's samples."""
         samples, batch, start = [], 1, time.perf_counter()
         while batch > 0:
             for _ in range(batch):

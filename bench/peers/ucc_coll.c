@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ucc_coll: times UCC's collectives on memory of the host, for bench/compare; coll_timing.h says
- * how.
+ * ucc_coll: times UCC's collectives on host memory, for bench/compare. See coll_timing.h.
  *
  *   mpirun -n N ucc_coll [--yield] [--in-place] OPERATION SIZE...
  *   ucc_coll --version
  *
- * MPI starts the ranks, carries what UCC needs to connect them, and has the barrier. A timed call
- * is what ucc_perftest's is by default: init, post, test until it is done, finalize; nothing is
- * persistent. --yield is for more ranks than cores: UCC itself spins without ever yielding.
+ * MPI starts the ranks, transports the data that UCC needs to connect them, and provides the
+ * barrier. A timed call is the same as in ucc_perftest by default: init, post, test until done,
+ * finalize, without persistent collectives. --yield is for more ranks than cores, since UCC itself
+ * spins without yielding.
  */
 #include "coll_timing.h"
 
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <ucc/api/ucc.h>
 
-enum { kIdlePolls = 32 }; /* With --yield, the core is given away after so many. */
+enum { kIdlePolls = 32 }; /* With --yield, the core is yielded after this many. */
 
 static int is_yielding;
 static ucc_lib_h library;
@@ -71,7 +71,7 @@ static void start(void) {
                                  .type = UCC_CONTEXT_SHARED,
                                  .oob = gathering};
   must(ucc_context_config_read(library, NULL, &config), "ucc_context_config_read");
-  /* UCX chooses by them; ucc_perftest says them as well. */
+  /* UCX's choices depend on these; ucc_perftest sets them as well. */
   must(ucc_context_config_modify(config, NULL, "ESTIMATED_NUM_EPS", number), "ESTIMATED_NUM_EPS");
   must(ucc_context_config_modify(config, NULL, "ESTIMATED_NUM_PPN", number), "ESTIMATED_NUM_PPN");
   must(ucc_context_create(library, &params, config, &context), "ucc_context_create");
@@ -125,7 +125,7 @@ static ucc_coll_buffer_info_t buffer(float* memory, size_t count) {
                                   .mem_type = UCC_MEMORY_TYPE_HOST};
 }
 
-/* UCC counts all parts of a buffer, not a rank's share. */
+/* UCC's counts cover all parts of a buffer, not one rank's share. */
 static ucc_coll_args_t arguments(ucc_coll_type_t type, const struct call* c) {
   ucc_coll_args_t args = {.coll_type = type, .op = UCC_OP_SUM, .root = 0};
   args.src.info = buffer(c->in, c->input);
@@ -143,14 +143,14 @@ static void all_reduce(const struct call* c) {
 }
 static void reduce(const struct call* c) {
   ucc_coll_args_t args = arguments(UCC_COLL_TYPE_REDUCE, c);
-  /* In place concerns the root alone; the others give what is in `out`. */
+  /* In place concerns only the root; the other ranks pass `out` as their input. */
   if (is_in_place) args.src.info.buffer = c->out;
   make(&args);
 }
 static void broadcast(const struct call* c) {
   ucc_coll_args_t args = arguments(UCC_COLL_TYPE_BCAST, c);
   args.src.info.buffer = broadcast_buffer(c);
-  args.mask = 0; /* It has one buffer, and no flag for that. */
+  args.mask = 0; /* A broadcast has one buffer, and no flag for in-place calls. */
   make(&args);
 }
 static void all_gather(const struct call* c) {
@@ -172,7 +172,7 @@ static void barrier(const struct call* c) {
   make(&args);
 }
 
-/* In place, MPI's reduce_scatter leaves a rank's part in the first block, UCC's in its own. */
+/* In place, MPI's reduce_scatter puts a rank's part into the first block, UCC's into its own. */
 static float* own_block(const struct call* c) {
   return c->out + (is_in_place ? (size_t)rank * (size_t)c->count : 0);
 }

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times what torch and a backend add to a call: all_reduce of 8 bytes among one rank.
+"""Times the overhead of torch and a backend: all_reduce of 8 bytes with a single rank.
 
     taskset -c 0 python bench/torch/call.py xylem
     taskset -c 0 python bench/torch/call.py fake      # torch's own, which does nothing
 
-One rank has nothing to wait for, so all of it is the layers: torch.distributed's function, the
-process group's method, and the backend's.
+A single rank never waits for others, so all the time is spent in the layers: torch.distributed's
+function, the process group's method and the backend's method.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLS, TURNS = 20000, 7
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """Of one call; of the quickest turn."""
+    """The time of one call in the fastest turn."""
     best = float("inf")
     for _ in range(TURNS):
         begin = time.perf_counter()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a training step of DistributedDataParallel on several backends, in one run and in turn,
-beside the same step without communication.
+"""Times a training step of DistributedDataParallel on several backends, in turn in one run,
+and the same step without communication.
 
     torchrun --nproc-per-node 2 bench/torch/ddp_step.py
 
-The model is a stack of linear layers of 25 million parameters, so its gradients are 100 MB of
-float32, in torch's buckets of 25 MiB. DDP copies gradients into buckets and out of them wherever
-they go: what a step takes more than with DDP in groups of one rank is its communication.
+The model is a stack of linear layers with 25 million parameters, so its gradients are 100 MB of
+float32, in torch's buckets of 25 MiB. DDP always copies gradients into buckets and out of them. So
+the time of communication is the difference to DDP in groups of one rank.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import torch
 import torch.distributed as dist
 
 try:
-    import xylem  # noqa: F401  Registers the backend; torch 2.15 does so by itself.
+    import xylem  # noqa: F401  Registers the backend; torch 2.15 finds it without this.
 except ImportError:
-    pass  # Backends that are not there say so when they are asked for.
+    pass  # A missing backend is reported when it is used.
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
 def step(model: nn.Module, batch: torch.Tensor) -> float:
-    """Milliseconds of forward, backward and update."""
+    """The time of forward, backward and update in milliseconds."""
     begin = time.perf_counter()
     model(batch).square().mean().backward()
     with torch.no_grad():

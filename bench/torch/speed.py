@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times torch.distributed's operations on several backends, in one run and in turn.
+"""Times torch.distributed's operations on several backends, in turn in one run.
 
     torchrun --nproc-per-node 2 bench/torch/speed.py
     torchrun --nproc-per-node 4 bench/torch/speed.py --dtype bfloat16 --ops all_reduce
 
-All backends serve the same processes. Each round times every backend once; a cell is the median
-over the rounds, the ratio that of the rounds' ratios. Results are checked once before.
+All backends run in the same processes. Each round times every backend once. A cell is the median
+over the rounds, and a ratio is the median of the ratios of the rounds. Results are checked once,
+before the timing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import torch
 import torch.distributed as dist
 
 try:
-    import xylem  # noqa: F401  Registers the backend; torch 2.15 does so by itself.
+    import xylem  # noqa: F401  Registers the backend; torch 2.15 finds it without this.
 except ImportError:
-    pass  # Backends that are not there say so when they are asked for.
+    pass  # A missing backend is reported when it is used.
 
 SIZES = "8,64K,1M,16M"
 UNITS = {"K": 1 << 10, "M": 1 << 20}
@@ -39,7 +40,7 @@ def show_size(size: int) -> str:
 
 
 class Operation:
-    """One operation on tensors of its own. `size` is of the larger buffer, in bytes."""
+    """One operation with its own tensors. `size` is that of the larger buffer, in bytes."""
 
     def __init__(self, name: str, size: int, dtype: torch.dtype):
         ranks = dist.get_world_size()
@@ -51,7 +52,7 @@ class Operation:
 
     def __call__(self, group) -> None:
         if self.name == "all_reduce":
-            # The mean, so that values stay what they are.
+            # The mean, so that the values do not change.
             dist.all_reduce(self.whole, dist.ReduceOp.AVG, group=group)
         elif self.name == "all_reduce_sum":
             dist.all_reduce(self.whole, group=group)
@@ -78,7 +79,7 @@ class Operation:
             raise SystemExit(f"speed.py: there is no operation '{self.name}'")
 
     def check(self, group) -> None:
-        """Compares what the group makes of each rank's own values with what it should."""
+        """Checks the results of operations on values that differ between the ranks."""
         rank, size = dist.get_rank(), dist.get_world_size()
         ranks = torch.arange(size, dtype=torch.float32)
         self.whole.fill_(rank + 1)
@@ -104,7 +105,7 @@ class Operation:
 
 
 def time_calls(operation: Operation, group, calls: int) -> float:
-    """Microseconds a call, of the slowest rank."""
+    """The time of one call on the slowest rank in microseconds."""
     operation(group)
     begin = time.perf_counter()
     for _ in range(calls):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what CMake needs to know of the torch to build against, separated by semicolons:
-its version, its directory, and definitions that its headers want."""
+"""Prints facts about torch that CMake needs, separated by semicolons: its version, its directory,
+and the preprocessor definitions that its headers need."""
 
 import os
 import site
@@ -11,7 +11,7 @@ OLDEST = (2, 7)
 
 
 def main() -> int:
-    # pip builds in isolation: the environment's own packages are not on the path.
+    # pip builds in isolation, so the packages of the environment are not on the path yet.
     for path in (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]):
         if path not in sys.path:
             sys.path.append(path)

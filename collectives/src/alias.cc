@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The aliases of in-place calls, per collective.
+// The aliases of in-place calls, for each collective.
 #include "xylem/collectives/alias.h"
 
 namespace xylem::collectives {
@@ -17,7 +17,7 @@ std::optional<std::uint32_t> aliased_input(const Shape& shape,
     case Collective::all_reduce: return output_chunk;
     case Collective::reduce:
     case Collective::broadcast:
-      if (!is_root) return std::nullopt;  // One of the two buffers does not exist there.
+      if (!is_root) return std::nullopt;  // One of the two buffers does not exist here.
       return output_chunk;
     case Collective::gather:
       if (!is_root) return std::nullopt;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dependencies from hazards. Steps are taken in the order in which a planner writes them; each
-// follows the last writer of what it reads, and the last writer and all readers of what it writes.
-// The input chunk that an in-place call overlays on an output chunk counts as the same chunk for
-// everything but copies between the two.
+// Derives dependencies from hazards. Steps are processed in the order in which a planner adds them.
+// Each step follows the last writer of what it reads, and the last writer and all readers of what
+// it writes. An input chunk that shares memory with an output chunk in place counts as the same
+// chunk, except for copies between the two.
 #include "xylem/collectives/builder.h"
 
 #include "xylem/base/check.h"
@@ -122,8 +122,8 @@ StepId Builder::append_to(std::uint32_t peer,
   return newest();
 }
 
-// Fields are written where they stay: a step put together elsewhere and copied costs a stall of the
-// processor, which shows where a plan has a hundred thousand of them.
+// The fields are written directly into the vector. Building the step elsewhere and copying it would
+// cost a processor stall (store forwarding), which matters for plans with a hundred thousand steps.
 Step& Builder::append(StepKind kind, std::span<const Chunks> sources, const Chunks* target) {
   const Chunks* model = target != nullptr ? target : sources.empty() ? nullptr : &sources[0];
   const std::uint32_t count = model != nullptr ? model->count : 0;
@@ -179,7 +179,7 @@ Builder::Hazards* Builder::aliased_output_hazards(const Chunks& chunks, std::uin
   return chunk != kNone ? &hazards(Buffer::output, chunk) : nullptr;
 }
 
-// Predecessors of the newest step, ascending and each once.
+// Keeps the predecessors of the newest step in ascending order and without duplicates.
 void Builder::depend_on(StepId before) {
   Step& step = schedule_.steps.back();
   const auto id = static_cast<StepId>(schedule_.steps.size() - 1);
@@ -217,7 +217,8 @@ void Builder::write(StepId step,
   if (!is_own(chunks)) return;
   for (std::uint32_t i = 0; i < count; ++i) {
     Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
-    // Readers follow the writer before them, so with readers the writer needs no edge of its own.
+    // Readers already follow the writer before them, so with readers there is no need for an edge
+    // to it.
     depend_on_readers(chunk);
     if (chunk.last_reader == kNone) depend_on(chunk.writer);
     chunk.writer = step;

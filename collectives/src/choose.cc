@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Choosing by prediction. All schedules of a plan are made and run in virtual time, unless they
-// have too many steps in all; then the time is extrapolated from fewer hosts, and from smaller
-// ones, so that the cost of choosing is bounded.
+// Choice by prediction. All schedules of a plan are made and run in virtual time. If they have too
+// many steps in total, the time is extrapolated from fewer hosts and from smaller hosts, so the
+// cost of choosing is bounded.
 #include "xylem/collectives/choose.h"
 
 #include "xylem/base/quantity.h"
@@ -26,24 +26,24 @@ bool all_differ(std::vector<std::uint32_t> numbers) {
 }
 
 constexpr std::uint64_t kExactSteps = 60000;  // A ring of 110 ranks, a tree of 6000.
-// Where ranks share cores, all of them are run, not one that stands for all.
+// If ranks share cores, all ranks must be run, and none can represent the others.
 constexpr std::uint64_t kExactSharedSteps = 10000;
 
-// What has to be run to know what all ranks do: under a symmetry that takes hosts to hosts the
-// ranks of one host, else all.
+// The ranks that must be simulated to know the time of all: under a symmetry that maps hosts to
+// hosts, the ranks of one host; otherwise all ranks.
 struct Actors {
   std::optional<Symmetry> symmetry;
   std::uint32_t count;
 };
 
-// A call, and where its ranks stand.
+// A call and the placement of its ranks.
 struct Question {
   Shape shape;
   std::uint64_t bytes;
   CostModel model;
 };
 
-// Whether all hosts have as many ranks, one after the other.
+// Whether all hosts have the same number of consecutive ranks.
 bool are_alike(const Question& asked) {
   const auto& host = asked.model.host;
   return host.empty() || asked.shape.per_host > 1 || all_differ(host);
@@ -55,7 +55,8 @@ bool shares_cores(const Question& asked) {
   });
 }
 
-// Parts are whole lines, so they differ much where they are of a few; then their ranks do, too.
+// Whether blocks are of about the same size. Parts consist of whole cache lines, so parts of only a
+// few lines differ a lot, and so do the times of their ranks.
 bool has_even_blocks(const Planner& planner, const Question& asked) {
   constexpr std::uint64_t kManyLines = 8;
   return !has_free_parts(asked.shape.collective) ||
@@ -87,12 +88,12 @@ double predict_exactly(const Planner& planner, const Question& asked) {
                          : estimate_us(ranks, counts, asked.model);
 }
 
-// What there may be less of, to learn from less how time grows.
+// The number that is reduced in order to learn how the time grows with it.
 enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
 
-// Every other rank of each host.
+// Keeps every other rank of each host.
 std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
   std::map<std::uint32_t, std::uint32_t> seen;
   std::vector<std::uint32_t> kept;
@@ -102,8 +103,8 @@ std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
   return kept;
 }
 
-// The same call on half of the hosts, or of half of each host. Hosts that are not alike count as
-// one for each rank, and are halved themselves as long as they have several.
+// The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
+// equal, each rank counts as a host; such hosts lose half of their own ranks.
 Question halved(const Question& asked, Along along) {
   Question half = asked;
   Shape& shape = half.shape;
@@ -126,14 +127,14 @@ Question halved(const Question& asked, Along along) {
   return half;
 }
 
-// Of eight hosts four and two are left to learn from, and the network between them.
+// With eight hosts, halving twice more leaves four and two hosts, and still a network between them.
 bool can_halve(const Question& asked, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
   return along == Along::hosts ? hosts_of(asked.shape) >= 2 * kFewestHosts
                                : asked.shape.per_host > 1;
 }
 
-// Steps that have to be run, taking those of ranks beside the root as alike.
+// The number of steps to simulate, assuming that all ranks except the root have equally many.
 std::uint64_t count_steps(const Planner& planner, const Question& asked) {
   const Shape& shape = asked.shape;
   const std::uint64_t others = planner.plan(shape, (shape.root + 1) % shape.ranks).steps.size();
@@ -141,9 +142,9 @@ std::uint64_t count_steps(const Planner& planner, const Question& asked) {
   return planner.plan(shape, shape.root).steps.size() + others * (actors - 1);
 }
 
-// Times of n/8, n/4 and n/2 hosts, say, differ by d and r·d; then the next doubling adds r²·d. That
-// is exact for times that grow with log n (r = 1) or with n (r = 2), and for those that settle (r <
-// 1). `predict` tells them.
+// If the times for n/8, n/4 and n/2 hosts differ by d and r·d, the next doubling adds r²·d. This is
+// exact for times that grow with log n (r = 1) or with n (r = 2), and for times that converge (r <
+// 1). `predict` returns the time for a smaller call.
 template <typename Predict>
 double extrapolate(const Planner& planner, const Question& asked, Along along, Predict&& predict) {
   int halvings = 0;
@@ -173,13 +174,15 @@ double predict_us(const Planner& planner, const Question& asked) {
   });
 }
 
-// Scratch that an algorithm may let grow with the message, per rank. A class reaches to twice its
-// smallest size, and so does the scratch.
+// The most scratch per rank that an algorithm may let grow with the message. It is computed for the
+// smallest size of a class; the largest sizes need up to twice as much.
 constexpr std::uint64_t kMostScratch = 16 << 20;
-// Unless nothing that needs less takes at most so many times as long.
+// An algorithm that needs more is used only if every other one takes more than this many times as
+// long.
 constexpr double kPriceOfMemory = 1.25;
 
-// The most that any of a few ranks needs: beside the root, and where odd ranks fold into even ones.
+// The largest need among a few ranks: those next to the root, and those where odd ranks fold into
+// even ones.
 std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = asked.shape;
@@ -198,12 +201,12 @@ std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
 struct Prediction {
   const Planner* planner;
   double us;
-  std::uint64_t scratch;  // 0 where it is no more than kMostScratch.
+  std::uint64_t scratch;  // 0 if it is at most kMostScratch.
 };
 
-// All planners of the collective that have their own to say, fastest first; among equals the order
-// of registration stays. Where the fastest needs much memory, one that does not and is nearly as
-// fast comes before it.
+// All planners of the collective that offer a plan of their own, fastest first; equal times keep
+// the order of registration. If the fastest needs too much memory, the fastest of those that do not
+// moves to the front, provided that it is nearly as fast.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const Question& asked,
                                     std::string_view forced) {
@@ -212,7 +215,7 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
-    // On one level it is what other planners do, too.
+    // Without two levels it would make the same plan as another planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
     const std::uint64_t scratch = scratch_of(planner, asked);
     result.push_back({&planner, predict_us(planner, asked), scratch > kMostScratch ? scratch : 0});
@@ -253,8 +256,7 @@ std::string explain(const Question& asked, const Prediction& best, const Predict
       next_data, next.planner->name);
 }
 
-// A size class has one choice: powers of two are exact, sizes between are treated like the power
-// below.
+// All sizes in a class get the same choice: that of the power of two at its lower end.
 int size_class(std::uint64_t bytes) { return static_cast<int>(std::bit_width(bytes)); }
 std::uint64_t bytes_of(int size_class) {
   return size_class == 0 ? 0 : std::uint64_t{1} << (size_class - 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time of a call. Long messages are many equal slices, and time is linear in their number once the
-// pipeline is full; so two shorter runs tell the time of a long one, and the cost of estimating
-// does not grow with the message.
+// The time of a call. Long messages consist of many equal slices, and the time is linear in their
+// number once the pipeline is full. So two shorter runs determine the time of a long one, and the
+// cost of an estimate does not grow with the message.
 #include "xylem/collectives/estimate.h"
 
 #include "simulation.h"
@@ -13,9 +13,9 @@
 namespace xylem::collectives {
 namespace {
 
-// Slices of the largest step of a run: few enough that the slices of all steps stay within a
-// budget, but enough that the shorter run, with half of them, is a filled pipeline, too. Schedules
-// of very many steps get two, a ring of 1024 ranks say.
+// The number of slices of the largest step in a run. It is small enough to keep the slices of all
+// steps within a budget, but large enough that the shorter run, with half as many slices, still
+// fills the pipeline. Schedules with very many steps, such as a ring of 1024 ranks, get two slices.
 constexpr std::uint64_t kMostSlices = 16;
 constexpr std::uint64_t kFewestSlices = 4;
 constexpr std::uint64_t kSliceBudget = 100000;
@@ -50,8 +50,9 @@ std::vector<std::uint64_t> scaled(std::span<const std::uint64_t> counts, double 
 }  // namespace
 
 CostModel assumed_costs() {
-  // Of the runtime's engine in rounds: with it, two_shot overtakes recursive_doubling (2 ranks) and
-  // one_shot (4) where it does in fact (docs/benchmarks.md, "The choice").
+  // Measured for the engine with steps in rounds. With this value, two_shot overtakes
+  // recursive_doubling (2 ranks) and one_shot (4 ranks) at the sizes at which it really does
+  // (docs/benchmarks.md, "The choice").
   constexpr double kStepUs = 0.8;
   CostModel model;
   model.step_us = kStepUs;
@@ -71,7 +72,7 @@ double estimate(std::span<const Schedule> ranks,
   const auto world = verifier::join(ranks, symmetry);
   if (!world) return std::numeric_limits<double>::infinity();
   const Dependencies dependencies(*world);
-  // The time of a call of this fraction of the counts.
+  // The time of a call with this fraction of the counts.
   const auto run = [&](double fraction) {
     const auto inputs = scaled(counts.input_counts, fraction);
     const auto outputs = scaled(counts.output_counts, fraction);

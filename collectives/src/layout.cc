@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes of blocks, and from them where chunks begin.
+// Computes the sizes of blocks, and from them the positions of chunks.
 #include "xylem/collectives/layout.h"
 
 #include "xylem/base/check.h"
@@ -11,9 +11,9 @@
 namespace xylem::collectives {
 namespace {
 
-// Bytes of part `part` of a buffer of counts.count elements: whole lines of kPartAlignment bytes
-// (more, where an element does not divide that) dealt out evenly, the first parts getting what is
-// left over.
+// Size of part number `part` of a buffer with counts.count elements. Whole lines of kPartAlignment
+// bytes (larger if an element does not divide that) are divided evenly, and the first parts get the
+// remainder.
 std::uint64_t part_bytes(const Counts& counts, std::uint32_t parts, std::uint32_t part) {
   const std::uint64_t total = counts.count * counts.element_bytes;
   const std::uint64_t line = std::lcm<std::uint64_t>(kPartAlignment, counts.element_bytes);

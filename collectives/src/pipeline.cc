@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Edges between slices, derived from the dependencies between steps.
+// Derives the edges between slices from the dependencies between steps.
 #include "xylem/collectives/pipeline.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace xylem::collectives {
 namespace {
 
-// The operand that lies in this rank's own memory, so that its blocks are known here.
+// The operand in this rank's own memory, whose blocks are known here.
 const Operand* own_operand(const Schedule& schedule, const Step& step) noexcept {
   switch (step.kind) {
     case StepKind::send:
@@ -22,7 +22,7 @@ const Operand* own_operand(const Schedule& schedule, const Step& step) noexcept 
   return nullptr;
 }
 
-// What is known of one scratch chunk.
+// How the steps use one scratch chunk.
 struct Uses {
   StepId writer = kNone;
   bool ring = true;
@@ -35,7 +35,8 @@ bool follows_by_slice(const Schedule& schedule, StepId reader, StepId writer) {
          same_blocks(schedule, schedule.steps[writer], schedule.steps[reader]);
 }
 
-// Others may name this rank's memory exactly when it works with mapped memory itself.
+// Whether the schedule uses mapped memory. Other ranks may name this rank's memory only in that
+// case.
 bool uses_mapped_memory(const Schedule& schedule) {
   const auto one_sided = [](const Step& step) {
     return step.kind == StepKind::put || step.kind == StepKind::signal ||
@@ -86,7 +87,8 @@ bool same_blocks(const Schedule& schedule, const Step& a, const Step& b) noexcep
 Pipeline pipeline(const Schedule& schedule) {
   Pipeline result;
   result.windowed.assign(schedule.scratch.size(), false);
-  std::vector<std::vector<StepId>> lagging(schedule.steps.size());  // Readers that a writer awaits.
+  // By writer: readers for which it must wait.
+  std::vector<std::vector<StepId>> lagging(schedule.steps.size());
   if (!uses_mapped_memory(schedule)) {
     const std::vector<Uses> uses = scratch_uses(schedule);
     for (std::size_t chunk = 0; chunk < uses.size(); ++chunk) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of what schedules are made of, and which block lies in which chunk.
+// Names of the elements of schedules, and the block in each chunk.
 #include "xylem/collectives/schedule.h"
 
 #include "xylem/base/check.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Virtual time. Slices start as soon as what they wait for has completed, and queue for what they
-// need: the core for dispatch, copies and reductions; for messages the port at which they leave,
-// then the port at which they arrive, each at the link's bandwidth (a rank's ports inside a host,
-// its host's ports between hosts, and its own NICs' there). Where ranks share cores, these move
-// messages inside the host in turn with all else, and go from rank to rank, which takes time.
-// Windows of scratch are taken to be wide enough, so lag edges do not count.
+// Simulation in virtual time. A slice starts as soon as everything it waits for has completed, and
+// then queues for its resources. Dispatch, copies and reductions need the core. A message needs the
+// port at which it leaves and then the port at which it arrives, each at the bandwidth of the link:
+// within a host the ports of the ranks, between hosts the ports of the hosts and, if the model has
+// them, the ranks' own NICs. If ranks share cores, the cores also move the messages within the
+// host, and switching from rank to rank takes time. Rings of scratch are assumed to be large
+// enough, so lag edges are ignored.
 #include "simulation.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ double transfer_us(double bytes, double rate_GBps) {
 
 bool is_recv(const World& world, Global id) { return world.step(id).kind == StepKind::recv; }
 
-// A message is one task, that of its send.
+// A message is one task, identified by its send.
 Global task_of(const World& world, Global id) {
   return is_recv(world, id) ? world.partner[id] : id;
 }
@@ -185,7 +186,7 @@ void Simulation::start_slice(Global step) {
     case StepKind::copy:
     case StepKind::reduce: return post(occupy_core(rank, step_us_ + compute_us(step, bytes)), step);
     case StepKind::wait: return post(occupy_core(rank, step_us_), step);
-    case StepKind::recv: return;  // Part of its send.
+    case StepKind::recv: return;  // Counted with its send.
   }
 }
 
@@ -193,7 +194,7 @@ void Simulation::post(double time, Global step, double arriving_bytes) {
   events_.push({time, serial_++, step, arriving_bytes});
 }
 
-/// The ranks of a host take its cores in turn.
+/// Distributes the ranks of a host over its cores in turn.
 void Simulation::place_ranks() {
   const auto ranks = static_cast<std::uint32_t>(world_.ranks.size());
   std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
@@ -223,7 +224,8 @@ double Simulation::occupy_core(std::uint32_t rank, double duration) {
   const std::uint32_t core = core_of_[rank];
   const std::uint32_t before = std::exchange(last_on_[core], rank);
   if (before != kNone && before != rank) {
-    // Those between the two take their turns, though they only find that they have to wait.
+    // The ranks between the two get their turns as well, even if they only find that they must
+    // wait.
     const std::uint32_t turns = turns_[core];
     duration += model_.switch_us * ((turn_of_[rank] + turns - turn_of_[before]) % turns);
   }
@@ -231,7 +233,7 @@ double Simulation::occupy_core(std::uint32_t rank, double duration) {
   return core_[core];
 }
 
-/// A message is read when its rank goes on, which is counted there.
+/// A message is read when its rank continues; the switch to that rank is counted there.
 double Simulation::read_by_core(std::uint32_t rank, double duration) {
   double& free = core_[core_of_[rank]];
   free = std::max(free, now_) + duration;
@@ -242,8 +244,8 @@ bool Simulation::has_own_nic(Global step) const {
   return !is_local(step) && model_.rank_remote_GBps > 0;
 }
 
-// A rank's own NIC comes before the port of its host, which it takes only when its NIC has begun:
-// so the slices that wait for one NIC do not hold up the host's others.
+// A message takes its rank's own NIC first, and the host's port only when the NIC has started. So
+// slices that wait for one NIC do not block the host's other NICs.
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
   if (is_written(step)) {
@@ -264,7 +266,7 @@ void Simulation::depart(Global step, double bytes) {
   post(start, step, bytes);
 }
 
-// Of one memory at different times, sends are told apart by what each of them waits for.
+// If the same memory is sent at different times, the sends have different predecessors.
 bool Simulation::is_written(Global step) {
   const Step& it = world_.step(step);
   if (it.kind != StepKind::send || !is_local(step)) return false;
@@ -303,8 +305,8 @@ void Simulation::arrive(Global step, double bytes) {
 double Simulation::compute_us(Global step, double bytes) const {
   const Schedule& schedule = world_.schedule(step);
   const Step& it = world_.step(step);
-  // In units of a reduction of two sources, which reads two and writes one: all sources go by in
-  // one pass.
+  // In units of a reduction with two sources, which reads two and writes one: all sources are
+  // processed in one pass.
   const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
   const double speed = it.kind == StepKind::reduce ? model_.reduce_GBps : model_.copy_GBps;
   double time = passes * bytes / (speed * kBytesPerUsPerGBps);

@@ -10,7 +10,7 @@ namespace xylem::collectives {
 
 namespace {
 
-// Blocks after which a digit begins again.
+// The number of blocks after which a digit repeats.
 std::uint64_t cycle_of(const Symmetry::Digit& digit) {
   return std::uint64_t{digit.radix} * digit.block_stride;
 }
@@ -78,7 +78,7 @@ bool Symmetry::divides(std::uint32_t parts) const noexcept {
   });
 }
 
-// One digit after the other: adding to it turns each of its cycles.
+// Applies one digit after the other: adding to a digit rotates each of its cycles.
 void Symmetry::fill(std::span<std::uint32_t> images, std::uint32_t shift, Stride stride) const {
   std::iota(images.begin(), images.end(), 0U);
   for (const Digit& digit : digits_) {
@@ -96,9 +96,10 @@ std::optional<Symmetry> Symmetry::with_representatives(std::uint32_t ranks) cons
   std::vector<Digit> kept;
   for (Digit digit : digits_) {
     const std::uint32_t end = digit.rank_stride * digit.radix;
-    if (end <= ranks) continue;  // Its values are all among the representatives.
+    if (end <= ranks) continue;  // All values of the digit are among the representatives.
     if (digit.rank_stride < ranks) {
-      // Steps of `ranks` turn the digit only if they fit into it and it into its cycle.
+      // Multiples of `ranks` rotate the digit only if `ranks` is a multiple of its stride and
+      // divides its cycle.
       if (ranks % digit.rank_stride != 0 || end % ranks != 0) return std::nullopt;
       const std::uint32_t step = ranks / digit.rank_stride;
       digit = {digit.radix / step, ranks, digit.block_stride * step};

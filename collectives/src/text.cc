@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Printing and parsing. What is printed of a step is also what errors call it.
+// Printing and parsing. Errors use the printed text of a step, too.
 #include "xylem/collectives/text.h"
 
 #include "step_text.h"
@@ -39,7 +39,7 @@ std::string step_text(const Schedule& schedule, const Step& step) {
 
 namespace {
 
-// Where plans take no notice of hosts it is 1, and not said.
+// 1 means that the plan does not depend on hosts; it is not printed.
 std::string per_host(const Shape& shape) {
   return shape.per_host == 1 ? "" : fmt::format(" per_host {}", shape.per_host);
 }
@@ -71,7 +71,7 @@ bool is_word(char c) {
          c == '-';
 }
 
-// Splits one line into words and single marks, and reads the grammar's small pieces.
+// Splits one line into words and single marks, and parses the basic elements of the grammar.
 class Line {
  public:
   explicit Line(std::string_view text) : rest_(text) { skip(); }
@@ -86,7 +86,7 @@ class Line {
   }
   bool accept(std::string_view mark) {
     if (!rest_.starts_with(mark)) return false;
-    // A word ends where it ends: "after1" is not "after".
+    // A word must match completely: "after1" is not "after".
     if (is_word(mark.back()) && rest_.size() > mark.size() && is_word(rest_[mark.size()]))
       return false;
     take(mark.size());
@@ -217,7 +217,7 @@ class Parser {
     return reject(fmt::format("unknown step '{}'", word.substr(0, 24)));
   }
 
-  // "ch0 peer 3"; the channel's number is part of its word.
+  // Parses "ch0 peer 3". The number of the channel is part of the word.
   Status parse_peer(Line& line, Step& step) {
     const std::string_view word = line.word();
     std::uint32_t channel = 0;
@@ -251,7 +251,8 @@ class Parser {
     return {};
   }
 
-  // "input[3]", "input[3..5]", "input[3]@7"; all operands of a step have the same number of chunks.
+  // Parses "input[3]", "input[3..5]" or "input[3]@7". All operands of a step have the same number
+  // of chunks.
   Status parse_operand(Line& line, Step& step) {
     Operand operand{schedule_.rank, 0, Buffer::input};
     const std::string_view word = line.word();

@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 4 examples/torch/ddp.py --fsdp --dtype bfloat16
     torchrun --nproc-per-node 4 examples/torch/ddp.py --backend gloo      # to compare
 
-The data are generated: points of interleaved spirals, to be told apart by a network of three
-layers. At the end all ranks compare their parameters, bit by bit.
+The data are generated: points of interleaved spirals, which a network of three layers learns to
+distinguish. At the end all ranks compare their parameters bit by bit.
 """
 
 from __future__ import annotations

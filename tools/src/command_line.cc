@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Verbs, and what is wrong with a command line.
+// Parses verbs and reports errors in a command line.
 #include "command_line.h"
 
 #include "exit_code.h"
@@ -154,7 +154,7 @@ void describe_info(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>("xylem info"));
 }
 
-/// `xylem run -n 2 -- ls -l` in two: up to the first "--", and after it.
+/// Splits `xylem run -n 2 -- ls -l` at the first "--".
 struct Split {
   std::vector<std::string> head;
   std::optional<std::vector<std::string>> tail;
@@ -167,7 +167,7 @@ Split split_command(const std::vector<std::string>& arguments) {
   return split;
 }
 
-/// The program and its arguments: what the flags left over, and what came after "--".
+/// The program and its arguments: words that the flags left over, and words after "--".
 Status take_command(std::vector<std::string> rest,
                     const std::optional<std::vector<std::string>>& tail,
                     RunOptions& options) {
@@ -176,7 +176,8 @@ Status take_command(std::vector<std::string> rest,
   }
   options.command = std::move(rest);
   if (tail) {
-    if (!options.command.empty()) options.command.emplace_back("--");  // the program's own
+    // this "--" belongs to the program
+    if (!options.command.empty()) options.command.emplace_back("--");
     options.command.insert(options.command.end(), tail->begin(), tail->end());
   }
   if (!options.command.empty()) return {};
@@ -198,7 +199,8 @@ Answer usage_error(std::string_view verb, std::string_view message) {
   return {fmt::format("{0}: {1}\n{0} --help tells more.\n", program, message), kExitUsage};
 }
 
-/// A first word that is neither flag nor verb, or none at all; CLI11 would only call it unexpected.
+/// Handles a first word that is neither a flag nor a verb, and a missing verb; CLI11 would only
+/// report it as unexpected.
 std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return usage_error("", "say what to do: run, bench, topo, plan or info");
   if (arguments.front().starts_with('-')) return std::nullopt;
@@ -207,8 +209,8 @@ std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
   return usage_error("", verb.status().message());
 }
 
-/// What a verb cannot take: a flag that it does not have, with the nearest that it has, or a word
-/// too many.
+/// Describes what a verb cannot accept: an unknown flag, with the nearest known one, or too many
+/// words.
 std::string unexpected(const CLI::App& verb, const std::vector<std::string>& arguments) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : verb.get_options()) {

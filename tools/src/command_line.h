@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of `xylem`: text in, options of one verb out. Only its source sees the parser's
-// library.
+// The command line of `xylem`: turns text into the options of one verb. Only the source file uses
+// the parser library.
 #pragma once
 
 #include "bench/options.h"
@@ -20,7 +20,7 @@ namespace xylem::tools {
 struct RunOptions {
   std::uint32_t ranks = 1;
   bool prefix = true;
-  bool bind = false;  ///< Each rank to its share of the CPUs near its place.
+  bool bind = false;  ///< Bind each rank to its share of the CPUs near its place.
   std::optional<std::chrono::nanoseconds> timeout;
   std::vector<std::string> command;
 };
@@ -29,32 +29,32 @@ struct TopoOptions {
   enum class Format : std::uint8_t { tree, matrix, json, svg, html, xml, nccl };
   Format format = Format::tree;
   std::string source;   ///< A file or description; empty: this machine.
-  std::string compare;  ///< A matrix of nvidia-smi to compare with; empty: show the machine.
-  std::string diff;     ///< Another machine's file to compare with.
+  std::string compare;  ///< Output of nvidia-smi to compare with; empty: show the machine.
+  std::string diff;     ///< File of another machine to compare with.
   std::vector<std::string> explain;  ///< One device, or two.
 };
 
 struct PlanOptions {
   collectives::Collective collective = collectives::Collective::all_reduce;
-  /// Files or descriptions, one for each host; none: this machine.
+  /// Files or descriptions, one for each host; empty: this machine.
   std::vector<std::string> sources;
-  std::uint32_t ranks = 0;  ///< 0: one for each GPU, or one for each host without.
-  std::uint32_t hosts = 0;  ///< The sources again and again; 0: each once.
-  std::string network;      ///< As topology::read_network takes it.
+  std::uint32_t ranks = 0;  ///< 0: one for each GPU, or one for each host without GPUs.
+  std::uint32_t hosts = 0;  ///< The sources are repeated up to this number; 0: each is used once.
+  std::string network;      ///< In the form that topology::read_network() reads.
   Bytes bytes{std::uint64_t{1} << 20};
   std::uint32_t root = 0;
   std::string algorithm;   ///< Empty: choose.
-  std::uint32_t rank = 0;  ///< Whose steps to print.
+  std::uint32_t rank = 0;  ///< The rank whose steps are printed.
   bool is_picture = false;
   bool no_steps = false;
 };
 
 struct InfoOptions {};
 
-/// Nothing to run: what to print instead, and the status to exit with.
+/// The result if there is nothing to run: a text to print, and the exit status.
 struct Answer {
   std::string text;
-  int exit_status = 0;  ///< 0: `text` is for standard output, else for standard error.
+  int exit_status = 0;  ///< With 0, `text` goes to standard output, otherwise to standard error.
 };
 
 using Command =

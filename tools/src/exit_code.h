@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the command's exit statuses mean; scripts rely on them, so they never change.
+// The exit statuses of the command. Scripts rely on them, so they never change.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -9,16 +9,17 @@ namespace xylem::tools {
 
 inline constexpr int kExitRight = 0;
 inline constexpr int kExitWrongResult = 1;
-inline constexpr int kExitUsage = 2;   ///< The command line, a file or the environment is at fault.
+inline constexpr int kExitUsage = 2;   ///< The command line, a file or the environment is wrong.
 inline constexpr int kExitPeer = 3;    ///< A peer was lost, disagreed or did not come in time.
 inline constexpr int kExitOutput = 4;  ///< The output could not be written.
-inline constexpr int kExitTimedOut = 124;     ///< `run --timeout` passed, as timeout(1) says it.
-inline constexpr int kExitNotRunnable = 126;  ///< As shells say it: found, but cannot be started.
-inline constexpr int kExitNotFound = 127;     ///< As shells say it: no such program.
-inline constexpr int kExitSignal = 128;       ///< Plus the signal's number.
+inline constexpr int kExitTimedOut = 124;  ///< `run --timeout` has passed; the value of timeout(1).
+/// Found, but cannot be started; the value of shells.
+inline constexpr int kExitNotRunnable = 126;
+inline constexpr int kExitNotFound = 127;  ///< No such program; the value of shells.
+inline constexpr int kExitSignal = 128;    ///< Plus the signal's number.
 
-/// The status to exit with after `failure`: what the user can mend is usage, all else came from the
-/// job.
+/// The exit status after `failure`: kExitUsage for errors that the user can correct, kExitPeer for
+/// all others.
 constexpr int exit_code(Code code) noexcept {
   switch (code) {
     case Code::ok: return kExitRight;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values that several verbs read, and the shape of help.
+// Values that several verbs use, and the format of help.
 #include "flags.h"
 
 #include "xylem/base/suggest.h"

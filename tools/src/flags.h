@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flags whose values are read by the parsers that the rest of Xylem uses, so that sizes, durations
-// and types are spelt alike everywhere, and help that says what CLI11's own cannot. Only for the
-// sources that describe verbs.
+// Flags whose values are read by the same parsers as elsewhere in Xylem, so that sizes, durations
+// and types are written in the same way everywhere; and help texts beyond what CLI11 generates. For
+// use only by the sources that describe verbs.
 #pragma once
 
 #include "bench/options.h"
@@ -22,12 +22,12 @@
 
 namespace xylem::tools {
 
-/// CLI11's help under a usage line of our own.
+/// CLI11's help with a usage line of our own.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string usage);
   std::string make_usage(const CLI::App* verb, std::string name) const override;
-  /// In the list of verbs, one line for each.
+  /// The line for one verb in the list of verbs.
   std::string make_subcommand(const CLI::App* verb) const override;
 
  private:
@@ -37,8 +37,8 @@ class HelpFormatter : public CLI::Formatter {
 template <typename T>
 using Parser = std::function<Result<T>(const std::string&)>;
 
-/// An option whose value `parse` reads into `target`; an error names the flag and says what parse()
-/// says.
+/// Adds an option whose value is read by `parse` into `target`. An error names the flag and has the
+/// message of `parse`.
 template <typename Target, typename T>
 CLI::Option* add_value(CLI::App& app,
                        const std::string& flags,
@@ -58,14 +58,14 @@ CLI::Option* add_value(CLI::App& app,
   return option->type_name(type);
 }
 
-/// Invalid unless `text` is one of `known`; the message has them all, and the nearest.
+/// Fails unless `text` is one of `known`; the message lists all of them, and the nearest.
 Result<std::string> one_of(const std::string& text, std::span<const std::string_view> known);
 
-/// Reads a whole number within a range.
+/// Reads a whole number within the given range.
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most);
 
 inline constexpr std::uint32_t kMostRanks = 4096;
-/// The same of those that are only planned for; verify() takes no more.
+/// The same for ranks that are only planned for; verify() accepts no more.
 inline constexpr std::uint32_t kMostPlannedRanks = 65535;
 inline constexpr std::uint32_t kMostCalls = 1'000'000'000;
 

@@ -11,7 +11,8 @@
 namespace xylem::tools {
 namespace {
 
-/// "8 gpus, nvswitch": a number and a word. "8gpus.xml" is a file that is not there.
+/// Whether the text begins with a number and a blank, as "8 gpus, nvswitch" does. "8gpus.xml" is
+/// the name of a missing file.
 bool is_description(const std::string& text) {
   const auto after = text.find_first_not_of("0123456789");
   return after != 0 && after != std::string::npos && text[after] == ' ';

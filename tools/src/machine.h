@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose topology a verb is about.
+// Finds the topology that a verb uses.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -9,8 +9,8 @@
 
 namespace xylem::tools {
 
-/// The machine that `source` names: a file or, where there is none of that name, a description
-/// ("2 packages, 8 gpus"); this machine if it is empty.
+/// The machine that `source` names: a file; if there is none with that name, a description such as
+/// "2 packages, 8 gpus"; if `source` is empty, this machine.
 Result<topology::Topology> machine_of(const std::string& source);
 
 }  // namespace xylem::tools

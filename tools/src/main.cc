@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// xylem: one command, verbs of one level.
+// xylem: a single command with one level of verbs.
 #include "bench/bench.h"
 #include "command_line.h"
 #include "exit_code.h"
@@ -27,7 +27,7 @@ int answer(const Answer& answer) {
   return answer.exit_status;
 }
 
-/// This program, however it was found, with its arguments.
+/// The path of this program, with its arguments.
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -56,7 +56,7 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
 
 namespace {
 
-/// `error`: errno, or 0 where it is not known any more.
+/// `error` is errno, or 0 if it is not known any more.
 int lost_output(int error) {
   std::fprintf(stderr, "xylem: the output cannot be written%s%s\n", error != 0 ? ": " : "",
                error != 0 ? std::strerror(error) : "");
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   try {
     const int status =
         xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
-    // What is still in the buffer is lost without a word otherwise.
+    // Otherwise a failure to write the rest of the buffer would go unnoticed.
     if (std::ferror(stdout) != 0) return lost_output(0);
     return std::fflush(stdout) == 0 ? status : lost_output(errno);
   } catch (const std::system_error& error) {  // fmt::print

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPUs and NICs as a bipartite graph: an edge from each GPU to each of its nearest NICs.
+// Assignment of NICs to GPUs as a bipartite graph, with an edge from each GPU to each of its
+// nearest NICs.
 #include "xylem/topology/assignment.h"
 
 #include "words.h"
@@ -25,7 +26,7 @@ std::optional<GBps> rate_of(const Nic& nic) {
 namespace {
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// A NIC below this share of the fastest is for other things.
+/// A NIC whose rate is below this share of the fastest one serves other purposes.
 constexpr double kSlow = 0.25;
 
 bool is_down(const Nic& nic) {
@@ -51,8 +52,8 @@ std::vector<NicUse> uses_of(const Topology& topology) {
   return uses;
 }
 
-/// The optimal semi-matching, one GPU after the other: each takes the least loaded NIC that an
-/// alternating path reaches, and those on the path move by one.
+/// The optimal semi-matching. GPUs are placed one after the other: each takes the least loaded NIC
+/// that an alternating path reaches, and each GPU on that path moves on by one NIC.
 class SemiMatching {
  public:
   SemiMatching(const std::vector<GpuNics>& gpus, std::size_t nics)
@@ -64,13 +65,13 @@ class SemiMatching {
     }
   }
 
-  /// By GPU; kNobody where it has no NIC.
+  /// By GPU; kNobody if the GPU has no NIC.
   const std::vector<std::uint32_t>& first() const { return first_; }
   const std::vector<std::uint32_t>& loads() const { return loads_; }
 
  private:
   void place(std::uint32_t gpu) {
-    // Breadth first over NICs: from a NIC on to the others of each GPU that it serves.
+    // Breadth-first search over NICs: from a NIC to the other NICs of each GPU that it serves.
     std::vector<std::uint32_t> reached_from(loads_.size(), kNobody);  // By NIC: the GPU.
     std::deque<std::uint32_t> open;
     std::uint32_t best = kNobody;
@@ -83,7 +84,7 @@ class SemiMatching {
       }
     };
     reach(gpu);
-    // A NIC that serves nobody is as good as any.
+    // An unused NIC is the best possible result, so the search can stop.
     while (!open.empty() && loads_[best] > 0) {
       const std::uint32_t nic = open.front();
       open.pop_front();
@@ -105,7 +106,8 @@ class SemiMatching {
   std::vector<std::uint32_t> loads_;
 };
 
-/// What each GPU gets: its first, and of the NICs that are nobody's first those it is due.
+/// The NICs of each GPU: first the preferred one, then those that no GPU prefers, each given to the
+/// GPU with the fewest.
 std::vector<std::vector<std::uint32_t>> share_out(const std::vector<GpuNics>& candidates,
                                                   const SemiMatching& matching) {
   std::vector<std::vector<std::uint32_t>> shares(candidates.size());
@@ -126,7 +128,8 @@ std::vector<std::vector<std::uint32_t>> share_out(const std::vector<GpuNics>& ca
   return shares;
 }
 
-/// NICs in the order of the GPUs whose first they are; then the others that serve, then by address.
+/// NICs in the order of the GPUs that use them first, then of those that use them second, and so
+/// on.
 std::vector<std::uint32_t> rails_of(const std::vector<GpuNics>& gpus) {
   std::vector<std::uint32_t> rails;
   const auto add = [&](std::uint32_t nic) {

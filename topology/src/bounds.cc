@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What no schedule can exceed, by maximum flows.
+// Upper bounds for all schedules, computed with maximum flows.
 #include "flow.h"
 #include "graph.h"
 
@@ -10,14 +10,14 @@
 namespace xylem::topology {
 namespace {
 
-/// The edges of `graph`, with room for a source and a sink.
+/// The edges of `graph`, and two more vertices for a source and a sink.
 FlowNetwork network_of(const Graph& graph) {
   FlowNetwork network(graph.vertices() + 2);
   for (const Graph::Edge& edge : graph.edges()) network.add(edge.from, edge.to, edge.capacity);
   return network;
 }
 
-/// What leaves `group` at once.
+/// The total bandwidth from `group` to the other GPUs.
 double outflow(const Graph& graph, const std::vector<bool>& group) {
   FlowNetwork network = network_of(graph);
   const std::uint32_t source = graph.vertices(), sink = source + 1;
@@ -31,7 +31,7 @@ double outflow(const Graph& graph, const std::vector<bool>& group) {
   return network.max_flow(source, sink);
 }
 
-/// The GPUs in groups that are within `reach` of each other.
+/// Groups of GPUs that are connected by distances of at most `reach`.
 std::vector<std::vector<bool>> groups_within(const Graph& graph, std::uint32_t reach) {
   std::vector<std::vector<bool>> groups;
   std::vector<bool> is_in(graph.gpus(), false);
@@ -58,7 +58,8 @@ std::vector<std::vector<bool>> groups_within(const Graph& graph, std::uint32_t r
 }  // namespace
 
 double Graph::narrowest_cut() const {
-  // Some cut parts GPU 0 from another; links carry as much in both directions.
+  // The narrowest cut separates GPU 0 from some other GPU; either direction will do, since links
+  // carry the same in both.
   FlowNetwork network = network_of(*this);
   double narrowest = kUnlimited;
   for (std::uint32_t gpu = 1; gpu < gpus_; ++gpu) {
@@ -67,8 +68,9 @@ double Graph::narrowest_cut() const {
   return narrowest;
 }
 
-// Every GPU sends x; as long as all of it reaches each of them at once, x can be had. Where it
-// cannot, the cut in the way tells how much can (Newton's method on a quotient of two sums).
+// Assume that every GPU sends data at rate x. If all of it can flow to each GPU, x is possible. If
+// not, the cut that limits the flow tells the largest possible x (Newton's method for a quotient of
+// two sums).
 std::optional<double> Graph::all_gather_bound() const {
   FlowNetwork network = network_of(*this);
   const std::uint32_t source = vertices();
@@ -100,7 +102,7 @@ std::optional<double> Graph::all_gather_bound() const {
 }
 
 std::optional<double> Graph::all_reduce_bound() const {
-  // As the data's size by the time: a cut passes all of it.
+  // The bound is in units of data size per time here: all the data crosses a cut.
   double bound = narrowest_cut();
   std::set<std::uint32_t> reaches;
   for (std::uint32_t a = 0; a < gpus_; ++a) {

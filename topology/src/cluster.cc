@@ -17,7 +17,7 @@ std::optional<GBps> lesser(std::optional<GBps> a, std::optional<GBps> b) {
   return a && b ? std::optional(std::min(*a, *b)) : a ? a : b;
 }
 
-/// "latency 3 us" as its words.
+/// Splits a clause such as "latency 3 us" into words.
 std::vector<std::string_view> words_of(std::string_view clause) {
   std::vector<std::string_view> words;
   while (true) {
@@ -38,7 +38,7 @@ Status read_clause(std::string_view clause,
                    std::vector<std::string_view>& seen) {
   const auto words = words_of(clause);
   if (words.empty()) return refuse(clause, "a clause between commas is empty");
-  // What is no number fails all the rules below.
+  // A word that is not a number becomes -1, which violates all the rules below.
   const double number = words.size() > 1 ? parse_real(words[1]).value_or(-1) : -1;
   const std::string_view unit = words.size() == 3 ? words[2] : std::string_view();
   if (std::ranges::find(seen, words[0]) != seen.end()) return refuse(clause, "it is said twice");
@@ -82,7 +82,7 @@ Result<NetworkFacts> read_network(std::string_view text) {
 }
 
 std::optional<GBps> Cluster::host_rate() const {
-  // Hosts of which no NIC is known have one, as fast as was said.
+  // A host without known NICs counts as having one, with the stated rate.
   if (rails.empty()) {
     if (!network.rail_rate) return std::nullopt;
     return GBps{network.rail_rate->value / network.oversubscription};
@@ -101,7 +101,7 @@ Result<Cluster> make_cluster(std::vector<Topology> hosts, const NetworkFacts& ne
   std::vector<std::vector<std::uint32_t>> rails;
   rails.reserve(cluster.hosts.size());
   for (std::size_t host = 0; host < cluster.hosts.size(); ++host) {
-    // Hosts that are alike are mostly copies of one value.
+    // Equal hosts are usually copies of one value.
     const Topology& before = cluster.hosts[host > 0 ? host - 1 : 0];
     const bool is_copy = host > 0 && &cluster.hosts[host].machine() == &before.machine();
     rails.push_back(is_copy ? rails.back() : assign_nics(cluster.hosts[host]).rails);

@@ -65,7 +65,7 @@ std::optional<CpuSet> CpuSet::parse_bitmap(std::string_view text) {
   if (text.empty() || words > kMaxWords) return std::nullopt;
   CpuSet set;
   std::string_view rest = text;
-  // From the least significant word up, so that ranges are only ever appended.
+  // Starts at the least significant word, so that ranges are only appended.
   for (std::size_t i = 0; i < words; ++i) {
     const auto comma = rest.rfind(',');
     const auto start = comma == std::string_view::npos ? 0 : comma + 1;
@@ -79,7 +79,7 @@ std::optional<CpuSet> CpuSet::parse_bitmap(std::string_view text) {
 
 void CpuSet::add(std::uint32_t first, std::uint32_t last) {
   XYLEM_CHECK(first <= last && last <= kMaxCpu, first, last);
-  // All ranges that overlap or touch the new one become one with it.
+  // Merges all ranges that overlap or touch the new one.
   const auto begin = std::ranges::lower_bound(ranges_, first, {},
                                               [](const Range& range) { return range.last + 1; });
   auto end = begin;

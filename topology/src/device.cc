@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Words for the states and kinds of devices.
+// Names of the states and kinds of devices.
 #include "xylem/topology/device.h"
 
 #include "enum_names.h"

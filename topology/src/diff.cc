@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two machines, fact by fact: devices are matched by PCI address, NUMA nodes by their numbers.
+// Compares two machines fact by fact. Devices are matched by PCI address, NUMA nodes by number.
 #include "words.h"
 #include "xylem/topology/compare.h"
 
@@ -13,9 +13,9 @@
 namespace xylem::topology {
 namespace {
 
-/// What is said of one thing, by the name of the fact.
+/// The facts of one thing, by name of the fact.
 using Facts = std::map<std::string, std::string>;
-/// By the name of the thing: "GPU at 0000:3b:00.0".
+/// Facts by the name of the thing, such as "GPU at 0000:3b:00.0".
 using Things = std::map<std::string, Facts>;
 
 std::string numa_of(const Topology& topology, const Locality& numa) {
@@ -23,7 +23,7 @@ std::string numa_of(const Topology& topology, const Locality& numa) {
   return std::to_string(topology.numa_nodes()[numa.front()].os_index);
 }
 
-/// The bridges above a function, nearest first.
+/// The addresses of the bridges above a function, nearest first.
 std::string way_up(const Topology& topology, const PciDevice& pci) {
   std::string way;
   for (auto parent = pci.parent; parent && parent->kind == NodeKind::bridge;) {
@@ -103,7 +103,7 @@ std::vector<TopologyDifference> diff(const Topology& a, const Topology& b) {
     }
     for (const auto& [fact, value] : one->second) {
       const auto counterpart = other->second.find(fact);
-      // What only one source tells is no difference of the machines.
+      // A fact that only one source contains does not distinguish the machines.
       if (counterpart == other->second.end() || value.empty() || counterpart->second.empty())
         continue;
       if (value != counterpart->second)

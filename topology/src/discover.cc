@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Live discovery: hwloc's view as XML, through the reader of files, then sysfs.
+// Live discovery: hwloc describes the host as XML, which the reader for files reads; then sysfs
+// adds facts.
 #include "xylem/topology/discover.h"
 
 #include "hwloc_xml/build.h"
@@ -30,9 +31,9 @@ Status refused(std::string_view step) {
                              step, std::strerror(errno)));
 }
 
-/// gl and opencl open the X display and every OpenCL driver, to find GPUs that their PCI class
-/// tells as well. pci asks libpciaccess, which leaks its database of names at each discovery, for
-/// what sysfs tells too; the names are ours to add.
+/// gl and opencl would open the X display and every OpenCL driver to find GPUs that the PCI class
+/// already shows. pci uses libpciaccess, which leaks its database of names at each discovery; sysfs
+/// has the same facts, and Xylem adds the names itself.
 constexpr const char* kComponentsOff[] = {"gl", "opencl", "pci"};
 
 Result<HwlocTopology> look() {
@@ -40,16 +41,16 @@ Result<HwlocTopology> look() {
   if (hwloc_topology_init(&raw) != 0) return refused("hwloc_topology_init");
   HwlocTopology topology(raw);
   for (const char* component : kComponentsOff) {
-    // Fails for a component that this hwloc does not have, which is as good.
+    // This fails if the installed hwloc lacks the component, which is fine.
     static_cast<void>(
         hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component));
   }
-  // The value is what the machine is, not what this process may use of it.
+  // Describe the whole machine, not only the part that this process may use.
   if (hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0) {
     return refused("hwloc_topology_set_flags");
   }
-  // Without the filter hwloc drops all devices; "important" leaves out those without a driver's
-  // interest.
+  // Without this filter hwloc drops all devices. "Important" drops only devices that no driver is
+  // interested in.
   if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
       hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0) {
     return refused("hwloc_topology_set_io_types_filter");
@@ -70,7 +71,7 @@ Result<std::string> exported(const HwlocTopology& topology) {
   if (hwloc_topology_export_xmlbuffer(topology.get(), &buffer, &length, 0) != 0) {
     return refused("hwloc_topology_export_xmlbuffer");
   }
-  // The length counts the terminating zero.
+  // `length` includes the terminating zero.
   std::string text(buffer, static_cast<std::size_t>(length > 0 ? length - 1 : 0));
   hwloc_free_xmlbuffer(topology.get(), buffer);
   return text;

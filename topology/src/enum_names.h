@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words for enumerators, one table each, read in both directions: printed, and parsed from
-// JSON.
+// The names of enumerators, in one table for each enumeration. The tables serve both printing and
+// parsing of JSON.
 #pragma once
 
 #include "xylem/topology/device.h"
@@ -54,7 +54,7 @@ constexpr auto names_of(GpuFabric /*of*/) noexcept {
       {"none", "pcie", "partial", "mesh", "nvswitch", "unknown"});
 }
 
-/// The name of `value`; "unknown" for a number that is no enumerator.
+/// The name of `value`; "unknown" for a number that is not an enumerator.
 template <typename E>
 constexpr std::string_view name_of(E value) noexcept {
   const auto index = static_cast<std::size_t>(value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person asks of one device, or of the way between two.
+// Text that explains one device, or the path between two devices.
 #include "text.h"
 #include "words.h"
 #include "xylem/topology/assignment.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology from a file of any form.
+// Reads a topology from a file in any form.
 #include "xylem/topology/readers.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace xylem::topology {
 namespace {
 
-/// The first element says whose XML it is; comments and declarations come before.
+/// The first element tells the format; comments and declarations may precede it.
 Result<Topology> read_xml(std::string_view text, const std::string& path) {
   std::size_t at = text.find('<');
   while (at != std::string_view::npos && at + 1 < text.size()) {
@@ -30,7 +30,7 @@ Result<Topology> read_xml(std::string_view text, const std::string& path) {
 
 }  // namespace
 
-// A device or pipe that never ends is cut, too.
+// Stops after a maximum size, so that a device or pipe that never ends does no harm.
 Result<std::string> read_text(const std::string& path) {
   const auto cannot = [&](int error) {
     return failure(Code::invalid_argument,
@@ -55,7 +55,7 @@ Result<std::string> read_text(const std::string& path) {
 Result<Topology> read_file(const std::string& path) {
   XYLEM_TRY(const std::string text, read_text(path));
   std::size_t first = text.find_first_not_of(" \t\r\n");
-  // Editors of another system put a byte order mark before it.
+  // Editors on other systems may write a byte order mark first.
   if (text.starts_with("\xef\xbb\xbf")) first = 3;
   if (first == std::string::npos) {
     return failure(Code::invalid_argument, fmt::format("{}: the file is empty", path));

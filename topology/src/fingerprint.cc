@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hash over a machine's hardware.
+// Computes the hash over a machine's hardware.
 #include "xylem/topology/fingerprint.h"
 
 #include "xylem/base/hash.h"
@@ -11,7 +11,7 @@
 namespace xylem::topology {
 namespace {
 
-/// Absent and zero must differ.
+/// Absent and zero must give different hashes.
 std::uint64_t word(const std::optional<std::uint32_t>& value) {
   return value ? std::uint64_t{*value} + 1 : 0;
 }
@@ -38,7 +38,7 @@ std::uint64_t add_model(std::uint64_t hash, const PciDevice& device) {
 std::string Fingerprint::to_string() const { return fmt::format("{:016x}", value); }
 
 Fingerprint fingerprint(const Topology& topology) {
-  // The seed is the version of what is hashed.
+  // The seed is the version of the list of hashed facts.
   std::uint64_t hash = add_processors(1, topology);
   const auto nics = topology.fabric_nics();
   hash = combine(hash, topology.gpus().size());

@@ -8,7 +8,7 @@
 namespace xylem::topology {
 namespace {
 
-/// Of the largest capacity, what rounding may leave.
+/// Values below this share of the largest capacity are rounding errors.
 constexpr double kNothing = 1e-13;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -56,7 +56,8 @@ bool FlowNetwork::find_levels(std::uint32_t source, std::uint32_t sink) {
   return level_[sink] >= 0;
 }
 
-/// Depth first along rising levels, on a path as long as the network is wide.
+/// Depth-first search along increasing levels. The recursion is at most as deep as there are
+/// levels.
 double FlowNetwork::push(std::uint32_t at, std::uint32_t sink, double most) {
   if (at == sink) return most;
   for (; next_[at] < out_[at].size(); ++next_[at]) {

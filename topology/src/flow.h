@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Maximum flow, by Dinic's algorithm: how much reaches one vertex from another at once, and the cut
-// that allows no more.
+// Maximum flow by Dinic's algorithm: how much data can flow from one vertex to another at the same
+// time, and the cut that limits it.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ class FlowNetwork {
  public:
   explicit FlowNetwork(std::uint32_t vertices) : out_(vertices) {}
 
-  /// Adds a directed edge; its number. `capacity` may be infinite.
+  /// Adds a directed edge and returns its number. `capacity` may be infinite.
   std::uint32_t add(std::uint32_t from, std::uint32_t to, double capacity);
   void set_capacity(std::uint32_t edge, double capacity) { arcs_[2 * edge].capacity = capacity; }
 
-  /// The most that flows from `source` to `sink`; infinite where nothing on some way limits it.
+  /// The maximum flow from `source` to `sink`; infinite if some path has no limit.
   double max_flow(std::uint32_t source, std::uint32_t sink);
 
-  /// After max_flow() of a finite value: whether `vertex` is on the source's side of the narrowest
-  /// cut.
+  /// After max_flow() returned a finite value: whether `vertex` is on the source's side of the
+  /// minimum cut.
   bool is_on_source_side(std::uint32_t vertex) const { return level_[vertex] >= 0; }
 
  private:
@@ -34,8 +34,8 @@ class FlowNetwork {
   bool find_levels(std::uint32_t source, std::uint32_t sink);
   double push(std::uint32_t at, std::uint32_t sink, double most);
 
-  double nothing_ = 0;     ///< What is left of a capacity below this is rounding.
-  std::vector<Arc> arcs_;  ///< Arc 2k+1 is the way back of arc 2k.
+  double nothing_ = 0;     ///< Remaining capacities below this are rounding errors.
+  std::vector<Arc> arcs_;  ///< Arc 2k+1 is the reverse of arc 2k.
   std::vector<std::vector<std::uint32_t>> out_;
   std::vector<std::int32_t> level_;
   std::vector<std::size_t> next_;

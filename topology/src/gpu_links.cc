@@ -12,8 +12,8 @@
 namespace xylem::topology {
 namespace {
 
-/// GB/s of one NVLink in one direction, by compute capability times 10. NVIDIA's architecture
-/// whitepapers: P100 20, V100 to H100 25, A10x (GeForce, RTX) 14.0625, Blackwell 50.
+/// The rate of one NVLink in one direction in GB/s, by compute capability times 10. From NVIDIA's
+/// architecture whitepapers: P100 20, V100 to H100 25, A10x (GeForce, RTX) 14.0625, Blackwell 50.
 std::optional<double> nvlink_rate(std::uint32_t sm) {
   if (sm == 60) return 20;
   if (sm == 86) return 14.0625;
@@ -22,8 +22,9 @@ std::optional<double> nvlink_rate(std::uint32_t sm) {
   return std::nullopt;
 }
 
-/// The same of XGMI by GCN architecture. AMD's CDNA whitepapers and data sheets: MI50, MI60, MI100
-/// 46, MI250 50, MI300 64. RCCL writes "gfx942", and before that 942, and 910 for gfx90a.
+/// The rate of one XGMI link, by GCN architecture. From AMD's CDNA whitepapers and data sheets:
+/// MI50, MI60, MI100 46, MI250 50, MI300 64. RCCL writes "gfx942"; older versions write 942, and
+/// 910 for gfx90a.
 std::optional<double> xgmi_rate(std::string_view gcn) {
   constexpr std::array<std::pair<std::string_view, double>, 7> kRates{{
       {"906", 46},
@@ -38,7 +39,7 @@ std::optional<double> xgmi_rate(std::string_view gcn) {
   return known == kRates.end() ? std::nullopt : std::optional(known->second);
 }
 
-/// By Gpu::architecture.
+/// The rate of one link of a GPU with this Gpu::architecture.
 std::optional<double> rate_of(LinkKind kind, std::string_view architecture) {
   const std::string_view prefix = kind == LinkKind::nvlink ? kCudaPrefix : kGcnPrefix;
   if (!architecture.starts_with(prefix)) return std::nullopt;
@@ -47,7 +48,7 @@ std::optional<double> rate_of(LinkKind kind, std::string_view architecture) {
   return nvlink_rate(parse_number<std::uint32_t>(architecture).value_or(0));
 }
 
-/// `count` links, as fast as the GPUs at their ends make known.
+/// The rate of `count` parallel links, from the architecture of the GPUs at their ends.
 Rate rate_of(const Machine& machine, NodeRef a, NodeRef b, LinkKind kind, std::uint32_t count) {
   Rate rate;
   rate.width = count;
@@ -61,7 +62,7 @@ Rate rate_of(const Machine& machine, NodeRef a, NodeRef b, LinkKind kind, std::u
   return rate;
 }
 
-/// An NVSwitch that shows only as the target of links; where it is nobody tells.
+/// Adds NVSwitches that appear only as targets of links. Their place is unknown.
 void add_nvswitches(Machine& machine, std::span<const LinkEnd> ends) {
   std::set<PciAddress> addresses;
   for (const LinkEnd& end : ends) {
@@ -82,7 +83,7 @@ void add_nvswitches(Machine& machine, std::span<const LinkEnd> ends) {
   std::ranges::sort(machine.nvswitches, {}, [](const NvSwitch& one) { return one.pci.address; });
 }
 
-/// What `end` leads to; nothing for a GPU that the machine does not have.
+/// The node at the other end of the link; nothing if the machine does not have that GPU.
 std::optional<NodeRef> target_of(const Machine& machine, const LinkEnd& end) {
   const auto find = [&](const auto& devices, NodeKind kind) -> std::optional<NodeRef> {
     const auto at = std::ranges::lower_bound(devices, end.target, {},
@@ -98,12 +99,12 @@ std::optional<NodeRef> target_of(const Machine& machine, const LinkEnd& end) {
 
 void add_links(Machine& machine, std::span<const LinkEnd> ends) {
   add_nvswitches(machine, ends);
-  // Both GPUs of a pair tell of their links, which are the same: the most that one tells holds.
+  // Both GPUs of a pair report the same links; if their counts differ, the larger one is used.
   std::map<std::tuple<NodeRef, NodeRef, LinkKind>, std::uint32_t> counts;
   for (const LinkEnd& end : ends) {
     const auto target = target_of(machine, end);
     NodeRef a{NodeKind::gpu, end.gpu};
-    // A GPU linked to itself is how firmware reports links that lead nowhere.
+    // Firmware reports unconnected links as links from a GPU to itself.
     if (!target || *target == a) continue;
     NodeRef b = *target;
     if (b < a) std::swap(a, b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links between GPUs out of what each GPU tells of its own, as drivers and NCCL do.
+// Builds links between GPUs from what each GPU reports about its own links, as drivers and NCCL do.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -11,15 +11,16 @@
 
 namespace xylem::topology {
 
-/// Of Gpu::architecture: NVIDIA's compute capability times 10, and AMD's GCN number.
+/// Prefixes of Gpu::architecture: for NVIDIA followed by the compute capability times 10, for AMD
+/// by the GCN number.
 inline constexpr std::string_view kCudaPrefix = "sm_";
 inline constexpr std::string_view kGcnPrefix = "gfx";
-/// What the driver says of an NVSwitch that a virtual machine or container hides:
+/// The address that the driver reports for an NVSwitch hidden by a virtual machine or container:
 /// "fffffff:ff:ff.0".
 inline constexpr PciAddress kHiddenSwitch{0xfffffff, 0xff, 31, 7};
 inline constexpr std::uint32_t kNvSwitchClass = 0x068000;
 
-/// Parallel links of a GPU to one other end.
+/// Parallel links from a GPU to the same target.
 struct LinkEnd {
   std::uint32_t gpu = 0;
   LinkKind kind = LinkKind::nvlink;
@@ -28,10 +29,10 @@ struct LinkEnd {
   std::uint32_t count = 0;
 };
 
-/// Adds the links, as fast as the architectures of their GPUs make known, and the NVSwitches that
-/// they lead to and the machine does not have. Of the two ends of a link that tell different counts
-/// the greater holds; links to GPUs that are not there, and of a GPU to itself, are none. GPUs and
-/// NVSwitches are listed by address, and no links of these kinds are there yet.
+/// Adds the links, with rates that follow from the architectures of their GPUs, and any missing
+/// NVSwitches at their ends. If both ends of a link report different counts, the larger one is
+/// used. Links to GPUs that do not exist, and from a GPU to itself, are ignored. GPUs and
+/// NVSwitches must be sorted by address, and the machine must not have links of these kinds yet.
 void add_links(Machine& machine, std::span<const LinkEnd> ends);
 
 }  // namespace xylem::topology

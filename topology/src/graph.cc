@@ -30,7 +30,7 @@ std::uint32_t distance_of(const Path& path) {
 
 }  // namespace
 
-/// Gathers links between nodes of the machine, then leaves out those that only continue another.
+/// Collects the links between nodes of the machine, and then merges chains of links into one.
 class Graph::Builder {
  public:
   Builder(const Topology& topology, std::span<const std::uint32_t> gpus) : topology_(topology) {
@@ -38,8 +38,8 @@ class Graph::Builder {
     gpus_ = gpus;
   }
 
-  /// NVLink and XGMI. The NVSwitches of a host are one: they are made to be, and no source tells of
-  /// the links between them.
+  /// Adds NVLink and XGMI. All NVSwitches of a host become one vertex, since hardware makes them
+  /// one fabric and no source reports the links between them.
   void add_fast_links() {
     struct Reach {
       std::vector<NodeRef> switches;
@@ -59,7 +59,7 @@ class Graph::Builder {
       }
     }
     for (auto& [gpu, reach] : reaches) {
-      // Between those of one GPU and those of another there are links that nobody tells.
+      // If two GPUs reach different switches, there are unreported links between these switches.
       const bool is_same = reach.switches == reaches.begin()->second.switches;
       reach.way.has_unknown = reach.way.has_unknown || !is_same;
       join(vertex_of({VertexKind::device, {NodeKind::gpu, gpu}}),
@@ -67,7 +67,7 @@ class Graph::Builder {
     }
   }
 
-  /// The PCIe trees above the GPUs, and the packages that join them.
+  /// Adds the PCIe trees above the GPUs, and the packages that connect the trees.
   void add_pcie() {
     for (const std::uint32_t gpu : gpus_) {
       NodeRef node{NodeKind::gpu, gpu};
@@ -94,7 +94,7 @@ class Graph::Builder {
     }
   }
 
-  /// Moves what was gathered into `graph`.
+  /// Stores the result in `graph`.
   void finish(Graph& graph) {
     while (contract()) {
     }
@@ -117,7 +117,7 @@ class Graph::Builder {
  private:
   enum class VertexKind : std::uint8_t { device, nvswitches, host };
   using Vertex = std::pair<VertexKind, NodeRef>;
-  /// By itself one that nobody tells the bandwidth of.
+  /// A connection of unknown bandwidth, unless set otherwise.
   struct Way {
     double capacity = kUnlimited;
     bool is_fast = false;
@@ -140,8 +140,8 @@ class Graph::Builder {
     return entry->second;
   }
 
-  /// Where a PCIe tree leaves for the rest of the host: its NUMA node or, if several could be it,
-  /// the host.
+  /// The vertex at which a PCIe tree is attached: its NUMA node or, if several are possible, the
+  /// host.
   std::uint32_t place_of(const Locality& numa) {
     const std::uint32_t host = vertex_of({VertexKind::host, {}});
     if (numa.size() != 1) return host;
@@ -166,8 +166,8 @@ class Graph::Builder {
     ++degree_[b];
   }
 
-  /// Takes out vertices that are no GPU and where no way parts, no two of them neighbours. False if
-  /// there is none.
+  /// Removes vertices that are not GPUs and have at most two links, merging their links; no two
+  /// neighbours in one call. False if there was none.
   bool contract() {
     bool did = false;
     std::vector<std::vector<decltype(links_)::iterator>> at(count_);
@@ -229,18 +229,18 @@ Graph::Graph(const Topology& topology, std::span<const std::uint32_t> gpus, Grap
   }
 }
 
-/// Over as few slow links as can be, then as few links, then as wide ones. Hardware passes nothing
-/// on through a GPU.
+/// Finds the best route to every vertex: fewest slow links, then fewest links, then widest. GPUs do
+/// not forward data, so no route passes through one.
 void Graph::find_routes(std::uint32_t from) {
   struct Cost {
     std::uint32_t slow = std::numeric_limits<std::uint32_t>::max();
     std::uint32_t hops = 0;
-    double narrowness = 0;  ///< Minus the width.
+    double narrowness = 0;  ///< The negated width.
     auto operator<=>(const Cost&) const = default;
   };
-  using Entry = std::pair<Cost, std::uint32_t>;  // And the vertex.
+  using Entry = std::pair<Cost, std::uint32_t>;  // The cost, and the vertex.
   std::vector<Cost> costs(vertices());
-  std::vector<std::uint32_t> by(vertices(), 0);  // Edge.
+  std::vector<std::uint32_t> by(vertices(), 0);  // The edge by which each vertex is reached.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
   costs[from] = {0, 0, -kUnlimited};
   open.emplace(costs[from], from);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The links between the GPUs of a host as a flow network, for those who look for rings and bounds.
-// Vertices are the GPUs and the places where ways part: switches, host bridges, NUMA nodes,
-// packages. Every link is two edges, one in each direction, of the link's bandwidth each.
+// The links between the GPUs of a host as a flow network, used to find rings and bounds. Vertices
+// are the GPUs and the branching points between them: switches, host bridges, NUMA nodes, packages.
+// Every link becomes two edges, one in each direction, each with the bandwidth of the link.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -16,10 +16,11 @@
 
 namespace xylem::topology {
 
-/// Bandwidths that differ by less than this share are one: they are sums and quotients.
+/// Bandwidths whose relative difference is smaller than this count as equal, since they are results
+/// of rounded sums and quotients.
 inline constexpr double kRounding = 1e-9;
 
-/// Which links to take in.
+/// Which links to include.
 enum class GraphLinks : std::uint8_t {
   fast,  ///< NVLink and XGMI alone.
   pcie,  ///< PCIe alone.
@@ -28,7 +29,7 @@ enum class GraphLinks : std::uint8_t {
 
 class Graph {
  public:
-  /// The capacity of an edge that nobody tells the bandwidth of: it limits nothing.
+  /// The capacity of an edge of unknown bandwidth: it limits nothing.
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
   struct Edge {
@@ -36,39 +37,40 @@ class Graph {
     std::uint32_t to = 0;
     double capacity = kUnlimited;  ///< GB/s.
     bool is_fast = false;          ///< NVLink or XGMI.
-    bool has_unknown = false;      ///< Some link that it stands for has no known bandwidth.
+    bool has_unknown = false;      ///< It stands for some link without a known bandwidth.
   };
 
-  /// The graph that joins `gpus` (indices, each once). They are its vertices 0, 1, … in this order.
+  /// The graph that connects `gpus` (distinct indices), which become its vertices 0, 1, … in this
+  /// order.
   Graph(const Topology& topology, std::span<const std::uint32_t> gpus, GraphLinks links);
 
   std::uint32_t gpus() const noexcept { return gpus_; }
   std::uint32_t vertices() const noexcept { return static_cast<std::uint32_t>(out_.size()); }
-  /// Edge 2k+1 is edge 2k in the other direction.
+  /// Edge 2k+1 is the reverse of edge 2k.
   const std::vector<Edge>& edges() const noexcept { return edges_; }
   /// The edges that leave a vertex.
   const std::vector<std::uint32_t>& out(std::uint32_t vertex) const { return out_[vertex]; }
 
-  /// The edges that data from GPU `a` to GPU `b` crosses when no other GPU passes it on; empty if
-  /// there is no such way. Requires a != b.
+  /// The edges on the route from GPU `a` to GPU `b`, which passes through no other GPU; empty if
+  /// there is none. Requires a != b.
   std::span<const std::uint32_t> route(std::uint32_t a, std::uint32_t b) const {
     return routes_[std::size_t{a} * gpus_ + b];
   }
-  /// How far apart they are, for choosing among routes of one bandwidth: 0 by NVLink, then growing
-  /// along the ladder.
+  /// The distance of two GPUs, to choose among routes of the same bandwidth: 0 over NVLink, and
+  /// larger for each further path class.
   std::uint32_t distance(std::uint32_t a, std::uint32_t b) const {
     return distances_[std::size_t{a} * gpus_ + b];
   }
-  /// True if swapping the two changes nothing but their names.
+  /// True if exchanging the two GPUs changes nothing but their names.
   bool are_twins(std::uint32_t a, std::uint32_t b) const;
 
-  /// Every GPU can reach every other.
+  /// Whether every GPU can reach every other.
   bool is_connected() const;
 
-  /// The least that all edges together carry from one part of the GPUs to the rest; infinite if
-  /// nothing limits it.
+  /// The minimum, over all ways to split the GPUs into two parts, of the bandwidth from one part to
+  /// the other; infinite if nothing limits it.
   double narrowest_cut() const;
-  /// See BandwidthBounds; nothing where nothing limits it. Requires two GPUs.
+  /// See BandwidthBounds; nothing if there is no limit. Requires at least two GPUs.
   std::optional<double> all_gather_bound() const;
   std::optional<double> all_reduce_bound() const;
 

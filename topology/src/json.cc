@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JSON in and out. The schema is docs/topology.md; the fields are json_fields.h. The reader refuses
-// a key that it does not know: a misspelt optional field would otherwise vanish without a word.
+// Reading and writing of JSON. The schema is in docs/topology.md, and the fields are in
+// json_fields.h. The reader refuses unknown keys; otherwise a misspelt optional field would be lost
+// silently.
 #include "enum_names.h"
 #include "json_fields.h"
 #include "json_parts.h"
@@ -27,7 +28,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kVersionKey = "xylem_topology";
 constexpr const char* kDerivedKey = "derived";
-/// The schema nests seven deep; values are bounded because a DOM costs many times its text.
+/// The schema nests seven levels deep. The number of values is limited because a DOM takes many
+/// times the memory of its text.
 constexpr std::size_t kMaxDepth = 16;
 constexpr std::size_t kMaxValues = 4'000'000;
 
@@ -40,12 +42,13 @@ Json written(const std::vector<T>& list);
 template <typename T>
 Json written(const std::optional<T>& value);
 
-/// Collects the fields of one object. What is absent, empty or false is left out.
+/// Collects the fields of one object. Absent, empty and false values are left out.
 class WritingArchive {
  public:
   template <typename T>
   void operator()(const char* key, const T& value) {
-    // The first of a number, an enumeration or an address is a value like any other.
+    // For numbers, enumerations and addresses, the first value is not a default but a value like
+    // any other.
     constexpr bool kAlways = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) ||
                              std::is_enum_v<T> || std::is_same_v<T, PciAddress> ||
                              std::is_same_v<T, NodeRef>;
@@ -68,7 +71,7 @@ Json written(const std::vector<T>& list) {
 
 template <typename T>
 Json written(const std::optional<T>& value) {
-  XYLEM_CHECK(value.has_value());  // Absent ones are at their default.
+  XYLEM_CHECK(value.has_value());  // Absent values equal the default and were left out.
   return written(*value);
 }
 
@@ -85,7 +88,7 @@ Json written(const T& value) {
     return value;
   } else {
     WritingArchive archive;
-    T copy = value;  // fields() serves the reader too, so it takes what can be changed.
+    T copy = value;  // fields() also serves the reader, so it takes a mutable reference.
     fields(archive, copy);
     return archive.take();
   }
@@ -107,7 +110,7 @@ Json derived_facts(const Topology& topology) {
 
 // ---- reading ----
 
-/// What has gone wrong so far: the first error, with the place in the document.
+/// The first error and its place in the document.
 class Trouble {
  public:
   bool none() const { return status_.is_ok(); }
@@ -126,7 +129,7 @@ class Trouble {
 template <typename T>
 void read_value(const Json& json, const std::string& place, Trouble& trouble, T& value);
 
-/// Reads the fields of one object and remembers their keys, to find those that no field claimed.
+/// Reads the fields of one object and remembers their keys, to detect unknown ones.
 class ReadingArchive {
  public:
   ReadingArchive(const Json& object, const std::string& place, Trouble& trouble)
@@ -236,7 +239,7 @@ void read_value(const Json& json, const std::string& place, Trouble& trouble, T&
   }
 }
 
-/// Reads the field of one name.
+/// Reads a single field, chosen by its key.
 class PartArchive {
  public:
   PartArchive(std::string_view key, const Json& part, Trouble& trouble)
@@ -259,7 +262,7 @@ class PartArchive {
   bool was_found_ = false;
 };
 
-/// Counts brackets and values before the parser builds anything from them.
+/// Counts brackets and values before the parser allocates anything for them.
 bool is_too_large(std::string_view text) {
   std::size_t depth = 0;
   std::size_t values = 0;

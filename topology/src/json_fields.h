@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which fields each part of a machine has in JSON. One list serves both directions: an archive
-// either writes a field or reads it, so what is written is what is read.
+// The JSON fields of each part of a machine. An archive either writes or reads a field, so one list
+// serves both directions and they cannot differ.
 #pragma once
 
 #include "xylem/topology/topology.h"

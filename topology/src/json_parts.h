@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lists of a machine as JSON, each by itself: for forms that have no room for all facts, and
-// tell some beside their own.
+// The lists of a machine as separate JSON texts, for file formats that cannot express all facts and
+// carry the others in addition.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -12,10 +12,11 @@
 
 namespace xylem::topology {
 
-/// By the keys of docs/topology.md ("gpus"); those that are empty are left out.
+/// By the keys in docs/topology.md, such as "gpus"; empty lists are left out.
 std::map<std::string, std::string> json_parts(const Machine& machine);
 
-/// Reads one of them in place of what `machine` has; an error says what is wrong with it.
+/// Replaces one list of `machine` by the one in `text`. On failure the error says what is wrong
+/// with it.
 Status replace_part(Machine& machine, std::string_view key, std::string_view text);
 
 }  // namespace xylem::topology

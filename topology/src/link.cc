@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kGenerationSpeeds{2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0};
 
-/// Share of the transferred bits that is data.
+/// The fraction of transferred bits that is data.
 double coding_efficiency(double gigatransfers) {
   if (gigatransfers <= 5) return 8.0 / 10.0;
   if (gigatransfers <= 32) return 128.0 / 130.0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The matrix of `nvidia-smi topo -m`, so that the two can be compared line by line.
+// Writes the matrix of `nvidia-smi topo -m`, so that the two can be compared line by line.
 #include "matrix.h"
 
 #include "words.h"
@@ -15,7 +15,8 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-/// Pads each column to its widest cell: with tabs between, cells align and can be split.
+/// Pads each column to its widest cell and puts tabs between the cells: they align and can still be
+/// split.
 std::string aligned(const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths;
   for (const Cells& row : rows) {
@@ -58,7 +59,7 @@ std::string nic_legend(const Topology& topology) {
   return text;
 }
 
-/// The CPUs and the node near a GPU; "N/A" where its place is unknown.
+/// Sets the CPUs and the node near a GPU; "N/A" if its place is unknown.
 void add_affinity(Matrix::Row& row, const Topology& topology, const PciDevice& pci) {
   row.cpus = row.numa = "N/A";
   if (pci.numa.size() != 1) return;

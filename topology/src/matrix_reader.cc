@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The matrix as nvidia-smi printed it, and people copied it: with terminal codes, with blanks in
-// place of tabs, with comments, and without a legend.
+// Reads the matrix as nvidia-smi printed it and people copied it: possibly with terminal codes,
+// blanks instead of tabs, comments, and no legend.
 #include "matrix.h"
 #include "text.h"
 #include "xylem/topology/compare.h"
@@ -36,7 +36,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// The cells of a line: between tabs or, where these were lost, between two blanks and more.
+/// The cells of a line, separated by tabs or, if these were lost, by two or more blanks.
 std::vector<std::string_view> cells_of(std::string_view line) {
   const std::string_view separator = line.find('\t') == std::string_view::npos ? "  " : "\t";
   std::vector<std::string_view> cells;
@@ -89,15 +89,15 @@ class MatrixReader {
       return Status::ok();
     }
     auto cells = cells_of(line);
-    // Without tabs the corner is no cell.
+    // If the tabs were lost, the empty corner is not a cell.
     const bool has_corner = cells.front().empty();
     if (header_.empty()) return is_header(cells) ? take_header(cells, has_corner) : Status::ok();
     if (by_name_.contains(std::string(cells.front()))) return take_row(cells);
     return Status::ok();
   }
 
-  /// A row of headings has an empty corner; where that was lost with the tabs, it has no cell of a
-  /// device with itself.
+  /// A heading row has an empty corner. If the corner was lost with the tabs, a heading row is
+  /// recognized by the absence of an "X", which marks a device with itself.
   static bool is_header(const std::vector<std::string_view>& cells) {
     const bool names_gpu =
         std::ranges::any_of(cells, [](std::string_view cell) { return is_numbered(cell, "GPU"); });
@@ -132,7 +132,8 @@ class MatrixReader {
       if (heading == kNumaAffinity) row.numa = clean_text(cells[i]);
       const auto column = by_name_.find(heading);
       if (column == by_name_.end()) continue;
-      // As many as the line has: a heading of thousands alone must not take room for their square.
+      // Only as many cells as the line has, since a forged heading with thousands of columns must
+      // not allocate the square of that number.
       row.cells.resize(std::max(row.cells.size(), column->second + 1));
       row.cells[column->second] = clean_text(cells[i]);
       matrix_.shows_nvlink |= cells[i].starts_with("NV") || cells[i] == "XGMI";
@@ -140,7 +141,7 @@ class MatrixReader {
     return Status::ok();
   }
 
-  /// Gives NICs the names that the legend tells.
+  /// Gives NICs the names from the legend.
   void name_nics() {
     for (Matrix::Row& row : matrix_.rows) {
       if (is_numbered(row.name, "GPU")) continue;
@@ -153,15 +154,15 @@ class MatrixReader {
   std::string_view text_;
   std::string_view source_;
   std::size_t line_ = 0;
-  std::vector<std::string> header_;             ///< Headings after the corner, in order.
-  std::map<std::string, std::size_t> by_name_;  ///< Rows by heading.
+  std::vector<std::string> header_;             ///< Headings after the corner.
+  std::map<std::string, std::size_t> by_name_;  ///< Row numbers by heading.
   std::map<std::string, std::string> legend_;
   Matrix matrix_;
 };
 
 bool is_gpu_row(const Matrix::Row& row) { return is_numbered(row.name, "GPU"); }
 
-/// Where each row that can be compared is.
+/// The index of each row that can be compared.
 using Places = std::map<std::string_view, std::size_t>;
 Places places_of(const Matrix& matrix, bool with_nics) {
   Places places;
@@ -172,7 +173,7 @@ Places places_of(const Matrix& matrix, bool with_nics) {
   return places;
 }
 
-/// Compares one matrix with another, row by row.
+/// Compares two matrices row by row.
 class Comparison {
  public:
   Comparison(const Matrix& there, const Matrix& here)

@@ -7,7 +7,7 @@
 namespace xylem::topology {
 namespace {
 
-/// Names of one driver differ in a number at their end, so the shorter is the lower.
+/// Names from the same driver differ in a number at the end, so a shorter name comes first.
 auto name_key(const std::string& name) { return std::tuple(name.size(), std::string_view(name)); }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Library {
 
   explicit operator bool() const { return handle_ != nullptr; }
 
-  /// False if the library, an old one, does not have it.
+  /// False if the library is too old to have the function.
   template <typename Function>
   bool find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(dlsym(handle_.get(), name));
@@ -38,7 +38,7 @@ class Library {
   std::unique_ptr<void, Close> handle_;
 };
 
-/// What a function writes that fills `text` and its size.
+/// The text that `call` writes, given a buffer and its size.
 template <typename Call>
 std::string text_of(Call&& call) {
   std::array<char, 128> text{};
@@ -51,7 +51,7 @@ std::string architecture_of(int major, int minor) {
   return major <= 0 ? std::string() : fmt::format("{}{}", kCudaPrefix, major * 10 + minor);
 }
 
-// ---- NVML: https://docs.nvidia.com/deploy/nvml-api, whose names these are ----
+// ---- NVML: https://docs.nvidia.com/deploy/nvml-api, whose names are used here ----
 
 constexpr int kNvmlSuccess = 0;
 constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS
@@ -63,7 +63,7 @@ constexpr int kDeviceTypeUnknown = 255;
 
 using NvmlDevice = void*;  // nvmlDevice_t
 
-/// nvmlPciInfo_t of the functions _v2 and _v3, passed as void*.
+/// nvmlPciInfo_t of the functions ending in _v2 and _v3; passed as void*.
 struct NvmlPciInfo {
   std::array<char, 16> bus_id_legacy;
   unsigned domain, bus, device;
@@ -91,7 +91,8 @@ class Nvml {
     if (count_(&count) != kNvmlSuccess) return result;
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      if (at_(i, &device) != kNvmlSuccess) continue;  // Fallen off the bus, or not permitted.
+      // The GPU has fallen off the bus, or access is denied.
+      if (at_(i, &device) != kNvmlSuccess) continue;
       if (auto gpu = gpu_of(device)) result.push_back(*std::move(gpu));
     }
     return result;
@@ -99,7 +100,7 @@ class Nvml {
 
  private:
   bool find_functions() {
-    // These came with later versions, and their facts are then not known.
+    // Later versions of NVML added these. If one is missing, its facts stay unknown.
     library_.find("nvmlDeviceGetCudaComputeCapability", capability_);
     library_.find("nvmlDeviceGetNvLinkState", link_state_);
     library_.find("nvmlDeviceGetNvLinkRemotePciInfo_v2", link_target_);
@@ -145,7 +146,7 @@ class Nvml {
         [&](char* text, unsigned size) { return uuid_(device, text, size) == kNvmlSuccess; });
   }
 
-  /// "00000000:3B:00.0"; nothing for what it does not show ("FFFFFFFF:FF:FF.0").
+  /// Parses "00000000:3B:00.0"; nothing if NVML hides the address ("FFFFFFFF:FF:FF.0").
   static std::optional<PciAddress> address_of(NvmlPciInfo& pci) {
     pci.bus_id.back() = '\0';
     const std::string text(pci.bus_id.data());
@@ -164,7 +165,8 @@ class Nvml {
     }
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice instance = nullptr;
-      if (mig_at_(device, i, &instance) != kNvmlSuccess) continue;  // Numbers have gaps.
+      // The numbers of MIG instances have gaps.
+      if (mig_at_(device, i, &instance) != kNvmlSuccess) continue;
       result.push_back({name_of(instance), uuid_of(instance)});
     }
     return result;
@@ -238,7 +240,7 @@ std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   return static_cast<std::uint32_t>(at - machine.gpus.begin());
 }
 
-/// The GPU that is told of, made if it is not there; nothing if there is no room for it.
+/// The GPU that a fact refers to. Added if the machine does not have it; null if there is no room.
 Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
   const std::uint32_t index = index_of(machine, told.address);
   const auto at = machine.gpus.begin() + index;
@@ -260,7 +262,7 @@ Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
   return &*machine.gpus.insert(at, std::move(gpu));
 }
 
-/// The links that lead to a GPU or NVSwitch of the machine, or to a switch that it hides.
+/// The links that lead to a GPU or NVSwitch of the machine, or to a hidden switch.
 std::vector<LinkEnd> ends_of(const Machine& machine, std::span<const GpuFacts> facts) {
   const auto is_switch = [&](const Links& links) {
     return links.is_switch ||
@@ -292,7 +294,7 @@ std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library) {
 }
 
 std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
-  // What cuInit() starts stays in the process.
+  // Never unloaded, since cuInit() starts threads and state that stay in the process.
   const Library library(name, RTLD_NODELETE);
   int (*init)(unsigned) = nullptr;
   int (*count_of)(int*) = nullptr;
@@ -322,7 +324,8 @@ std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& name) {
     gpu.model = text_of([&](char* text, unsigned size) {
       return name_of(text, static_cast<int>(size), device) == kCudaSuccess;
     });
-    // Of a divided GPU the driver shows one instance, whose name and UUID are not the GPU's.
+    // For a partitioned GPU the driver shows one instance, whose name and UUID are not those of the
+    // GPU.
     const bool is_instance = gpu.model.find(" MIG ") != std::string::npos;
     CudaUuid uuid{};
     if (is_instance) {
@@ -347,7 +350,7 @@ void add_facts(Machine& machine, std::span<const GpuFacts> facts) {
     if (!told.model.empty()) gpu->model = told.model;
     if (!told.uuid.empty()) gpu->uuid = told.uuid;
     if (!told.architecture.empty()) gpu->architecture = told.architecture;
-    // One instance alone is the GPU, for all that its place tells.
+    // If there is only one instance, it counts as the GPU.
     if (told.partitions.size() > 1) gpu->partitions = told.partitions;
   }
   const std::vector<LinkEnd> ends = ends_of(machine, facts);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What NVIDIA's driver tells of its GPUs. Its libraries belong to the driver and not to a package,
-// so they are opened where they are found, and what they say is plain data from then on.
+// Facts that NVIDIA's driver reports about its GPUs. The libraries belong to the driver and not to
+// a package, so they are opened at run time, and their answers are turned into plain data.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -14,7 +14,7 @@
 
 namespace xylem::topology::nvidia {
 
-/// NVLinks of a GPU that are up and lead to the same place.
+/// The active NVLinks of a GPU that lead to the same target.
 struct Links {
   PciAddress target;
   bool is_switch = false;
@@ -25,29 +25,30 @@ struct Links {
 
 struct GpuFacts {
   PciAddress address;
-  PciId id;                           ///< Zeros if the driver does not tell.
+  PciId id;                           ///< Zeros if the driver does not report it.
   std::string model;                  ///< "NVIDIA H100 80GB HBM3"
   std::string uuid;                   ///< "GPU-8f6d…"
   std::string architecture;           ///< "sm_90"
-  std::vector<Partition> partitions;  ///< Its MIG instances.
+  std::vector<Partition> partitions;  ///< MIG instances.
   std::vector<Links> links;
 
   friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 
-/// By the management library (NVML), which tells of all GPUs whatever CUDA_VISIBLE_DEVICES says,
-/// and of their links. Nothing if `library` cannot be opened or does not start; then no driver
-/// runs.
+/// Asks the management library (NVML), which reports all GPUs, regardless of CUDA_VISIBLE_DEVICES,
+/// and their links. Nothing if `library` cannot be opened or does not start; then no driver is
+/// running.
 std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library);
 
-/// By the CUDA driver, where there is no NVML: the GPUs that CUDA_VISIBLE_DEVICES leaves, without
-/// links and partitions. Nothing likewise. It makes no context; but a process that has started the
-/// driver cannot use CUDA in children that it forks.
+/// Asks the CUDA driver, for machines without NVML. It reports only the GPUs that
+/// CUDA_VISIBLE_DEVICES allows, without links and partitions. Nothing if `library` cannot be opened
+/// or does not start. No context is created, but after the driver has been started, children that
+/// this process forks cannot use CUDA.
 std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& library);
 
-/// Completes the GPUs that are told of, found by PCI address, and puts these NVLinks in the place
-/// of those that the machine has. GPUs that the machine does not have are added where /sys/bus/pci
-/// is hidden; of their place nothing is known.
+/// Completes the GPUs at these PCI addresses, and replaces the machine's NVLinks by the reported
+/// ones. GPUs that the machine does not have (/sys/bus/pci may be hidden) are added with an unknown
+/// place.
 void add_facts(Machine& machine, std::span<const GpuFacts> facts);
 
 }  // namespace xylem::topology::nvidia

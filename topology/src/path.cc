@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths over the PCIe tree and over NVLink.
+// Finds paths over the PCIe tree and over NVLink.
 #include "xylem/topology/path.h"
 
 #include "enum_names.h"
@@ -13,7 +13,7 @@
 namespace xylem::topology {
 namespace {
 
-/// Narrows `path` by a link that it crosses.
+/// Accounts for one more link on the path.
 void cross(Path& path, const Rate& rate) {
   if (!rate.bandwidth) {
     path.bandwidth_is_bound = true;
@@ -25,9 +25,9 @@ void cross(Path& path, const Rate& rate) {
 
 /// A device and the bridges above it, nearest first.
 struct Ascent {
-  std::vector<const PciDevice*> functions;  ///< The device itself, then PCI-to-PCI bridges.
+  std::vector<const PciDevice*> functions;  ///< The device itself, then the PCI-to-PCI bridges.
   std::vector<std::uint32_t> bridges;       ///< Indices of those bridges.
-  std::optional<std::uint32_t> root;        ///< Host bridge.
+  std::optional<std::uint32_t> root;        ///< The host bridge.
 };
 
 Ascent ascend(const Topology& topology, NodeRef device) {
@@ -43,8 +43,9 @@ Ascent ascend(const Topology& topology, NodeRef device) {
   return ascent;
 }
 
-/// How many bridges `ascent` passes below the nearest of `shared` bridges: a switch whose ports are
-/// not shown is two, and where the nearest is one, its port is one.
+/// The number of bridges on `ascent` below the nearest of the `shared` bridges. A switch whose
+/// ports are not shown counts as two bridges; if it is the nearest shared one, its port counts as
+/// one.
 std::size_t bridges_below(const Topology& topology, const Ascent& ascent, std::size_t shared) {
   const std::size_t below = ascent.bridges.size() - shared;
   std::size_t count = below;
@@ -54,7 +55,7 @@ std::size_t bridges_below(const Topology& topology, const Ascent& ascent, std::s
   return count;
 }
 
-/// How many bridges, counted from the top, both ascents share.
+/// The number of bridges, counted from the top, that both ascents have in common.
 std::size_t shared_bridges(const Ascent& a, const Ascent& b) {
   const auto from_top = std::views::reverse(a.bridges);
   const auto end = std::ranges::mismatch(from_top, std::views::reverse(b.bridges)).in1;
@@ -66,9 +67,9 @@ bool disjoint(const Locality& a, const Locality& b) {
       a, [&](std::uint32_t node) { return std::ranges::binary_search(b, node); });
 }
 
-/// The class of a path that leaves the PCIe tree, by the places of both ends.
+/// Sets the class of a path that leaves the PCIe tree, from the places of both ends.
 void classify_by_place(Path& path, const PciDevice& a, const PciDevice& b, bool tree_is_known) {
-  path.bandwidth_is_bound = true;  // Nobody tells the bandwidth of the fabric between host bridges.
+  path.bandwidth_is_bound = true;  // The fabric between host bridges is unknown.
   if (disjoint(a.numa, b.numa)) {
     path.path_class = PathClass::sys;
   } else if (a.numa == b.numa && (a.numa.size() == 1 || tree_is_known)) {
@@ -82,13 +83,13 @@ bool is_device(NodeRef node) {
          node.kind == NodeKind::nvswitch;
 }
 
-/// Links whose first end is `node`; links are sorted by it.
+/// The links whose first end is `node`; links are sorted by their first end.
 std::span<const Link> links_from(const Topology& topology, NodeRef node) {
   const auto links = std::ranges::equal_range(topology.links(), node, {}, &Link::a);
   return {links.begin(), links.end()};
 }
 
-/// Widths of parallel ways add up, and are known only if each is.
+/// Adds a parallel path. The number of NVLinks is the sum, and is known only if each number is.
 void add_parallel(Path& sum, const Path& way) {
   const bool first = sum.path_class != PathClass::nvl;
   sum.path_class = PathClass::nvl;
@@ -115,7 +116,7 @@ Path over(const Link& link) {
   return path;
 }
 
-/// The NVSwitches that a GPU reaches, and all its links to them as one way.
+/// The NVSwitches that a GPU reaches, and all its links to them combined into one path.
 struct Reach {
   std::vector<NodeRef> switches;
   Path way;
@@ -131,9 +132,9 @@ Reach reach_of(std::span<const Link> links) {
   return reach;
 }
 
-/// As wide as the narrower end: the NVSwitches of a host are made to be one fabric. Where the GPUs
-/// do not reach the same ones (the two boards of a DGX-2), no source tells of the links between
-/// them.
+/// The path through NVSwitches, as wide as the narrower end: the NVSwitches of a host are made to
+/// be one fabric. If two GPUs reach different ones (as on the two boards of a DGX-2), no source
+/// reports the links between these.
 Path by_switches(const Reach& a, const Reach& b) {
   Path path = a.way;
   if (b.way.bandwidth && (!path.bandwidth || *b.way.bandwidth < *path.bandwidth)) {
@@ -148,8 +149,8 @@ Path by_switches(const Reach& a, const Reach& b) {
   return path;
 }
 
-/// GPU to GPU directly and by NVSwitches; nothing if there is no such way. Ways through a third GPU
-/// do not count: hardware does not forward.
+/// The direct path from GPU to GPU combined with the path through NVSwitches; nothing if there is
+/// neither. Paths through a third GPU do not count, since GPUs do not forward data.
 std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) {
   if (b < a) std::swap(a, b);
   Path sum;
@@ -188,7 +189,8 @@ Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
   const std::size_t ports_to = bridges_below(topology, to, shared);
   path.bridges = static_cast<std::uint32_t>(ports_from + ports_to);
 
-  // A device and the bridges below the common one; the common bridge's own uplink is not crossed.
+  // Crosses the uplinks of the devices and of the bridges below the common one, but not the uplink
+  // of the common bridge.
   for (std::size_t i = 0; i <= below_from; ++i) cross(path, from.functions[i]->uplink);
   for (std::size_t i = 0; i <= below_to; ++i) cross(path, to.functions[i]->uplink);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The PCI ID database: a text of vendors, each with its devices below, indented by a tab, and
-// subsystems by two.
+// Parses the PCI ID database: a list of vendors, each followed by its devices, indented by one tab,
+// and their subsystems, indented by two.
 //
 //   10de  NVIDIA Corporation
 //   \t2330  GH100 [H100 SXM5 80GB]
 //   \t\t10de 16c1  …
-//   C 03  Display controller          (classes, behind all vendors)
+//   C 03  Display controller          (classes, after all vendors)
 #include "text.h"
 #include "xylem/topology/discover.h"
 
@@ -20,8 +20,8 @@
 namespace xylem::topology {
 namespace {
 
-/// Names that are wanted, until they are found: of a vendor (device absent) or of one of its
-/// devices.
+/// Names that are wanted and, once found, their text: the name of a vendor (device absent) or of
+/// one of its devices.
 using Wanted = std::map<std::pair<std::uint16_t, std::optional<std::uint16_t>>, std::string>;
 
 template <typename Visit>
@@ -32,7 +32,7 @@ void for_each_function(Machine& machine, const Visit& visit) {
   for (NvSwitch& nvswitch : machine.nvswitches) visit(nvswitch.pci);
 }
 
-/// "2330  GH100 [H100 SXM5 80GB]" at `line`: four digits, blanks, a name.
+/// Parses a line such as "2330  GH100 [H100 SXM5 80GB]": four digits, blanks, a name.
 std::optional<std::pair<std::uint16_t, std::string>> parse_entry(std::string_view line) {
   constexpr std::size_t kDigits = 4;
   if (line.size() <= kDigits || line[kDigits] != ' ') return std::nullopt;

@@ -14,7 +14,7 @@ bool has_cpus(const Topology& topology, std::uint32_t node) {
   return !topology.numa_nodes()[node].cpus.empty();
 }
 
-/// All nodes with CPUs or, where the source lists none, all.
+/// All nodes with CPUs or, if the source lists no CPUs, all nodes.
 Locality nodes_with_cpus(const Topology& topology) {
   Locality all, with_cpus;
   for (std::uint32_t i = 0; i < topology.numa_nodes().size(); ++i) {
@@ -24,7 +24,8 @@ Locality nodes_with_cpus(const Topology& topology) {
   return with_cpus.empty() ? all : with_cpus;
 }
 
-/// The same nodes or, for memory without CPUs (a GPU's), those of its package that have some.
+/// The same nodes; nodes without CPUs (a GPU's memory) are replaced by those of the same package
+/// with CPUs.
 Locality with_cpus(const Topology& topology, const Locality& numa) {
   Locality result;
   for (const std::uint32_t candidate : nodes_with_cpus(topology)) {
@@ -38,7 +39,7 @@ Locality with_cpus(const Topology& topology, const Locality& numa) {
   return result.empty() ? nodes_with_cpus(topology) : result;
 }
 
-/// Of the GPU if it is known, else of the first NIC if that is.
+/// The place of the GPU or, if only the first NIC has a known place, that of the NIC.
 Locality home_of(const Topology& topology, std::uint32_t gpu, const RankPlace& place) {
   const Locality& near_gpu = topology.gpus()[gpu].pci.numa;
   const bool nic_knows = !place.nics.empty() && near_gpu.size() > 1 &&
@@ -46,7 +47,8 @@ Locality home_of(const Topology& topology, std::uint32_t gpu, const RankPlace& p
   return with_cpus(topology, nic_knows ? topology.nics()[place.nics[0]].pci.numa : near_gpu);
 }
 
-/// The rails near these nodes or, where none is, all; `turn` is preferred.
+/// The rails near these nodes or, if there are none, all rails, rotated so that the `turn`-th comes
+/// first.
 std::vector<std::uint32_t> rails_near(const Topology& topology,
                                       const std::vector<std::uint32_t>& rails,
                                       const Locality& numa,
@@ -63,8 +65,9 @@ std::vector<std::uint32_t> rails_near(const Topology& topology,
   return near;
 }
 
-/// The `part`-th of `parts` even parts of a set. Each range is cut by itself if it is long enough:
-/// the second hardware threads of cores are numbered in a range of their own.
+/// Part number `part` of `parts` equal parts of a set. If each range is long enough, each is
+/// divided separately, because the second hardware threads of the cores have a range of numbers of
+/// their own.
 CpuSet part_of(const CpuSet& cpus, std::uint32_t part, std::uint32_t parts) {
   const auto cut = [&](std::uint32_t length, std::uint32_t at) {
     return static_cast<std::uint32_t>(std::uint64_t{length} * at / parts);
@@ -95,7 +98,7 @@ std::string text_of(const Topology& topology, const RankPlace& place) {
   for (const std::uint32_t node : place.numa) {
     nodes.push_back(topology.numa_nodes()[node].os_index);
   }
-  // Near a GPU of unknown place it is one of them; without GPUs a rank has them all.
+  // Near a GPU of unknown place it is one of the nodes; without GPUs, the rank uses all of them.
   parts.push_back(fmt::format("NUMA node{} {}", nodes.size() == 1 ? "" : "s",
                               fmt::join(nodes, place.gpu ? " or " : " and ")));
   if (!place.cpus.empty()) parts.push_back(fmt::format("CPUs {}", place.cpus.to_string()));
@@ -109,7 +112,7 @@ std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks
   const auto gpus = static_cast<std::uint32_t>(topology.gpus().size());
   const Locality nodes = nodes_with_cpus(topology);
   std::vector<RankPlace> places(ranks);
-  std::vector<std::uint32_t> users(topology.numa_nodes().size(), 0);  // Ranks of each node.
+  std::vector<std::uint32_t> users(topology.numa_nodes().size(), 0);  // Number of ranks, by node.
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     RankPlace& place = places[rank];
     if (gpus > 0) {
@@ -118,7 +121,7 @@ std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks
       place.nics = assignment.gpus[gpu].nics;
       place.numa = home_of(topology, gpu, place);
     } else {
-      // Several ranks on a node, or several nodes for a rank.
+      // A node may have several ranks, or a rank several nodes.
       const std::size_t first = std::size_t{rank} * nodes.size() / ranks;
       const std::size_t end = std::max(first + 1, (std::size_t{rank} + 1) * nodes.size() / ranks);
       place.numa.assign(nodes.begin() + static_cast<std::ptrdiff_t>(first),

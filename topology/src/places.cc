@@ -31,7 +31,7 @@ class Arrangement {
   }
 
  private:
-  /// Where a PCIe tree hangs: on a NUMA node, on a package, or on neither.
+  /// What a PCIe tree is attached to: a NUMA node, a package, or neither.
   struct Root {
     std::optional<std::uint32_t> numa;
     std::optional<std::uint32_t> package;
@@ -92,7 +92,7 @@ class Arrangement {
     for (const NodeRef node : at->second) place.children.push_back(pci_tree(node));
   }
 
-  /// Depth is bounded by kMaxBridgeDepth.
+  /// The recursion is limited by kMaxBridgeDepth.
   Place pci_tree(NodeRef node) const {
     Place place{node, {}};
     const auto below = below_.find(node);
@@ -109,8 +109,9 @@ class Arrangement {
 
   const Topology& topology_;
   const Folding folding_;
-  std::map<Root, std::vector<NodeRef>> trees_;     ///< Roots of PCIe trees, in index order.
-  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children by parent, by address.
+  /// Roots of PCIe trees, in the order of their indices.
+  std::map<Root, std::vector<NodeRef>> trees_;
+  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children of each parent, by address.
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where things are, as one tree for those who draw it: the host, its packages, their NUMA nodes,
-// and the PCIe trees that hang from them.
+// The places of a host as one tree, for code that draws it: the host, its packages, their NUMA
+// nodes, and the PCIe trees attached to them.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -13,9 +13,9 @@
 namespace xylem::topology {
 
 struct Place {
-  /// Nothing for the host itself and, below it, for where the devices are whose place is unknown.
+  /// Absent for the host itself, and for the place below it that holds devices of unknown place.
   std::optional<NodeRef> node;
-  /// Of a package its NUMA nodes first, then devices; by address.
+  /// For a package first its NUMA nodes, then devices; by address.
   std::vector<Place> children;
 };
 
@@ -25,7 +25,7 @@ enum class Folding : std::uint8_t {
                    ///< place.
 };
 
-/// The host.
+/// The tree of the host.
 Place places_of(const Topology& topology, Folding folding = Folding::single_bridges);
 
 }  // namespace xylem::topology

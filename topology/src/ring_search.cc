@@ -9,14 +9,14 @@
 namespace xylem::topology {
 namespace {
 
-/// More hops than this over one edge nobody looks for.
+/// An edge never needs more slots than this.
 constexpr double kManySlots = 1 << 20;
 
-/// Counts down what a search may still do.
+/// A limit on the number of steps of a search.
 class Steps {
  public:
   explicit Steps(std::uint64_t most) : left_(most) {}
-  /// False once there are none left.
+  /// False once no steps are left.
   bool take() {
     if (left_ > 0) --left_;
     return left_ > 0;
@@ -27,7 +27,7 @@ class Steps {
   std::uint64_t left_;
 };
 
-/// Other GPUs by distance from each, nearest first.
+/// The other GPUs that each GPU can reach, nearest first.
 std::vector<std::vector<std::uint32_t>> neighbours_of(const Graph& graph) {
   std::vector<std::vector<std::uint32_t>> all(graph.gpus());
   for (std::uint32_t a = 0; a < graph.gpus(); ++a) {
@@ -39,8 +39,9 @@ std::vector<std::vector<std::uint32_t>> neighbours_of(const Graph& graph) {
   return all;
 }
 
-/// No ring is shorter: without its longest hop it spans all GPUs, so it has at least the length of
-/// the shortest spanning tree, and some hop as long as that tree's longest.
+/// A lower bound for the length of a ring. A ring without its longest hop spans all GPUs, so it is
+/// at least as long as the shortest spanning tree, and its longest hop is at least as long as the
+/// longest hop of that tree.
 std::uint64_t least_length_of(const Graph& graph) {
   constexpr auto kFar = std::numeric_limits<std::uint32_t>::max();
   std::vector<std::uint32_t> distance(graph.gpus(), kFar);
@@ -78,7 +79,7 @@ std::vector<std::uint32_t> twins_of(const Graph& graph) {
   return first;
 }
 
-/// True if a twin that comes before `vertex` is free too: it stands for both.
+/// True if an earlier twin of `vertex` is unused too. Trying that one covers both.
 bool is_repeated(const SearchSpace& space, const std::vector<bool>& is_used, std::uint32_t vertex) {
   const std::uint32_t first = space.first_twin(vertex);
   for (std::uint32_t other = first; other < vertex; ++other) {
@@ -87,7 +88,7 @@ bool is_repeated(const SearchSpace& space, const std::vector<bool>& is_used, std
   return false;
 }
 
-/// Branch and bound over the order of one ring.
+/// Searches for one ring by branch and bound over its order.
 class OneRing {
  public:
   OneRing(const SearchSpace& space, double rate, std::uint64_t steps)
@@ -112,7 +113,7 @@ class OneRing {
     if (order_.size() == graph_.gpus()) return close(at, length);
     for (const std::uint32_t next : space_.neighbours(at)) {
       const std::uint64_t longer = length + graph_.distance(at, next);
-      if (longer >= best_length_) break;  // Those that follow are farther.
+      if (longer >= best_length_) break;  // All further neighbours are at least as far.
       if (is_used_[next] || is_repeated(space_, is_used_, next) || !slots_.fits(at, next)) continue;
       slots_.take(at, next);
       is_used_[next] = true;
@@ -145,8 +146,8 @@ class OneRing {
   std::uint64_t best_length_ = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// Several rings, one after the other, each beginning with no earlier neighbour than the one
-/// before, so that a set of rings is met in one order only.
+/// Searches for several rings, one after the other. Each must begin with the same or a later
+/// neighbour than the previous one, so that a set of rings is found in one order only.
 class ManyRings {
  public:
   ManyRings(const SearchSpace& space, double rate, std::uint32_t most, std::uint64_t steps)
@@ -219,11 +220,11 @@ class ManyRings {
   const std::uint32_t most_;
   std::vector<bool> is_used_;
   std::vector<std::uint32_t> order_;
-  std::size_t first_ = 0;  ///< Place of the ring's second GPU among the neighbours of the first.
+  std::size_t first_ = 0;  ///< Position of the ring's second GPU among the neighbours of the first.
   std::vector<std::vector<std::uint32_t>> rings_, best_;
 };
 
-/// Grows a tree level by level; each GPU in turn takes its children.
+/// Searches for one tree. It grows level by level, and each GPU in turn gets its children.
 class OneTree {
  public:
   OneTree(const SearchSpace& space, double rate, std::uint64_t steps)
@@ -259,8 +260,8 @@ class OneTree {
     std::uint32_t depth = 0;
   };
 
-  /// True once all are in. `from` is the place in `grown_` of the GPU that takes children, `child`
-  /// the first among its neighbours that it may still take.
+  /// True once the tree contains all GPUs. `from` is the position in `grown_` of the GPU that gets
+  /// children, and `child` the first of its neighbours that it may still get.
   bool grow(std::size_t from, std::size_t child) {
     if (grown_.size() == graph_.gpus()) return true;
     if (from == grown_.size() || !steps_.take()) return false;
@@ -293,7 +294,7 @@ class OneTree {
   Steps steps_;
   std::uint32_t deepest_ = 0;
   std::vector<bool> is_used_;
-  std::vector<Grown> grown_;  ///< In the order in which they came in.
+  std::vector<Grown> grown_;  ///< GPUs in the order in which they were added.
   TreeFound found_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The search for rings and trees in a Graph: depth first over hops that still fit, with a bounded
+// Searches for rings and trees in a Graph: depth-first over hops that still fit, with a limited
 // number of steps.
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace xylem::topology {
 
-/// How often hops of one rate still fit on each edge.
+/// How many more hops of a given rate fit on each edge.
 class Slots {
  public:
   Slots(const Graph& graph, double rate);
 
   bool fits(std::uint32_t a, std::uint32_t b) const;
-  /// Requires that it fits.
+  /// Requires fits(a, b).
   void take(std::uint32_t a, std::uint32_t b);
   void give_back(std::uint32_t a, std::uint32_t b);
-  /// How many more rings every GPU has the links for.
+  /// How many more rings the links of every single GPU allow.
   std::uint32_t rings_left() const;
 
  private:
@@ -29,17 +29,18 @@ class Slots {
   std::vector<std::uint32_t> left_;  ///< By edge.
 };
 
-/// What searches in one graph share.
+/// Data that all searches in one graph share.
 class SearchSpace {
  public:
   explicit SearchSpace(const Graph& graph);
 
   const Graph& graph() const noexcept { return graph_; }
-  /// The GPUs that one can reach, nearest first.
+  /// The GPUs that `gpu` can reach, nearest first.
   const std::vector<std::uint32_t>& neighbours(std::uint32_t gpu) const { return neighbours_[gpu]; }
-  /// The first GPU that `gpu` could swap places with unseen; itself if there is none before it.
+  /// The first GPU that can be exchanged with `gpu` without changing the graph; `gpu` itself if
+  /// there is none before it.
   std::uint32_t first_twin(std::uint32_t gpu) const { return twins_[gpu]; }
-  /// No ring is shorter than this, as the sum of its distances.
+  /// A lower bound for the sum of the distances in a ring.
   std::uint64_t least_length() const noexcept { return least_length_; }
 
  private:
@@ -50,24 +51,24 @@ class SearchSpace {
 };
 
 struct RingFound {
-  std::vector<std::uint32_t> order;  ///< Vertices, from 0. Empty: there is none.
-  bool is_exact = true;              ///< The search came to its end.
+  std::vector<std::uint32_t> order;  ///< Vertices, from 0. Empty: no ring was found.
+  bool is_exact = true;              ///< The search finished.
 
   bool is_none() const noexcept { return order.empty(); }
 };
 
-/// The ring of the least distance among those whose every hop carries `rate` GB/s.
-/// A rate of 0 fits everywhere, and the more slots a rate has, the more rings there are.
+/// The ring with the smallest total distance among those in which every hop carries `rate` GB/s. A
+/// rate of 0 fits everywhere. The lower the rate, the more rings there are.
 RingFound find_ring(const SearchSpace& space, double rate, std::uint64_t steps);
 
-/// As many rings that run at once, each of `rate`, as are found, up to `most`.
+/// Finds as many rings of `rate` each that can run at the same time as possible, up to `most`.
 std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    double rate,
                                                    std::uint32_t most,
                                                    std::uint64_t steps);
 
 struct TreeFound {
-  std::vector<std::optional<std::uint32_t>> parents;  ///< By vertex. Empty: there is none.
+  std::vector<std::optional<std::uint32_t>> parents;  ///< By vertex. Empty: no tree was found.
   std::uint32_t root = 0;
   std::uint32_t depth = 0;
   bool is_exact = true;
@@ -75,7 +76,8 @@ struct TreeFound {
   bool is_none() const noexcept { return parents.empty(); }
 };
 
-/// Some tree no deeper than `deepest` whose every hop carries `rate` both ways at once.
+/// A tree of depth `deepest` or less in which every hop carries `rate` in both directions at the
+/// same time.
 TreeFound find_tree(const SearchSpace& space,
                     double rate,
                     std::uint32_t deepest,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which rate to search at, and when to stop.
+// Decides at which rates to search, and when to stop.
 #include "xylem/topology/rings.h"
 
 #include "enum_names.h"
@@ -17,13 +17,13 @@
 namespace xylem::topology {
 namespace {
 
-/// As many channels as a schedule may have.
+/// The largest number of channels in a schedule.
 constexpr std::uint32_t kMostChannels = 16;
-/// Steps of one search. It ends by itself on real hosts, in far fewer.
+/// Steps of one search. On real hosts a search finishes after far fewer.
 constexpr std::uint64_t kRingSteps = 200'000;
 constexpr std::uint64_t kChannelSteps = 400'000;
 constexpr std::uint64_t kTreeSteps = 200'000;
-/// Attempts at sets of rings of different rates.
+/// Number of attempts to find a set of rings, each at another rate.
 constexpr int kMostAttempts = 12;
 
 std::vector<std::uint32_t> all_gpus(const Topology& topology) {
@@ -32,7 +32,8 @@ std::vector<std::uint32_t> all_gpus(const Topology& topology) {
   return gpus;
 }
 
-/// Rates at which another hop fits on some link: capacities by 1, 2, … `most`. Highest first.
+/// Rates at which one more hop fits on some link: each capacity divided by 1, 2, … `most`. Highest
+/// first.
 std::vector<double> rates_of(const Graph& graph, std::uint32_t most) {
   std::vector<double> capacities;
   for (const Graph::Edge& edge : graph.edges()) {
@@ -52,9 +53,9 @@ std::vector<double> rates_of(const Graph& graph, std::uint32_t most) {
   return rates;
 }
 
-/// What rings that run at once leave each other.
+/// How rings that run at the same time share the links.
 struct Load {
-  std::optional<double> rate;  ///< That all can have.
+  std::optional<double> rate;  ///< The rate that every ring can have.
   bool is_bound = false;
 };
 
@@ -79,15 +80,15 @@ Load load_of(const Graph& graph, const std::vector<std::vector<std::uint32_t>>& 
   return load;
 }
 
-/// Calls `find(rate)` for rates of which higher ones are the harder, until it has the answer to the
-/// highest that there is one for. Whether that is certain is in its `is_exact`.
+/// Calls `find(rate)` in a binary search for the highest rate with a result; higher rates are
+/// harder. The `is_exact` of the result tells whether it is certainly the highest.
 template <typename Find>
 auto at_highest(const Graph& graph, Find find) {
   std::vector<double> rates = rates_of(graph, graph.gpus());
-  const double cut = graph.narrowest_cut();  // Every ring, and every tree, crosses every cut.
+  const double cut = graph.narrowest_cut();  // Every ring and every tree crosses every cut.
   std::erase_if(rates, [&](double rate) { return rate > cut * (1 + kRounding); });
-  std::size_t low = 0, high = rates.size();  // Rates from `high` on are not too high.
-  bool is_exact = true;                      // That the rate before `high` is.
+  std::size_t low = 0, high = rates.size();  // Rates from `high` on have results.
+  bool is_exact = true;                      // Whether the rate before `high` certainly has none.
   auto best = find(0.0);
   double best_rate = 0;
   while (low < high) {
@@ -106,7 +107,7 @@ auto at_highest(const Graph& graph, Find find) {
   return std::pair(std::move(best), best_rate);
 }
 
-/// Rings that together carry more than one of `alone` does; else none.
+/// Rings that together carry more than one ring at rate `alone`; empty if there are none.
 std::vector<std::vector<std::uint32_t>> more_rings(const SearchSpace& space, double alone) {
   const Graph& graph = space.graph();
   struct Attempt {
@@ -115,7 +116,7 @@ std::vector<std::vector<std::uint32_t>> more_rings(const SearchSpace& space, dou
     double total() const { return rate * rings; }
   };
   const double cut = graph.narrowest_cut();
-  // Over links that limit nothing there would be no end of rings.
+  // On links that limit nothing, any number of rings would fit.
   if (alone >= cut * (1 - kRounding) || cut == Graph::kUnlimited) return {};
   std::vector<Attempt> attempts;
   constexpr std::uint32_t kParts = 4;
@@ -124,7 +125,7 @@ std::vector<std::vector<std::uint32_t>> more_rings(const SearchSpace& space, dou
     if (fit >= 2)
       attempts.push_back({rate, static_cast<std::uint32_t>(std::min<double>(fit, kMostChannels))});
   }
-  // The most first and, of as much, the fewest rings.
+  // Highest total first and, for equal totals, fewest rings.
   std::ranges::sort(attempts, [](const Attempt& a, const Attempt& b) {
     return std::tuple(-a.total(), a.rings) < std::tuple(-b.total(), b.rings);
   });
@@ -152,11 +153,11 @@ bool is_mesh(const Graph& graph) {
   });
 }
 
-/// The graph that plans are made over, and what kind it is.
+/// The graph on which plans are made, and its kind.
 struct Chosen {
   Graph graph;
   GpuFabric fabric;
-  bool is_exact = true;  ///< Not so if the search for a ring over fast links alone gave up.
+  bool is_exact = true;  ///< False if the search for a ring over fast links stopped early.
 };
 
 Chosen choose_graph(const Topology& topology, std::span<const std::uint32_t> gpus) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What sysfs knows beyond hwloc: interfaces, RDMA ports, virtual functions, and the width and speed
-// of PCIe links.
+// Facts that sysfs has beyond hwloc's: interfaces, RDMA ports, virtual functions, and the width and
+// speed of PCIe links.
 #include "nic_name.h"
 #include "sysfs_files.h"
 #include "text.h"
@@ -49,13 +49,13 @@ InterfaceState interface_state(const Directory& directory) {
   const auto state = sysfs::value(directory / "operstate");
   if (!state) return InterfaceState::unknown;
   if (*state == "up") return InterfaceState::up;
-  // Drivers without link detection (loopback, tunnels) say "unknown", but have a carrier when they
-  // work.
+  // Drivers without link detection (loopback, tunnels) report "unknown", but have a carrier when
+  // they work.
   if (*state != "unknown") return InterfaceState::down;
   return number_in(directory / "carrier") == 1U ? InterfaceState::up : InterfaceState::unknown;
 }
 
-/// Megabits in `speed`; drivers that do not know say -1, 0 or the largest number they can.
+/// `speed` is in megabits; drivers that do not know it report -1, 0 or the largest possible number.
 std::optional<GBps> interface_rate(const Directory& directory) {
   constexpr std::uint32_t kMostMegabits = 100'000'000;
   const auto megabits = number_in(directory / "speed");
@@ -89,7 +89,7 @@ void add_interfaces(Machine& machine, const Directory& net) {
 
 // ---- RDMA ----
 
-/// "4: ACTIVE".
+/// Parses text such as "4: ACTIVE".
 PortState port_state(std::string_view text) {
   switch (parse_number<unsigned>(text.substr(0, text.find(':'))).value_or(0)) {
     case 1: return PortState::down;
@@ -104,10 +104,10 @@ PortState port_state(std::string_view text) {
 LinkLayer link_layer(std::string_view text) {
   if (text == "InfiniBand") return LinkLayer::infiniband;
   if (text == "Ethernet") return LinkLayer::ethernet;
-  return LinkLayer::unknown;  // EFA says "Unknown".
+  return LinkLayer::unknown;  // EFA reports "Unknown".
 }
 
-/// "200 Gb/sec (4X HDR)".
+/// Parses text such as "200 Gb/sec (4X HDR)".
 std::optional<GBps> port_rate(std::string_view text) {
   const auto unit = text.find(" Gb/sec");
   if (unit == std::string_view::npos) return std::nullopt;
@@ -116,14 +116,14 @@ std::optional<GBps> port_rate(std::string_view text) {
   return GBps{*gigabits / 8};
 }
 
-/// "IB/RoCE v1" (InfiniBand has the same words) or "RoCE v2".
+/// Parses "RoCE v2" or "IB/RoCE v1"; the latter is also the text for InfiniBand.
 GidType gid_type(std::string_view text, LinkLayer layer) {
   if (text == "RoCE v2") return GidType::roce_v2;
   if (text != "IB/RoCE v1" || layer == LinkLayer::unknown) return GidType::unknown;
   return layer == LinkLayer::ethernet ? GidType::roce_v1 : GidType::infiniband;
 }
 
-/// Of an identifier as sysfs prints it, in eight full groups; nothing of an empty entry.
+/// The scope of an identifier as sysfs prints it, in eight full groups; nothing for an empty entry.
 std::optional<GidScope> gid_scope(std::string_view gid) {
   if (gid.find_first_not_of("0:") == std::string_view::npos) return std::nullopt;
   if (gid.starts_with("0000:0000:0000:0000:0000:ffff:")) return GidScope::ipv4;
@@ -131,7 +131,7 @@ std::optional<GidScope> gid_scope(std::string_view gid) {
   return GidScope::global;
 }
 
-/// The table of a port, and the interface that its first entries name.
+/// Adds the GIDs of a port, and the interface that its first entries name.
 void add_gids(Port& port, const Directory& facts) {
   constexpr std::uint32_t kMostGids = 1024;
   const Directory attributes = facts / "gid_attrs";
@@ -150,7 +150,7 @@ void add_gids(Port& port, const Directory& facts) {
 }
 
 void add_ports(Nic& owner, const Directory& directory, const std::string& device) {
-  // iWARP's ports have GIDs, too, which name nothing that packets bear.
+  // iWARP ports have GIDs as well, but packets do not carry them.
   const bool is_iwarp = sysfs::value(directory / "node_type").value_or("").starts_with('4');
   std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
   for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
@@ -177,7 +177,7 @@ void add_rdma_ports(Machine& machine, const Directory& infiniband) {
   }
 }
 
-/// Where the interface is that a device in software sends through; anywhere, if that is not known.
+/// The place of the interface through which a software device sends; all nodes if it is unknown.
 Locality place_of_parent(const Machine& machine, const Directory& device) {
   const std::string parent = clean_text(sysfs::value(device / "parent").value_or(""));
   const auto interface = std::ranges::find(machine.interfaces, parent, &NetInterface::name);
@@ -188,8 +188,9 @@ Locality place_of_parent(const Machine& machine, const Directory& device) {
   return all;
 }
 
-/// RDMA in software (soft-RoCE, soft-iWARP): devices of no PCI function. They carry collectives
-/// between hosts where nothing better does. After all that looks for NICs by address.
+/// Adds RDMA devices in software (soft-RoCE, soft-iWARP), which have no PCI function. They carry
+/// collectives between hosts if there is nothing better. Call after everything that looks for NICs
+/// by address.
 void add_virtual_rdma(Machine& machine, const Directory& infiniband) {
   const bool has_fabric = std::ranges::any_of(machine.nics, &Nic::fabric);
   const std::size_t first = machine.nics.size();
@@ -210,7 +211,8 @@ void add_virtual_rdma(Machine& machine, const Directory& infiniband) {
 
 // ---- PCIe ----
 
-/// "16.0 GT/s PCIe" or, before Linux 5.7, "16 GT/s". Virtual functions and bridges say "Unknown".
+/// Parses "16.0 GT/s PCIe" or, before Linux 5.7, "16 GT/s". Virtual functions and bridges report
+/// "Unknown".
 std::optional<double> highest_speed(const Directory& function) {
   const auto text = sysfs::value(function / "max_link_speed");
   if (!text) return std::nullopt;
@@ -220,8 +222,8 @@ std::optional<double> highest_speed(const Directory& function) {
   return speed && pcie_generation(*speed) ? speed : std::nullopt;
 }
 
-/// Adds width and speed to `pci`. `above` is the directory of the port at the other end of its
-/// link.
+/// Adds width and speed of the link of `pci`. `above` is the directory of the port at the other end
+/// of the link.
 void add_link_facts(PciDevice& pci,
                     const Directory& functions,
                     const std::optional<Directory>& above) {
@@ -235,8 +237,9 @@ void add_link_facts(PciDevice& pci,
   pci.uplink = pcie_rate(*speed, *width);
 }
 
-/// A device's link ends at the bridge above. Of a bridge nobody tells whether it faces up or down,
-/// so it is asked alone; the port at the other end is itself on every path.
+/// The link of a device ends at the bridge above it. For a bridge it is unknown whether it faces up
+/// or down, so only its own values are used; the port at the other end of its link is on every path
+/// anyway.
 void add_device_facts(const Machine& machine, PciDevice& pci, const Directory& functions) {
   std::optional<Directory> above;
   if (pci.parent && pci.parent->kind == NodeKind::bridge) {

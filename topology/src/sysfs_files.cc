@@ -12,13 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A directory of a machine with thousands of virtual interfaces is still below this.
+/// Even a machine with thousands of virtual interfaces has fewer entries in a directory.
 constexpr std::size_t kMaxEntries = 16384;
 
 }  // namespace
 
 std::optional<std::string> value(const fs::path& file) {
-  // Sysfs gives a page at most; a longer line is somebody else's file.
+  // A file of sysfs holds at most one page; a longer line cannot be from sysfs.
   constexpr std::streamsize kPage = 4096;
   std::ifstream stream(file, std::ios::binary);
   std::string text(kPage, '\0');

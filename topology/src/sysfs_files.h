@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading of sysfs: one value per file, relations as links. Whatever is missing or unreadable is
-// nothing.
+// Reads sysfs, which has one value per file, and links for relations. Missing or unreadable files
+// give an empty result.
 #pragma once
 
 #include "xylem/topology/pci.h"
@@ -15,20 +15,20 @@ namespace xylem::topology::sysfs {
 
 using Directory = std::filesystem::path;
 
-/// The first line of `file`, cleaned; nothing if it cannot be read (sysfs files fail for what a
-/// device lacks).
+/// The first line of `file`, cleaned; nothing if it cannot be read (reading fails for features that
+/// a device lacks).
 std::optional<std::string> value(const std::filesystem::path& file);
 
-/// The names of the directories in `directory`, links to directories counted, in order.
+/// The names of the directories in `directory`, including links to directories, sorted.
 std::vector<std::string> subdirectories(const Directory& directory);
 
 bool has_directory(const std::filesystem::path& path);
 
-/// The last component of what the link `path` leads to.
+/// The last component of the target of the link `path`.
 std::optional<std::string> link_target(const std::filesystem::path& path);
 
-/// The PCI function that `path` leads into, links resolved: the innermost, since a virtio device
-/// lies in one and a function below its bridges.
+/// The PCI function to which `path` belongs, after resolving links: the innermost one, since the
+/// path contains the bridges above a function, and a virtio device is inside a function.
 std::optional<PciAddress> pci_function(const std::filesystem::path& path);
 
 }  // namespace xylem::topology::sysfs

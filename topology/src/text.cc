@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cleaning of text from outside.
+// Cleaning of untrusted text.
 #include "text.h"
 
 #include <cmath>
@@ -20,9 +20,9 @@ unsigned byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
-/// Length of the well-formed, printable character at `at`, or 0. The bounds of the second byte
-/// exclude overlong forms, surrogates and what lies beyond U+10FFFF (Unicode, table 3-7); those of
-/// C2 the C1 control characters.
+/// Length of the well-formed, printable character at `at`, or 0. The limits of the second byte
+/// exclude overlong forms, surrogates, code points beyond U+10FFFF (Unicode, table 3-7) and, after
+/// C2, the C1 control characters.
 std::size_t printable_length(std::string_view text, std::size_t at) {
   const unsigned lead = byte_at(text, at);
   if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
@@ -55,7 +55,7 @@ std::string clean_text(std::string_view text) {
     clean.append(length == 0 ? std::string_view("?") : text.substr(at, length));
     at += taken;
   }
-  // A cut may have left a blank at the end.
+  // Cutting may have left a blank at the end.
   clean.resize(trimmed(clean).size());
   return clean;
 }

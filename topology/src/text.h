@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text from strangers: names and numbers out of files, made safe to print and to write as JSON.
+// Handling of untrusted text: names and numbers from files, made safe for printing and for JSON.
 #pragma once
 
 #include <charconv>
@@ -12,18 +12,18 @@
 
 namespace xylem::topology {
 
-/// Names longer than this are cut.
+/// Longer names are cut.
 inline constexpr std::size_t kMaxText = 1024;
 
-/// `text` without surrounding blanks, as valid UTF-8 without control characters ('?' in their
-/// place): a device's name must not move the cursor of whoever prints it. Cleaning twice changes
-/// nothing more.
+/// `text` without surrounding blanks, as valid UTF-8, with '?' in place of invalid bytes and
+/// control characters: a device name must not control the terminal on which it is printed. Cleaning
+/// a text twice changes nothing.
 std::string clean_text(std::string_view text);
 
-/// The start of `text`, cleaned, for showing in an error.
+/// The beginning of `text`, cleaned, to show in an error.
 std::string excerpt(std::string_view text);
 
-/// All of `text` as a number, or nothing.
+/// All of `text` as a number; nothing if it is not one.
 template <std::unsigned_integral T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T value = 0;
@@ -32,7 +32,7 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   return value;
 }
 
-/// All of `text` as a finite number of at least zero, or nothing.
+/// All of `text` as a finite number that is not negative; nothing if it is not one.
 std::optional<double> parse_real(std::string_view text);
 
 }  // namespace xylem::topology

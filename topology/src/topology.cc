@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checks that make a Machine a Topology.
+// Checks the facts of a Machine before it becomes a Topology.
 #include "xylem/topology/topology.h"
 
 #include "xylem/base/check.h"
@@ -18,7 +18,8 @@
 namespace xylem::topology {
 namespace {
 
-/// Checks one machine. Every function returns OK or the first fact that breaks a rule.
+/// Checks one machine. Every function returns OK, or an error for the first fact that breaks a
+/// rule.
 class Checker {
  public:
   explicit Checker(const Machine& machine) : machine_(machine) {}
@@ -118,7 +119,7 @@ class Checker {
   static bool in_order(const Device& before, const Device& after) {
     return before.pci.address < after.pci.address;
   }
-  /// Those without an address come last, by name.
+  /// NICs without an address come last, by name.
   static bool in_order(const Nic& before, const Nic& after) {
     if (before.is_virtual != after.is_virtual) return after.is_virtual;
     return before.is_virtual ? before.name < after.name : before.pci.address < after.pci.address;
@@ -154,8 +155,8 @@ class Checker {
            (node.kind == NodeKind::host_bridge && node.index < machine_.host_bridges.size());
   }
 
-  /// Depth of each bridge in one pass over all; a chain longer than buses exist is a cycle or as
-  /// bad as one.
+  /// Computes the depth of all bridges in one pass. A chain longer than the number of possible
+  /// buses is a cycle or equally invalid.
   Status check_tree_depth() const {
     std::vector<std::uint16_t> depths(machine_.bridges.size(), 0);
     std::vector<std::uint32_t> chain;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree for people. First a tree of labels is built, then it is printed; so the words are in one
-// place and the drawing of branches in another.
+// The tree for people. It is first built as a tree of labels and then printed, so the text is in
+// one place and the drawing of branches in another.
 #include "places.h"
 #include "words.h"
 #include "xylem/topology/rings.h"
@@ -34,7 +34,7 @@ std::string counted(std::uint64_t count, std::string_view thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
-/// Appends what is not empty, behind a comma.
+/// Appends `part`, unless it is empty, after a comma.
 void append(std::string& label, const std::string& part) {
   if (!part.empty()) label += ", " + part;
 }
@@ -133,7 +133,7 @@ class TreeWriter {
     append(label, gpu.pci.address.to_string());
     append(label, pcie_text(gpu.pci.uplink));
     const NearestNics nearest = nearest_nics(topology_, index);
-    // From another NUMA node every NIC is as near as any other, so none is worth naming.
+    // Across NUMA nodes every NIC is equally near, so none is mentioned.
     if (!nearest.nics.empty() && nearest.path_class < PathClass::sys) {
       std::vector<std::string> names;
       names.reserve(nearest.nics.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the writers for people put things: NIC numbers, rates, path classes.
+// Phrases for the writers for people: NIC numbers, rates, path classes.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -12,27 +12,28 @@
 
 namespace xylem::topology {
 
-/// The number after "NIC" by index of the NIC: its place among the fabric NICs, as in nvidia-smi's
-/// matrix. NICs that are no fabric NICs have none.
+/// By index of the NIC, the number that follows "NIC": its position among the fabric NICs, as in
+/// nvidia-smi's matrix. Other NICs have no number.
 std::vector<std::optional<std::uint32_t>> nic_numbers(const Topology& topology);
 
-/// A path in the matrix: "PIX", "NV4", "NV" (NVLinks, nobody knows how many), "XGMI", "?".
+/// The cell of a path in the matrix: "PIX", "NV4", "NV" (unknown number of NVLinks), "XGMI" or "?".
 std::string cell_of(const Path& path);
 
-/// A network's rate, "200 Gb/s": bits, as its users count.
+/// The rate of a network, such as "200 Gb/s": in bits, as is usual for networks.
 std::string in_gigabits(GBps rate);
 
-/// Which GID of an Ethernet port to use, "RoCE v2 GID 3 (IPv4)"; empty where there is no choice to
-/// tell.
+/// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if there is no
+/// choice.
 std::string gid_text(const Port& port);
 
-/// A PCIe link: "PCIe gen 4 x16, 31.51 GB/s", or as much of it as is known; empty if nothing is.
+/// A PCIe link, such as "PCIe gen 4 x16, 31.51 GB/s", or the known parts of it; empty if nothing is
+/// known.
 std::string pcie_text(const Rate& rate);
 
-/// "64.0 GiB"; empty if nobody tells.
+/// "64.0 GiB"; empty if it is unknown.
 std::string memory_text(const NumaNode& node);
 
-/// What joins GPUs: "NVSwitches", "PCIe"; "nothing" where nothing was found.
+/// What connects the GPUs: "NVSwitches", "PCIe"; "nothing" if nothing was found.
 std::string_view fabric_text(const Topology& topology, GpuFabric fabric);
 
 /// "6 GPU rings over NVLink, 150 GB/s together; no schedule exceeds 150 GB/s".

@@ -10,7 +10,8 @@
 namespace xylem::topology {
 namespace {
 
-/// A node costs pugixml 64 bytes and "<a/>" four, so elements are counted before they are parsed.
+/// A node takes 64 bytes in pugixml and "<a/>" only four in the text, so elements are counted
+/// before parsing.
 constexpr std::ptrdiff_t kMaxElements = 2'000'000;
 
 }  // namespace
@@ -34,7 +35,7 @@ Status XmlText::load(std::string_view remedy) {
         Code::invalid_argument,
         fmt::format("{}: more than {} XML elements: not a machine", source_, kMaxElements));
   }
-  // The encoding is forced so that pugixml's offsets are offsets into `text_`.
+  // The encoding is set explicitly so that pugixml's offsets are offsets into `text_`.
   const auto outcome = xml_.load_buffer(
       text_.data(), text_.size(), pugi::parse_default | pugi::parse_doctype, pugi::encoding_utf8);
   if (!outcome) {
@@ -44,8 +45,8 @@ Status XmlText::load(std::string_view remedy) {
   return refuse_entities();
 }
 
-/// pugixml expands no entities of a document type, so those of a bomb would do no harm; a topology
-/// has none, and a file that does is not one.
+/// pugixml does not expand entities, so an entity bomb would do no harm. But topology files have no
+/// entities, so a file with entities is not a topology.
 Status XmlText::refuse_entities() const {
   for (const pugi::xml_node node : xml_.children()) {
     if (node.type() != pugi::node_doctype) continue;

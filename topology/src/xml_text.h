@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An XML file of a stranger, parsed. What a hostile one could do by its size, its number of
-// elements or its entities is bounded here; how deep elements may be nested is for those who walk
-// them.
+// An untrusted XML file, parsed. Its size, number of elements and entities are limited here. The
+// nesting depth must be limited by the code that walks the elements.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -18,8 +17,8 @@ namespace xylem::topology {
 
 class XmlText {
  public:
-  /// `source` names the text in errors, `remedy` says how to make a good one ("export the machine
-  /// again with lstopo FILE.xml"). Refers to `text` as long as it lives.
+  /// `source` names the text in errors, and `remedy` tells how to make a valid file ("export the
+  /// machine again with lstopo FILE.xml"). The result refers to `text` as long as it lives.
   static Result<std::unique_ptr<XmlText>> parse(std::string_view text,
                                                 std::string_view source,
                                                 std::string_view remedy);
@@ -27,7 +26,7 @@ class XmlText {
   pugi::xml_node root() const { return xml_.document_element(); }
   /// An error at `node`: "machine.xml:12: MESSAGE".
   Status error(pugi::xml_node node, const std::string& message) const;
-  /// The same place and text, of what can be read although it is wrong.
+  /// Text of the same form, for something that is wrong but can still be read.
   std::string remark(pugi::xml_node node, const std::string& message) const;
 
  private:

@@ -32,12 +32,12 @@ void Matcher::post(const Receive& receive) {
   if (spare_posted_.empty()) spare_posted_.emplace_back();
   list.splice(list.end(), spare_posted_, spare_posted_.begin());
   list.back() = {receive, serial_++};
-  // By which cancel() finds the bucket.
+  // cancel() finds the list by this pointer.
   receive.operation->state = &list;
 }
 
 bool Matcher::cancel(const Operation& operation) {
-  // Of a receive that has met its message, the list no longer holds it.
+  // A receive that has met its message is no longer in the list.
   if (operation.state == nullptr) return false;
   auto& list = *static_cast<std::list<Posted>*>(operation.state);
   const auto at = std::ranges::find_if(
@@ -82,7 +82,7 @@ Arrived* Matcher::keep(std::uint32_t channel,
   if (channel >= kept_.size()) kept_.resize(channel + 1);
   if (spare_arrived_.empty()) spare_arrived_.emplace_back();
   Arrived& arrived = spare_arrived_.front();
-  // Should there be no memory, the node stays where it is.
+  // If this throws for want of memory, the node stays in the spare list.
   const std::size_t capacity = arrived.payload.capacity();
   arrived.payload.resize(payload);
   spare_bytes_ -= capacity;
@@ -126,13 +126,14 @@ Matcher::ArrivedAt Matcher::find(const Arrived& arrived) {
   return at;
 }
 
-/// It waits for a receive no more.
+/// Removes a message from the counts of messages that wait for a receive.
 void Matcher::uncount(const Arrived& arrived) noexcept {
   --arrived_count_;
   kept_[arrived.channel] -= arrived.weight;
 }
 
-/// Steady traffic finds nodes with payloads; but what a burst has left is given back.
+/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing, but frees
+/// what exceeds kMostSpare after a burst.
 void Matcher::recycle(std::list<Arrived>& from, ArrivedAt at) noexcept {
   constexpr std::uint64_t kMostSpare = 1 << 20;
   const std::uint64_t bytes = at->payload.capacity() + kNodeBytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where messages meet receives, by tag. Of several that match, the oldest is met. Nodes are kept
-// and used again, so steady traffic allocates nothing.
+// Matcher: matches messages with posted receives by tag. If several match, the oldest is taken.
+// Nodes are reused, so steady traffic allocates nothing.
 #pragma once
 
 #include "receive.h"
@@ -15,10 +15,10 @@
 
 namespace xylem::transport {
 
-/// What a message that waits for a receive takes of memory besides its bytes, about.
+/// About how much memory a message that waits for a receive takes in addition to its bytes.
 inline constexpr std::uint64_t kNodeBytes = 192;
 
-/// A stream of an incoming channel: a message on its way that its transport looks up by a number.
+/// A message of an incoming channel that has begun to arrive. Its transport finds it by `id`.
 struct StreamId {
   std::uint32_t channel = 0;
   std::uint64_t id = 0;
@@ -26,12 +26,12 @@ struct StreamId {
   friend bool operator==(const StreamId&, const StreamId&) = default;
 };
 
-/// A message without a receive: its bytes, or the stream that will bring them.
+/// A message that waits for a receive: either its bytes, or the stream that will bring them.
 struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
-  std::uint32_t channel = 0;  ///< By which it came.
-  std::uint64_t weight = 0;   ///< What it counts for, of what its channel may keep.
+  std::uint32_t channel = 0;  ///< The channel by which it came.
+  std::uint64_t weight = 0;   ///< Its share of what the channel may keep.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -40,24 +40,24 @@ struct Arrived {
 
 class Matcher {
  public:
-  /// Moves the receive that this message meets into `met`; false if there is none.
+  /// Moves the receive that matches this message into `met`; false if there is none.
   bool take_receive(Tag tag, Receive& met);
   void post(const Receive& receive);
   /// False if it is not posted (any more).
   bool cancel(const Operation& operation);
 
-  /// The message that a receive meets; null if there is none. drop() it when it is used.
+  /// The message that matches a receive; null if there is none. Call drop() after use.
   Arrived* find_arrived(Tag tag, Tag mask);
-  /// Room for one more with its payload. Null if there is no memory.
+  /// Adds a message and room for its payload. Null if there is no memory.
   Arrived* keep(std::uint32_t channel, Tag tag, std::uint64_t bytes) noexcept {
     return keep(channel, tag, bytes, bytes, kNodeBytes + bytes);
   }
-  /// For one more that comes as a stream.
+  /// Adds a message that arrives as a stream. Null if there is no memory.
   Arrived* keep(const StreamId& stream,
                 Tag tag,
                 std::uint64_t bytes,
                 std::uint64_t weight) noexcept;
-  /// What the messages of a channel weigh that wait for a receive.
+  /// The total weight of a channel's messages that wait for a receive.
   std::uint64_t kept(std::uint32_t channel) const noexcept {
     return channel < kept_.size() ? kept_[channel] : 0;
   }
@@ -69,10 +69,10 @@ class Matcher {
     for (const Posted& posted : masked_) visit(posted.receive);
   }
   void drop(Arrived& arrived);
-  /// Keeps its payload to be looked at until it is taken back.
+  /// Keeps the payload of a message in place for a view, until take_back().
   void lend(Arrived& arrived);
   void take_back(const std::byte* payload);
-  /// Drops the streams of a channel that have met no receive, or one of them.
+  /// Drops one stream, or all streams of a channel, that have met no receive.
   void drop_streams(std::uint32_t channel);
   void drop_stream(const StreamId& stream);
 
@@ -104,8 +104,8 @@ class Matcher {
   std::list<Arrived> lent_;
   std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
-  std::uint64_t spare_bytes_ = 0;    ///< Of their payloads.
-  std::vector<std::uint64_t> kept_;  ///< By channel.
+  std::uint64_t spare_bytes_ = 0;    ///< Total capacity of the payloads in `spare_arrived_`.
+  std::vector<std::uint64_t> kept_;  ///< Total weight of waiting messages, by channel.
   std::uint64_t serial_ = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace xylem::transport {
 
-/// A completion that is known but not yet told.
+/// A known completion that has not been reported to the owner yet.
 struct Outcome {
   Operation* operation = nullptr;
   Code code = Code::ok;

@@ -15,7 +15,7 @@ struct Receive {
   Region target;
   Operation* operation = nullptr;
   Tag* sender_tag = nullptr;
-  bool wants_view = false;  ///< The message stays where it is.
+  bool wants_view = false;  ///< The receiver accepts a view instead of a copy.
 
   bool fits(std::uint64_t bytes) const noexcept { return bytes <= target.bytes; }
 };

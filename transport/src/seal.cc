@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seals by libsodium.
+// Seal, implemented with libsodium.
 #include "xylem/transport/seal.h"
 
 #include "xylem/base/check.h"
@@ -19,7 +19,7 @@ static_assert(Seal::kTagBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
 static_assert(sizeof(SealKey) == crypto_aead_aes256gcm_KEYBYTES);
 static_assert(sizeof(SealKey) == crypto_aead_chacha20poly1305_ietf_KEYBYTES);
 
-/// libsodium wants an address of nothing, too.
+/// libsodium requires a valid address even for zero bytes.
 unsigned char* raw(std::byte* bytes) noexcept {
   static unsigned char nothing = 0;
   return bytes == nullptr ? &nothing : reinterpret_cast<unsigned char*>(bytes);
@@ -32,9 +32,9 @@ const unsigned char* raw(const std::byte* bytes) noexcept {
 
 struct Seal::State {
   Cipher cipher = Cipher::chacha20_poly1305;
-  std::uint64_t number = 0;  ///< Of the next frame.
+  std::uint64_t number = 0;  ///< Number of the next frame.
   SealKey key{};
-  crypto_aead_aes256gcm_state aes{};  ///< Of the key.
+  crypto_aead_aes256gcm_state aes{};  ///< The expanded key.
 
   State() = default;
   State(const State&) = delete;

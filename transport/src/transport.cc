@@ -5,7 +5,8 @@
 
 namespace xylem::transport {
 
-// What a transport without views answers to calls that nobody may make of it.
+// Default implementations for transports without views. Calls that such a transport never allows
+// abort.
 
 bool Transport::send_inline(EndpointId /*to*/,
                             Tag /*tag*/,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face of Allocation.
+// Allocation in the C API.
 #include "xylem/runtime/allocation.h"
 
 #include "failure.h"

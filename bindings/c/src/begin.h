@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all operations of the C face have in common: a communicator, an element type, and a Work
-// that is handed out or waited for.
+// The common part of all operations in the C API: checks the communicator and the element type, and
+// either waits for the Work or returns a handle for it.
 #pragma once
 
 #include "failure.h"
@@ -13,7 +13,7 @@
 
 namespace xylem::c {
 
-/// Starts an operation by `start(const Communicator&)`, which gives a Result<Work>.
+/// Starts an operation with `start(const Communicator&)`, which returns a Result<Work>.
 template <typename Start>
 xylem_status begin(const xylem_communicator* communicator,
                    xylem_work** work,
@@ -21,7 +21,7 @@ xylem_status begin(const xylem_communicator* communicator,
   return guarded([&]() -> Status {
     if (work != nullptr) *work = nullptr;
     if (communicator == nullptr) return null_argument("communicator");
-    // Memory first: once it has begun, an operation must have a handle.
+    // Allocate first: an operation that has begun needs a handle.
     auto handle = work == nullptr ? nullptr : std::make_unique<xylem_work>();
     XYLEM_TRY(Work begun, start(communicator->communicator));
     if (work == nullptr) return begun.wait();
@@ -34,7 +34,8 @@ xylem_status begin(const xylem_communicator* communicator,
   });
 }
 
-/// An operation that moves: `start(const Communicator&, DataType)` gives a Result<Work>.
+/// For operations that transfer elements: `start(const Communicator&, DataType)` returns a
+/// Result<Work>.
 template <typename Start>
 xylem_status begin_move(const xylem_communicator* communicator,
                         xylem_data_type type,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collectives of the C face. Where C passes one rank's count, C++ passes whole buffers: the
-// parts are put together here, and a total that no memory can hold stays too large instead of
-// wrapping.
+// The collectives of the C API. C passes the count of one rank where C++ passes whole buffers, so
+// the sizes are multiplied here. A product that is too large for any memory stays too large instead
+// of wrapping around.
 #include "begin.h"
 
 #include <limits>
@@ -34,7 +34,7 @@ std::size_t sum(Counts counts) {
   return total;
 }
 
-/// One count for each rank.
+/// The counts of all ranks.
 Result<Counts> per_rank(const Communicator& on,
                         std::string_view name,
                         const std::uint64_t* counts) {
@@ -57,8 +57,7 @@ struct Reduction {
   double factor = 1.0;
 };
 
-/// An operation that reduces: `start(const Communicator&, DataType, ReduceOp)` gives a
-/// Result<Work>.
+/// For reductions: `start(const Communicator&, DataType, ReduceOp)` returns a Result<Work>.
 template <typename Start>
 xylem_status begin_reduction(const xylem_communicator* communicator,
                              const Reduction& call,

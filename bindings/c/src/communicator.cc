@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face of Communicator, but for its operations.
+// Communicator in the C API, except for its operations.
 #include "failure.h"
 #include "handles.h"
 #include "sized.h"
@@ -18,7 +18,8 @@ using xylem::Status;
 using xylem::c::guarded;
 using xylem::c::null_argument;
 
-/// A new handle; none for the empty communicator of a rank that takes no part.
+/// Returns a handle for the communicator; none for the empty communicator of a rank that joins no
+/// communicator.
 Status hand_out(Result<xylem::Communicator> made, xylem_communicator** result) {
   XYLEM_TRY(auto communicator, std::move(made));
   if (communicator)

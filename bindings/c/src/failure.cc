@@ -8,9 +8,9 @@
 namespace xylem::c {
 namespace {
 
-/// Belongs to one thread, so ranks that are threads of one process do not share it.
+/// One for each thread, so ranks that are threads of one process do not share it.
 struct LastError {
-  Status status;  ///< Keeps `text` alive where it is not a literal.
+  Status status;  ///< Keeps `text` alive if it is not a literal.
   const char* text = "";
   std::uint32_t peer = XYLEM_NO_RANK;
 };
@@ -27,7 +27,7 @@ xylem_status report(Status status) noexcept {
   if (status) return XYLEM_OK;
   const Code code = status.code();
   const std::uint32_t peer = status.peer().value_or(XYLEM_NO_RANK);
-  // A view of a whole std::string, so it ends with a null.
+  // The view covers a whole std::string, so it is null-terminated.
   const char* text = status.message().data();
   last_error = {std::move(status), text, peer};
   return static_cast<xylem_status>(code);

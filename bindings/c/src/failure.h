@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a Status leaves through the C face: its code is returned, its text and culprit are kept for
-// the thread. No exception crosses.
+// How failures leave through the C API: the code of a Status is returned, and its message and
+// culprit are stored for the thread. No exception leaves a C function.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -9,13 +9,13 @@
 
 namespace xylem::c {
 
-/// The status's code; a failure becomes the thread's last error.
+/// Returns the code of the status; a failure becomes the thread's last error.
 xylem_status report(Status status) noexcept;
 
-/// Call within a catch block: the exception as a last error.
+/// Stores the current exception as the last error. Call within a catch block.
 xylem_status report_exception() noexcept;
 
-/// Runs the body of a C function, which returns a Status.
+/// Runs the body of a C function; the body returns a Status.
 template <typename Body>
 xylem_status guarded(Body&& body) noexcept {
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the opaque handles of the C face hold.
+// The contents of the opaque handles of the C API.
 #pragma once
 
 #include "xylem/runtime/communicator.h"
@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-// NOLINTBEGIN(readability-identifier-naming): the C face's names
+// NOLINTBEGIN(readability-identifier-naming): names of the C API
 struct xylem_work {
   xylem::Work work;
 };
 
 struct xylem_communicator {
   xylem::Communicator communicator;
-  bool of_runtime = false;  ///< The world: it goes with its runtime.
+  bool of_runtime = false;  ///< The world, which is freed with its runtime.
 };
 
 struct xylem_runtime {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face of Runtime.
+// Runtime in the C API.
 #include "failure.h"
 #include "handles.h"
 #include "sized.h"
@@ -31,7 +31,7 @@ Result<Options> to_options(const xylem_options* given) {
   Options options;
   if (given == nullptr) return options;
   XYLEM_TRY(const xylem_options known, read_sized("xylem_options", given));
-  // Rank 0 alone cannot be told from a rank that is not set.
+  // Rank 0 without a size looks like a rank that is not set.
   if (known.size != 0 || known.rank != 0) options.rank = known.rank;
   if (known.size != 0) options.size = known.size;
   if (known.store != nullptr) {

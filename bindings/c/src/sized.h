@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs that begin with their size. A caller compiled with an older header knows fewer fields,
-// one with a newer header more: the fields that only one side knows are zero, or the call is
-// refused.
+// Structs that begin with their size. A caller compiled with an older header has fewer fields, and
+// one with a newer header more. Fields that the caller lacks count as zero. A call is refused if it
+// sets a field that the library does not know.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,8 +16,8 @@
 
 namespace xylem::c {
 
-/// The size that a caller's struct says it has. A field that was never set is refused before
-/// anything else is read.
+/// The size that a caller's struct declares. An implausible value, as in a struct_size that was
+/// never set, is refused before anything else is read.
 inline Result<std::size_t> given_size(std::string_view type, const void* given) {
   constexpr std::size_t kLargest = 4096;
   std::size_t size = 0;
@@ -28,7 +28,7 @@ inline Result<std::size_t> given_size(std::string_view type, const void* given) 
                                              std::string(type) + ")");
 }
 
-/// A caller's struct, as this library knows it.
+/// A copy of the caller's struct, with the fields that this library knows.
 template <typename Struct>
 Result<Struct> read_sized(std::string_view type, const Struct* given) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
@@ -46,7 +46,7 @@ Result<Struct> read_sized(std::string_view type, const Struct* given) {
   return known;
 }
 
-/// Fills as much of a caller's struct as it has, and leaves its struct_size.
+/// Fills a caller's struct as far as it goes, and keeps its struct_size.
 template <typename Struct>
 Status write_sized(std::string_view type, Struct known, Struct* target) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);

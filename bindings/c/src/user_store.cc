@@ -46,7 +46,7 @@ class UserStore final : public Store {
   }
 
   const xylem_store store_;
-  std::vector<std::byte> value_;  ///< Where the caller's get() writes.
+  std::vector<std::byte> value_;  ///< Buffer for the caller's get().
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A store that the caller gave as two C functions.
+// A store that the caller provides as two C functions.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -65,7 +65,7 @@ Result<RedOp> to_redop(xylem_redop op) {
 
 const char* xylem_status_name(xylem_status status) {
   const bool known = status >= XYLEM_OK && status <= XYLEM_INTERNAL;
-  // The names are literals, so they end with a null.
+  // The names are literals, so they are null-terminated.
   return known ? xylem::name(static_cast<xylem::Code>(status)).data() : "unknown";
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face's numbers as the C++ API's enumerators. They have the same values; what is in no
-// enumeration is refused here, since no enumerator may hold it.
+// Converts numbers of the C API into enumerators of the C++ API. The values are the same. Numbers
+// outside of an enumeration are refused here, since an enumerator must not hold them.
 #pragma once
 
 #include "xylem/base/status.h"

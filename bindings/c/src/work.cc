@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face of Work.
+// Work in the C API.
 #include "xylem/runtime/work.h"
 
 #include "failure.h"

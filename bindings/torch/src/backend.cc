@@ -22,12 +22,13 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
-/// A job of the group's members; `name` is drawn for it, `note` is for errors.
+/// Starts a job for the members of the group. `name` gets the name drawn for it; `note` is appended
+/// to errors.
 Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
               const GroupOptions& group,
               const std::string& note,
               std::string& name) {
-  // The start of a group is limited as its operations are, but not without end.
+  // The start of a group may take as long as its operations, but never unlimited time.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto meeting = meet(given, {group.rank, group.size}, deadline);
@@ -37,7 +38,8 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
   options.size = static_cast<std::uint32_t>(group.size);
   options.store = meeting->store;
   options.job = name = meeting->name;
-  // Whoever reaches torch's store can read it there, so the user's own comes first.
+  // Everybody with access to torch's store can read this secret, so a secret set by the user takes
+  // precedence.
   options.fallback_secret = meeting->secret;
   options.start_timeout =
       std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
@@ -67,7 +69,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 }
 
 Backend::~Backend() {
-  // Whoever waits for Python's lock in a future's callback must get it.
+  // A thread that waits for Python's lock in a future's callback must be able to get it.
   const WithoutPython released;
   shutdown();
   sparse_->stop();
@@ -133,11 +135,12 @@ Backend::WorkPtr Backend::submit(
   const std::uint64_t messages = is_message(type) ? ++messages_ : messages_.load();
   task->set_record(Recorder::get().begin(
       label(), {title, type, sequence, messages, getRank(), peer, limit}, inputs, begun.outputs));
-  // First, so that the tensors of what has begun are kept whatever becomes of the rest.
+  // Do this first, so that the tensors of operations that have begun are kept, whatever happens
+  // next.
   task->take(std::move(begun));
   for (const xylem::Work& work : task->works()) {
     if (!work.ended()) continue;
-    // What the call excludes is refused on the spot, like any wrong argument.
+    // Arguments that violate the contract are refused at once.
     const Status status = work.status();
     if (!breaks_group(status)) check(status, pending_->note());
   }
@@ -154,7 +157,8 @@ std::uint32_t Backend::peer(const char* what, std::int64_t rank) const {
 }
 
 void Backend::startCoalescing() {
-  // Torch does not end a block that an exception has left: its calls go on by themselves.
+  // If an exception leaves a coalescing block, torch does not end the block; the operations of its
+  // calls continue separately.
   const std::lock_guard lock(coalescing_);
   coalesced_.emplace();
 }
@@ -184,7 +188,8 @@ Backend::WorkPtr Backend::endCoalescing() {
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
   Begun begun;
-  // As everywhere in torch.distributed, it ends after the collectives that were called before.
+  // As in other backends of torch.distributed, a barrier ends after all collectives called before
+  // it.
   begun.awaited = pending_->works_of(
       [](OpType type) { return !is_message(type) && type != OpType::COALESCED; });
   begun.works.push_back(world_.barrier());
@@ -205,14 +210,14 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
     store_->set(prefix + std::to_string(getRank()), kPassed);
-    // Rank 0 may wait as long for the others, and is to be the first to tell.
+    // Rank 0 may wait this long for the other ranks, and should be the first to report.
     if (!is_set(*store_, prefix + "verdict", Deadline::after(2 * limit))) {
       fail(c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
                     limit.count(), " ms"));
     }
     const std::string verdict = store_->get_to_str(prefix + "verdict");
     if (verdict == kPassed) return;
-    // In gloo's words, which programs look for.
+    // The text is gloo's, since programs search for it.
     fail(c10::str("Rank ", getRank(),
                   " successfully reached monitoredBarrier, but received errors while waiting for "
                   "send/recv from rank 0: ",
@@ -232,7 +237,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   store_->set(prefix + "verdict", verdict);
   if (missing.empty() && number > 0) {
-    // All have read what the barrier before came to.
+    // All ranks have read the verdict of the previous barrier.
     for (int rank = 1; rank < getSize(); ++rank) {
       store_->deleteKey(prefix_of(number - 1) + std::to_string(rank));
     }
@@ -252,11 +257,11 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::shutdown() {
-  // Callbacks that run on the way may come here again.
+  // Callbacks that run during the shutdown may call it again.
   if (is_closed_.exchange(true)) return;
   sparse_->close();
-  // What was called goes through, if the others call it, too; but what still waits for a message
-  // then would wait for ever.
+  // Operations that have been called may still complete, if the other ranks call them, too.
+  // Receives are excluded, since they might wait for ever for a message.
   constexpr std::chrono::seconds kPatience{5};
   const Deadline deadline = Deadline::after(kPatience);
   const auto goes_through = [](OpType type) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: a process group of torch.distributed on Xylem. Each group is a job of Xylem's own that
-// meets through the group's store.
+// Backend: a process group of torch.distributed on Xylem. Each group is a separate job, whose
+// members find each other through the group's store.
 //
-// Calls on one group may come from several threads; as everywhere in torch.distributed, their order
-// must agree across ranks.
+// Calls on one group may come from several threads. As everywhere in torch.distributed, all ranks
+// must make them in the same order.
 #pragma once
 
 #include "compat.h"
@@ -29,13 +29,14 @@ namespace xylem::pytorch {
 
 inline constexpr const char* kBackendName = "xylem";
 
-/// A group to be made; alike on its members but for `rank`.
+/// Options of a new group. Equal on all members, except for `rank`.
 struct GroupOptions {
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout{kBackendDefaultTimeout};
   std::string name;
-  std::vector<std::uint64_t> global_ranks;  ///< Of the members; empty for the world.
+  /// The members' ranks in the world; empty for the world itself.
+  std::vector<std::uint64_t> global_ranks;
 };
 
 class Backend final : public c10d::Backend {
@@ -43,14 +44,15 @@ class Backend final : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  /// Meets the other members. Collective over them. Throws.
+  /// Connects to the other members; collective over them. Throws.
   Backend(const StorePtr& store, GroupOptions group);
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
   ~Backend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  // NOLINTBEGIN(modernize-use-override): newer than torch 2.7; before, nothing calls them.
+  // NOLINTBEGIN(modernize-use-override): virtual in versions after torch 2.7; earlier versions
+  // never call them.
   c10::intrusive_ptr<Options> getBackendOptions();
   void setTimeout(std::chrono::milliseconds timeout);
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store,
@@ -109,7 +111,7 @@ class Backend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  /// Through the store, so it tells who is missing even when nothing else works.
+  /// Uses the store only, so it can name the missing ranks even if nothing else works.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
@@ -119,18 +121,19 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  /// A call that has been numbered.
+  /// Begins a call and gives it a number.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
-  /// Hands over what was begun, with the time it has.
+  /// Completes a task with the operations that were begun and their time-out.
   WorkPtr submit(const TaskPtr& task,
                  Begun begun,
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);
-  /// The group as records name it; torch describes it only after it was made.
+  /// The group as records name it. Computed late, since torch describes the group only after it was
+  /// made.
   std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
-  /// A rank of the group that an argument names.
+  /// The rank of the group that an argument names.
   std::uint32_t peer(const char* what, std::int64_t rank) const;
 
   const StorePtr store_;
@@ -142,15 +145,16 @@ class Backend final : public c10d::Backend {
   std::mutex labelling_;
   std::shared_ptr<const GroupLabel> label_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
-  std::atomic<std::uint64_t> barriers_{0};  ///< Monitored ones; each has keys of its own.
-  std::string name_;                        ///< Of this start of the group; no other has it.
+  /// Number of monitored barriers; each has keys of its own.
+  std::atomic<std::uint64_t> barriers_{0};
+  std::string name_;  ///< Name of this start of the group, which is unique.
   Runtime runtime_;
   Communicator world_;
   std::shared_ptr<SparseReducer> sparse_;
 
   std::atomic<bool> is_closed_{false};
   std::mutex coalescing_;
-  std::optional<std::vector<TaskPtr>> coalesced_;  ///< Since startCoalescing().
+  std::optional<std::vector<TaskPtr>> coalesced_;  ///< Tasks since startCoalescing().
 };
 
 }  // namespace xylem::pytorch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between the versions of torch, from 2.7 on. Whether a version has something is asked
-// of its headers, not of its number.
+// The differences between the versions of torch, from 2.7 on. The code checks whether torch's
+// headers have a feature; it does not check the version number.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@
 
 namespace xylem::pytorch {
 
-// Our class has these members without `override`, since older versions lack them. Where the base
-// class has them, they must be the same functions, or nothing would call ours.
+// Our class declares these members without `override`, since older versions of torch lack them. If
+// the base class has them, their types must be equal; otherwise ours would never be called.
 
-/// Whether it has split().
+/// Whether the base class has split().
 template <typename Base>
 constexpr bool has_split() {
   if constexpr (requires { &Base::split; }) {
@@ -69,7 +69,8 @@ constexpr OpType all_gather_coalesced_type() {
   }
 }
 
-/// A connection of one's own, where torch has such: waiting on a store keeps others from using it.
+/// A separate connection to the store, if torch supports that: waiting on a connection blocks its
+/// other users.
 template <typename Store>
 c10::intrusive_ptr<Store> own_connection(const c10::intrusive_ptr<Store>& store) {
   if constexpr (requires { store->clone(); }) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How Xylem's failures reach Python: by remedy, as the exceptions that torch.distributed's users
-// catch.
+// Converts Xylem's failures into the exceptions that users of torch.distributed catch.
 #pragma once
 
 #include "xylem/xylem.h"
@@ -13,17 +12,17 @@
 
 namespace xylem::pytorch {
 
-/// invalid_argument is ValueError, unsupported NotImplementedError, anything else
-/// torch.distributed.DistBackendError (a RuntimeError).
+/// ValueError for invalid_argument, NotImplementedError for unsupported, and
+/// torch.distributed.DistBackendError (a RuntimeError) for all others.
 std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
-/// Whether the group is done for: not by what a call excludes.
+/// Whether the failure makes the group unusable. A call with invalid arguments does not.
 bool breaks_group(const Status& status) noexcept;
-/// A note for errors that name ranks of a group: which these are in the world. Empty where they are
-/// the same.
+/// A note for errors that name ranks of a group: the corresponding ranks of the world. Empty if
+/// they are equal.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
-/// Throws it, unless `status` is OK.
+/// Throws the failure, unless `status` is OK.
 void check(const Status& status, const std::string& note = {});
-/// Refuses the caller's arguments.
+/// Throws an error about the caller's arguments.
 [[noreturn]] void refuse(const std::string& why);
 
 }  // namespace xylem::pytorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls of a Backend between two ranks.
+// Backend's calls that send and receive messages between two ranks.
 #include "backend.h"
 #include "failure.h"
 #include "prepare.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Python sees of the backend.
+// The Python module of the backend.
 #include "backend.h"
 #include "recorder.h"
 #include "xylem/xylem.h"

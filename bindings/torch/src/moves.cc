@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collective calls of a Backend that move elements as they are.
+// Backend's collectives that transfer elements without reducing them.
 #include "backend.h"
 #include "failure.h"
 #include "prepare.h"
@@ -18,7 +18,8 @@ using c10d::OpType;
 
 namespace {
 
-/// Elements for each rank of a dimension that is split so; evenly where nothing is said.
+/// The number of elements for each rank, for a dimension with these split sizes; equal parts if
+/// there are none.
 std::vector<std::uint64_t> split_counts(const char* what,
                                         const at::Tensor& tensor,
                                         const std::vector<std::int64_t>& splits,
@@ -60,7 +61,7 @@ Sides prepare_all_gather(const at::Tensor& output,
   return {moved(read_from(input, begun)), moved(write_to(output, begun))};
 }
 
-/// The same into a list, whose tensors may have different sizes.
+/// The same with a list as output, whose tensors may have different sizes.
 struct Gathering {
   Sides sides;
   std::vector<std::uint64_t> counts;
@@ -241,7 +242,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   check_tensor("all_to_all_single", output);
   check_tensor("all_to_all_single", input);
   check_same_type("all_to_all_single", input, output);
-  // As gloo and nccl have it: parts are rows of memory.
+  // As in gloo and nccl, the parts are rows of memory.
   if (!input.is_contiguous() || !output.is_contiguous()) {
     refuse(c10::str("all_to_all_single: Tensors must be contiguous; the ",
                     input.is_contiguous() ? "output" : "input", " is not: call .contiguous()"));
@@ -254,7 +255,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const auto given = split_counts("the input", input, input_splits, getSize());
   const auto taken = split_counts("the output", output, output_splits, getSize());
   Begun begun;
-  // Unequal parts cannot be exchanged in place.
+  // Parts of different sizes cannot be exchanged in place.
   const bool is_in_place = !is_even && input.is_alias_of(output);
   const Buffer from = moved(read_from(is_in_place ? input.clone() : input, begun));
   const Buffer to = moved(write_to(output, begun));

@@ -10,10 +10,11 @@
 namespace xylem::pytorch {
 namespace {
 
-/// How long a server waits for the first of its tasks before it looks at the others: ever longer,
-/// since what does not end soon may not end for long, and waiting costs a core at first.
+/// How long a server waits for its first task before it checks the others. The time doubles up to
+/// the limit, since a task that does not end soon may take long, and short waits use more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
-/// How many tasks each new one looks at, so that what nobody waits for does not pile up.
+/// The number of tasks that each new call checks, so that tasks for which nobody waits do not
+/// accumulate.
 constexpr int kSwept = 2;
 
 }  // namespace
@@ -46,7 +47,7 @@ void Pending::add(const TaskPtr& task) {
 
 void Pending::remove(Task& task) noexcept {
   if (!task.is_listed_.load(std::memory_order_relaxed)) return;
-  TaskPtr last;  // It ends outside of the lock.
+  TaskPtr last;  // Destroyed after the lock is released.
   const std::lock_guard lock(mutex_);
   if (!task.is_listed_.exchange(false, std::memory_order_relaxed)) return;
   last = std::move(*task.place_);
@@ -61,7 +62,7 @@ void Pending::sweep() noexcept {
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
       if (tasks_.front()->ended()) ended.push_back(tasks_.front());
-      // The next time others: those in front may go on for ever.
+      // Check other tasks next time, since those in front may never end.
       tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
     }
   }
@@ -78,7 +79,7 @@ void Pending::drain() noexcept {
     }
     for (const xylem::Work& work : task->works()) (void)work.wait();
     task->settle();
-    remove(*task);  // Another thread may be about to.
+    remove(*task);  // Another thread may be about to do the same.
   }
 }
 
@@ -106,7 +107,8 @@ void Pending::stop() noexcept {
   }
   changed_.notify_all();
   for (std::thread& thread : threads) {
-    // A callback that drops the group may run on one of them, or one of them may wait for it.
+    // A callback that destroys the group may run on one of these threads, or one of them may be
+    // waiting for it.
     if (Callbacks::are_running()) {
       thread.detach();
     } else {
@@ -151,18 +153,18 @@ Pending::Server& Pending::borrow() {
 void Pending::give_back(Server& server) noexcept {
   const std::lock_guard lock(mutex_);
   server.is_borrowed = false;
-  // Else it does so itself, after its callbacks.
+  // Otherwise the server does it itself after its callbacks.
   if (!server.is_fulfilling) send_home(server);
 }
 
 void Pending::send_home(Server& server) noexcept {
-  if (stop_) return;  // Its thread goes on until its queue is empty.
+  if (stop_) return;  // Its thread continues until its queue is empty.
   for (Promised& promised : std::exchange(server.queue, {})) {
     Server*& home = home_of(*promised.task);
     try {
       if (!home) home = &make_server();
     } catch (const std::system_error&) {
-      home = &server;  // It stays.
+      home = &server;  // The task stays here.
     }
     const auto place =
         std::ranges::upper_bound(home->queue, promised.number, {}, &Promised::number);
@@ -177,7 +179,7 @@ bool Pending::is_through(const Server& server) noexcept {
   });
 }
 
-/// Messages that have ended, and collectives that have, up to the first that has not.
+/// Takes messages that have ended, and collectives that have ended up to the first that has not.
 std::vector<TaskPtr> Pending::take_ended(Server& server) {
   bool goes_on = false;
   std::vector<TaskPtr> ended;
@@ -205,9 +207,11 @@ void Pending::run(Server& own) {
       if (own.queue.empty()) return;
       look = kFirstLook;
     }
-    // Also of one that was made for a task: it has never waited for its first.
+    // Needed also for a server that was made for a task, since it has never waited for its first
+    // task.
     own.is_idle = false;
-    // Whoever waits moves all operations of the group forward, so waiting for one does.
+    // A waiting thread advances all operations of the group, so it is enough to wait for one of
+    // them.
     const auto ordered = std::ranges::find_if(
         own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
     TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
@@ -224,7 +228,7 @@ void Pending::run(Server& own) {
     own.is_fulfilling = true;
     lock.unlock();
     {
-      const Callbacks callbacks;  // Tensors that end may run code of Python's, too.
+      const Callbacks callbacks;  // Destroying tensors may run Python code, too.
       for (const TaskPtr& task : ended) {
         task->settle();
         task->fulfil();

@@ -53,7 +53,7 @@ std::vector<bool> overlapping(const Tensors& tensors) {
     return static_cast<const std::byte*>(tensors[i].const_data_ptr());
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // Others are copied anyway, before any of these changes.
+    // Other tensors are copied in any case, before any of these changes.
     if (is_plain(tensors[i]) && tensors[i].numel() > 0) order.push_back(i);
   }
   std::ranges::stable_sort(order, {}, begin);

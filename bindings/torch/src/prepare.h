@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes before a call begins: its tensors are checked, and laid out as buffers. Everything
-// that may be refused is refused here, so no operation has begun yet that would use them.
+// Preparation of calls: tensors are checked and turned into buffers. Everything that may be refused
+// is refused here, when no operation that uses the tensors has begun.
 #pragma once
 
 #include "task.h"
@@ -14,38 +14,39 @@
 
 namespace xylem::pytorch {
 
-/// What an operation reads and writes.
+/// The buffers that an operation reads and writes.
 struct Sides {
   Buffer input, output;
 };
 
-/// The tensor's memory if it holds the elements in logical order, else a copy that does. `begun`
-/// keeps it.
+/// For an input: the tensor itself if its memory has the elements in logical order, otherwise a
+/// contiguous copy, which `begun` keeps.
 at::Tensor read_from(const at::Tensor& tensor, Begun& begun);
-/// The tensor's memory if it is to hold the elements in logical order, else fresh memory from which
-/// they are copied in the end. An output of the call.
+/// For an output of the call: the tensor itself if its memory has the elements in logical order,
+/// otherwise new memory, from which the elements are copied to the tensor at the end.
 at::Tensor write_to(const at::Tensor& tensor, Begun& begun);
-/// Both.
+/// For a tensor that is both input and output.
 at::Tensor update(const at::Tensor& tensor, Begun& begun);
-/// Both, in memory of its own in any case.
+/// The same, always with separate memory.
 at::Tensor update_apart(const at::Tensor& tensor, Begun& begun);
-/// The same of lists, as one.
+/// The same for lists, which are treated as one tensor.
 Packed read_from(const Tensors& parts, Begun& begun);
 Packed write_to(const Tensors& parts, Begun& begun);
 
-/// Of each tensor whether it shares memory with one that is not marked so.
+/// For each tensor, whether it shares memory with another tensor that is not marked itself.
 std::vector<bool> overlapping(const Tensors& tensors);
 
-/// Whether the ranks' parts have as many elements.
+/// Whether all ranks' parts have the same number of elements.
 bool all_equal(const std::vector<std::uint64_t>& counts);
 
-// Refusals; `call` names the operation.
+// Checks that throw; `call` names the operation.
 void check_count(const char* call, const char* what, std::size_t given, std::int64_t expected);
-/// That the root's tensor is the one that a rank gives.
+/// Checks that the index of the root's tensor is valid for a rank with a single tensor.
 void check_root_tensor(const char* call, std::int64_t index);
 void check_same_type(const char* call, const at::Tensor& a, const at::Tensor& b);
 void check_same_elements(const char* call, const Tensors& tensors, std::int64_t expected);
-/// That `whole` has as many elements as all ranks' `part`s. They are called so in the error.
+/// Checks that `whole` has as many elements as the `part`s of all ranks together. The names are
+/// used in the error.
 void check_parts(const char* call,
                  const char* part_name,
                  const at::Tensor& part,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WithoutPython: gives Python's lock away while it lives, if this thread has it.
+// WithoutPython: releases Python's lock during its lifetime, if this thread holds it.
 #pragma once
 
 #include <Python.h>

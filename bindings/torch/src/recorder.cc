@@ -60,7 +60,7 @@ c10::IValue described(const Groups& groups) {
   return all;
 }
 
-/// What the handler of a signal does: a word to the thread that dumps, in this process alone.
+/// The signal handler only wakes the thread that dumps, and only in the process that installed it.
 std::atomic<int> wake{-1};
 std::atomic<pid_t> owner{0};
 
@@ -73,9 +73,10 @@ extern "C" void ask_for_dump(int /*number*/) {
   errno = before;
 }
 
-/// Whole or not at all: the process may end meanwhile. The folder may be everybody's, such as /tmp:
-/// the file is made under a name that nobody can know before, readable by its owner alone, and
-/// takes the place of whatever has its name, be it a link. False with errno set.
+/// Writes the file completely or not at all, since the process may end at any time. The folder may
+/// be writable by others, as /tmp is. So the file is made with an unpredictable name and readable
+/// only by its owner, and then renamed, which replaces whatever has the final name, even a symbolic
+/// link. False with errno set.
 bool write_whole(const std::string& path, std::string_view content) {
   const auto folder = path.substr(0, path.rfind('/') + 1);
   std::string fresh = folder + ".xylem_trace.XXXXXX";
@@ -99,13 +100,13 @@ bool write_whole(const std::string& path, std::string_view content) {
 }  // namespace
 
 Recorder& Recorder::get() {
-  // Threads of groups that are never destroyed may end after the statics.
+  // Threads of groups that are never destroyed may still run after static objects are destroyed.
   static auto* const kRecorder = new Recorder;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kRecorder;
 }
 
 Recorder::Recorder() {
-  // A child has made none of these calls.
+  // A forked child has made none of the recorded calls.
   pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
                  [] {
                    get().entries_.assign(get().entries_.size(), Entry());
@@ -190,7 +191,7 @@ std::string Recorder::pickled() const {
 
   auto records = new_list();
   Groups groups;
-  std::map<std::string, std::int64_t> numbers;  // In the order of their first calls.
+  std::map<std::string, std::int64_t> numbers;  // Numbered in the order of their first calls.
   for (const Entry& entry : entries) {
     groups[entry.group->name] = entry.group;
     const auto known = static_cast<std::int64_t>(numbers.size());

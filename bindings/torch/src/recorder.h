@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recorder: the last calls of this process on all its groups, for those who ask why a job stands
-// still. What it writes is what torch's flight recorder writes (version 2.4 of the format), and
-// torch.distributed.flight_recorder reads it.
+// Recorder: the last calls of this process on all its groups, to find out why a job hangs. Its
+// output has the format of torch's flight recorder (version 2.4), which
+// torch.distributed.flight_recorder reads.
 #pragma once
 
 #include "tensors.h"
@@ -20,38 +20,39 @@
 
 namespace xylem::pytorch {
 
-/// A group as records name it.
+/// A group, as records describe it.
 struct GroupLabel {
   std::string name;
   std::string description;
-  std::vector<std::uint64_t> ranks;  ///< Of the world.
+  std::vector<std::uint64_t> ranks;  ///< Ranks in the world.
 };
 
-/// What is recorded of a call when it begins.
+/// Facts about a call that are recorded when it begins.
 struct CallRecord {
-  const char* title = "";  ///< "xylem:all_reduce"; static.
+  const char* title = "";  ///< Such as "xylem:all_reduce"; a static string.
   c10d::OpType type = c10d::OpType::UNKNOWN;
   std::uint64_t sequence = 0;
-  std::uint64_t messages = 0;  ///< Of the group, up to this one.
-  int rank = 0, peer = -1;     ///< In the group; the peer of messages, if it is known.
+  std::uint64_t messages = 0;  ///< Number of messages of the group so far.
+  int rank = 0, peer = -1;  ///< Ranks in the group; the peer of a message if known, otherwise -1.
   std::chrono::milliseconds timeout{};
 };
 
-/// Any thread.
+/// Thread-safe.
 class Recorder {
  public:
-  /// The process' own. It is never destroyed: threads may record until the process ends.
+  /// The recorder of this process. Never destroyed, since threads may record until the process
+  /// ends.
   static Recorder& get();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder() = delete;
 
-  /// Keeps the last `entries` calls, at most a million, and dumps to `prefix` and the rank. Forgets
-  /// what was recorded if that is another number than before.
+  /// Keeps the last `entries` calls, at most a million, and dumps to files named `prefix` plus the
+  /// rank. Changing the number deletes all records.
   void configure(std::size_t entries, std::string prefix);
-  /// This process' rank in the world.
+  /// Sets this process's rank in the world.
   void set_rank(std::uint64_t rank);
-  /// Of a call that was begun; to be passed to end(). 0 where nothing is recorded.
+  /// Records a call that was begun. Returns the id for end(), or 0 if nothing is recorded.
   std::uint64_t begin(const std::shared_ptr<const GroupLabel>& group,
                       const CallRecord& call,
                       const Tensors& inputs,
@@ -59,13 +60,14 @@ class Recorder {
   void end(std::uint64_t id, bool well) noexcept;
   /// All records, pickled.
   std::string pickled() const;
-  /// Writes them to a file for this process, and returns its path: the prefix, and the rank in the
-  /// world, or the process' number while that is not known. Throws if it cannot be written.
+  /// Writes all records to the file of this process and returns its path: the prefix, followed by
+  /// the rank in the world or, while that is unknown, the process id. Throws if the file cannot be
+  /// written.
   std::string dump();
-  /// Does so the first time that it is called, and tells where; for time-outs, of which the first
-  /// tells most.
+  /// Dumps and logs the path, on the first call only. Used for time-outs, of which the first is the
+  /// most informative.
   void dump_once() noexcept;
-  /// From now on dumps whenever the process gets the signal, for which it installs a handler.
+  /// Installs a signal handler that dumps whenever the process receives the signal.
   void dump_on_signal(int number);
 
  private:
@@ -73,7 +75,8 @@ class Recorder {
   enum class State : std::uint8_t { started, completed, failed };
   static constexpr std::size_t kMostDimensions = 6;
 
-  /// Of the first tensor of a call, which stands for all of it; of more dimensions the first.
+  /// The shape of the first tensor of a call, which represents all its tensors. Only the first
+  /// dimensions are kept.
   struct Shape {
     std::array<std::int64_t, kMostDimensions> sizes{};
     std::uint8_t dimensions = 0;
@@ -81,7 +84,7 @@ class Recorder {
     at::ScalarType type = at::ScalarType::Undefined;
 
     void take(const Tensors& tensors);
-    /// Of the one tensor, or of none.
+    /// A list with one shape, or an empty list.
     c10::IValue dimensions_list() const;
     c10::IValue types_list() const;
   };
@@ -98,7 +101,7 @@ class Recorder {
   static c10::IValue recorded(const Entry& entry, std::int64_t group_number);
 
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  ///< A ring: id % size.
+  std::vector<Entry> entries_;  ///< A ring buffer; index id % size.
   std::uint64_t next_ = 1;
   std::optional<std::uint64_t> rank_;
   std::string prefix_;

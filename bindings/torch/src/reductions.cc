@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls of a Backend that reduce.
+// Backend's collectives that reduce.
 #include "backend.h"
 #include "failure.h"
 #include "prepare.h"
@@ -58,7 +58,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   check_sparse(tensors.front(), op);
   SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++sequence_,
                         limit_of(options.timeout)};
-  // By the name that torch's tool knows.
+  // The operation name that torch's tool knows.
   call.record = Recorder::get().begin(label(),
                                       {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
                                        messages_, getRank(), -1, call.timeout},
@@ -84,7 +84,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     if (!overlaps[i]) {
       calls.push_back(prepare_all_reduce(tensors[i], op, begun));
     } else {
-      // Each operation works in place: this one may not, beside the other.
+      // Operations work in place. This tensor overlaps another one, so it needs memory of its own.
       const Buffer apart = reduced(update_apart(tensors[i], begun), op);
       calls.push_back({apart, apart});
     }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostDimensions = 16;
 
-/// What a rank tells of its tensor.
+/// What a rank tells the others about its tensor.
 struct Shape {
   std::int64_t entries = 0;
   std::int64_t sparse_dimensions = 0;
@@ -42,12 +42,12 @@ Shape shape_of(const at::Tensor& tensor) {
   return shape;
 }
 
-/// What the steps of a call have in common.
+/// State that the steps of a call share.
 struct Walk {
   const Communicator& group;
   std::chrono::milliseconds timeout;
-  const std::string& note;  ///< For errors.
-  Status outcome{};         ///< Of the step that did not end well.
+  const std::string& note;  ///< Appended to errors.
+  Status outcome{};         ///< Outcome of the step that failed.
 
   void await(const xylem::Work& work) {
     work.set_timeout(timeout);
@@ -56,7 +56,7 @@ struct Walk {
   }
 };
 
-/// Every rank's rows behind each other.
+/// The rows of all ranks, one after the other.
 at::Tensor gather_rows(Walk& walk, const at::Tensor& mine, const std::vector<Shape>& shapes) {
   std::int64_t sum = 0, row = static_cast<std::int64_t>(elements_per_item(mine));
   for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
@@ -82,7 +82,7 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
                               Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
   for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
-    // All ranks see that, and the next call begins as if this one had not been.
+    // All ranks detect this, so the next call is not affected.
     check(failure(Code::mismatch,
                   c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
                            shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
@@ -94,7 +94,7 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
   at::Tensor sum =
       at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
   if (!is_average) return sum;
-  // Integers are truncated, as those of dense tensors.
+  // Integers are truncated, as for dense tensors.
   const bool truncates = at::isIntegralType(sum.scalar_type(), true);
   const std::int64_t size = group.size();
   return truncates ? sum.div_(size, "trunc") : sum.div_(size);
@@ -136,7 +136,7 @@ bool SparseTask::wait(std::chrono::milliseconds timeout) {
 void SparseTask::conclude() noexcept {
   finish(error_);
   try {
-    // The user may have completed it himself.
+    // The user may have completed the future already.
     if (error_) {
       future_->setErrorIfNeeded(error_);
     } else if (!future_->completed()) {
@@ -195,7 +195,7 @@ void SparseReducer::run() {
     is_busy_ = false;
     changed_.notify_all();
     lock.unlock();
-    // Who waits for it may destroy the group at once.
+    // A thread that waits for the task may destroy the group immediately after this.
     {
       const Pending::Callbacks callbacks;
       task->conclude();
@@ -215,10 +215,10 @@ void SparseReducer::close() noexcept {
     std::unique_lock lock(mutex_);
     is_closed_ = true;
     changed_.notify_all();
-    // In a callback of a task there is nobody who would carry out the others.
+    // Within a callback of a task there is no thread that could execute the other tasks.
     const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
     goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
-    // Once the runtime has shut down, a call on it would be a wrong argument.
+    // After the runtime has shut down, a call on it would be an invalid argument.
     if (goes_on) state_ = failure(Code::cancelled, kWhy);
   }
   if (goes_on) (void)group_.abort(kWhy);
@@ -226,7 +226,8 @@ void SparseReducer::close() noexcept {
 
 void SparseReducer::stop() noexcept {
   if (!thread_.joinable()) return;
-  // As the group's servers do; and tensors may end, and with them the group, in a task.
+  // Detach for the same reason as the group's servers do. In addition, destroying the tensors of a
+  // task may destroy the group.
   if (of_this_thread == this || Pending::Callbacks::are_running()) {
     thread_.detach();
   } else {

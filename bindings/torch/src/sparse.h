@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// all_reduce of sparse tensors: ranks tell each other how many entries they have, then gather all
-// entries and add them up. What is gathered depends on what was told, so a thread of its own walks
-// through the steps of one call after the other, over a communicator that nobody else uses.
+// all_reduce of sparse tensors. The ranks exchange the numbers of their entries, then gather all
+// entries and add them. The second step depends on the result of the first. So a separate thread
+// executes the steps of one call after the other, on a communicator that nothing else uses.
 #pragma once
 
 #include "pending.h"
@@ -22,7 +22,7 @@ namespace xylem::pytorch {
 
 class SparseReducer;
 
-/// One call, carried out by the reducer's thread.
+/// One call, executed by the reducer's thread.
 class SparseTask final : public c10d::Work {
  public:
   struct Call {
@@ -30,18 +30,19 @@ class SparseTask final : public c10d::Work {
     bool is_average = false;
     std::uint64_t sequence = 0;
     std::chrono::milliseconds timeout{};
-    std::uint64_t record = 0;  ///< The recorder's.
+    std::uint64_t record = 0;  ///< Id for the recorder.
   };
-  /// `reducer` carries it out.
+  /// `reducer` executes the call.
   SparseTask(int rank, Call call, const SparseReducer& reducer);
 
-  /// Blocks until it is done, in whatever way, and tells `pending` of a failure. Only fails where
-  /// `group_state` is a failure.
+  /// Executes the call and blocks until it has ended. Reports a failure to `pending`. If
+  /// `group_state` is a failure, the call fails with it.
   void carry_out(const Communicator& group, const Status& group_state, Pending& pending) noexcept;
-  /// Lets go whoever waits for it.
+  /// Completes the task for all that wait for it.
   void conclude() noexcept;
 
-  /// Refuses to where the reducer's thread would wait for itself: in callbacks of its tasks.
+  /// Throws if it is called in a callback of the reducer's own tasks, where the thread would wait
+  /// for itself.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   Tensors result() override { return {call_.tensor}; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
@@ -49,31 +50,31 @@ class SparseTask final : public c10d::Work {
 
  private:
   Call call_;
-  const SparseReducer* const reducer_;  ///< Only to be compared.
+  const SparseReducer* const reducer_;  ///< Only compared, never dereferenced.
   std::exception_ptr error_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// Refuses what is not a sparse tensor in the CPU's memory, and any reduction but sum and avg.
+/// Throws unless the tensor is sparse and in CPU memory, and `op` is sum or avg.
 void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  /// `group` is for this alone; calls on it would disturb. `pending` is the group's.
+  /// `group` must not be used for anything else. `pending` belongs to the process group.
   SparseReducer(Communicator group, std::shared_ptr<Pending> pending)
       : group_(std::move(group)), pending_(std::move(pending)) {}
   SparseReducer(const SparseReducer&) = delete;
   SparseReducer& operator=(const SparseReducer&) = delete;
   ~SparseReducer() = default;
 
-  /// Sums the call's tensor, which has been checked, over the ranks, in place. Calls are carried
-  /// out in their order.
+  /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
+  /// executed in order.
   c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
-  /// Ends calls that go on, on all ranks; later ones fail.
+  /// Ends calls in progress, on all ranks; later calls fail.
   void abort() noexcept;
-  /// Lets calls that go on end within a moment; later ones are refused.
+  /// Waits a short time for calls in progress; later calls are refused.
   void close() noexcept;
-  /// Ends the thread, and so waits for callbacks that it runs. After close(). Not with Python's
+  /// Ends the thread, after the callbacks that it runs. Call after close(), and without Python's
   /// lock.
   void stop() noexcept;
 
@@ -81,7 +82,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   friend class SparseTask;
   void run();
 
-  /// The one whose thread this is, if any.
+  /// The reducer whose thread this is, if any.
   static thread_local const SparseReducer* of_this_thread;
 
   Communicator group_;
@@ -92,7 +93,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;
-  Status state_;  ///< A failure from when it was closed before its calls had gone through.
+  Status state_;  ///< A failure if it was closed before all its calls had ended.
 };
 
 }  // namespace xylem::pytorch

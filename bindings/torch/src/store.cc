@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kRandomBytes = 16;
 
-/// Between two looks at a store: the longer, the longer it goes on.
+/// The pause between two checks of a store. It doubles up to a limit.
 class Pause {
  public:
   void take(Deadline deadline) {
@@ -50,7 +50,7 @@ class TorchStore final : public Store {
     Status got = guarded("get", key, [&] {
       const std::string name = prefix_ + std::string(key);
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
-      // Waiting throws when the limit passes, as it does when the server has gone.
+      // Both a passed time limit and a lost server make wait() throw.
       if (!store_->check({name})) {
         store_->wait({name}, std::max(left, std::chrono::milliseconds(1)));
       }
@@ -93,7 +93,7 @@ std::string random_text() {
   return text;
 }
 
-/// The keys of a meeting, and what rank 0 leaves under the first: the name, then the secret.
+/// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret.
 constexpr const char* kCurrent = "xylem/current";
 
 struct Keys {

@@ -23,16 +23,16 @@ bool holds_buffers(const Works& works) noexcept {
                              [](const xylem::Work& work) { return work.status().holds_buffers(); });
 }
 
-/// Keeps tensors until the process ends: a transport may still write to them.
+/// Keeps tensors until the process ends, since a transport may still write to them.
 void keep_for_ever(const Tensors& tensors) {
   static std::mutex mutex;
-  // Never destroyed; where it can be found, it is no leak to a sanitizer.
+  // Never destroyed. It stays reachable, so leak checkers do not report it.
   static auto& kept = *new Tensors;
   const std::lock_guard lock(mutex);
   kept.insert(kept.end(), tensors.begin(), tensors.end());
 }
 
-/// The first that failed.
+/// The first failure, if there is one.
 Status outcome_of(const Works& works) {
   for (const xylem::Work& work : works) {
     if (Status status = work.status(); !status) return status;
@@ -43,7 +43,7 @@ Status outcome_of(const Works& works) {
 }  // namespace
 
 Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs)
-    // What a profiler is told is worth nothing where there is none.
+    // Titles and inputs are only needed if a profiler is active.
     : Work(rank,
            name.type,
            at::hasCallbacks() ? name.title : nullptr,
@@ -78,14 +78,15 @@ bool Task::settle_if_ended() noexcept {
 
 void Task::settle() noexcept {
   if (settled_.load(std::memory_order_acquire)) return;
-  // Each under its own lock, and its callbacks under none.
+  // Each part is settled under its own lock, and its callbacks run under no lock.
   for (const TaskPtr& part : begun_.parts) part->settle();
   const Status outcome = outcome_of(begun_.works);
   Recorder::get().end(name_.record, outcome.is_ok());
-  // Before anybody learns of it, and ends the process.
+  // Dump before any waiter learns of the time-out and possibly ends the process.
   if (outcome.code() == Code::timed_out) Recorder::get().dump_once();
   if (breaks_group(outcome)) pending_->note_failure();
-  // Tensors may need Python's lock to end, which who waits for ours may hold.
+  // Destroying tensors may require Python's lock, which a thread waiting for our lock may hold. So
+  // they are destroyed after our lock is released.
   Tensors kept;
   std::vector<Landing> landings;
   {
@@ -113,7 +114,7 @@ void Task::settle() noexcept {
     Work::finish(error);
     settled_.store(true, std::memory_order_release);
   }
-  pending_->remove(*this);  // Whoever asked has a reference.
+  pending_->remove(*this);  // The caller has a reference.
 }
 
 void Task::fulfil() noexcept {
@@ -175,7 +176,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
 }
 
 void Task::synchronize() {
-  const WithoutPython released;  // Torch calls it with the lock, which callbacks may need.
+  const WithoutPython released;  // Torch calls this with Python's lock, which callbacks may need.
   wait();
 }
 
@@ -217,7 +218,7 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
   };
   const std::exception_ptr error = exception();
   try {
-    // The user may have completed it himself.
+    // The user may have completed the future already.
     if (values && error) {
       values->setErrorIfNeeded(error);
     } else if (values && !values->completed()) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Task: one call of c10d under way. It is made of Xylem's operations, of the tensors that these
-// use, and of what is left to do when they have ended, such as copying results to where the caller
-// wants them.
+// Task: one call of c10d. It consists of Xylem's operations, the tensors that they use, and the
+// work left to do after they have ended, such as copying results into the caller's tensors.
 //
-//   begun ──(its operations end)──► settled, by whoever asks first: ───────────────► fulfilled
-//                                   wait(), isCompleted(),                          (its futures)
-//                                   the thread that serves futures,
-//                                   or a later call on the group, which does not fulfil:
-//                                   callbacks do not run within others' calls
+//   begun ──(its operations end)──► settled ──────────────────────────────────► fulfilled
+//
+// The first thread that asks settles the task: in wait() or isCompleted(), the thread that serves
+// futures, or a later call on the group. Fulfilling completes the futures and runs their callbacks.
+// A later call on the group does not fulfil, so that callbacks never run within unrelated calls.
 #pragma once
 
 #include "tensors.h"
@@ -33,74 +32,74 @@ class Pending;
 
 using TaskPtr = c10::intrusive_ptr<Task>;
 
-/// Messages are no collectives: a barrier does not wait for them.
+/// Messages are not collectives: a barrier does not wait for them.
 constexpr bool is_message(c10d::OpType type) noexcept {
   return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
          type == c10d::OpType::RECVANYSOURCE;
 }
 using Works = c10::SmallVector<xylem::Work, 1>;
 
-/// A copy to be made once the operations have ended well.
+/// A copy to be made after the operations have succeeded.
 struct Landing {
   at::Tensor memory;
   at::Tensor tensor;
 };
 
-/// What a call consists of once it has been begun.
+/// The contents of a call after it has begun.
 struct Begun {
   Works works;
-  Works awaited;                  ///< Others' operations that must have ended, too.
-  std::vector<TaskPtr> parts;     ///< Tasks that it stands for.
-  Tensors outputs;                ///< What result() and the future give.
-  Tensors kept;                   ///< What else the operations use.
-  std::vector<Landing> landings;  ///< From memory of ours to the caller's tensors.
+  Works awaited;                  ///< Operations of other tasks that must have ended as well.
+  std::vector<TaskPtr> parts;     ///< Tasks that this task combines.
+  Tensors outputs;                ///< The tensors that result() and the future return.
+  Tensors kept;                   ///< Other tensors that the operations use.
+  std::vector<Landing> landings;  ///< Copies from internal memory to the caller's tensors.
 };
 
-/// What a task is called in errors and by profilers.
+/// Names of a task, for errors and profilers.
 struct TaskName {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* title = "xylem:unknown";  ///< Static.
-  std::uint64_t sequence = 0;           ///< Of collectives, in their group.
-  std::uint64_t record = 0;             ///< The recorder's.
+  const char* title = "xylem:unknown";  ///< A static string.
+  std::uint64_t sequence = 0;           ///< Number of the collective in its group.
+  std::uint64_t record = 0;             ///< Id for the recorder.
 };
 
-/// Any thread may ask and wait, several at once.
+/// Thread-safe; several threads may wait at the same time.
 class Task final : public c10d::Work {
  public:
   Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs);
 
-  /// Takes what was begun, once. The tensors live until it has ended, whatever becomes of the
-  /// task's owners.
+  /// Takes the operations and tensors of the call; once. The tensors live until the operations have
+  /// ended, even if all owners of the task are gone.
   void take(Begun begun);
-  /// Before take().
+  /// Call before take().
   void set_record(std::uint64_t record) noexcept { name_.record = record; }
-  /// The operations; never changes once taken.
+  /// The operations. They never change after take().
   const Works& works() const noexcept { return begun_.works; }
   const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
-  /// Whether it is a collective: ranks call them in one order. Not before take().
+  /// Whether it is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
-  /// Whether its operations have ended; moves nothing.
+  /// Whether its operations have ended. Makes no progress.
   bool ended() const noexcept;
-  /// Settles it if it has ended; whether it has been settled.
+  /// Settles the task if it has ended. Returns whether it is settled.
   bool settle_if_ended() noexcept;
-  /// Only once it has ended.
+  /// Requires that the task has ended.
   void settle() noexcept;
-  /// Completes the futures, and so runs their callbacks, once; who comes second waits for that of
-  /// the values, not for callbacks. Only once settled.
+  /// Completes the futures once, which runs their callbacks. A second caller waits until the future
+  /// of the values is complete, but not for callbacks. Requires that the task is settled.
   void fulfil() noexcept;
-  /// Waits until it has ended, at most so long.
+  /// Waits until the task has ended, at most for `limit`.
   void wait_for_end(std::chrono::nanoseconds limit) const noexcept;
 
   bool isCompleted() override;
   bool isSuccess() const override;
   int sourceRank() const override;
   Tensors result() override;
-  /// As wait(), without Python's lock.
+  /// Like wait(), after releasing Python's lock.
   void synchronize() override;
-  /// Throws the task's error. Where `timeout` passes first it throws, too, and the task goes on.
+  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -116,7 +115,7 @@ class Task final : public c10d::Work {
     for (const xylem::Work& work : begun_.awaited) visit(work);
     for (const xylem::Work& work : begun_.works) visit(work);
   }
-  /// A future to be completed with the task: now, or by the thread that serves them.
+  /// A future that is completed with the task, either now or by the thread that serves futures.
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
   void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
@@ -125,9 +124,9 @@ class Task final : public c10d::Work {
   Begun begun_;
   std::atomic<bool> settled_{false};
   std::mutex settling_;
-  FuturePtr values_, results_;  ///< Made before it was fulfilled, if asked for.
+  FuturePtr values_, results_;  ///< Made on request, before the task is fulfilled.
   bool is_fulfilled_ = false;
-  std::list<TaskPtr>::iterator place_;  ///< In `pending_`.
+  std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
 };
 

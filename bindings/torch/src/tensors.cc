@@ -12,13 +12,13 @@
 namespace xylem::pytorch {
 namespace {
 
-/// How Xylem sees elements of a type: as so many elements of one of its own.
+/// An element of a torch type, represented as `count` elements of a type of Xylem's.
 struct Item {
   DataType type = DataType::uint8;
   std::uint64_t count = 1;
 };
 
-/// None where Xylem has no such numbers.
+/// None if Xylem has no such numeric type.
 std::optional<Item> number(at::ScalarType type) {
   switch (type) {
     case at::kChar: return Item{DataType::int8};
@@ -52,10 +52,10 @@ Buffer buffer(const at::Tensor& tensor, const Item& item) {
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()) * item.count, item.type};
 }
 
-/// Whether a sum of pairs is the pair of sums.
+/// Whether the reduction of pairs is the pair of reductions.
 bool is_linear(RedOp op) { return op == RedOp::sum || op == RedOp::avg || op == RedOp::premul_sum; }
 
-/// Whether each tensor begins where the one before ends, all of them in one storage.
+/// Whether all tensors are in one storage and each begins where the previous one ends.
 bool lie_in_a_row(const Tensors& parts) {
   std::int64_t next = parts.front().storage_offset();
   for (const at::Tensor& part : parts) {

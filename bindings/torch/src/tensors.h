@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors as Xylem's buffers. What a call moves is a tensor's elements in logical order, so tensors
-// that are not contiguous, and lists of tensors that do not lie behind each other, go through a
-// contiguous copy.
+// Tensors as Xylem's buffers. A call transfers the elements of a tensor in logical order. So
+// tensors that are not contiguous, and lists of tensors that are not adjacent, are copied into
+// contiguous memory.
 #pragma once
 
 #include "xylem/xylem.h"
@@ -18,40 +18,40 @@ namespace xylem::pytorch {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Refuses what is not dense and in the CPU's memory. `call` names the operation in the error.
+/// Throws unless the tensor is dense and in CPU memory. `call` names the operation in the error.
 void check_tensor(std::string_view call, const at::Tensor& tensor);
-/// check_tensor() of each, and that all have the same element type.
+/// check_tensor() for each tensor, and a check that all have the same element type.
 void check_tensors(std::string_view call, const Tensors& tensors);
-/// The only tensor of a list that c10d makes of one.
+/// The tensor of a list to which c10d passes a single tensor.
 at::Tensor& only(std::string_view call, Tensors& tensors);
 
-/// Whether the tensor's memory holds its elements in logical order, as they are.
+/// Whether the tensor's memory contains its elements in logical order and unchanged.
 bool is_plain(const at::Tensor& tensor);
 
-/// A plain tensor's elements, to be moved. Complex numbers are pairs, types that Xylem does
-/// not know are bytes.
+/// The elements of a plain tensor, for transfer. Complex numbers are transferred as pairs, and
+/// types that Xylem does not know as bytes.
 Buffer moved(const at::Tensor& tensor);
-/// The same, to be reduced by `op`: refuses types on which it is not defined.
+/// The same, for a reduction by `op`. Throws for types for which `op` is not defined.
 Buffer reduced(const at::Tensor& tensor, const ReduceOp& op);
-/// Numbers of moved()'s elements in one of the tensor's.
+/// The number of moved()'s elements in one element of the tensor.
 std::uint64_t elements_per_item(const at::Tensor& tensor);
-/// PREMUL_SUM takes its factor along.
+/// Converts a reduction. PREMUL_SUM includes its factor.
 ReduceOp reduction(const c10d::ReduceOp& op);
 
-/// Memory that holds the tensors' elements behind each other: theirs where they lie so, else fresh,
-/// not filled.
+/// Memory with the elements of all tensors, one after the other: their own memory if they are
+/// adjacent there, otherwise new memory, which is not filled.
 class Packed {
  public:
   explicit Packed(const Tensors& parts);
 
   const at::Tensor& flat() const noexcept { return flat_; }
-  /// Whether it is the parts' own memory.
+  /// Whether it is the tensors' own memory.
   bool is_view() const noexcept { return is_view_; }
-  /// Copies the parts into fresh memory.
+  /// Copies the tensors into new memory.
   void pack(const Tensors& parts) const;
-  /// Where one of the parts is.
+  /// The part that belongs to one of the tensors.
   at::Tensor part(const Tensors& parts, std::size_t which) const;
-  /// Elements of each part, as moved() counts them.
+  /// Number of elements of each part, as moved() counts them.
   std::vector<std::uint64_t> counts(const Tensors& parts) const;
 
  private:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Xylem for PyTorch: ``torch.distributed.init_process_group("xylem")``.
 
-Importing the package registers the backend. Where torch asks for backends by their entry point
-(``torch.distributed.backends``) it is found without the import.
+Importing the package registers the backend. Versions of torch that look for backends by entry point
+(``torch.distributed.backends``) find it without the import.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ def _create(options: Any, backend_options: Any) -> C10dBackend:
 
 
 def register() -> None:
-    """Registers the backend "xylem" for tensors in the CPU's memory. Once is enough.
+    """Registers the backend "xylem" for tensors in CPU memory. Further calls have no effect.
 
     Raises:
-        RuntimeError: another package has registered a backend of that name.
+        RuntimeError: another package has registered a backend with that name.
     """
     known = dist.Backend._plugins.get(NAME.upper())
     if known is not None:
@@ -43,7 +43,7 @@ def register() -> None:
             f"xylem: a backend named '{NAME}' is registered already, by "
             f"{known.creator_fn.__module__}: uninstall one of the two packages"
         )
-    # This backend records its calls itself (xylem.record()); torch's recorder beside it would take
-    # as long again as a small call.
+    # This backend records its calls itself (xylem.record()). Without this line torch would record
+    # them, too, which takes as long as a small call.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])

@@ -16,12 +16,12 @@ PREFIX = "/tmp/xylem_trace_rank_"
 
 
 def _variable(*names: str) -> str | None:
-    """The first of torch's variables that is set."""
+    """The value of the first of these environment variables that is set."""
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def configure() -> None:
-    """Takes what the environment says of records. Called for each group that is made."""
+    """Configures the recorder from the environment. Called for each new group."""
     entries = _variable("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
     if entries is not None and not entries.isdecimal():
         warnings.warn(
@@ -36,23 +36,24 @@ def configure() -> None:
 
 
 def record() -> dict[str, Any]:
-    """The last 2000 calls (TORCH_FR_BUFFER_SIZE) on all of this process' groups.
+    """Returns the last 2000 calls (TORCH_FR_BUFFER_SIZE) on all groups of this process.
 
-    A dictionary as torch's flight recorder makes it: under "entries" one for each call, oldest
-    first, with "profiling_name", "process_group" (name, description), "collective_seq_id",
-    "input_sizes", "input_dtypes", "output_sizes", "output_dtypes" (of the first tensor), "state"
-    ("started", "completed" or "failed"), "time_created_ns" and "time_discovered_completed_ns" (of
-    the wall clock) and "timeout_ms"; under "pg_config" the groups and their ranks.
+    The result is a dictionary like that of torch's flight recorder. "entries" has one element for
+    each call, oldest first, with "profiling_name", "process_group" (name, description),
+    "collective_seq_id", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes" (of the
+    first tensor), "state" ("started", "completed" or "failed"), "time_created_ns" and
+    "time_discovered_completed_ns" (wall clock) and "timeout_ms". "pg_config" has the groups and
+    their ranks.
     """
     return pickle.loads(native.record())
 
 
 def dump() -> str:
-    """Writes the same, pickled, to a file for this process and returns its path.
+    """Writes the result of record(), pickled, to a file for this process and returns its path.
 
-    The file is TORCH_FR_DUMP_TEMP_FILE, by default /tmp/xylem_trace_rank_, and the rank in the
-    world. The first time-out of a process does so, too. torch.distributed.flight_recorder.fr_trace
-    reads a folder of these files.
+    The name of the file is TORCH_FR_DUMP_TEMP_FILE (by default /tmp/xylem_trace_rank_) followed by
+    the rank in the world. The first time-out in a process dumps as well.
+    torch.distributed.flight_recorder.fr_trace reads a folder of these files.
 
     Raises:
         torch.distributed.DistBackendError: the file cannot be written.
@@ -61,10 +62,10 @@ def dump() -> str:
 
 
 def dump_on_signal(number: int = signal.SIGUSR2) -> None:
-    """Makes the process dump() whenever it gets the signal, whatever its threads are doing.
+    """Makes the process dump() whenever it receives the signal, whatever its threads are doing.
 
-    Installs a handler for the signal, which nothing else may use; Python's own handlers do not run
-    while a thread waits for a call.
+    Installs a native handler for the signal, which must not be used for anything else. (Handlers
+    written in Python do not run while the main thread waits for a call.)
 
     Raises:
         ValueError: there is no such signal, or it cannot be caught.

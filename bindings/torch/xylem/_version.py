@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-import torch  # noqa: F401  The extension needs torch's libraries, which this loads.
+import torch  # noqa: F401  Loads torch's libraries, which the extension needs.
 
 
 def _minor(version: str) -> str:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes around a ring: sums that collect contributions, and pieces that all shall have. The
-// rings of all ranks, of a host's ranks, and of the ranks with the same place on every host are
-// made of it.
+// Data that travels around a ring: partial sums that collect contributions, and pieces that every
+// rank needs. Used for rings of all ranks, of the ranks of one host, and of the ranks with the same
+// place on every host.
 #pragma once
 
 #include "xylem/collectives/builder.h"
@@ -11,28 +11,28 @@
 
 namespace xylem::collectives {
 
-/// A ring of ranks, as the one at `place` sees it.
+/// A ring of ranks, as seen by the rank at `place`.
 struct Ring {
   std::uint32_t size = 1;
   std::uint32_t place = 0;
   std::uint32_t next = 0;  ///< The rank at the next place.
   std::uint32_t previous = 0;
 
-  /// The place, or piece, `distance` before this one. Precondition: distance ≤ size.
+  /// The place, or the piece, that is `distance` before this one. Precondition: distance ≤ size.
   std::uint32_t back(std::uint32_t distance) const { return before(place, distance); }
   std::uint32_t before(std::uint32_t from, std::uint32_t distance) const {
     return (from + size - distance) % size;
   }
 };
 
-/// `rank_at(place)`: who stands at a place.
+/// `rank_at(place)` is the rank at a place.
 template <typename RankAt>
 Ring make_ring(std::uint32_t size, std::uint32_t place, RankAt&& rank_at) {
   return {size, place, rank_at((place + 1) % size), rank_at((place + size - 1) % size)};
 }
 
-/// The data of a ring, cut into as many pieces as it has places: `blocks` blocks each, the first
-/// from `first` and each `stride` after the one before.
+/// The data of a ring, divided into as many pieces as there are places. A piece has `blocks`
+/// blocks; piece 0 begins at `first`, and each piece begins `stride` after the previous one.
 struct Pieces {
   std::uint32_t first = 0;
   std::uint32_t blocks = 1;
@@ -43,9 +43,9 @@ struct Pieces {
   }
 };
 
-/// Every piece collects its sum once around. A rank begins by sending piece `begin` of its data,
-/// which lies in `own`, and ends with the sum of the piece after that, in the output. `finish`:
-/// whether these sums are complete.
+/// Each piece travels around the ring once and collects its sum. A rank begins by sending piece
+/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after it in the
+/// output. `finish` tells whether these sums are complete.
 inline void reduce_around(
     Builder& plan, const Ring& ring, Pieces pieces, Buffer own, std::uint32_t begin, bool finish) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
@@ -59,14 +59,15 @@ inline void reduce_around(
   }
 }
 
-/// Every piece collects its sum once around and ends at its place. `own(piece)` is this rank's
-/// contribution, asked for in the order in which pieces are summed up. Returns the sum of the piece
-/// of this place: `finish` says that it is complete, and puts it into the output, chunk 0. In a
-/// ring of one that is its own contribution, where it lies.
+/// Each piece travels around the ring once, collects its sum, and ends at its own place.
+/// `own(piece)` returns this rank's contribution to a piece; it is called in the order in which the
+/// pieces are summed. Returns the sum of this place's piece. With `finish` the sum is complete and
+/// is put into output chunk 0. In a ring of one rank, returns the rank's own contribution where it
+/// lies.
 ///
-/// Sums are formed where they arrive, in whole chunks and not in rings: all slices of a round are
-/// sent before the first of the next, so a sum waits for its turn, and if it held up its sender
-/// meanwhile, the ring would lock.
+/// Partial sums are formed in place, in whole chunks and not in ring buffers. All slices of a round
+/// are sent before the first slice of the next round, so a sum may have to wait for its turn. If a
+/// waiting sum blocked its sender, the ring would deadlock.
 template <typename Own>
 Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own, bool finish) {
   Chunks sum = own(ring.back(1));
@@ -83,8 +84,8 @@ Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own,
   return sum;
 }
 
-/// Passes each piece once around: what came in one round goes on in the next. A rank begins with
-/// piece `begin`, which is `first`.
+/// Each piece travels around the ring once: what a rank receives in one round it sends on in the
+/// next. A rank begins with piece `begin`, whose data is `first`.
 inline void pass_around(
     Builder& plan, const Ring& ring, Pieces pieces, std::uint32_t begin, Chunks first) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binomial tree: ceil(log2 n) rounds to or from the root, each rank's subtree a run of consecutive
-// ranks counted from the root (Thakur, Rabenseifner, Gropp: "Optimization of collective
-// communication operations in MPICH", 2005).
+// Binomial tree: ceil(log2 n) rounds towards the root or away from it. The subtree of each rank is
+// a run of consecutive ranks, counted from the root (Thakur, Rabenseifner, Gropp: "Optimization of
+// collective communication operations in MPICH", 2005).
 #include "planners/cyclic.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::string_view kName = "binomial";
 
-// A rank's place in the tree. Counted from the root, place v has children v + 1, v + 2, v + 4, …
-// below v + reach, where reach is the lowest set bit of v; its subtree is the places v … v + size −
-// 1.
+// A rank's place in the tree. Counted from the root, place v has the children v + 1, v + 2, v + 4,
+// … below v + reach, where reach is the lowest set bit of v. Its subtree consists of the places v …
+// v + size − 1.
 class Place {
  public:
   Place(const Shape& shape, std::uint32_t rank)
@@ -34,14 +34,14 @@ class Place {
     for (std::uint32_t d = 1; d < reach() && place_ + d < shape_.ranks; d *= 2) result.push_back(d);
     return result;
   }
-  /// The same, descending: whose subtrees are largest, first.
+  /// The same, descending: the children with the largest subtrees first.
   std::vector<std::uint32_t> far_children() const {
     std::vector<std::uint32_t> result = children();
     std::ranges::reverse(result);
     return result;
   }
   std::uint32_t child(std::uint32_t distance) const { return rank_at(place_ + distance); }
-  /// Ranks in this rank's subtree, and in a child's.
+  /// Number of ranks in this rank's subtree, or in a child's.
   std::uint32_t size() const { return std::min(reach(), shape_.ranks - place_); }
   std::uint32_t size(std::uint32_t distance) const {
     return std::min(distance, shape_.ranks - place_ - distance);
@@ -84,8 +84,8 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Where a subtree's blocks wait at a rank other than the root: side by side, in the order of
-// places. A leaf needs none.
+// Scratch for the blocks of a subtree at a rank other than the root, in the order of places. A leaf
+// needs none.
 Chunks add_subtree(Builder& plan, const Place& place, std::uint32_t rank, std::uint32_t ranks) {
   Chunks subtree;
   for_each_piece(rank, place.size(), ranks,

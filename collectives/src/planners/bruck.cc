@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bruck: in each round a rank sends all blocks it has, so that they double; any number of ranks in
-// ceil(log2 n) rounds (Bruck, Ho, Kipnis, Upfal, Weathersby: "Efficient algorithms for all-to-all
-// communications in multiport message-passing systems", 1997). Blocks go straight to their places,
-// so there is no final rotation.
+// Bruck: in each round a rank sends all blocks that it has, so their number doubles; ceil(log2 n)
+// rounds for any number of ranks (Bruck, Ho, Kipnis, Upfal, Weathersby: "Efficient algorithms for
+// all-to-all communications in multiport message-passing systems", 1997). Blocks are received
+// directly at their final places, so no rotation is needed at the end.
 #include "planners/cyclic.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
@@ -27,7 +27,7 @@ Schedule all_gather(const Shape& shape, std::uint32_t rank) {
     for_each_piece(rank, moved, n, [&](std::uint32_t, std::uint32_t block, std::uint32_t count) {
       plan.send(to, held == 1 ? input(0) : output(block, count));
     });
-    if (held == 1) plan.copy(output(rank), input(0));  // While the first message is on its way.
+    if (held == 1) plan.copy(output(rank), input(0));  // While the first message is in flight.
     for_each_piece(from, moved, n, [&](std::uint32_t, std::uint32_t block, std::uint32_t count) {
       plan.recv(from, output(block, count));
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs of blocks counted cyclically. A message that would pass from the last block to the first is
-// split there, at both its ends, so that its blocks lie side by side in every buffer.
+// Cyclic runs of blocks. A message that would wrap around from the last block to the first is split
+// there at both ends, so that its blocks are adjacent in every buffer.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace xylem::collectives {
 
-/// Calls visit(offset, block, count) for the one or two pieces of blocks first, first + 1, … first
-/// + count − 1 modulo `blocks`; `offset` counts from the run's beginning. Precondition: first <
-/// blocks, count ≤ blocks.
+/// Calls visit(offset, block, count) for the one or two pieces of the run of `count` blocks that
+/// begins at `first`, modulo `blocks`. `offset` counts from the beginning of the run. Precondition:
+/// first < blocks, count ≤ blocks.
 template <typename Visit>
 void for_each_piece(std::uint32_t first, std::uint32_t count, std::uint32_t blocks, Visit&& visit) {
   const std::uint32_t head = std::min(count, blocks - first);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Direct: every block goes straight from its owner to where it is wanted, all at once. One latency
-// and no forwarding; the links sort out the congestion.
+// Direct: every block goes from its owner directly to each rank that needs it, all at the same
+// time. One latency and no forwarding, but the links may be congested.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kName = "direct";
 
-// Calls visit(to, from) for distances 1 … n − 1, so that the ranks do not all begin with the same
-// peer.
+// Calls visit(to, from) for the distances 1 … n − 1, so that the ranks do not all begin with the
+// same peer.
 template <typename Visit>
 void for_each_distance(const Shape& shape, std::uint32_t rank, Visit&& visit) {
   const std::uint32_t n = shape.ranks;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dissemination barrier: in round k everyone signals the rank 2^k after and awaits the rank 2^k
-// before; after ceil(log2 n) rounds everyone has heard of everyone (Hensgen, Finkel, Manber: "Two
-// algorithms for barrier synchronization", 1988). The distances differ modulo n, so each pair
-// signals once at most.
+// Dissemination barrier: in round k every rank signals the rank 2^k after it and waits for the rank
+// 2^k before it. After ceil(log2 n) rounds every rank has heard, directly or indirectly, from every
+// other (Hensgen, Finkel, Manber: "Two algorithms for barrier synchronization", 1988). The
+// distances differ modulo n, so each pair signals at most once.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two binary trees, each carrying half of the data, such that a rank with children in one is a leaf
-// of the other: every rank sends and receives the whole once per direction, in logarithmic depth
+// Two binary trees, each carrying half of the data, such that a rank with children in one tree is a
+// leaf in the other. Every rank sends and receives the whole data once, in logarithmic depth
 // (Sanders, Speck, Träff: "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
 // 2009). Tree c carries block c on channel c.
 #include "planners/registry.h"
@@ -28,8 +28,9 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// For a given root, the trees span the other ranks, and the root is the neighbour of both trees'
-// roots: so no rank carries more than the data once. Ranks are counted from the root's successor.
+// With a given root, the trees span the other ranks, and the root is connected to the top ranks of
+// both trees. So no rank carries more than the data once. Positions are counted from the root's
+// successor.
 struct Rooted {
   Shape shape;
   std::uint32_t rank_at(std::uint32_t position) const {
@@ -40,7 +41,8 @@ struct Rooted {
     const std::uint32_t size = shape.ranks - 1;
     return rank_at((subtree_root(0, size) + tree) % size);
   }
-  /// Neighbours of a rank other than the root, as ranks; the root is the parent of a tree's top.
+  /// The neighbours of a rank other than the root, as ranks. The root is the parent of a tree's top
+  /// rank.
   Node node(std::uint32_t tree, std::uint32_t rank) const {
     const std::uint32_t position = (rank + shape.ranks - shape.root - 1) % shape.ranks;
     Node node = tree_node(tree, shape.ranks - 1, position);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fold: makes a power of two of any number of ranks. With n = p + e, p the largest power of two,
-// the even ones of the first 2e ranks hand their data to their right neighbours, sit out, and get
-// the result at the end (Thakur, Rabenseifner, Gropp: "Optimization of collective communication
-// operations in MPICH", 2005, section 4.5).
+// Fold: reduces any number of ranks to a power of two. With n = p + e, where p is the largest power
+// of two, the even ranks among the first 2e ranks give their data to their right neighbours, sit
+// out, and get the result at the end (Thakur, Rabenseifner, Gropp: "Optimization of collective
+// communication operations in MPICH", 2005, section 4.5).
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@
 
 namespace xylem::collectives {
 
-/// Numbers the ranks that stay. The order of ranks is kept, so lower places hold lower
-/// contributors.
+/// Numbers the ranks that stay. Their order is kept, so lower places hold contributions of lower
+/// ranks.
 class Fold {
  public:
   Fold(std::uint32_t ranks, std::uint32_t rank)
@@ -21,7 +21,7 @@ class Fold {
   std::uint32_t places() const { return places_; }
   bool sits_out() const { return rank_ < 2 * extra_ && rank_ % 2 == 0; }
   bool takes_in() const { return rank_ < 2 * extra_ && rank_ % 2 == 1; }
-  /// Only where !sits_out().
+  /// Requires !sits_out().
   std::uint32_t place() const { return rank_ < 2 * extra_ ? rank_ / 2 : rank_ - extra_; }
   std::uint32_t rank_at(std::uint32_t place) const {
     return place < extra_ ? 2 * place + 1 : place + extra_;

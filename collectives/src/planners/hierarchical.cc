@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hierarchical: the ranks with the same place on their hosts are a rail, and the network carries
-// what goes along the rails only. In an all_reduce a host's ranks first sum up one part of the data
-// each; every rail then combines its part between the hosts, all rails at once and each over its
-// own NIC; and the ranks of a host pass the results around. So a host sends about twice the data,
-// whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing all-reduce for deep
-// learning on heterogeneous network hierarchy", 2019).
+// Hierarchical: the ranks with the same place on their hosts form a rail, and only traffic along
+// the rails uses the network. In an all_reduce, each rank of a host first sums one part of the data
+// of its host. Then every rail combines its part between the hosts; all rails run at the same time,
+// each over its own NIC. Finally the ranks of a host pass the results around. So a host sends about
+// twice the data, whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing
+// all-reduce for deep learning on heterogeneous network hierarchy", 2019).
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "planners/trees.h"
@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kRing = "hierarchical_ring";
 constexpr std::string_view kTree = "hierarchical_tree";
 
-// Where a rank stands: its host, and its place there, which is its rail.
+// The position of a rank: its host, and its place on the host, which is also its rail.
 struct Grid {
   std::uint32_t hosts, places, host, place;
 
@@ -37,7 +37,7 @@ struct Grid {
   std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
     return of_host * places + at_place;
   }
-  /// Where a rank's own contribution to its rail lies: the sum of its host, if there is one.
+  /// The buffer with a rank's contribution to its rail: the sum of its host, if it has other ranks.
   Buffer rail_buffer() const { return places > 1 ? Buffer::output : Buffer::input; }
   Ring of_host() const {
     return make_ring(places, place, [&](std::uint32_t at) { return rank_at(host, at); });
@@ -47,7 +47,7 @@ struct Grid {
   }
 };
 
-// Part p, of `hosts` blocks, belongs to rail p; block h of it to host h.
+// Part p, of `hosts` blocks, belongs to rail p; block h of the part belongs to host h.
 Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   const Ring host = grid.of_host();
@@ -66,7 +66,7 @@ Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// A block passes along its rank's rail, and around every host that it has come to.
+// A block travels along its rank's rail, and on each host around the ranks of that host.
 Schedule all_gather_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   const Ring host = grid.of_host();
@@ -86,7 +86,7 @@ Schedule all_gather_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Hosts sum up what goes to each host, in the order in which the rails ask for it.
+// Hosts sum the data for each host in the order in which the rails need it.
 Schedule reduce_scatter_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   const Ring host = grid.of_host();
@@ -103,8 +103,8 @@ Schedule reduce_scatter_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Every rank of a host sends each of the others that one's piece of its own data, and sums up what
-// it gets, in the order of the ranks.
+// Every rank of a host sends each other rank its piece, and sums the pieces that it receives in
+// rank order.
 void reduce_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_t channel) {
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t other = (grid.place + distance) % grid.places;
@@ -133,7 +133,7 @@ void gather_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_
   }
 }
 
-// Tree c works on a block for each rail and on channel c, inside the hosts as between them: so all
+// Tree c uses channel c and one block for each rail, both within hosts and between them. So all
 // steps on a block have the same slices, and the phases overlap.
 Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
@@ -161,7 +161,8 @@ Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Moving on by one host, or by one place on every host, maps the plan onto itself.
+// The plan is mapped onto itself by moving every rank to the next host, or to the next place on its
+// host.
 Symmetry ring_symmetry(const Shape& shape) {
   const std::uint32_t hosts = Grid::hosts_of(shape);
   return Symmetry({{.radix = shape.per_host, .rank_stride = 1, .block_stride = hosts},

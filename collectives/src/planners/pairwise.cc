@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise exchange: n − 1 rounds, in round t everyone sends to the rank t after and receives from
-// the rank t before. Only one exchange at a time, so that no port is asked for more than it has
-// (Thakur, Rabenseifner, Gropp: "Optimization of collective communication operations in MPICH",
-// 2005, section 4.2).
+// Pairwise exchange: n − 1 rounds. In round t every rank sends to the rank t after it and receives
+// from the rank t before it. With one exchange at a time, no port is overloaded (Thakur,
+// Rabenseifner, Gropp: "Optimization of collective communication operations in MPICH", 2005,
+// section 4.2).
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 

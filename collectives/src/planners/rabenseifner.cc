@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rabenseifner: reduce-scatter by recursive halving, all-gather by recursive doubling. Logarithmic
-// rounds, and nearly the ring's bytes (Rabenseifner: "Optimization of collective reduction
-// operations", 2004). The data has one block per place of the fold; place p ends the first half
-// with block p.
+// Rabenseifner: reduce-scatter by recursive halving, then all-gather by recursive doubling.
+// Logarithmic number of rounds, and nearly the bytes of a ring (Rabenseifner: "Optimization of
+// collective reduction operations", 2004). There is one block for each place of the fold; after the
+// first half, place p has the sum of block p.
 #include "planners/fold.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
@@ -23,7 +23,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
     plan.recv(rank + 1, output(0, blocks));
     return std::move(plan).take();
   }
-  auto sum = input;  // Where this rank's partial sums lie.
+  auto sum = input;  // The buffer with this rank's partial sums.
   if (fold.takes_in()) {
     const Chunks theirs = plan.add_scratch(0, blocks);
     plan.recv(rank - 1, theirs);
@@ -32,7 +32,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   }
   const auto partner = [&](std::uint32_t bit) { return fold.rank_at(fold.place() ^ bit); };
   const auto kept = [&](std::uint32_t bit) { return fold.place() / bit * bit; };
-  // Each exchange halves the range of blocks that this rank is responsible for: [kept(bit),
+  // Each exchange halves the range of blocks for which this rank is responsible, to [kept(bit),
   // kept(bit) + bit).
   for (std::uint32_t bit = blocks / 2; bit > 0; bit /= 2) {
     const Chunks theirs = plan.add_scratch(kept(bit), bit);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recursive doubling: in round k ranks exchange all they have with the rank that differs in bit k,
-// so sums double their reach. Fewest rounds of all; every round carries the whole buffer (Thakur,
-// Rabenseifner, Gropp: "Optimization of collective communication operations in MPICH", 2005,
-// section 4.5).
+// Recursive doubling: in round k each rank exchanges its whole sum with the rank that differs in
+// bit k, so a sum covers twice as many ranks after each round. The number of rounds is minimal, but
+// every round carries the whole buffer (Thakur, Rabenseifner, Gropp: "Optimization of collective
+// communication operations in MPICH", 2005, section 4.5).
 #include "planners/fold.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
@@ -34,7 +34,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
     const Chunks theirs = plan.add_scratch(0);
     plan.send(partner, sum);
     plan.recv(partner, theirs);
-    // Both partners evaluate the same expression: lower ranks' sum first.
+    // Both partners evaluate the same expression: the sum of the lower ranks comes first.
     const bool last = 2 * bit == fold.places();
     if ((fold.place() & bit) == 0) {
       plan.reduce(output(0), {sum, theirs}, last);

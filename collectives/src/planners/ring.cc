@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ring: every rank talks to its two neighbours only, and every link carries the same bytes at every
-// moment. Bandwidth-optimal for all_reduce, all_gather and reduce_scatter (Patarasuk, Yuan:
-// "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); a pipelined chain
-// for broadcast and reduce.
+// Ring: every rank communicates only with its two neighbours, and every link carries the same bytes
+// at every moment. Bandwidth-optimal for all_reduce, all_gather and reduce_scatter (Patarasuk,
+// Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); for
+// broadcast and reduce it is a pipelined chain.
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "xylem/base/check.h"
@@ -24,7 +24,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank, shape.ranks);
   plan.reserve(std::size_t{5} * shape.ranks, std::size_t{7} * shape.ranks);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  // Block b starts at rank b and is complete when it has come to rank b − 1.
+  // Block b starts at rank b, and is complete when it has reached rank b − 1.
   reduce_around(plan, ring, {}, Buffer::input, rank, true);
   pass_around(plan, ring, {}, ring.next, output(ring.next));
   return std::move(plan).take();
@@ -60,7 +60,7 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank, 1);
   const bool is_root = rank == shape.root;
   Chunks sum = input(0);
-  if (ring.previous != shape.root) {  // Someone is further from the root.
+  if (ring.previous != shape.root) {  // There is a rank farther from the root.
     const Chunks partial = plan.add_scratch(0);
     plan.recv(ring.previous, partial);
     sum = is_root ? output(0) : plan.add_scratch(0);
@@ -71,7 +71,7 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Turning the ring maps the plan onto itself.
+// Rotating the ring maps the plan onto itself.
 Symmetry turns(const Shape& shape) {
   return Symmetry({{.radix = shape.ranks, .rank_stride = 1, .block_stride = 1}});
 }

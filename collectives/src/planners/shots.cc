@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One shot: every rank gets every input and sums for itself. Two shots: every rank sums one part
-// and hands it out, a reduce-scatter and an all-gather with all pairs at once. For few ranks with
-// links to all others, where latency counts.
+// One shot: every rank gets every input and sums all of them itself. Two shots: every rank sums one
+// part and sends it to all others, that is, a reduce-scatter and an all-gather between all pairs.
+// For few ranks with links to all others, where latency matters most.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 
@@ -14,7 +14,8 @@ namespace {
 Schedule one_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
   Builder plan("one_shot", shape, rank, 1);
-  std::vector<Chunks> sources(n, input(0));  // By contributor, so that all ranks evaluate alike.
+  // By contributor, so that all ranks evaluate the same expression.
+  std::vector<Chunks> sources(n, input(0));
   for (std::uint32_t d = 1; d < n; ++d) {
     const std::uint32_t from = (rank + n - d) % n;
     plan.send((rank + d) % n, input(0));
@@ -31,7 +32,8 @@ Schedule one_shot(const Shape& shape, std::uint32_t rank) {
 
 Schedule two_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
-  // Each shot has a channel: the second begins with the first slice that is summed.
+  // Each shot has a channel of its own, so the second shot can begin with the first slice that is
+  // summed.
   Builder plan("two_shot", shape, rank, n, n > 1 ? 2 : 1);
   if (n == 1) plan.copy(output(0), input(0));
   std::vector<Chunks> sources(n, input(rank));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two trees of a double binary tree, and what goes up and down in them (Sanders, Speck, Träff:
-// "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
+// The two trees of a double binary tree, and the steps that move data up and down in them (Sanders,
+// Speck, Träff: "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
 #pragma once
 
 #include "xylem/collectives/builder.h"
@@ -13,21 +13,21 @@ namespace xylem::collectives {
 
 inline constexpr std::uint8_t kTrees = 2;
 
-/// Neighbours in one tree; kNone where there is none.
+/// Neighbours in one tree; kNone if there is none.
 struct Node {
   std::uint32_t parent = kNone;
-  std::uint32_t left = kNone;  ///< Child on the side of the lower positions.
+  std::uint32_t left = kNone;  ///< The child with the lower positions.
   std::uint32_t right = kNone;
 };
 
-/// Root of the subtree over [low, high): an odd position near the middle, or the only one. `low` is
-/// always even.
+/// The root of the subtree over [low, high): an odd position near the middle, or the only position.
+/// `low` is always even.
 inline std::uint32_t subtree_root(std::uint32_t low, std::uint32_t high) {
   const std::uint32_t size = high - low;
   return size == 1 ? low : low + ((size / 2) | 1);
 }
 
-/// Place of `position` in a binary tree over positions 0 … size − 1 in search order, where even
+/// The node of `position` in a binary search tree over the positions 0 … size − 1, in which even
 /// positions are leaves.
 inline Node search_tree(std::uint32_t size, std::uint32_t position) {
   Node node;
@@ -43,7 +43,7 @@ inline Node search_tree(std::uint32_t size, std::uint32_t position) {
   return node;
 }
 
-/// The second tree is the first shifted by one, so that its leaves are the odd positions.
+/// The second tree is the first one shifted by one position, so its leaves are the odd positions.
 inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t position) {
   Node node = search_tree(size, (position + size - tree) % size);
   for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
@@ -52,8 +52,8 @@ inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t posi
   return node;
 }
 
-/// Sums what the children hold and `own`, left to right, into `sum`, which is unused at a leaf.
-/// Returns where the sum is. Node holds ranks; the tree has its number as channel.
+/// Sums the data of the children and `own`, from left to right, into `sum`, which a leaf does not
+/// use. Returns where the sum is. `node` holds ranks; the number of the tree is its channel.
 inline Chunks collect(
     Builder& plan, const Node& node, std::uint8_t tree, Chunks own, Chunks sum, bool finish) {
   std::vector<Chunks> sources;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5, one schedule at a time. After this every index can be followed without a look.
+// Claim 5 for one schedule at a time. After this check, every index can be used without further
+// checks.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -11,13 +12,14 @@ namespace xylem::collectives::verifier {
 namespace {
 
 constexpr std::uint32_t kMaxParts = 1
-                                    << 20;  // Bounds the memory of checking a stranger's schedule.
+                                    // Limits the memory needed to check an untrusted schedule.
+                                    << 20;
 
 bool has_peer(StepKind kind) { return kind != StepKind::copy && kind != StepKind::reduce; }
 bool moves_data(StepKind kind) { return kind != StepKind::signal && kind != StepKind::wait; }
 bool has_target(StepKind kind) { return moves_data(kind) && kind != StepKind::send; }
 
-// Checks one rank's schedule against those of all.
+// Checks one rank's schedule against the schedules of all ranks.
 class FormChecker {
  public:
   FormChecker(std::span<const Schedule> ranks, std::uint32_t rank)
@@ -103,7 +105,7 @@ class FormChecker {
     return {};
   }
 
-  // Every operand by itself, then that all hold the same blocks.
+  // Checks each operand by itself, and then that all operands hold the same blocks.
   Status check_operands() {
     const Step& step = *step_;
     const bool exactly_one =
@@ -197,7 +199,7 @@ class FormChecker {
 
   std::span<const Schedule> ranks_;
   const Schedule& schedule_;
-  std::uint32_t count_;  // Of all ranks.
+  std::uint32_t count_;  // The number of all ranks.
   StepId id_ = 0;
   const Step* step_ = nullptr;
   std::vector<std::uint32_t> seen_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The symmetry itself: every rank's schedule is made and held against the image of its
-// representative's, step by step. The image of a run of chunks is the run of their images; blocks
-// may trade places within it, at all operands of a step and at both ends of a message alike, since
-// all runs hold their blocks in ascending order.
+// Checks the symmetry itself. Every rank's schedule is made and compared, step by step, with the
+// image of its representative's schedule. The image of a run of chunks is the run of their images.
+// Within a run the blocks may be permuted, in the same way at all operands of a step and at both
+// ends of a message, since every run holds its blocks in ascending order.
 #include "step_text.h"
 #include "verify/world.h"
 
@@ -19,14 +19,14 @@ Status reject(fmt::format_string<Args...> rule, Args&&... args) {
   return failure(Code::bad_schedule, "symmetry: " + fmt::format(rule, std::forward<Args>(args)...));
 }
 
-// All of them, also those that no step names: what a plan does with others' memory decides how its
-// slices wait for each other (see pipeline.h).
+// Checks all operands, even those that no step uses: whether a plan uses other ranks' memory
+// decides how its slices wait for each other (see pipeline.h).
 bool names_only_own_memory(const Schedule& schedule) {
   return std::ranges::all_of(schedule.operands,
                              [&](const Operand& operand) { return operand.rank == schedule.rank; });
 }
 
-// What representatives have to be like so that images of runs make sense.
+// Checks the conditions under which images of runs are well defined.
 class RepresentativeChecker {
  public:
   explicit RepresentativeChecker(const Schedule& schedule)
@@ -50,7 +50,7 @@ class RepresentativeChecker {
  private:
   struct Run {
     std::uint32_t first = 0;
-    std::uint32_t count = 0;  // 0: no step names the chunk.
+    std::uint32_t count = 0;  // 0: no step uses the chunk.
     friend bool operator==(const Run&, const Run&) = default;
   };
 
@@ -74,10 +74,10 @@ class RepresentativeChecker {
   }
 
   const Schedule& schedule_;
-  std::vector<Run> run_of_;  // Of each scratch chunk: the run in which steps name it.
+  std::vector<Run> run_of_;  // For each scratch chunk, the run in which steps use it.
 };
 
-// Compares schedules of ranks with those of their representatives; one per thread.
+// Compares the schedules of ranks with those of their representatives. One object per thread.
 class ImageChecker {
  public:
   ImageChecker(std::span<const Schedule> representatives, const Symmetry& symmetry)
@@ -135,7 +135,8 @@ class ImageChecker {
     } else if (found.chunk != operand.chunk) {
       return false;
     }
-    // Its blocks ascend in the model; as images, in some order, they do from the least.
+    // In the representative's schedule the blocks ascend. Their images, sorted, must be the blocks
+    // found here.
     const std::uint32_t first = block_of(schedule, found);
     const std::uint32_t model_first = block_of(model, operand);
     if (count == 1) return first == image_of(model, model_first);
@@ -162,7 +163,7 @@ class ImageChecker {
   std::span<const Schedule> representatives_;
   const Symmetry& symmetry_;
   std::vector<std::uint32_t> ranks_;   // The image of each rank.
-  std::vector<std::uint32_t> blocks_;  // The same of each block, where blocks are parts.
+  std::vector<std::uint32_t> blocks_;  // The image of each block, if blocks are parts.
   std::uint32_t shift_ = 0;
 };
 
@@ -181,7 +182,7 @@ Status check_images(std::span<const Schedule> representatives,
   }
   for (const Schedule& schedule : representatives)
     XYLEM_TRY(RepresentativeChecker(schedule).check());
-  // Each part stops at its first rank that is no image; of these the lowest is named.
+  // Each part stops at its first rank that is not an image. The lowest of these ranks is reported.
   constexpr std::uint32_t kMostParts = 64;
   const std::uint32_t parts = std::min(kMostParts, symmetry.ranks());
   std::vector<Status> outcomes(parts);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5 between schedules: the k-th send of a (source, target, channel) meets the k-th receive
-// and moves the same blocks; a wait for k needs the k-th signal, and every signal is awaited, so
-// that the next operation knows where the counter stands.
+// Claim 5 between schedules. The k-th send of a (source, target, channel) meets the k-th receive
+// and moves the same blocks. A wait for k needs the k-th signal, and every signal is awaited, so
+// that the next operation knows the value of the counter.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// A step and the (source, target, channel) on which it stands.
+// A step and its lane, that is, its (source, target, channel).
 struct OnLane {
   std::uint64_t lane;
   Global id;
@@ -29,7 +29,7 @@ class Joiner {
   Result<World> join() && {
     number_steps();
     for (auto* entries : {&sends_, &recvs_, &signals_, &waits_}) {
-      // Steps are numbered in list order, so equal lanes keep it.
+      // Steps are numbered in list order, so sorting by (lane, id) keeps that order within a lane.
       std::ranges::sort(*entries, [](const OnLane& a, const OnLane& b) {
         return std::tie(a.lane, a.id) < std::tie(b.lane, b.id);
       });
@@ -59,8 +59,8 @@ class Joiner {
     world_.signalled_by.assign(world_.owner.size(), kNone);
   }
 
-  // Alike at both ends: the representatives there, how far the target is moved against the source,
-  // and the channel.
+  // The key of a lane, equal at both ends: the representatives of source and target, the shift from
+  // source to target, and the channel.
   std::uint64_t lane_of(std::uint32_t rank, const Step& step) const {
     const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
     const std::uint64_t peer = world_.index_of(step.peer);
@@ -115,7 +115,7 @@ class Joiner {
     Operand target = world_.schedule(recv).operands[to.target];
     const std::uint32_t shift = world_.shift_of(from.peer);
     if (shift != 0) {
-      // Runs of blocks are in order at both ends, so it is enough that they begin alike.
+      // Blocks of a run ascend at both ends, so comparing the first ones is enough.
       return block_of(world_.schedule(send), source) ==
              first_image(block_of(world_.schedule(recv), target), to.chunk_count, shift);
     }
@@ -135,7 +135,7 @@ class Joiner {
     return first;
   }
 
-  // Waits of one counter, against the signals that it gets.
+  // Checks the waits for each counter against its signals.
   Status match_signals() {
     auto wait = waits_.begin();
     for (auto signal = signals_.begin(); signal != signals_.end() || wait != waits_.end();) {
@@ -170,8 +170,8 @@ class Joiner {
     }
   }
 
-  // A chunk that its rank keeps as a ring has not all its slices in memory at once: others may not
-  // name it.
+  // A chunk that is a ring buffer never has all its slices in memory, so other ranks must not name
+  // it.
   Status check_rings() const {
     for (Global id = 0; id < world_.owner.size(); ++id) {
       const Schedule& schedule = world_.schedule(id);

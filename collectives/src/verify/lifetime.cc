@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank begins and ends. A barrier promises that the end of each comes after the beginning
-// of all; and mapped memory is lent by its rank only between its beginning and its end, when the
-// call returns to the user.
+// The beginning and the end of a rank's participation. A barrier promises that each rank ends after
+// all ranks have begun. A rank lends its mapped memory only between its beginning and its end,
+// since the call then returns to the user.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// One set of ranks per step.
+// One set of ranks for each step.
 class RankSets {
  public:
   explicit RankSets(const World& world)
@@ -35,7 +35,7 @@ class RankSets {
   std::vector<std::uint64_t> bits_;
 };
 
-// The ranks that have begun before a step ends.
+// For each step, the ranks that have begun before it ends.
 RankSets begun_before(const World& world, std::span<const Global> order) {
   RankSets sets(world);
   for (const Global id : order) {
@@ -44,7 +44,7 @@ RankSets begun_before(const World& world, std::span<const Global> order) {
   return sets;
 }
 
-// The ranks that end only after a step has begun.
+// For each step, the ranks that end only after it has begun.
 RankSets ended_after(const World& world, std::span<const Global> order) {
   RankSets sets(world);
   for (std::size_t i = order.size(); i-- > 0;) {

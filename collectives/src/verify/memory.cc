@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Locations, and the claims on memory under each aliasing.
+// Memory locations, and the claims on memory under each aliasing.
 #include "verify/memory.h"
 
 #include "verify/values.h"
@@ -81,8 +81,8 @@ Status check_memory(const World& world) {
   if (!allows_in_place(world.ranks[0].shape.collective)) return {};
   const Locations overlaid(world, Aliasing::in_place);
   XYLEM_TRY(check_order(world, order, overlaid));
-  // Every step sees the values that it sees out of place; then so it does in any mixture of ranks
-  // in place and not.
+  // If every step sees the same values in place as out of place, the same holds for any mixture of
+  // ranks in place and out of place.
   return execution.repeat(order, overlaid);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory as the verifier sees it: one location per chunk, or per two chunks that an in-place call
-// lays on each other.
+// Memory as the verifier models it: one location for each chunk, or for two chunks that share
+// memory in an in-place call.
 #pragma once
 
 #include "verify/world.h"
@@ -21,7 +21,7 @@ class Locations {
 
   Aliasing aliasing() const { return aliasing_; }
   Location count() const { return first_.back(); }
-  /// Where chunk `index` of an operand lies.
+  /// The location of chunk `index` of an operand.
   Location of(const Operand& operand, std::uint32_t index) const;
   /// True for a copy of memory onto itself, which the engine skips.
   bool is_void(const Schedule& schedule, const Step& step) const;
@@ -33,10 +33,10 @@ class Locations {
 
   const World& world_;
   Aliasing aliasing_;
-  std::vector<Location> first_;  // Per rank: its input, then output, then scratch.
+  std::vector<Location> first_;  // By rank: its input, then its output, then its scratch.
 };
 
-/// Claim 1, or 2 where the aliasing is in place.
+/// Claim 1, or claim 2 for in-place aliasing.
 Status check_order(const World& world, std::span<const Global> order, const Locations& locations);
 
 }  // namespace xylem::collectives::verifier

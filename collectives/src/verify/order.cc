@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claims 1 and 2. Steps are taken in one topological order; each read must follow the last write of
-// its location, each write all reads since, or the last write. If all of these pairs are ordered by
-// dependencies and messages, all others are by transitivity; and two unordered accesses always show
-// up as such a pair.
+// Claims 1 and 2. Steps are visited in a topological order. Each read must follow the last write to
+// its location; each write must follow all reads since the last write or, without reads, the last
+// write itself. If all these pairs are ordered by dependencies and messages, all other pairs are
+// ordered by transitivity; and if any two accesses are unordered, some such pair is.
 #include "verify/memory.h"
 
 #include <fmt/format.h>
@@ -14,10 +14,10 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// Answers whether one step completes before another starts. Most pairs are direct predecessors; for
-// the others the ancestors of the later one are explored backwards, as far as asked. Under a
-// symmetry a way over messages may end at another image of the rank where it began, so only
-// dependencies at the rank itself count.
+// Answers whether one step completes before another starts. Most pairs are direct predecessors. For
+// other pairs the ancestors of the later step are explored backwards, only as far as necessary.
+// Under a symmetry a path over messages may lead to another image of the same rank, so only
+// dependencies within the rank count.
 class Precedence {
  public:
   Precedence(const World& world, std::span<const Global> order)
@@ -47,7 +47,8 @@ class Precedence {
       frontier_ = {};
       push_all_before(later);
     }
-    // The frontier gives up the latest first, so whatever lies after `earlier` has been seen then.
+    // The frontier returns the latest step first, so by then every step after `earlier` has been
+    // seen.
     while (!frontier_.empty() && frontier_.top().first >= position_[earlier]) {
       const Global id = frontier_.top().second;
       frontier_.pop();
@@ -66,7 +67,7 @@ class Precedence {
 
   const World& world_;
   std::vector<std::uint32_t> position_;
-  std::vector<Global> seen_by_;  // The last `later` of which each step was found to be an ancestor.
+  std::vector<Global> seen_by_;  // By step: the last `later` of which it is an ancestor.
   std::priority_queue<std::pair<std::uint32_t, Global>> frontier_;
   Global later_ = kNone;
 };
@@ -109,7 +110,7 @@ class OrderChecker {
     Accesses& last = last_[location];
     bool read_since = false;
     for (const Global reader : last.readers) {
-      if (reader == id) continue;  // A reduce into one of its sources.
+      if (reader == id) continue;  // A reduce into one of its own sources.
       read_since = true;
       if (!precedence_.holds(reader, id)) return unordered(reader, id, location);
     }

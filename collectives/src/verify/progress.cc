@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 4: no deadlock, however the data is sliced. A step has S slices, S unknown. An edge between
-// steps joins slice k to slice k (slice edges), slice k to slice k + 1 or later (lag edges), or the
-// last slice to the first (whole edges, and neighbours on a channel with one slot). A cycle of
-// slices projects onto a cycle of steps; one without whole edges closes only if it has no lag edge
-// either, since k grows along those; and one with a whole edge closes for a large enough S whatever
-// else is on it. So no S deadlocks exactly if no cycle of steps holds a whole edge, and none is of
-// slice edges alone. Send and receive are one event here, as in a rendezvous. See
-// docs/schedules.md.
+// Claim 4: no deadlock, however the data is sliced. A step has S slices, where S is unknown. An
+// edge between steps connects slice k to slice k (slice edge), slice k to slice k + 1 or later (lag
+// edge), or the last slice to the first (whole edge; also between neighbours on a channel with one
+// slot). A cycle of slices corresponds to a cycle of steps. If a cycle of steps has no whole edge,
+// it is a cycle of slices only if it has no lag edge either, since k grows along lag edges. If it
+// has a whole edge, it is a cycle of slices for some large enough S. So there is no deadlock for
+// any S exactly if no cycle of steps contains a whole edge, and none consists of slice edges alone.
+// A send and its receive count as one event, as in a rendezvous. See docs/schedules.md.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// From one event to one that waits for it.
+// A link from one event to an event that waits for it.
 struct Link {
   Global to;
   EdgeKind kind;
@@ -32,7 +32,7 @@ struct Links {
   }
 };
 
-// A message is the event of its send.
+// A message is one event, identified by its send.
 Global event_of(const World& world, Global id) {
   return world.step(id).kind == StepKind::recv ? world.partner[id] : id;
 }
@@ -70,7 +70,7 @@ Links make_links(const World& world) {
 }
 
 // Strongly connected components (Tarjan: "Depth-first search and linear graph algorithms", 1972),
-// along the kinds of links that `follow` accepts.
+// following only the kinds of links that `follow` accepts.
 class Components {
  public:
   template <typename Follow>
@@ -134,7 +134,7 @@ class Components {
   std::uint32_t counter_ = 0;
 };
 
-// The events of a shortest way from `from` to `to`, both included.
+// The events on a shortest path from `from` to `to`, both included.
 template <typename Follow>
 std::vector<Global> shortest_way(const Links& links, Global from, Global to, Follow&& follow) {
   std::vector<Global> came_from(links.first.size(), kNone);
@@ -195,7 +195,8 @@ std::vector<Global> topological_order(const World& world) {
   std::vector<Global> order;
   order.reserve(steps);
   std::vector<bool> entered(steps, false);
-  std::vector<std::pair<Global, bool>> stack;  // A step, and whether all before it are placed.
+  // A step, and whether all steps before it are placed.
+  std::vector<std::pair<Global, bool>> stack;
   for (Global root = 0; root < steps; ++root) {
     stack.emplace_back(root, false);
     while (!stack.empty()) {

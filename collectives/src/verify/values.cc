@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 3, and the values' half of claim 2.
+// Claim 3, and the part of claim 2 that concerns values.
 #include "verify/values.h"
 
 #include "step_text.h"
@@ -65,7 +65,8 @@ std::optional<Value> Expressions::reduce(std::span<const Value> sources, bool fi
   return Value{expression, shift};
 }
 
-// False if one is there already, which is then common_.
+// Adds the contributors of `source`. False if one of them is already present; common_ is then that
+// rank.
 bool Expressions::add_contributors(std::uint32_t expression, Value source) {
   const auto from = set_of(source.expression);
   const auto to = set_of(expression);
@@ -87,7 +88,8 @@ bool Expressions::add_contributors(std::uint32_t expression, Value source) {
 
 namespace {
 
-// Without a symmetry of the plan, expressions are still alike up to turning the ranks around.
+// Even without a symmetry of the plan, expressions that differ only by a rotation of the ranks are
+// stored once.
 Symmetry group_of(const World& world) {
   if (world.symmetry != nullptr) return *world.symmetry;
   const auto ranks = static_cast<std::uint32_t>(world.ranks.size());
@@ -150,7 +152,8 @@ Value Execution::load(const Operand& operand, std::uint32_t index) const {
   return memory_[locations_->of(operand, index)];
 }
 
-// A message from an image of a representative brings what the representative sends, moved likewise.
+// A message from an image of a representative brings what the representative sends, renamed
+// accordingly.
 Value Execution::received(Global id, std::uint32_t index) const {
   const Step& step = world_.step(id);
   const Global send = world_.partner[id];
@@ -224,8 +227,8 @@ Status Execution::check_outputs() const {
   return {};
 }
 
-// That images of rank 0 hold the same in the image of this chunk as rank 0 does. It is enough to
-// look at the elements that move one digit by one.
+// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk.
+// It is enough to check the elements that increase one digit by one.
 Status Execution::check_alike(std::uint32_t chunk) const {
   const Symmetry& group = *world_.symmetry;
   for (const Symmetry::Digit& digit : group.digits()) {

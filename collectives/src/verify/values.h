@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symbolic execution: what each chunk holds, as an expression over the ranks' inputs. Equal
-// expressions have one number, so comparing them is comparing numbers.
+// Symbolic execution: the content of each chunk as an expression over the inputs of the ranks.
+// Equal expressions have the same number, so comparing expressions means comparing numbers.
 #pragma once
 
 #include "verify/memory.h"
@@ -14,36 +14,36 @@
 
 namespace xylem::collectives::verifier {
 
-/// An expression, moved by an element of a group of renamings: all inputs in it are those of the
-/// renamed ranks. Equal values are the same expression, and the other way around.
+/// An expression with a renaming applied: all its inputs are those of the renamed ranks. Two values
+/// are equal exactly if they are the same expression.
 struct Value {
-  std::uint32_t expression = 0;  ///< 0: never written.
+  std::uint32_t expression = 0;  ///< 0 means never written.
   std::uint32_t shift = 0;
 
   friend bool operator==(const Value&, const Value&) = default;
 };
 inline constexpr Value kUnwritten;
 
-/// All expressions of one proof, each once for all that renaming makes of it. Blocks need not be
-/// told apart: form has shown that no step mixes them.
+/// All expressions of one proof; expressions that differ only by a renaming are stored once. Blocks
+/// need not be distinguished, since the form check has shown that no step mixes them.
 class Expressions {
  public:
   explicit Expressions(Symmetry group);
 
   Value input_of(std::uint32_t rank) const;
-  /// The reduction of `sources` from left to right; none if an input is in two of them, which is
-  /// then common_contributor().
+  /// The reduction of `sources` from left to right. None if two sources contain the same input,
+  /// which common_contributor() then returns.
   std::optional<Value> reduce(std::span<const Value> sources, bool finish);
   std::uint32_t common_contributor() const { return common_; }
   Value moved(Value value, std::uint32_t shift) const;
   bool is_finished(Value value) const { return finished_[value.expression]; }
-  /// Number of ranks whose input is in it; each is once.
+  /// The number of ranks whose input is in the value, each exactly once.
   std::uint32_t contributors(Value value) const { return counts_[value.expression]; }
 
  private:
   using Word = std::uint64_t;
   struct Key {
-    std::vector<Value> sources;  // The first is not moved.
+    std::vector<Value> sources;  // The first has shift 0.
     bool finish;
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -58,26 +58,26 @@ class Expressions {
   bool add_contributors(std::uint32_t expression, Value source);
 
   Symmetry group_;
-  std::size_t words_;       // Per set of contributors.
+  std::size_t words_;       // Words in one set of contributors.
   std::vector<Word> sets_;  // By expression.
   std::vector<std::uint32_t> counts_;
   std::vector<bool> finished_;
   std::uint32_t common_ = 0;
-  Key key_;  // Of the reduction at hand.
+  Key key_;  // Of the current reduction.
   std::unordered_map<Key, std::uint32_t, Hash> known_;
 };
 
-/// Runs all ranks' schedules on expressions.
+/// Runs the schedules of all ranks on expressions.
 class Execution {
  public:
   Execution(const World& world, const Locations& locations);
 
-  /// Claim 3 on the way: reads of what was written, disjoint contributions, finishing in time.
-  /// Needs claim 1.
+  /// The part of claim 3 that concerns the steps: reads only what was written, disjoint
+  /// contributions, and reductions that are finished in time. Requires claim 1.
   Status run(std::span<const Global> order);
-  /// Claim 3 at the end: what the outputs hold.
+  /// The part of claim 3 that concerns the final contents of the outputs.
   Status check_outputs() const;
-  /// Claim 2: under other aliases every step sees what it saw in run().
+  /// Claim 2: under another aliasing, every step sees what it saw in run().
   Status repeat(std::span<const Global> order, const Locations& locations);
 
  private:
@@ -94,9 +94,9 @@ class Execution {
   const Locations* locations_;
   Expressions expressions_;
   std::vector<Value> memory_;              // By location.
-  std::vector<Value> seen_;                // What steps produced or sent, step after step.
-  std::vector<std::uint32_t> first_seen_;  // By step, into seen_.
-  std::vector<Value> sources_;             // Of the reduction at hand.
+  std::vector<Value> seen_;                // What steps produced or sent, in step order.
+  std::vector<std::uint32_t> first_seen_;  // By step: index into seen_.
+  std::vector<Value> sources_;             // Of the current reduction.
 };
 
 }  // namespace xylem::collectives::verifier

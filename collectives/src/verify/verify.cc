@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The claims, in the order in which each relies on those before it: form, progress, then order,
+// Proves the claims in an order in which each relies on earlier ones: form, progress, then order,
 // aliasing and contributions.
 #include "xylem/collectives/verify.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The schedules of all ranks taken together: one numbering of all steps, which send meets which
-// receive, which wait needs which signal. What the verifier's claims are proven on.
+// The schedules of all ranks combined: a numbering of all steps, which send meets which receive,
+// and which wait needs which signal. The claims are proven on this structure.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -18,29 +18,34 @@
 
 namespace xylem::collectives::verifier {
 
-inline constexpr std::size_t kMaxRanks = 65535;  ///< So that all_to_all's n² blocks have numbers.
+/// So that the n² blocks of all_to_all can be numbered.
+inline constexpr std::size_t kMaxRanks = 65535;
 
-/// A step of any rank: World::first[rank] + its id there.
+/// A step of any rank: World::first[rank] plus the step's id in its schedule.
 using Global = std::uint32_t;
 
-/// Without a symmetry, `ranks` are all ranks. With one they are its representatives, and stand for
-/// all: a message to any image of a representative is shown as one to the representative itself.
+/// Without a symmetry, `ranks` are the schedules of all ranks. With one they are the
+/// representatives' only, and a message to any image of a representative appears as a message to
+/// the representative.
 struct World {
   std::span<const Schedule> ranks;
   const Symmetry* symmetry = nullptr;
-  std::vector<Global> first;         ///< Per rank, and the number of all steps.
-  std::vector<std::uint32_t> owner;  ///< Rank of each step, an index of `ranks`.
+  /// First step of each rank; the last entry is the number of all steps.
+  std::vector<Global> first;
+  std::vector<std::uint32_t> owner;  ///< Rank of each step, as an index into `ranks`.
   std::vector<Pipeline> pipelines;   ///< Per rank.
-  std::vector<Global> partner;       ///< Of a send its receive, and back; kNone otherwise.
-  /// Of a wait the signal that it needs, of a signal the one before it to the same counter; kNone
-  /// otherwise.
+  /// For a send its receive, for a receive its send; otherwise kNone.
+  std::vector<Global> partner;
+  /// For a wait the signal that it needs, for a signal the previous signal to the same counter;
+  /// otherwise kNone.
   std::vector<Global> signalled_by;
-  /// Neighbours on a (peer, channel), earlier and later: receives, signals and waits each among
-  /// themselves.
+  /// Neighbours on a (peer, channel), the earlier one first; separately for receives, signals and
+  /// waits.
   std::vector<std::pair<Global, Global>> lanes;
 
   const Shape& shape() const { return ranks[0].shape; }
-  /// Which of `ranks` stands for this rank, and the element of the symmetry that takes it there.
+  /// The index in `ranks` that represents this rank, and the element of the symmetry that maps it
+  /// there.
   std::uint32_t index_of(std::uint32_t rank) const {
     return symmetry == nullptr ? rank : symmetry->representative(rank);
   }
@@ -49,8 +54,8 @@ struct World {
   }
   const Schedule& schedule(Global id) const { return ranks[owner[id]]; }
   const Step& step(Global id) const { return schedule(id).steps[id - first[owner[id]]]; }
-  /// Calls visit(Global) for all that completes before `id` does: what it comes after, its send,
-  /// its signal.
+  /// Calls visit(Global) for every step that completes before `id` does: its predecessors, its
+  /// send, its signal.
   template <typename Visit>
   void for_each_before(Global id, Visit&& visit) const {
     const Step& it = step(id);
@@ -58,7 +63,7 @@ struct World {
     if (it.kind == StepKind::recv) visit(partner[id]);
     if (signalled_by[id] != kNone) visit(signalled_by[id]);
   }
-  /// The same for what it comes after at its own rank only.
+  /// The same for the predecessors at its own rank only.
   template <typename Visit>
   void for_each_predecessor(Global id, Visit&& visit) const {
     const Global base = first[owner[id]];
@@ -68,27 +73,30 @@ struct World {
   std::string describe(Global id) const;
 };
 
-/// Claim 5 of each schedule by itself: every index in bounds, every field in its range. With a
-/// symmetry, of its representatives.
+/// Claim 5 for each schedule separately: every index in bounds, every field in its range. With a
+/// symmetry, for the representatives.
 Status check_form(std::span<const Schedule> ranks, const Symmetry* symmetry = nullptr);
-/// That the schedule of every rank is the image of its representative's, and what that takes: no
-/// memory of others, blocks side by side in order. Needs check_form.
+/// Checks that the schedule of every rank is the image of its representative's schedule, and the
+/// conditions for that: no use of other ranks' memory, and blocks that are adjacent and in order.
+/// Requires check_form().
 Status check_images(std::span<const Schedule> representatives,
                     const Symmetry& symmetry,
                     const PlanOf& plan,
                     const RunParts& run);
-/// Claim 5 between schedules: both ends of every message agree. Needs check_form, and with a
-/// symmetry check_images.
+/// Claim 5 between schedules: both ends of every message agree. Requires check_form() and, with a
+/// symmetry, check_images().
 Result<World> join(std::span<const Schedule> ranks, const Symmetry* symmetry = nullptr);
-/// Claim 4. Needs nothing but a joined world.
+/// Claim 4. Requires only a joined world.
 Status check_progress(const World& world);
-/// All steps so that each comes after what completes before it. Needs claim 4.
+/// All steps in an order in which each comes after everything that completes before it. Requires
+/// claim 4.
 std::vector<Global> topological_order(const World& world);
-/// Claims 1 to 3 under every aliasing, for all but barriers. Needs claim 4.
+/// Claims 1 to 3 under every aliasing, for all collectives except barriers. Requires claim 4.
 Status check_memory(const World& world);
-/// Claim 3 of a barrier: the end of each rank comes after the beginning of every other.
+/// Claim 3 for a barrier: each rank ends after every other rank has begun.
 Status check_barrier(const World& world);
-/// Claim 1 beyond steps: others touch a rank's memory only after its beginning and before its end.
+/// Claim 1 for accesses by other ranks: they access a rank's memory only after its beginning and
+/// before its end.
 Status check_lifetime(const World& world, std::span<const Global> order);
 
 }  // namespace xylem::collectives::verifier

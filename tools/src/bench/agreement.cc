@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small collectives on values.
+// Small collectives on single values.
 #include "bench/agreement.h"
 
 #include <numeric>

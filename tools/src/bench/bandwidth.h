@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From bytes and time to bandwidth. algbw is a row's size over its time; busbw is algbw times a
-// factor that makes it independent of the number of ranks, so that it compares with what the wires
-// can do.
+// Computes bandwidths from bytes and time. algbw is the size of a row divided by its time. busbw is
+// algbw times a factor that makes it independent of the number of ranks, so that it can be compared
+// with the bandwidth of the wires.
 //
-// The factors are those of nccl-tests: doc/PERFORMANCE.md for all but gather and scatter, which
-// follow src/gather.cu and src/scatter.cu (the root's own part crosses no wire).
+// The factors are those of nccl-tests: from doc/PERFORMANCE.md, except for gather and scatter,
+// which follow src/gather.cu and src/scatter.cu (the root's own part crosses no wire).
 #pragma once
 
 #include "bench/operation.h"
@@ -15,8 +15,8 @@
 
 namespace xylem::tools {
 
-/// busbw / algbw. A single rank moves nothing over a bus: 0 where the factor counts the other
-/// ranks' shares.
+/// busbw / algbw. 0 for a single rank where the factor counts the shares of the other ranks, since
+/// one rank uses no bus.
 constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
   const double n = ranks;
   const double others = (n - 1) / n;
@@ -38,9 +38,10 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
   return 0;
 }
 
-/// Bytes read and written in the memory of one host by one call, of all its ranks together and over
-/// the row's size: at the least every input is read once and every output written once, but what is
-/// in its place already; whatever passes through caches in between costs no memory traffic.
+/// The least number of bytes that all ranks of one host together must read and write in memory for
+/// one call, divided by the size of the row: every input is read once, and every output is written
+/// once, except parts that are already in place. Data that passes through caches in between costs
+/// no memory traffic.
 constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in_place) noexcept {
   const double n = ranks;
   if (in_place && ranks == 1) return 0;
@@ -62,15 +63,16 @@ constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in
   return 0;
 }
 
-inline constexpr double kBytesPerMicrosecond = 1e3;  ///< In one GB/s.
+inline constexpr double kBytesPerMicrosecond = 1e3;  ///< Per GB/s.
 
-/// Microseconds that a call's least_traffic() takes where the ranks can copy so much, all at once
-/// and past the caches: a copied byte is read once and written once. 0 where nothing is copied.
+/// The time in microseconds that the least_traffic() of a call takes if the ranks copy memory at
+/// `copied`, measured with all ranks copying at once with non-temporal stores (a copied byte is
+/// read once and written once). 0 if nothing is copied.
 constexpr double least_time(double traffic, Bytes size, GBps copied) noexcept {
   return traffic / 2 * static_cast<double>(size.value) / copied.value / kBytesPerMicrosecond;
 }
 
-/// 0 for no time.
+/// 0 if the time is 0.
 constexpr GBps algorithm_bandwidth(Bytes size, double microseconds) noexcept {
   return {microseconds > 0 ? static_cast<double>(size.value) / microseconds / kBytesPerMicrosecond
                            : 0.0};

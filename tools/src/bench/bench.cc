@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether this process is a rank or starts them.
+// Decides whether this process is a rank or starts the ranks.
 #include "bench/bench.h"
 
 #include "bench/session.h"
@@ -14,7 +14,8 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::uint32_t kDefaultRanks = 2;
-/// The others learn of a death within 2 s; what they say of it must not be cut off.
+/// The other ranks notice a death within 2 s. They get enough time to print what they know about
+/// it.
 constexpr std::chrono::seconds kPatience{10};
 
 int complain(const Status& status) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verb `bench`: measures operations on the ranks of a launcher or, without one, on ranks that
-// it starts.
+// The verb `bench`: measures operations on the ranks of a launcher or, without a launcher, on ranks
+// that it starts itself.
 #pragma once
 
 #include "bench/options.h"
@@ -11,7 +11,7 @@
 
 namespace xylem::tools {
 
-/// `command`: this program and its arguments, to be started again as ranks. Returns the exit
+/// `command` is this program with its arguments, used to start it again as ranks. Returns the exit
 /// status.
 int bench(const BenchOptions& options, const std::vector<std::string>& command);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Making and checking calls.
+// Makes and checks calls.
 #include "bench/call.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Result<Call> Call::create(const Communicator& communicator,
   const Pattern pattern =
       reduces ? Pattern::reduced(options.type, options.redop, ranks) : Pattern::moved(options.type);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    // Of a reduction, only the own input and the result are ever needed.
+    // A reduction needs only this rank's input and the result.
     const bool needed = !reduces || rank == communicator.rank();
     call.inputs_.push_back(needed ? pattern.input(rank) : std::vector<std::byte>());
   }
@@ -57,7 +57,7 @@ const Geometry& Call::resize(Bytes size) {
 }
 
 ConstBuffer Call::input() const {
-  // In place, the smaller of input and output is a part of the larger, where this rank has both.
+  // In place, the smaller of input and output is a part of the larger one, on ranks that have both.
   const bool part = in_place_ && geometry_.input != 0 && geometry_.input < geometry_.output;
   return {first_.data() + offset_ + (part ? geometry_.in_place_at * size_of(type_) : 0),
           geometry_.input, type_};
@@ -109,10 +109,10 @@ void Call::prepare() const {
   auto* const out = static_cast<std::byte*>(output().data);
   for (const Region& region : geometry_.result) {
     const auto right = expected(region);
-    if (right.empty()) continue;  // nothing is going to be checked
+    if (right.empty()) continue;  // nothing will be checked
     fill(out + region.at * size, region.from, region.count, right, /*inverted=*/true);
   }
-  // In place this goes over a part of the above, so it comes last.
+  // In place this overwrites a part of the above, so it comes last.
   fill(const_cast<std::byte*>(static_cast<const std::byte*>(input().data)), 0, geometry_.input,
        inputs_[communicator_.rank()]);
 }

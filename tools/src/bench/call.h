@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Call: one operation of one size, bound to buffers, ready to be made again and again and to be
-// checked.
+// Call: one operation with one size, bound to buffers. It can be made repeatedly, and its result
+// can be checked.
 #pragma once
 
 #include "bench/geometry.h"
@@ -18,22 +18,24 @@
 
 namespace xylem::tools {
 
-/// Makes calls of one operation on one communicator. Its buffers serve all sizes of a sweep.
+/// Makes calls of one operation on one communicator. Its buffers are used for all sizes of a sweep.
 class Call {
  public:
-  /// Buffers for sizes up to `largest`; the right results, where results are to be checked.
+  /// Allocates buffers for sizes up to `largest` and, if results are checked, computes the right
+  /// results.
   static Result<Call> create(const Communicator& communicator,
                              Operation operation,
                              const BenchOptions& options,
                              Bytes largest);
 
-  /// Binds the next calls to a size and returns it.
+  /// Sets the size of the next calls. Returns the geometry of such a call.
   const Geometry& resize(Bytes size);
-  /// One call, from start to end.
+  /// Makes one call and waits for its end.
   Status operator()() const;
-  /// Writes the inputs, and into the outputs what is wrong everywhere. Before every checked call.
+  /// Writes the inputs, and fills the outputs with values that are wrong everywhere. Call before
+  /// every checked call.
   void prepare() const;
-  /// Elements of this rank's output that are wrong after one call since prepare().
+  /// The number of wrong elements in this rank's output after one call since prepare().
   std::uint64_t count_wrong() const;
 
  private:
@@ -49,7 +51,7 @@ class Call {
   DataType type_;
   std::uint32_t root_;
   bool in_place_;
-  std::size_t offset_;  ///< Of both buffers from their page, in bytes.
+  std::size_t offset_;  ///< Of both buffers from the start of their page, in bytes.
   Parts parts_;
   ReduceOp redop_;
   std::vector<std::vector<std::byte>> inputs_;  ///< One period of each rank's input.

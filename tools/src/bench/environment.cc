@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machine, job and versions.
+// Finds out the machine, the job and the versions.
 #include "bench/environment.h"
 
 #include "bench/agreement.h"
@@ -21,8 +21,8 @@
 namespace xylem::tools {
 namespace {
 
-/// One line for each lane, "transport lane", and one without a lane for a transport that has shown
-/// none yet.
+/// One line "transport lane" for each lane, and a line with only the transport if no lane is known
+/// yet.
 std::string own_lanes(const Runtime& runtime) {
   std::string text;
   for (const PathInfo& path : runtime.paths()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finding out where and with what a benchmark runs.
+// The environment of a benchmark: machine, job and versions.
 #pragma once
 
 #include "bench/options.h"
@@ -12,11 +12,11 @@
 
 namespace xylem::tools {
 
-/// The processor's name as the system tells it.
+/// The processor's name as the system reports it.
 std::string cpu_model();
 
-/// Collective; the same on all ranks, but for machine and versions, which are the caller's own. The
-/// lanes are those of connections that have carried something.
+/// Collective. The result is equal on all ranks, except for machine and versions, which are the
+/// caller's own. Lanes are known only for connections that have carried data.
 Result<BenchEnvironment> find_environment(const Runtime& runtime,
                                           const Communicator& control,
                                           const BenchOptions& options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes and results of each operation.
+// Computes sizes and results of each operation.
 #include "bench/geometry.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::size_t before(const Counts& counts, std::uint32_t part) {
   return std::accumulate(counts.begin(), counts.begin() + part, std::uint64_t{0});
 }
 
-/// Nine tenths of `elements` at place `shift`, the rest at the next.
+/// Nine tenths of `elements` at place `shift`, and the rest at the next place.
 Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shift) {
   constexpr std::uint64_t kTenth = 10;
   Counts counts(ranks);
@@ -28,8 +28,8 @@ Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shi
   return counts;
 }
 
-/// Parts of `share · ranks` elements in all, begun at another place by each `shift`, so that
-/// whatever a rank sends in all to others is alike on all ranks, and so is what it gets.
+/// Parts of `share · ranks` elements in total. Each `shift` begins at another place, so that every
+/// rank sends the same total number of elements, and receives the same total number.
 Counts uneven(Parts parts, std::size_t share, std::uint32_t ranks, std::uint32_t shift) {
   const std::uint64_t weights = std::uint64_t{ranks} * (ranks + 1) / 2;
   const std::uint64_t elements = std::uint64_t{share} * ranks;
@@ -40,7 +40,7 @@ Counts uneven(Parts parts, std::size_t share, std::uint32_t ranks, std::uint32_t
     const std::uint64_t weight = (i + shift) % ranks + 1;
     counts[i] = elements / weights * weight;
   }
-  // What the division left goes where the weight is largest.
+  // The remainder of the division goes to the part with the largest weight.
   counts[(2 * ranks - 1 - shift % ranks) % ranks] += elements % weights;
   return counts;
 }
@@ -102,14 +102,14 @@ class Builder {
  private:
   bool is_root() const { return query_.rank == query_.root; }
 
-  /// Input and output of equal size; the result is whole.
+  /// Input and output have equal size, and the result covers the whole output.
   void whole(bool has_output, std::optional<std::uint32_t> source) {
     made_.input = made_.count;
     made_.output = made_.count;
     if (has_output) made_.result.push_back({0, made_.count, source, 0});
   }
 
-  /// The output is all ranks' inputs in order.
+  /// The output is the concatenation of all ranks' inputs.
   void collect(const Counts& counts, bool has_output) {
     made_.input = counts[query_.rank];
     made_.in_place_at = before(counts, query_.rank);
@@ -128,7 +128,7 @@ class Builder {
     made_.result.push_back({0, made_.output, source, made_.in_place_at});
   }
 
-  /// What rank `from` sends to each.
+  /// The counts that rank `from` sends to each rank.
   Counts sent_by(std::uint32_t from) const {
     return query_.operation == Operation::all_to_all
                ? Counts(query_.ranks, made_.count)

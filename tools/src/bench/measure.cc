@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Timing and checking.
+// Timing and checking of calls.
 #include "bench/measure.h"
 
 #include "bench/agreement.h"
@@ -17,7 +17,7 @@
 namespace xylem::tools {
 namespace {
 
-/// What the timed calls of a row may take, unless it is said how many there are.
+/// The time for the timed calls of a row, unless their number is given.
 constexpr std::chrono::milliseconds kRowTime{200};
 constexpr std::uint64_t kFewestCalls = 5;
 constexpr std::uint32_t kCopyRounds = 9;
@@ -34,8 +34,8 @@ std::uint32_t default_warmup(Bytes size) {
   return size.value <= kSmall ? kSmallCalls : kLargeCalls;
 }
 
-/// Ranks that left the barrier before the last one entered it. On several hosts clocks do not
-/// compare, and nothing is found.
+/// The number of ranks that left the barrier before the last rank entered it. On several hosts the
+/// clocks cannot be compared, and the result is 0.
 Result<std::uint64_t> check_barrier(const Call& call, const Ranks& ranks) {
   const double entered = microseconds(Clock::now().time_since_epoch());
   XYLEM_TRY(call());
@@ -50,7 +50,7 @@ Result<std::uint64_t> check(const Call& call, const Communicator& control) {
   return sum_of(control, call.count_wrong());
 }
 
-/// Times one call after a barrier.
+/// Times one call, made after a barrier.
 template <typename Call>
 Result<double> time_one(const Call& call, const Communicator& control) {
   XYLEM_TRY(control.barrier().wait());
@@ -59,8 +59,8 @@ Result<double> time_one(const Call& call, const Communicator& control) {
   return microseconds(Clock::now() - start);
 }
 
-/// Batches that double, so that agreeing on whether to go on costs little and no row takes much
-/// longer than asked.
+/// Makes calls in batches of doubling size. So agreeing on whether to continue costs little, and no
+/// row takes much longer than requested.
 template <typename Call>
 Result<std::vector<double>> time_each(const Call& call,
                                       std::optional<std::uint32_t> iterations,
@@ -92,8 +92,8 @@ Result<double> time_batch(const Call& call, std::uint64_t batch, const Communica
   return slowest.front();
 }
 
-/// Mean of consecutive calls, as nccl-tests does. Where their number is not given, one short batch
-/// finds it.
+/// Mean time of consecutive calls, as nccl-tests measures it. If their number is not given, one
+/// short batch determines it.
 Result<Measurement> time_back_to_back(const Call& call,
                                       const BenchOptions& options,
                                       const Communicator& control) {
@@ -156,8 +156,8 @@ void Copies::copy() const { copy_past_cache(to_.data(), from_.data(), kBytes.val
 
 Result<GBps> measure_copies(const Copies& copies, const Communicator& control) {
   const auto now = [] { return microseconds(Clock::now().time_since_epoch()); };
-  // From the first start to the last end: ranks that share a core copy one after another.
-  std::vector<double> earliness, ends;  // Starts are negated: the maximum is the earliest.
+  // From the first start to the last end, since ranks that share a core copy one after the other.
+  std::vector<double> earliness, ends;  // Starts are negated, so that the maximum is the earliest.
   for (std::uint32_t i = 0; i < kCopyRounds; ++i) {
     XYLEM_TRY(control.barrier().wait());
     earliness.push_back(-now());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// measure: one row. The call is checked first, then warmed up and timed, then checked again.
+// measure: measures one row. The call is checked, then warmed up and timed, and then checked again.
 //
-// A sample is the slowest rank's time of one call, a barrier before each outside of the clock; or,
-// back to back, the slowest rank's mean time of many calls in a row. How many calls are made adapts
-// to their time, and rank 0 decides for all.
+// A sample is the time of one call on the slowest rank, with a barrier before each call that is not
+// timed. Back to back, it is the slowest rank's mean time of many consecutive calls. The number of
+// calls depends on their time; rank 0 decides it for all ranks.
 #pragma once
 
 #include "bench/call.h"
@@ -21,38 +21,39 @@ namespace xylem::tools {
 struct Measurement {
   Statistics microseconds;
   std::uint64_t iterations = 0;
-  std::uint64_t wrong =
-      0;  ///< Elements, in all checks on all ranks; for a barrier: ranks that left too early.
+  /// Wrong elements in all checks on all ranks; for a barrier, ranks that left too early.
+  std::uint64_t wrong = 0;
 };
 
-/// What a rank copies to learn what the memory gives.
+/// Memory that a rank copies to measure the bandwidth of the machine's memory.
 class Copies {
  public:
-  static constexpr Bytes kBytes{std::uint64_t{64} << 20};  ///< More than caches keep.
+  static constexpr Bytes kBytes{std::uint64_t{64} << 20};  ///< More than caches hold.
 
   static Result<Copies> create();
 
-  /// Copies them past the cache.
+  /// Copies the memory with non-temporal stores.
   void copy() const;
 
  private:
   PageBuffer from_, to_;
 };
 
-/// Those that measure together.
+/// The ranks that measure together.
 struct Ranks {
-  Communicator control;  ///< For what they tell each other besides the call.
-  bool one_host = true;  ///< They share a clock.
+  Communicator control;  ///< For communication apart from the measured call.
+  bool one_host = true;  ///< All ranks use the same clock.
 };
 
-/// `call` is bound to its size. Collective; iterations and wrong elements are alike on all ranks.
+/// `call` must be bound to its size. Collective; iterations and wrong elements are equal on all
+/// ranks.
 Result<Measurement> measure(const Call& call,
                             Operation operation,
                             Bytes size,
                             const BenchOptions& options,
                             const Ranks& ranks);
 
-/// What all ranks, on one host, copy in a second when all copy at once. Collective.
+/// The bandwidth at which all ranks of one host together copy memory. Collective.
 Result<GBps> measure_copies(const Copies& copies, const Communicator& control);
 
 }  // namespace xylem::tools

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operations that `xylem bench` measures, what a row's size means for each, and how a time
+// The operations that `xylem bench` measures, the meaning of a row's size for each, and how a time
 // becomes a bandwidth. Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md), so that
-// tables compare.
+// tables can be compared.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -29,20 +29,20 @@ enum class Operation : std::uint8_t {
   send_recv,
 };
 
-/// What a row's size is, and thereby how much of it crosses the network.
+/// The meaning of a row's size, which determines how much of it crosses the network.
 enum class Sizing : std::uint8_t {
   none,          ///< No data.
-  whole,         ///< The buffer of one rank; every rank's input or output is all of it.
+  whole,         ///< One rank's buffer; the input or output of every rank is all of it.
   parts,         ///< The larger of input and output: n parts, one for each rank.
-  uneven_parts,  ///< The same, of sizes that differ.
+  uneven_parts,  ///< The same, with parts of different sizes.
 };
 
 struct OperationTraits {
   Operation operation = Operation::all_reduce;
   std::string_view name;
-  /// As Communicator::plan_info() and XYLEM_ALGORITHM know it; empty where no algorithm is chosen.
+  /// The name for Communicator::plan_info() and XYLEM_ALGORITHM; empty if no algorithm is chosen.
   std::string_view collective;
-  std::string_view size;  ///< What a row's size is, for the table's head.
+  std::string_view size;  ///< The meaning of a row's size, for the head of the table.
   Sizing sizing = Sizing::whole;
   bool reduces = false;
   bool rooted = false;
@@ -53,7 +53,7 @@ struct OperationTraits {
 /// In the order of the enumeration.
 std::span<const OperationTraits> operations() noexcept;
 const OperationTraits& traits(Operation operation) noexcept;
-/// invalid_argument with the nearest name.
+/// Fails with invalid_argument, suggesting the nearest name.
 Result<Operation> parse_operation(std::string_view text);
 
 }  // namespace xylem::tools

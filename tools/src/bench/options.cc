@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sizes of a sweep.
+// Computes the sizes of a sweep.
 #include "bench/options.h"
 
 namespace xylem::tools {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `xylem bench` is asked to do.
+// The options of `xylem bench`.
 #pragma once
 
 #include "bench/geometry.h"
@@ -17,8 +17,9 @@ namespace xylem::tools {
 
 struct BenchOptions {
   std::vector<Operation> operations;
-  bool all = false;  ///< `bench all`: leave out what does not fit instead of refusing it.
-  std::optional<std::uint32_t> ranks;  ///< To start; with a launcher, what it must have started.
+  bool all = false;  ///< `bench all`: skip operations that do not fit instead of refusing them.
+  /// Number of ranks to start; under a launcher, the number that it must have started.
+  std::optional<std::uint32_t> ranks;
 
   Bytes begin{8};
   Bytes end{std::uint64_t{64} << 20};
@@ -28,15 +29,16 @@ struct BenchOptions {
   RedOp redop = RedOp::sum;
   std::uint32_t root = 0;
   bool in_place = false;
-  bool allocate = false;  ///< Take buffers from xylem::allocate().
-  Bytes offset;           ///< Of every buffer from the page that it begins in.
+  bool allocate = false;  ///< Use buffers from xylem::allocate().
+  Bytes offset;           ///< Of every buffer from the start of its page.
   Parts parts = Parts::rising;
 
-  std::string algorithm;  ///< Empty: chosen per size.
+  std::string algorithm;  ///< Empty: chosen for each size.
   std::string transport;  ///< Empty: as configured.
 
-  std::optional<std::uint32_t> warmup;      ///< Calls before the clock; default by size.
-  std::optional<std::uint32_t> iterations;  ///< Calls under the clock; default by time.
+  /// Calls that are not timed; the default depends on the size.
+  std::optional<std::uint32_t> warmup;
+  std::optional<std::uint32_t> iterations;  ///< Timed calls; the default depends on their time.
   bool check = true;
   bool back_to_back = false;
 
@@ -44,7 +46,7 @@ struct BenchOptions {
   std::string baseline;  ///< Earlier JSON to compare with; empty: none.
 };
 
-/// The sizes of a sweep: `begin`, times `factor` each, up to and including `end`.
+/// The sizes of a sweep: `begin`, multiplied by `factor` each time, up to and including `end`.
 std::vector<Bytes> sweep(const BenchOptions& options);
 
 }  // namespace xylem::tools

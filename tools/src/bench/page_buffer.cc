@@ -32,7 +32,7 @@ Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
     return failure(Code::exhausted, "no memory for a buffer of " + format_bytes({whole_pages}) +
                                         ": choose a smaller largest size (-e)");
   }
-  // Pages that nobody wrote to share one page of zeros, which would make reading them too fast.
+  // All pages that were never written share one page of zeros, which would make reading too fast.
   std::fill_n(buffer.memory_.get(), whole_pages, std::byte{1});
   return buffer;
 }

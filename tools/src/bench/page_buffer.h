@@ -11,11 +11,11 @@
 
 namespace xylem::tools {
 
-/// Memory on page boundaries, touched.
+/// Memory that begins at a page boundary and has been touched.
 class PageBuffer {
  public:
   static Result<PageBuffer> allocate(std::size_t bytes);
-  /// From xylem::allocate().
+  /// Allocates memory with xylem::allocate().
   static Result<PageBuffer> allocate_shared(std::size_t bytes);
   std::byte* data() const noexcept {
     return memory_ ? memory_.get() : static_cast<std::byte*>(shared_.data());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values, computed once per period in a domain that is exact for all types of a family: integers as
-// 64 bits in two's complement, floats as double.
+// Computes values once per period in a representation that is exact for all types of a family:
+// 64-bit two's complement for integers, double for floats.
 #include "bench/pattern.h"
 
 #include "xylem/base/check.h"
@@ -24,7 +24,7 @@ bool is_signed_integer(DataType type) {
          type == DataType::int64;
 }
 
-/// Integers up to it are exact in `type`.
+/// All integers up to this one are exact in `type`.
 std::int64_t largest_exact(DataType type) {
   switch (type) {
     case DataType::bfloat16: return 1 << 8;
@@ -41,15 +41,15 @@ std::uint64_t noise(std::uint32_t rank, std::size_t index) {
   return combine(combine(0x78796c656dULL, rank), index);
 }
 
-/// Keeps the bits of an integer of `type`, extended by its sign where it has one.
+/// Keeps the bits of an integer of `type`, and extends the sign if the type has one.
 std::int64_t wrapped(std::uint64_t bits, DataType type) {
   const unsigned unused = 64 - 8 * static_cast<unsigned>(size_of(type));
   return is_signed_integer(type) ? static_cast<std::int64_t>(bits << unused) >> unused
                                  : static_cast<std::int64_t>(bits << unused >> unused);
 }
 
-/// The encoding of a number that float16 holds exactly, from that of float32. None of ours is
-/// subnormal.
+/// The float16 encoding of a number that float16 represents exactly. The patterns contain no
+/// subnormal numbers.
 std::uint16_t half_bits(float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -102,8 +102,8 @@ Pattern Pattern::moved(DataType type) { return {type, RedOp::sum, 0}; }
 Pattern Pattern::reduced(DataType type, RedOp op, std::uint32_t ranks) { return {type, op, ranks}; }
 
 std::int64_t Pattern::balanced_at(std::uint32_t rank, std::size_t index, std::int64_t limit) const {
-  // All ranks hold the same number, but pairs of neighbours move a part of it from one to the
-  // other.
+  // All ranks begin with the same number; then each pair of neighbours moves a part of it from one
+  // to the other.
   const auto whole =
       static_cast<std::int64_t>(noise(0, index) % static_cast<std::uint64_t>(limit / ranks_ + 1));
   const std::uint32_t pair = rank / 2;
@@ -116,7 +116,8 @@ std::int64_t Pattern::balanced_at(std::uint32_t rank, std::size_t index, std::in
 std::int64_t Pattern::integer_at(std::uint32_t rank, std::size_t index) const {
   const std::uint64_t bits = noise(rank, index);
   if (type_ == DataType::boolean) {
-    // Of many ranks few are true (or few false, for a conjunction), so that both results occur.
+    // With many ranks, only few values are true (for a conjunction, only few are false), so that
+    // both results occur.
     const bool rare = ranks_ == 0 ? bits % 2 == 0 : bits % (ranks_ + 1) == 0;
     const bool conjunction = op_ == RedOp::min || op_ == RedOp::product || op_ == RedOp::bit_and;
     return rare != conjunction ? 1 : 0;
@@ -131,7 +132,7 @@ double Pattern::float_at(std::uint32_t rank, std::size_t index) const {
   switch (op_) {
     case RedOp::avg: return static_cast<double>(balanced_at(rank, index, limit));
     case RedOp::product: {
-      // At most 2^8 in magnitude, of either sign.
+      // The product is at most 2^8 in magnitude, with either sign.
       constexpr std::uint32_t kDoubling = 8;
       const double magnitude = rank < kDoubling && (bits & 2) != 0 ? 2 : 1;
       return (bits & 1) != 0 ? -magnitude : magnitude;
@@ -140,8 +141,8 @@ double Pattern::float_at(std::uint32_t rank, std::size_t index) const {
     case RedOp::max:
       return static_cast<double>(static_cast<std::int64_t>(bits % (2 * limit + 1)) - limit);
     default: {
-      // Room for the factor 2 of premul_sum. Where there are more ranks than integers, few give
-      // one.
+      // Leaves room for the factor 2 of premul_sum. If there are more ranks than integers, only few
+      // ranks contribute a 1.
       const std::int64_t share = limit / 2 / ranks_;
       if (share == 0) return rank < limit / 2 ? static_cast<double>(bits % 2) : 0;
       return static_cast<double>(bits % static_cast<std::uint64_t>(share + 1));

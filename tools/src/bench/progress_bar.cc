@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drawing the bar over itself.
+// Draws the bar over its previous state.
 #include "bench/progress_bar.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgressBar: how far a benchmark is, on standard error and only if that is a terminal.
+// ProgressBar: shows the progress of a benchmark on standard error, only if that is a terminal.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@ namespace xylem::tools {
 
 class ProgressBar {
  public:
-  /// `visible`: on the rank that speaks.
+  /// `visible` is true on the rank that prints.
   ProgressBar(std::size_t rows, bool visible);
   ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// Shows what is measured now.
+  /// Shows what is being measured.
   void show(std::string_view what);
-  /// One row more is done.
+  /// Counts one finished row.
   void advance() noexcept { ++done_; }
-  /// Takes the bar off the screen, so that a line of the table can take its place.
+  /// Removes the bar, so that a line of the table can be printed in its place.
   void clear();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a benchmark reports: its environment and rows, as a table with nccl-tests' columns for
-// people and as JSON for programs (schema in docs/benchmarks.md). A report read back serves as the
-// baseline of a later one.
+// The report of a benchmark: its environment and rows, as a table with the columns of nccl-tests
+// for people, and as JSON for programs (schema in docs/benchmarks.md). An earlier report can be
+// read back as the baseline of a later one.
 #pragma once
 
 #include "bench/measure.h"
@@ -21,27 +21,27 @@
 
 namespace xylem::tools {
 
-/// Changes when an older reader would misread.
+/// Changes when older readers would misread a report.
 inline constexpr int kReportSchema = 1;
 
-/// Where and with what the rows were measured.
+/// The circumstances of a measurement.
 struct BenchEnvironment {
   std::string cpu;                 ///< Model of rank 0's host.
-  std::uint32_t cores = 0;         ///< That rank 0 may use.
-  std::vector<std::string> hosts;  ///< Distinct ones.
+  std::uint32_t cores = 0;         ///< Number that rank 0 may use.
+  std::vector<std::string> hosts;  ///< Different hosts.
   std::uint32_t ranks = 0;
   std::string launcher;
-  std::map<std::string, std::set<std::string>>
-      transports;  ///< Each with the lanes that carried bytes.
+  /// Each transport with the lanes that carried bytes.
+  std::map<std::string, std::set<std::string>> transports;
   std::string xylem_version, ucx_version;
-  std::string commit;  ///< Empty if not built from a repository.
+  std::string commit;  ///< Empty if Xylem was not built from a repository.
   bool back_to_back = false;
 };
 
 struct BenchRow {
   Operation operation = Operation::all_reduce;
   std::string algorithm;
-  std::string transport;  ///< Those in use, joined by '+'.
+  std::string transport;  ///< The transports in use, joined by '+'.
   std::uint32_t ranks = 0;
   Bytes size;
   std::size_t count = 0;
@@ -51,19 +51,20 @@ struct BenchRow {
   bool in_place = false;
   bool checked = true;
   Measurement measured;
-  bool allocated = false;      ///< The buffers are of xylem::allocate().
-  Bytes offset;                ///< Of the buffers from a page.
-  std::optional<Parts> parts;  ///< Where they are uneven.
-  /// Microseconds that the machine's memory would take, measured beside the row; for one host, and
-  /// sizes that caches cannot hold.
+  bool allocated = false;      ///< The buffers come from xylem::allocate().
+  Bytes offset;                ///< Of the buffers from the start of their page.
+  std::optional<Parts> parts;  ///< For operations on uneven parts.
+  /// The time in microseconds that the machine's memory alone would take, measured next to the row.
+  /// Only on a single host, for sizes too large for the caches.
   std::optional<double> limit;
-  std::optional<double> ratio;  ///< Baseline's time over this one's: more than 1 is faster.
+  /// The baseline's time divided by this row's; more than 1 means faster.
+  std::optional<double> ratio;
 };
 
 GBps algorithm_bandwidth(const BenchRow& row);
 GBps bus_bandwidth(const BenchRow& row);
 
-/// Of the command: 0 if every row is right, else 1.
+/// The exit status of the command: 0 if every row is right, otherwise 1.
 int exit_status(const std::vector<BenchRow>& rows);
 
 /// Lines that begin with '#'.
@@ -73,15 +74,15 @@ std::string table_line(const BenchRow& row);
 
 std::string to_json(const BenchEnvironment& environment, const std::vector<BenchRow>& rows);
 
-/// Times of an earlier report.
+/// The times of an earlier report.
 class Baseline {
  public:
   /// `source` names the text in errors.
   static Result<Baseline> parse(const std::string& text, const std::string& source);
   static Result<Baseline> read(const std::string& path);
 
-  /// The baseline's time over the row's, if it has a row of the same operation, shape, type and
-  /// ranks.
+  /// The baseline's time divided by the row's, if the baseline has a row with the same operation,
+  /// shape, type and ranks.
   std::optional<double> ratio(const BenchRow& row) const;
 
  private:

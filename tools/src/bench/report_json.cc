@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The report for programs, and reading it back.
+// The report for programs: writing it, and reading it back.
 #include "bench/bandwidth.h"
 #include "bench/report.h"
 
@@ -55,7 +55,7 @@ Json row_json(const BenchRow& row) {
   return json;
 }
 
-/// What a report says that was written before there was such a field.
+/// The value of a field in a report that was written before the field existed.
 std::string_view default_of(std::string_view field, const Json& row) {
   if (field == "offset") return "0";
   if (field == "allocated") return "false";
@@ -63,8 +63,8 @@ std::string_view default_of(std::string_view field, const Json& row) {
   return field == "parts" && is_uneven ? "\"rising\"" : "null";
 }
 
-/// What makes two rows the same measurement. Algorithm and transport are left out: they are what
-/// changes.
+/// The fields that identify a measurement. Algorithm and transport are left out, since these are
+/// what changes.
 std::string key_of(const Json& row) {
   std::string key;
   for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place",

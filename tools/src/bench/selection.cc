@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules of what goes together.
+// Rules about which options fit together.
 #include "bench/selection.h"
 
 #include "xylem/base/suggest.h"
@@ -15,7 +15,7 @@
 namespace xylem::tools {
 namespace {
 
-/// A bare name, for whatever is measured, in contrast to "all_reduce=ring,…".
+/// Whether `algorithm` is a plain name, for any operation, unlike "all_reduce=ring,…".
 bool names_one_algorithm(const BenchOptions& options) {
   return !options.algorithm.empty() && options.algorithm.find('=') == std::string::npos;
 }
@@ -33,7 +33,7 @@ std::vector<std::string_view> algorithms_of(const OperationTraits& operation) {
   return names;
 }
 
-/// Why the operation cannot be measured as asked; empty if it can.
+/// Why the operation cannot be measured with these options; empty if it can.
 std::string obstacle(const OperationTraits& operation,
                      const BenchOptions& options,
                      std::uint32_t ranks) {
@@ -90,7 +90,7 @@ Result<Selection> select_operations(const BenchOptions& options, std::uint32_t r
 
 std::string forced_algorithms(const BenchOptions& options) {
   if (!names_one_algorithm(options)) return options.algorithm;
-  std::set<std::string> forced;  // an operation and its form with uneven parts share one collective
+  std::set<std::string> forced;  // two operations may share one collective
   for (const Operation operation : options.operations) {
     const OperationTraits& row = traits(operation);
     if (has_algorithm(row, options.algorithm)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The order of a session: meet, check what was asked, warm the connections up, measure row by row,
+// The course of a session: connect, check the options, warm up the connections, measure row by row,
 // report, leave.
 #include "bench/session.h"
 
@@ -30,12 +30,12 @@ class Session {
   Session(const Runtime& runtime, const BenchOptions& options)
       : runtime_(runtime), options_(options), world_(runtime.world()) {}
 
-  /// The exit status, or why the session ended early.
+  /// The exit status, or the reason why the session ended early.
   Result<int> run();
 
  private:
   bool first() const { return world_.rank() == 0; }
-  /// Table to standard output, unless that is the JSON's.
+  /// Standard output, unless that is used for JSON.
   std::FILE* table() const { return options_.json == "-" ? stderr : stdout; }
 
   Status prepare();
@@ -77,7 +77,7 @@ Result<int> Session::run() {
 Status Session::prepare() {
   XYLEM_TRY(selection_, select_operations(options_, world_.size()));
   XYLEM_TRY(control_, world_.duplicate());
-  // Only rank 0 touches files, but all ranks must hear if it cannot.
+  // Only rank 0 uses files, but all ranks must learn if it cannot.
   Status files = first() ? open_files() : Status();
   XYLEM_TRY(const std::uint64_t usable, from_first(control_, files ? 1 : 0));
   if (!files) return files;
@@ -158,7 +158,7 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   return row;
 }
 
-/// Just before the row, so that both meet the machine in the same mood.
+/// Measured just before the row, so that both find the machine in the same state.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
   const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
@@ -174,7 +174,7 @@ Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
 
 Status Session::report() {
   if (options_.json.empty()) return {};
-  // Now every connection that was used has shown its lanes.
+  // Only now are the lanes of all used connections known.
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
   if (!first()) return {};
   const std::string text = to_json(environment_, rows_);
@@ -189,7 +189,7 @@ Status Session::report() {
                               fmt::format("--json {}: writing failed", options_.json));
 }
 
-/// One rank speaks for all: the first, or the second where the first is the one that was lost.
+/// One rank prints for all: the first one, or the second one if the first was lost.
 bool speaks(std::uint32_t rank, const Status& status) {
   return rank == 0 || (rank == 1 && status.peer() == 0);
 }

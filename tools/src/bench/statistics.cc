@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Order statistics by sorting: a row has thousands of samples, not millions.
+// Order statistics by sorting, since a row has thousands of samples and not millions.
 #include "bench/statistics.h"
 
 #include <algorithm>

@@ -38,7 +38,7 @@ std::string transports_text(const BenchEnvironment& environment) {
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-/// Percent of what the memory gives.
+/// Percentage of the memory's bandwidth that the row reaches.
 std::string limit_text(const BenchRow& row) {
   constexpr double kPercent = 100;
   if (!row.limit || row.measured.microseconds.p50 <= 0) return "-";

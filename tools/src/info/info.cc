@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of facts: a heading for each kind, one line for each fact.
+// The text of `xylem info`: a heading for each kind of fact, and one line for each fact.
 #include "info/info.h"
 
 #include "exit_code.h"
@@ -17,7 +17,7 @@
 namespace xylem::tools {
 namespace {
 
-/// Pads to the widest of `texts`.
+/// The length of the longest text.
 template <typename Rows, typename Text>
 std::size_t widest(const Rows& rows, Text&& text) {
   std::size_t width = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verb `info`: shows what Xylem would do here and why.
+// The verb `info`: shows Xylem's settings on this host and where they come from.
 #pragma once
 
 #include "xylem/runtime/info.h"
@@ -9,10 +9,10 @@
 
 namespace xylem::tools {
 
-/// The page, from the facts.
+/// The text, made from the facts.
 std::string info_text(const Info& facts);
 
-/// Prints the page of this host. Returns the exit status.
+/// Prints the text for this host. Returns the exit status.
 int info();
 
 }  // namespace xylem::tools

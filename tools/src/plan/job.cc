@@ -37,7 +37,7 @@ Result<std::vector<topology::Topology>> hosts_of(const PlanOptions& options) {
   return hosts;
 }
 
-/// One rank for each GPU or, in a number that was given, evenly.
+/// One rank for each GPU or, if a number of ranks is given, that number spread evenly.
 Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>& hosts,
                                           std::uint32_t ranks) {
   std::vector<std::uint32_t> result;
@@ -59,7 +59,7 @@ Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>&
   return result;
 }
 
-/// The least of the hosts' ring bandwidths, if all have one.
+/// The least of the hosts' ring bandwidths, if all are known.
 std::optional<GBps> ring_rate(const std::vector<topology::Topology>& hosts) {
   std::optional<GBps> least;
   const topology::Machine* last = nullptr;
@@ -73,7 +73,7 @@ std::optional<GBps> ring_rate(const std::vector<topology::Topology>& hosts) {
   return least;
 }
 
-/// What the rank with the fewest NICs has; 0 if one does not tell.
+/// The total NIC bandwidth of the rank with the least; 0 if the rate of a NIC is unknown.
 double rank_rate(const topology::Topology& host,
                  std::uint32_t ranks,
                  const topology::NetworkFacts& network) {
@@ -92,7 +92,7 @@ double rank_rate(const topology::Topology& host,
   return least;
 }
 
-/// For the ranks of the host together; 0 where that is not known, or ranks are for GPUs.
+/// The number of cores for all ranks of the host; 0 if it is unknown, or if the ranks use GPUs.
 std::uint32_t cores_of(const topology::Topology& host) {
   if (!host.gpus().empty()) return 0;
   std::uint32_t cores = 0;
@@ -127,7 +127,7 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   if (const auto all = job.cluster.host_rate()) {
     job.model.remote.bandwidth_GBps = all->value;
     job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
-    // Hosts that are alike are told by one.
+    // One of several equal hosts is enough.
     for (std::size_t host = 0; host < job.cluster.hosts.size(); ++host) {
       if (host > 0 && &job.cluster.hosts[host].machine() == &job.cluster.hosts[host - 1].machine())
         continue;
@@ -161,7 +161,7 @@ std::string place_of(const PlannedJob& job, std::uint32_t rank) {
 std::vector<std::string> rails_of(const PlannedJob& job) {
   std::vector<std::string> lines;
   for (const topology::Rail& rail : job.cluster.rails) {
-    // Hosts that call it alike are named together.
+    // Hosts that use the same name for the NIC are listed together.
     std::vector<std::string> names;
     std::vector<std::uint32_t> counts;
     for (std::uint32_t host = 0; host < job.hosts(); ++host) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The job that a plan is for: its hosts, where its ranks stand, and what messages cost there.
+// The job for which a plan is made: its hosts, the placement of its ranks, and the costs of
+// messages.
 #pragma once
 
 #include "command_line.h"
@@ -16,7 +17,7 @@ namespace xylem::tools {
 struct PlannedJob {
   topology::Cluster cluster;
   std::vector<std::uint32_t> ranks_of_host;
-  collectives::CostModel model;  ///< With the host of each rank.
+  collectives::CostModel model;  ///< Includes the host of each rank.
   /// Where the costs of the model come from.
   std::string local_origin = "assumed";
   std::string remote_origin = "assumed";
@@ -25,13 +26,13 @@ struct PlannedJob {
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(model.host.size()); }
 };
 
-/// From the machines and flags that were given; fails with one line about what is wrong.
+/// Makes the job from the given machines and flags. An error is one line that says what is wrong.
 Result<PlannedJob> job_of(const PlanOptions& options);
 
 /// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"
 std::string place_of(const PlannedJob& job, std::uint32_t rank);
 
-/// A line for each rail: "50 GB/s: mlx5_0", "50 GB/s: mlx5_0 on 3 hosts, mlx5_2 on 1 host".
+/// One line for each rail: "50 GB/s: mlx5_0", or "50 GB/s: mlx5_0 on 3 hosts, mlx5_2 on 1 host".
 std::vector<std::string> rails_of(const PlannedJob& job);
 
 }  // namespace xylem::tools

@@ -21,7 +21,7 @@ using collectives::StepKind;
 using collectives::StepTime;
 
 constexpr double kWidth = 1160;
-constexpr double kLeft = 96;  // Of the time axis; names of rows are before it.
+constexpr double kLeft = 96;  // Left end of the time axis; names of rows are to its left.
 constexpr double kRight = 24;
 constexpr double kTop = 92;
 constexpr double kRow = 30;
@@ -34,7 +34,7 @@ constexpr std::string_view kRemote = "#e8710a";
 constexpr std::string_view kReduce = "#3c9a5f";
 constexpr std::string_view kCopy = "#9aa7b4";
 
-/// 1, 2 or 5 times a power of ten, so that there are about `count` of them up to `end`.
+/// A multiple (1, 2 or 5) of a power of ten, chosen so that about `count` ticks fit up to `end`.
 double tick_of(double end, int count) {
   const double rough = end / count;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -51,7 +51,7 @@ class Pen {
     for (const auto& of_rank : times_) {
       for (const StepTime& time : of_rank) end_us_ = std::max(end_us_, time.ended_us);
     }
-    // A plan of one rank moves nothing.
+    // The plan of a single rank takes no time; avoid a division by zero.
     end_us_ = std::max(end_us_, 1e-3);
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       rows_.push_back(kTop + kRow * (rank + 0.5) + kHostGap * job.model.host[rank]);
@@ -164,7 +164,7 @@ class Pen {
   const PlannedJob& job_;
   std::vector<Schedule> ranks_;
   std::vector<std::vector<StepTime>> times_;
-  std::vector<double> rows_;  // The middle of each rank's.
+  std::vector<double> rows_;  // The vertical centre of each rank's row.
   double end_us_ = 0;
   std::string text_;
 };

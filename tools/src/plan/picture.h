@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plan as a picture: who sends what to whom, and when.
+// Draws a plan: which rank sends what to which other rank, and when.
 #pragma once
 
 #include "plan/job.h"
@@ -11,12 +11,12 @@
 
 namespace xylem::tools {
 
-/// More rows than these nobody reads.
+/// A picture with more rows would not be readable.
 inline constexpr std::uint32_t kMostDrawnRanks = 64;
 
-/// A self-contained SVG: time to the right, a row for each rank, messages as lines from row to row,
-/// reductions and copies as bars. `title` heads it; `bytes` is what the chooser was asked for.
-/// Precondition: at most kMostDrawnRanks ranks.
+/// A self-contained SVG: time runs to the right, each rank has a row, messages are lines between
+/// rows, and reductions and copies are bars. `title` is the heading, and `bytes` is the size for
+/// which the plan was chosen. Precondition: at most kMostDrawnRanks ranks.
 std::string draw_plan(const PlannedJob& job,
                       const collectives::Choice& choice,
                       std::uint64_t bytes,

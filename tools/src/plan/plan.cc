@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a machine and a call to the chosen schedule, proven and printed.
+// Turns a machine and a call into the chosen schedule, proves it and prints it.
 #include "plan/plan.h"
 
 #include "bench/geometry.h"
@@ -30,10 +30,10 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// What a proof has in memory and looks at: chunks of buffers and of steps, of all ranks. So many
-/// take half a GiB and five seconds (reduce_scatter, direct, 1200 ranks).
+/// The largest number of chunks, of buffers and steps of all ranks, that one proof may handle in
+/// memory. This many take half a GiB and five seconds (reduce_scatter, direct, 1200 ranks).
 constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
-/// Beyond this, making all schedules one by one takes more than seconds.
+/// With more steps, making all schedules one by one takes too long.
 constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;
 
 /// "1.28 ms", "53 us", "2.4 s".
@@ -48,7 +48,7 @@ int refuse(const Status& status) {
 }
 
 Operation operation_of(collectives::Collective collective) {
-  // Both enumerations are spoken of by the same names.
+  // Both enumerations use the same names.
   return *parse_operation(name(collective));
 }
 
@@ -71,7 +71,7 @@ void print_job(const PlannedJob& job) {
     if (cores == 0 || cores >= ranks) continue;
     fmt::print("  {:<24} {} cores for {} ranks, which take turns\n",
                fmt::format("on host {}", host), cores, ranks);
-    break;  // The others are mostly alike.
+    break;  // The other hosts are usually equal.
   }
   fmt::print("  {:<24} reductions {}, copies {} (assumed, by CPUs)\n", "at a rank",
              format_bandwidth(GBps{job.model.reduce_GBps}),
@@ -95,7 +95,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The schedules of all ranks, or none if together they are more than a proof holds in memory.
+/// The schedules of all ranks; empty if they are too large for a proof in memory.
 std::vector<Schedule> plan_all(const Choice& choice) {
   std::vector<Schedule> ranks;
   std::uint64_t chunks = 0;
@@ -111,10 +111,10 @@ std::vector<Schedule> plan_all(const Choice& choice) {
   return ranks;
 }
 
-/// What became of a proof.
+/// The result of a proof.
 struct Proof {
   Status outcome;
-  std::string how;  ///< "8 ranks, 112 steps, all at once"; empty if there is no way to prove it.
+  std::string how;  ///< "8 ranks, 112 steps, all at once"; empty if it cannot be proven.
 };
 
 Proof prove_all(const Choice& choice, const std::vector<Schedule>& ranks) {
@@ -125,7 +125,7 @@ Proof prove_all(const Choice& choice, const std::vector<Schedule>& ranks) {
                       counted(steps, "step"))};
 }
 
-/// On all cores, as many parts at once.
+/// Runs the parts on all cores.
 void run_on_all_cores(std::uint32_t parts, const std::function<void(std::uint32_t)>& part) {
   std::atomic<std::uint32_t> next = 0;
   const auto work = [&] {
@@ -150,7 +150,7 @@ Proof prove_by_symmetry(const Choice& choice) {
                           : fmt::format("those of the first {}", symmetry.representatives()))};
 }
 
-/// Proves the plan of all ranks, if there is a way; false if it is wrong.
+/// Proves the plan of all ranks if possible, and prints the result; false if the plan is wrong.
 bool print_proof(const Choice& choice) {
   const auto start = Clock::now();
   const std::vector<Schedule> all = plan_all(choice);
@@ -168,7 +168,8 @@ bool print_proof(const Choice& choice) {
   return proof.outcome.is_ok();
 }
 
-/// What a rank pays for its own plan, and this command for all of it.
+/// Prints the time that a rank takes to make its own plan, and the resources that this command has
+/// used.
 void print_effort(const Choice& choice, std::uint32_t rank) {
   constexpr std::size_t kRuns = 11;
   std::array<double, kRuns> times;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verb `plan`: what Xylem would do for a call, why, and whether that is right.
+// The verb `plan`: shows what Xylem would do for a call, why, and whether the plan is proven right.
 #pragma once
 
 #include "command_line.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binding: which CPUs each rank of a host may run on.
+// Binding: the CPUs on which each rank of a host may run.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -12,13 +12,13 @@
 
 namespace xylem::tools {
 
-/// Each rank's share of the CPUs near its place (topology/placement.h), of those that are
-/// `allowed`. Ranks share all CPUs of a node that has fewer than ranks. `unsupported` where the
-/// machine does not tell its CPUs, or none near a rank's place is allowed.
+/// Each rank's share of the `allowed` CPUs near its place (topology/placement.h). If a node has
+/// fewer CPUs than ranks, its ranks share all of them. Fails with `unsupported` if the machine does
+/// not report its CPUs, or if none near a rank's place is allowed.
 Result<std::vector<topology::CpuSet>> bind_ranks(const topology::Topology& topology,
                                                  const topology::CpuSet& allowed,
                                                  std::uint32_t ranks);
-/// Of this machine, and of the CPUs that this process may use. Starts no thread.
+/// The same for this machine and the CPUs that this process may use. Starts no thread.
 Result<std::vector<topology::CpuSet>> bind_ranks(std::uint32_t ranks);
 
 }  // namespace xylem::tools

@@ -22,7 +22,7 @@
 namespace xylem::tools {
 namespace {
 
-/// What a rank may take to end by itself after SIGTERM.
+/// The time that ranks get to end by themselves after SIGTERM.
 constexpr std::chrono::seconds kGrace{3};
 
 enum class Phase : std::uint8_t { running, failing, ending, killing };
@@ -48,7 +48,7 @@ class Job {
   void on_failure(std::uint32_t rank, const Ending& ending);
   void begin_ending();
   void signal_all(int signal) const;
-  /// Whether nothing of the job is alive; begins to end what is alive after all ranks.
+  /// Whether no process of the job is alive. Begins to end processes that outlive all ranks.
   bool over();
   void say(std::string_view text);
   bool ended_by_us() const { return phase_ == Phase::ending || phase_ == Phase::killing; }
@@ -63,19 +63,19 @@ class Job {
   Sink error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
   std::size_t turn_ = 0;   ///< The rank whose output is forwarded first.
-  std::set<pid_t> asked_;  ///< Descendants of ranks that got SIGTERM.
+  std::set<pid_t> asked_;  ///< Descendants of ranks that have received SIGTERM.
   Phase phase_ = Phase::running;
-  std::optional<Deadline> deadline_;  ///< When the phase ends.
+  std::optional<Deadline> deadline_;  ///< The end of the phase.
   JobOutcome outcome_;
 };
 
 Job::~Job() {
-  // No process of the groups outlives us, even where /proc does not show our descendants.
+  // No process of the groups may outlive this one, even if /proc does not show all descendants.
   for (Rank& rank : ranks_) {
     rank.process.signal_group(SIGKILL);
     rank.process.reap();
   }
-  // Descendants that came to us; where nobody waits for orphans they would stay zombies.
+  // Reap orphaned descendants; without an init process that reaps, they would stay zombies.
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
 }
@@ -119,7 +119,7 @@ void Job::wait() {
 
 void Job::on_signals() {
   while (const auto signal = signals_.next()) {
-    if (*signal == SIGCHLD) continue;  // a descendant came to us and died: over() looks
+    if (*signal == SIGCHLD) continue;  // an orphaned descendant died, see over()
     if (ended_by_us()) {
       phase_ = Phase::killing;
       signal_all(SIGKILL);
@@ -131,7 +131,7 @@ void Job::on_signals() {
 }
 
 void Job::on_output() {
-  // The first that found no room is the first the next time.
+  // The first rank whose output found no room is served first next time.
   std::optional<std::size_t> passed_over;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const std::size_t index = (turn_ + i) % ranks_.size();
@@ -149,7 +149,8 @@ void Job::on_output() {
 }
 
 void Job::on_endings() {
-  // Ranks exit because another died, and may be seen to before it: a death explains their failures.
+  // When a rank dies, others exit because of it, and these may be noticed first. A death by signal
+  // explains exits, so it counts as the first failure.
   std::optional<JobOutcome::Failure> first;
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
@@ -164,7 +165,7 @@ void Job::on_endings() {
   const bool explains = phase_ == Phase::failing && first->ending.signal != 0 && outcome_.failure &&
                         outcome_.failure->ending.signal == 0;
   if (phase_ != Phase::running && !explains) return;
-  // Its last words come before what is said of it.
+  // Print the last output of the rank before the report about it.
   ranks_[first->rank].output.forward();
   ranks_[first->rank].error.forward();
   on_failure(first->rank, first->ending);
@@ -231,7 +232,7 @@ bool Job::over() {
                     left.size() == 1 ? "a process" : fmt::format("{} processes", left.size())));
     begin_ending();
   }
-  // What moved to a group of its own came to us when its parent ended.
+  // Processes that moved to a group of their own became our children when their parent ended.
   for (const pid_t pid : left) {
     if (phase_ == Phase::killing) ::kill(pid, SIGKILL);
     else if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
@@ -253,7 +254,7 @@ int JobOutcome::exit_status() const noexcept {
 }
 
 Result<JobOutcome> run_job(const JobOptions& options) {
-  // Descendants whose parents ended become our children, so none is lost from sight.
+  // Orphaned descendants become children of this process, so none can escape.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   XYLEM_TRY(const Signals signals, Signals::take());
   XYLEM_TRY(const Membership membership, Membership::create(options.ranks));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run_job: one program as n ranks on this host, from the first fork until nothing of it is left.
+// run_job: runs one program as n ranks on this host, until no process of the job is left.
 //
 //   running ──a rank fails──► failing ──patience over──► ending ──grace over──► killing
 //      └──Ctrl-C, time-out, output closed, ranks gone but children left──►┘
 //
-// In `ending` every process of the job has got SIGTERM, in `killing` SIGKILL. A job is over when no
-// process that descends from it is alive, whatever group or session it moved to.
+// In `ending` every process of the job has received SIGTERM, and in `killing` SIGKILL. A job is
+// over when no descendant of its processes is alive, even if it moved to another group or session.
 #pragma once
 
 #include "run/process.h"
@@ -22,16 +22,16 @@
 namespace xylem::tools {
 
 struct JobOptions {
-  std::string speaker = "xylem run";  ///< Leads the lines that the launcher itself writes.
+  std::string speaker = "xylem run";  ///< Prefix of the lines that the launcher itself writes.
   std::vector<std::string> command;
   std::uint32_t ranks = 1;
-  std::vector<topology::CpuSet> cpus;  ///< Of each rank; empty: they may run anywhere.
-  bool prefix = true;                  ///< Lead each line with its rank: "[2] ".
-  bool first_rank_direct = false;      ///< Rank 0 writes to our own streams, terminal and all.
-  bool explained_exits =
-      false;  ///< Ranks that exit say why themselves; only deaths are worth a line.
-  std::optional<std::chrono::nanoseconds> timeout;  ///< Of the whole job.
-  /// How long the others may go on by themselves after one has failed.
+  std::vector<topology::CpuSet> cpus;  ///< By rank; empty: ranks may run anywhere.
+  bool prefix = true;                  ///< Begin each line with its rank, such as "[2] ".
+  bool first_rank_direct = false;  ///< Rank 0 writes directly to our streams, including a terminal.
+  /// Ranks print why they exit, so only deaths by a signal are reported.
+  bool explained_exits = false;
+  std::optional<std::chrono::nanoseconds> timeout;  ///< For the whole job.
+  /// How long the other ranks may continue after one has failed.
   std::chrono::nanoseconds patience{0};
 };
 
@@ -42,18 +42,19 @@ struct JobOutcome {
     Ending ending;
   };
 
-  std::vector<Ending> endings;     ///< Of each rank.
-  std::optional<Failure> failure;  ///< The first rank to fail by itself.
+  std::vector<Ending> endings;     ///< By rank.
+  std::optional<Failure> failure;  ///< The first rank that failed by itself.
   int interrupted_by = 0;          ///< The signal that ended the job; 0: none.
   bool timed_out = false;
 
-  /// For the shell: of what ended the job, else of the first failure, else 0.
+  /// The exit status for the shell: that of an interruption or time-out, otherwise of the first
+  /// failure, otherwise 0.
   int exit_status() const noexcept;
 };
 
-/// Runs the job and forwards what it says: whole lines to our standard output and error. Fails,
-/// with nothing left running, if not all ranks could be started. Takes over the process's signals
-/// meanwhile.
+/// Runs the job and forwards its output as whole lines to our standard output and error. Fails,
+/// with no process left running, if not all ranks could be started. Handles the process's signals
+/// while it runs.
 Result<JobOutcome> run_job(const JobOptions& options);
 
 }  // namespace xylem::tools

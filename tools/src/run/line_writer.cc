@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines from bytes.
+// Makes lines of bytes.
 #include "run/line_writer.h"
 
 #include <algorithm>

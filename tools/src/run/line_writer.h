@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LineWriter: what one stream of one rank says, as whole lines that each begin with the same
-// prefix. Whoever writes them out with one call a line mixes streams only between lines.
+// LineWriter: turns the output of one stream of one rank into whole lines with a common prefix. If
+// each line is written with one call, streams are mixed only between lines.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace xylem::tools {
 
 class LineWriter {
  public:
-  /// A longer line is cut there, so that a rank that never ends a line cannot fill the launcher's
+  /// A longer line is broken here, so that a rank that never ends a line cannot fill the launcher's
   /// memory.
   static constexpr std::size_t kLongestLine = std::size_t{1} << 20;
 
   explicit LineWriter(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  /// The lines that `bytes` completes, each with prefix and line break; the rest is kept.
+  /// The lines that `bytes` completes, each with prefix and line break. The rest is kept.
   std::string feed(std::string_view bytes);
-  /// The last line where it lacks its line break, which is added.
+  /// The last line, if it has no line break; one is added.
   std::string finish();
 
  private:

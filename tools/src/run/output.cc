@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing without blocking. poll() promises room for PIPE_BUF bytes in a pipe, so
-// writes of at most that many do not block even where the descriptor would.
+// Reading and writing without blocking. If poll() reports room in a pipe, there is room for at
+// least PIPE_BUF bytes, so writes of at most that size do not block even on a blocking descriptor.
 #include "run/output.h"
 
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::size_t kMostBacklog = std::size_t{1} << 20;
-/// Reads in a row of one stream before the others have their turn.
+/// The number of consecutive reads from one stream before others get their turn.
 constexpr int kFairShare = 16;
 
 bool writable(int fd) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way of what ranks say: OutputStream reads one stream of a rank and makes lines of it, Sink
-// writes lines to one of our streams. Neither ever blocks, so a reader that has stopped reading us
-// (a pager, Ctrl-S) slows the ranks down but never keeps the launcher from hearing Ctrl-C.
+// The path of the ranks' output. An OutputStream reads one stream of a rank and makes lines of it.
+// A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our output
+// stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to Ctrl-C.
 #pragma once
 
 #include "run/line_writer.h"
@@ -14,20 +14,20 @@
 
 namespace xylem::tools {
 
-/// Lines on their way to a descriptor that others hold too, so its flags stay as they are.
+/// Lines for a descriptor that other processes use too, so its flags are not changed.
 class Sink {
  public:
   explicit Sink(int fd) noexcept : fd_(fd) {}
 
   void append(std::string_view lines) { backlog_ += lines; }
-  /// Writes what can be written at once.
+  /// Writes as much as is possible without blocking.
   void flush();
 
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return backlog_.empty(); }
-  /// Whether streams should stop feeding it until it has written.
+  /// Whether streams must stop adding lines until some have been written.
   bool full() const noexcept;
-  /// Nobody reads any more; from then on it swallows everything.
+  /// The reader is gone. From then on all lines are dropped.
   bool broken() const noexcept { return broken_; }
 
  private:
@@ -39,20 +39,21 @@ class Sink {
 class OutputStream {
  public:
   OutputStream() : lines_("") {}
-  /// `source` is a non-blocking end of a pipe. `sink` outlives the stream.
+  /// `source` is a non-blocking end of a pipe. `sink` must outlive the stream.
   OutputStream(UniqueFd source, Sink& sink, std::string prefix)
       : source_(std::move(source)), sink_(&sink), lines_(std::move(prefix)) {}
 
   bool open() const noexcept { return static_cast<bool>(source_); }
   int fd() const noexcept { return source_.get(); }
   Sink& sink() const noexcept { return *sink_; }
-  /// Takes what has arrived, at most a fair share, unless the sink is full.
+  /// Takes what has arrived, up to a limit that is fair to other streams, unless the sink is full.
   void forward();
-  /// Takes all that has arrived, also a last line that lacks its line break, and closes.
+  /// Takes everything that has arrived, including a last line without a line break, and closes the
+  /// stream.
   void finish();
 
  private:
-  /// Reads once; false if there is nothing now.
+  /// Reads once; false if there is nothing to read now.
   bool read_some();
 
   UniqueFd source_;

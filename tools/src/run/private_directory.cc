@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Making and removing the directory in which ranks meet.
+// Makes and removes the directory in which ranks find each other.
 #include "run/private_directory.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ Result<PrivateDirectory> PrivateDirectory::create() {
                    fmt::format("there is no directory for temporary files ({}): set TMPDIR to one",
                                error.message()));
   }
-  // mkdtemp makes it with mode 0700, and fails rather than use what is there already.
+  // mkdtemp makes the directory with mode 0700, and fails if the name exists.
   std::string path = (parent / "xylem-XXXXXX").string();
   if (::mkdtemp(path.data()) == nullptr) {
     return failure(Code::exhausted,
@@ -31,7 +31,7 @@ Result<PrivateDirectory> PrivateDirectory::create() {
 
 PrivateDirectory::~PrivateDirectory() {
   std::error_code
-      ignored;  // a destructor cannot do better, and the directory is in the temporary place
+      ignored;  // a destructor cannot report an error, and this is only a temporary directory
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PrivateDirectory: a fresh directory that only this user can enter, removed with what is in it.
-// Ranks of one host meet in it: no port is chosen, so none can be taken.
+// PrivateDirectory: a new directory that only this user can enter. It is removed with its contents.
+// The ranks of one host find each other through it, so no port is needed, and none can be taken.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -12,7 +12,7 @@ namespace xylem::tools {
 
 class PrivateDirectory {
  public:
-  /// Makes one under the directory for temporary files (TMPDIR).
+  /// Makes a directory in the place for temporary files (TMPDIR).
   static Result<PrivateDirectory> create();
 
   PrivateDirectory(PrivateDirectory&& other) noexcept : path_(std::move(other.path_)) {

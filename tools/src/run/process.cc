@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting: the child reports a failed exec through a close-on-exec pipe; end-of-file means that it
-// runs.
+// Starts processes. The child reports a failed exec through a close-on-exec pipe; end-of-file means
+// that the program runs.
 #include "run/process.h"
 
 #include "exit_code.h"
@@ -29,7 +29,7 @@ namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-/// Puts `fd` in the place of `standard`; a standard stream that stays is left alone.
+/// Replaces the standard stream `standard` by `fd`, unless `fd` is negative.
 bool redirect(int fd, int standard) { return fd < 0 || ::dup2(fd, standard) >= 0; }
 
 bool bind_to(const topology::CpuSet& cpus) {
@@ -47,9 +47,9 @@ bool bind_to(const topology::CpuSet& cpus) {
   return ::sched_setaffinity(0, bytes, set.get()) == 0;
 }
 
-/// The child's side, up to exec. Returns errno if that fails.
+/// The child's work up to exec. Returns errno on failure.
 int become(const ProcessOptions& options, pid_t parent) {
-  // The parent's death must end the child also if it came before prctl() took effect.
+  // The child must end with its parent, even if the parent died before prctl() took effect.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) return ESRCH;
   if (::setpgid(0, 0) != 0 || !bind_to(options.cpus)) return errno;
   if (!redirect(options.input, STDIN_FILENO) || !redirect(options.output, STDOUT_FILENO) ||
@@ -59,8 +59,8 @@ int become(const ProcessOptions& options, pid_t parent) {
   for (const auto& [name, value] : options.environment) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0) return errno;
   }
-  // A group in the background of a terminal that stops writers (stty tostop) must still get its
-  // lines out.
+  // A background group must be able to write even if the terminal stops background writers (stty
+  // tostop).
   std::signal(SIGTTOU, SIG_IGN);
   std::signal(SIGPIPE, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
@@ -76,7 +76,7 @@ int become(const ProcessOptions& options, pid_t parent) {
   return errno;
 }
 
-/// What the child reported: 0 if it runs the program, else exec's errno.
+/// The error that the child reported: 0 if it runs the program, otherwise errno.
 int exec_outcome(int fd) {
   int error = 0;
   ssize_t got = 0;
@@ -87,7 +87,7 @@ int exec_outcome(int fd) {
 }
 
 /// Parent and state of a process, from the text of /proc/PID/stat: "42 (name) S 1 …". The name may
-/// hold anything, so fields count from the last parenthesis.
+/// contain any characters, so fields are counted from the last parenthesis.
 struct Kinship {
   pid_t parent = 0;
   char state = 'X';
@@ -140,7 +140,7 @@ Result<Process> Process::start(const ProcessOptions& options) {
     return failure(error == ENOENT ? Code::invalid_argument : Code::unsupported,
                    fmt::format("cannot start {}: {}", options.command.front(), reason(error)));
   }
-  // The declaration in glibc 2.36 lacks extern "C".
+  // Called by number, since the declaration in glibc 2.36 lacks extern "C".
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const int error = errno;

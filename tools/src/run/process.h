@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Process: one started program in a process group of its own. It dies with its parent, and it stays
-// a zombie until it is reaped, so that its group's number cannot come to mean somebody else's
+// Process: a started program in a process group of its own. It dies with its parent. After its end
+// it stays a zombie until it is reaped, so that the number of its group cannot be reused for other
 // processes.
 #pragma once
 
@@ -33,20 +33,21 @@ struct Ending {
 
 struct ProcessOptions {
   std::vector<std::string> command;  ///< Program, looked up in PATH, and its arguments.
-  std::vector<std::pair<std::string, std::string>> environment;  ///< Added to the parent's.
-  topology::CpuSet cpus;   ///< It may run on these; empty: on those of the parent.
+  /// Added to the parent's environment.
+  std::vector<std::pair<std::string, std::string>> environment;
+  topology::CpuSet cpus;   ///< CPUs on which it may run; empty: those of the parent.
   int input = -1;          ///< Becomes standard input; -1: the parent's.
   int output = -1;         ///< Becomes standard output; -1: the parent's.
   int error = -1;          ///< Becomes standard error; -1: the parent's.
   sigset_t signal_mask{};  ///< Signals blocked in the program.
 };
 
-/// Move-only; an empty one may only be assigned to.
+/// Move-only. An empty process may only be assigned to.
 class Process {
  public:
-  /// Starts the program. One that cannot be started is an error here, not an ending:
-  /// `invalid_argument` if there is none of that name, `unsupported` if it is no program that we
-  /// may start, `exhausted` if no process could be made. Only for single-threaded parents.
+  /// Starts the program. Failing to start it is an error here and not an ending: `invalid_argument`
+  /// if there is no program with that name, `unsupported` if it may not be executed, `exhausted` if
+  /// no process could be made. The calling process must have a single thread.
   static Result<Process> start(const ProcessOptions& options);
 
   Process() noexcept = default;
@@ -54,11 +55,11 @@ class Process {
   pid_t pid() const noexcept { return pid_; }
   /// Readable once the process has ended.
   int fd() const noexcept { return pidfd_.get(); }
-  /// How it ended, if it has. Leaves it a zombie.
+  /// How it ended, if it has ended. Does not reap it.
   std::optional<Ending> ending() const;
-  /// Signals the whole group. Must not be called after reap().
+  /// Sends a signal to the whole group. Must not be called after reap().
   void signal_group(int signal) const noexcept;
-  /// Forgets the ended process and its group.
+  /// Reaps the ended process.
   void reap() noexcept;
 
  private:
@@ -68,7 +69,7 @@ class Process {
   UniqueFd pidfd_;
 };
 
-/// Processes whose parent is this process, zombies left out.
+/// Children of this process, except zombies.
 std::vector<pid_t> live_children();
 
 }  // namespace xylem::tools

@@ -19,7 +19,7 @@ struct Pipe {
   UniqueFd read_end, write_end;
 };
 
-/// Our end does not block: what has arrived is read until there is no more.
+/// The read end does not block, so everything that has arrived can be read.
 Result<Pipe> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {

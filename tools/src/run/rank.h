@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rank: one process of a job with its output streams; Membership: what the environment tells each
-// of them so that they find each other and nobody else.
+// Rank: one process of a job, with its output streams. Membership: the environment variables
+// through which the ranks of a job find each other, and nobody else.
 #pragma once
 
 #include "run/output.h"
@@ -20,8 +20,8 @@ namespace xylem::tools {
 struct RankOptions {
   ProcessOptions process;
   std::string prefix;
-  bool first = false;  ///< Gets our standard input, unless that is a terminal; the others get none.
-  bool direct = false;  ///< Writes to our streams itself.
+  bool first = false;  ///< Gets our standard input unless that is a terminal; other ranks get none.
+  bool direct = false;  ///< Writes directly to our streams.
 };
 
 struct Rank {
@@ -30,10 +30,10 @@ struct Rank {
   std::optional<Ending> ending;
 };
 
-/// Starts a rank whose lines go to `output` and `error`, which outlive it.
+/// Starts a rank whose lines go to `output` and `error`, which must outlive it.
 Result<Rank> start_rank(const RankOptions& options, Sink& output, Sink& error);
 
-/// The job's identity, secret and meeting place; the latter is removed with it.
+/// The job's identity, secret and meeting place. The meeting place is removed on destruction.
 class Membership {
  public:
   static Result<Membership> create(std::uint32_t ranks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From flags to a job.
+// Turns flags into a job.
 #include "run/run.h"
 
 #include "exit_code.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals through signalfd.
+// Receives signals through signalfd.
 #include "run/signals.h"
 
 #include <sys/signalfd.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals: those that end a launcher, and its children's deaths, as something to poll. While it
-// lives they are blocked and read from a descriptor, and writing to a closed pipe is an error
-// instead of a death.
+// Signals: a descriptor that reports the signals that end a launcher, and the deaths of its
+// children. During the lifetime of a Signals object these signals are blocked, and writing to a
+// closed pipe is an error instead of ending the process.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,8 +13,8 @@
 
 namespace xylem::tools {
 
-/// One per process at a time. Only for single-threaded processes, since it changes the thread's
-/// mask.
+/// At most one per process at a time. Only for single-threaded processes, since it changes the
+/// signal mask of the thread.
 class Signals {
  public:
   static Result<Signals> take();
@@ -24,11 +24,11 @@ class Signals {
   Signals& operator=(Signals&&) = delete;
   ~Signals();
 
-  /// Readable when a signal has come.
+  /// Readable when a signal has arrived.
   int fd() const noexcept { return fd_.get(); }
-  /// The next one: SIGINT, SIGTERM, SIGHUP or SIGCHLD.
+  /// The next signal: SIGINT, SIGTERM, SIGHUP or SIGCHLD.
   std::optional<int> next() const noexcept;
-  /// What was blocked before, for programs to be started.
+  /// The signals that were blocked before, for programs to be started.
   const sigset_t& former_mask() const noexcept { return former_mask_; }
 
  private:

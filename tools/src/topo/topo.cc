@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a source of facts to a writer.
+// Turns a source of facts into output.
 #include "topo/topo.h"
 
 #include "exit_code.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the objects of an hwloc file to a Machine, in three passes: processors, then devices (whose
-// places name NUMA nodes), then links (which name devices).
+// Turns the objects of an hwloc file into a Machine in three passes: processors; devices, whose
+// places refer to NUMA nodes; and links, which refer to devices.
 #pragma once
 
 #include "hwloc_xml/document.h"
@@ -14,11 +14,11 @@
 
 namespace xylem::topology::hwloc_xml {
 
-/// Infos of the root whose names begin so hold lists of the machine as JSON: what hwloc's form has
-/// no room for.
+/// <info> elements of the root whose names begin with this prefix hold lists of the machine as
+/// JSON, for facts that hwloc's format cannot express.
 inline constexpr std::string_view kOwnPrefix = "Xylem:";
 
-/// What the passes share.
+/// State that the passes share.
 struct Build {
   explicit Build(const Document& source) : document(source), nodes(source.objects().size()) {}
 
@@ -26,36 +26,37 @@ struct Build {
 
   const Document& document;
   Machine machine;
-  /// What each object became, if anything.
+  /// The node that each object became, if any.
   std::vector<std::optional<NodeRef>> nodes;
-  /// Locality by object, since all devices of a package ask for the same.
+  /// Locality by object. Cached, since all devices of a package ask for the same one.
   std::unordered_map<std::uint32_t, Locality> localities;
 };
 
 /// Fills packages and NUMA nodes.
 Status build_processors(Build& build);
 
-/// Fills host bridges, bridges, GPUs, NICs, NVSwitches and interfaces. After build_processors.
+/// Fills host bridges, bridges, GPUs, NICs, NVSwitches and interfaces. Call after
+/// build_processors().
 Status build_devices(Build& build);
 
-/// Fills links from the NVLink and XGMI matrices. After build_devices.
+/// Fills links from the NVLink and XGMI matrices. Call after build_devices().
 Status build_links(Build& build);
 
-/// The NUMA nodes near `object` or, for a device, near what its host bridge hangs from. After
-/// build_processors.
+/// The NUMA nodes near `object`; for a device, those near the object to which its host bridge is
+/// attached. Call after build_processors().
 Result<Locality> locality_of(Build& build, std::uint32_t object);
 
 /// The nearest ancestor of `object` that is a PCI device.
 std::optional<std::uint32_t> pci_ancestor(const Build& build, std::uint32_t object);
 
-/// Adds what OS devices tell: interfaces, RDMA ports, names and partitions of GPUs. Part of
-/// build_devices.
+/// Adds facts from OS devices: interfaces, RDMA ports, names and partitions of GPUs. Part of
+/// build_devices().
 Status build_os_devices(Build& build);
 
-/// True for the OS device of an RDMA function.
+/// Whether the object is the OS device of an RDMA function.
 bool is_openfabrics(const Document& document, const Object& object);
 
-/// The machine that `text` describes, not yet checked.
+/// The machine that `text` describes, before any checks.
 Result<Machine> read_machine(std::string_view text, std::string_view source);
 
 }  // namespace xylem::topology::hwloc_xml

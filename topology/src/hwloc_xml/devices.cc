@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The PCIe tree: which functions are GPUs, NICs and NVSwitches, and the bridges that lead to them.
+// The PCIe tree: decides which functions are GPUs, NICs and NVSwitches, and keeps the bridges that
+// lead to them.
 #include "hwloc_xml/build.h"
 #include "hwloc_xml/values.h"
 #include "text.h"
@@ -14,7 +15,7 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// A kept function on its way to its list.
+/// A function that is kept, before it is placed into its list.
 struct Found {
   std::uint32_t object;
   PciDevice pci;
@@ -37,7 +38,7 @@ Result<BusRange> read_buses(const Build& build, std::uint32_t object) {
       fmt::format("bridge_pci \"{}\" is no range of buses (such as 0000:[50-54])", excerpt(text)));
 }
 
-/// Address, identity and link of a bridge or device; its parent is not known yet.
+/// Reads address, identity and link of a bridge or device. Its parent is not known yet.
 Result<PciDevice> read_function(Build& build, std::uint32_t object) {
   const pugi::xml_node node = build.object(object).node;
   PciDevice pci;
@@ -65,7 +66,7 @@ Result<PciDevice> read_function(Build& build, std::uint32_t object) {
       return build.document.error(node, fmt::format("pci_link_speed \"{}\" is no bandwidth in GB/s",
                                                     excerpt(speed.value())));
     }
-    // hwloc writes zero for what it could not read.
+    // hwloc writes zero for a value that it could not read.
     if (*gigabytes > 0) pci.uplink = Rate{GBps{*gigabytes}, Origin::read, {}, {}};
   }
   XYLEM_TRY(pci.numa, locality_of(build, object));
@@ -78,14 +79,14 @@ bool is_nvswitch(const Object& object, const PciDevice& pci) {
          (pci.id.vendor == kVendorNvidia && pci.pci_class == kOtherBridge);
 }
 
-/// The functions of one kind, in the order of their addresses.
+/// The functions of one kind, sorted by address.
 class Functions {
  public:
   explicit Functions(NodeKind kind) : kind_(kind) {}
 
   void add(std::uint32_t object, PciDevice pci) { found_.push_back({object, std::move(pci)}); }
 
-  /// Sorts, refuses duplicates, and tells `build` which object became which node.
+  /// Sorts, refuses duplicates, and records in `build` which object became which node.
   Status settle(Build& build) {
     std::ranges::sort(found_, [](const Found& left, const Found& right) {
       return std::tuple(left.pci.address, left.object) <
@@ -109,7 +110,7 @@ class Functions {
   std::vector<Found> found_;
 };
 
-/// Sorts all PCI functions into their kinds and keeps the bridges above them.
+/// Sorts all PCI functions by kind, and keeps the bridges above them.
 class TreeBuilder {
  public:
   explicit TreeBuilder(Build& build) : build_(build), kept_(build.nodes.size(), false) {}
@@ -191,7 +192,7 @@ class TreeBuilder {
     return Status::ok();
   }
 
-  /// The nearest bridge above `object`; nothing where the file shows the device beside the tree.
+  /// The nearest bridge above `object`; nothing if the file lists the device outside of the tree.
   std::optional<NodeRef> parent_of(std::uint32_t object) const {
     for (auto at = build_.object(object).parent; at != 0; at = build_.object(at).parent) {
       if (build_.object(at).type == ObjectType::bridge && build_.nodes[at]) return build_.nodes[at];
@@ -228,7 +229,7 @@ class TreeBuilder {
   }
 
   Build& build_;
-  std::vector<bool> kept_;  ///< By object: has a device of ours below.
+  std::vector<bool> kept_;  ///< By object: whether a device that is kept is below it.
   std::set<std::uint32_t> rdma_;
   std::vector<std::pair<BusRange, std::uint32_t>> host_bridges_;
   Functions bridges_{NodeKind::bridge};

@@ -13,7 +13,7 @@ namespace xylem::topology::hwloc_xml {
 namespace {
 
 ObjectType object_type(std::string_view name) {
-  // Node and Socket are what hwloc before 1.11 wrote.
+  // hwloc before 1.11 wrote Node and Socket.
   constexpr std::array<std::pair<std::string_view, ObjectType>, 10> kTypes{{
       {"Machine", ObjectType::machine},
       {"Package", ObjectType::package},
@@ -66,7 +66,7 @@ Status Document::load(std::string_view text, std::string_view source) {
 
 Status Document::find_schema() {
   const std::string_view version = topology_.attribute("version").value();
-  if (version.empty()) {  // Schema 1 has no version.
+  if (version.empty()) {  // Schema 1 has no version attribute.
     schema_ = 1;
     return Status::ok();
   }
@@ -96,8 +96,8 @@ Status Document::flatten(pugi::xml_node root) {
       node = child;
       continue;
     }
-    // To the next sibling of the nearest ancestor that has one; only the machine's own subtree
-    // counts.
+    // Continue with the next sibling of the nearest ancestor that has one. Only the subtree of the
+    // machine counts.
     pugi::xml_node next;
     while (!(next = node == root ? pugi::xml_node() : next_object(node.next_sibling()))) {
       if (ancestors.empty()) return Status::ok();

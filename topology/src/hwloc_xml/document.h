@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An hwloc XML file as a flat list of objects, parents before children. What a hostile file could
-// do by depth and number of objects is bounded here, so that those who read the list need no guard.
+// An hwloc XML file as a flat list of objects, with parents before children. The nesting depth and
+// the number of objects are limited here, so users of the list need no limits of their own.
 #pragma once
 
 #include "xml_text.h"
@@ -17,7 +17,7 @@
 
 namespace xylem::topology::hwloc_xml {
 
-/// hwloc's object types, as far as they matter here.
+/// The object types of hwloc that matter here.
 enum class ObjectType : std::uint8_t {
   machine,
   package,
@@ -33,10 +33,10 @@ enum class ObjectType : std::uint8_t {
 struct Object {
   pugi::xml_node node;
   ObjectType type = ObjectType::other;
-  std::uint32_t parent = 0;  ///< Index; the root is its own parent.
+  std::uint32_t parent = 0;  ///< Index of the parent; the root is its own parent.
 };
 
-/// Real machines stay below 60 levels and 30 thousand objects.
+/// Real machines have fewer than 60 levels and 30 thousand objects.
 inline constexpr std::size_t kMaxObjectDepth = 512;
 inline constexpr std::size_t kMaxObjects = 500'000;
 
@@ -44,11 +44,11 @@ class Document {
  public:
   static Result<std::unique_ptr<Document>> parse(std::string_view text, std::string_view source);
 
-  /// 1, 2 or 3.
+  /// The version of the schema: 1, 2 or 3.
   int schema() const noexcept { return schema_; }
-  /// The <topology> element, which holds distances beside the objects.
+  /// The <topology> element, which contains distances in addition to the objects.
   pugi::xml_node topology() const noexcept { return topology_; }
-  /// In document order; the first is the machine.
+  /// In document order; the first object is the machine.
   const std::vector<Object>& objects() const noexcept { return objects_; }
 
   /// The value of `<info name="NAME" value="…"/>` in `element`, cleaned; empty if there is none.

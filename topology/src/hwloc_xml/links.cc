@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVLink and XGMI out of hwloc's distance matrices. A matrix holds MB/s between OS devices (a
-// driver's names for GPUs), NVSwitches and packages:
+// Reads NVLink and XGMI from hwloc's distance matrices. A matrix holds bandwidths in MB/s between
+// OS devices (a driver's names for GPUs), NVSwitches and packages:
 //
 //   <distances2 type="OSDev" nbobjs="2" name="NVLinkBandwidth" indexing="gp">
 //     <indexes length="4">7 9 </indexes>
@@ -20,12 +20,12 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// An NVSwitch system of today has below 40 ends, a node of partitioned GPUs below 100.
+/// An NVSwitch system has fewer than 40 ends, a node of partitioned GPUs fewer than 100.
 constexpr std::uint32_t kMaxMatrixObjects = 1024;
 
 using NodeByGlobalIndex = std::unordered_map<std::uint64_t, NodeRef>;
 
-/// An OS device stands for the GPU that it names.
+/// The GPU, NVSwitch or package of an object. An OS device represents the GPU that it names.
 std::optional<NodeRef> end_of_link(const Build& build, std::uint32_t object) {
   const auto pci = build.object(object).type == ObjectType::os_device ? pci_ancestor(build, object)
                                                                       : std::optional(object);
@@ -47,7 +47,7 @@ NodeByGlobalIndex nodes_by_global_index(const Build& build) {
   return nodes;
 }
 
-/// The blank-separated words of all children called `element`.
+/// The words, separated by blanks, of all children named `element`.
 std::vector<std::string_view> words_in(pugi::xml_node matrix, const char* element) {
   std::vector<std::string_view> words;
   for (const pugi::xml_node child : matrix.children(element)) {
@@ -63,13 +63,13 @@ std::vector<std::string_view> words_in(pugi::xml_node matrix, const char* elemen
   return words;
 }
 
-/// Node of each row; nothing for objects that are no end of a link here.
+/// The node of each row; nothing for objects that are not ends of links.
 Result<std::vector<std::optional<NodeRef>>> matrix_rows(const Build& build,
                                                         const NodeByGlobalIndex& nodes,
                                                         pugi::xml_node matrix) {
   std::vector<std::optional<NodeRef>> rows;
   for (const std::string_view word : words_in(matrix, "indexes")) {
-    // "OSDev:802" names the type before the index.
+    // In "OSDev:802" the type precedes the index.
     const auto index = parse_number<std::uint64_t>(word.substr(word.find(':') + 1));
     if (!index) {
       return build.document.error(matrix, fmt::format("index \"{}\" is no number", excerpt(word)));
@@ -80,9 +80,9 @@ Result<std::vector<std::optional<NodeRef>>> matrix_rows(const Build& build,
   return rows;
 }
 
-/// hwloc's numbers are counts of NVLinks times the rate of one, which it takes as 20 GB/s for the
-/// first generation (only the P100 has that) and 25 GB/s for all others; so the count can be had
-/// back.
+/// Recovers the number of NVLinks. hwloc's number is the count times the rate of one link, which it
+/// assumes to be 20 GB/s for the first generation (only the P100 has it) and 25 GB/s for all
+/// others.
 std::optional<std::uint32_t> nvlinks_in(std::uint64_t megabytes,
                                         const Machine& machine,
                                         NodeRef gpu) {
@@ -95,7 +95,8 @@ std::optional<std::uint32_t> nvlinks_in(std::uint64_t megabytes,
   return static_cast<std::uint32_t>(megabytes / one);
 }
 
-/// Links by ends and kind, so that a GPU's partitions and both triangles of a matrix make one link.
+/// Links by ends and kind. So the partitions of a GPU, and both triangles of a matrix, give one
+/// link.
 using LinkMap = std::map<std::tuple<NodeRef, NodeRef, LinkKind>, Rate>;
 
 void add_link(LinkMap& links,
@@ -104,7 +105,7 @@ void add_link(LinkMap& links,
               NodeRef a,
               NodeRef b,
               std::uint64_t megabytes) {
-  // A GPU linked to itself is how firmware reports links that lead nowhere.
+  // Firmware reports unconnected links as links from a GPU to itself.
   if (a == b || megabytes == 0) return;
   if (b < a) std::swap(a, b);
   if (a.kind != NodeKind::gpu) return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OS devices: the names under which the operating system and drivers know a PCI function. They add
-// facts to devices found by their class, and never make or match one.
+// OS devices: the names that the operating system and drivers give to a PCI function. They add
+// facts to devices that were found by their class. They never create a device, and devices are
+// never matched by them.
 #include "hwloc_xml/build.h"
 #include "nic_name.h"
 #include "text.h"
@@ -19,13 +20,13 @@ OsDeviceKind kind_of(int schema, unsigned type) {
   if (schema < 3) {
     switch (type) {
       case 1:
-      case 5: return OsDeviceKind::gpu;  // GPU, coprocessor.
+      case 5: return OsDeviceKind::gpu;  // GPU or coprocessor.
       case 2: return OsDeviceKind::network;
       case 3: return OsDeviceKind::openfabrics;
       default: return OsDeviceKind::other;
     }
   }
-  // Since schema 3 a set of bits.
+  // Since schema 3 the type is a set of bits.
   constexpr unsigned kGpu = 1U << 2;
   constexpr unsigned kCoprocessor = 1U << 3;
   constexpr unsigned kNetwork = 1U << 4;
@@ -42,19 +43,20 @@ OsDeviceKind kind_of(const Document& document, const Object& object) {
   return type ? kind_of(document.schema(), *type) : OsDeviceKind::other;
 }
 
-/// The numbers are those of ibv_port_state.
+/// The numbers are values of ibv_port_state.
 PortState port_state(std::string_view text) {
   switch (parse_number<unsigned>(text).value_or(0)) {
     case 1: return PortState::down;
     case 2: return PortState::initializing;
     case 3: return PortState::armed;
     case 4:
-    case 5: return PortState::active;  // 5: active, deferring an error.
+    case 5: return PortState::active;  // 5 is "active, deferring an error".
     default: return PortState::unknown;
   }
 }
 
-/// Ports by `<info name="Port1State" value="4"/>`; one of unknown state where the file has none.
+/// Adds ports from elements such as `<info name="Port1State" value="4"/>`; if there are none, adds
+/// one port of unknown state.
 void add_ports(Nic& nic, const std::string& device, pugi::xml_node node) {
   const auto first = nic.ports.size();
   for (const pugi::xml_node info : node.children("info")) {
@@ -77,7 +79,7 @@ bool all_zero(std::string_view text) {
   return text.find_first_not_of('0') == std::string_view::npos;
 }
 
-/// What drivers say of one GPU, until all of its OS devices are seen.
+/// Names that drivers give to one GPU, collected until all of its OS devices have been seen.
 struct GpuNames {
   std::map<std::string, std::vector<Partition>> by_backend;
 };
@@ -88,12 +90,12 @@ void add_gpu_facts(Gpu& gpu, GpuNames& names, const std::string& name, pugi::xml
   if (const auto model = Document::info(node, "GPUModel"); !model.empty()) gpu.model = model;
   std::string uuid = Document::info(node, "NVIDIAUUID");
   if (uuid.empty()) uuid = Document::info(node, "AMDUUID");
-  if (all_zero(uuid)) uuid.clear();  // What firmware without one reports.
+  if (all_zero(uuid)) uuid.clear();  // Firmware without a UUID reports zeros.
   if (!uuid.empty() && gpu.uuid.empty()) gpu.uuid = uuid;
   if (!backend.empty()) names.by_backend[backend].push_back({name, uuid});
 }
 
-/// A driver that lists a function more than once has split it.
+/// A driver that lists a function more than once has partitioned the GPU.
 void add_partitions(Gpu& gpu, const GpuNames& names) {
   for (const auto& [backend, partitions] : names.by_backend) {
     if (partitions.size() > std::max<std::size_t>(1, gpu.partitions.size()))

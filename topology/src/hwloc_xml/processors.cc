@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packages, NUMA nodes, and who is near what.
+// Packages, NUMA nodes, and which NUMA nodes an object is near.
 #include "hwloc_xml/build.h"
 #include "hwloc_xml/values.h"
 #include "text.h"
@@ -13,7 +13,7 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// Objects of one type with their numbers, in the order of these.
+/// An object of some type with its number; lists are sorted by number.
 struct Numbered {
   std::uint32_t os_index;
   std::uint32_t object;
@@ -37,7 +37,7 @@ Result<std::vector<Numbered>> numbered_objects(const Build& build, ObjectType ty
   return found;
 }
 
-/// The bitmap in `attribute`; the empty set where there is none.
+/// The bitmap in `attribute`; the empty set if the attribute is absent.
 Result<CpuSet> bitmap(const Build& build, std::uint32_t object, const char* attribute) {
   const pugi::xml_node node = build.object(object).node;
   const pugi::xml_attribute text = node.attribute(attribute);
@@ -86,7 +86,7 @@ Status add_numa_nodes(Build& build) {
   }
   if (!build.machine.numa_nodes.empty()) return Status::ok();
 
-  // A kernel without NUMA: all memory is equally near.
+  // The kernel has no NUMA support: all memory is equally near.
   const pugi::xml_node root = build.document.objects().front().node;
   NumaNode whole;
   whole.implied = true;
@@ -97,8 +97,8 @@ Status add_numa_nodes(Build& build) {
   return Status::ok();
 }
 
-/// Gives each NUMA node its package: the one whose nodeset has it or, without nodesets, that shares
-/// its CPUs.
+/// Finds the package of each NUMA node: the package whose nodeset contains the node or, if there
+/// are no nodesets, the one that shares its CPUs.
 Status place_numa_nodes(Build& build) {
   std::vector<CpuSet> nodesets(build.machine.packages.size());
   for (std::uint32_t i = 0; i < build.nodes.size(); ++i) {
@@ -118,7 +118,7 @@ Status place_numa_nodes(Build& build) {
   return Status::ok();
 }
 
-/// For each CPU, which of `places` holds it.
+/// For each CPU, the index of the element of `places` that contains it.
 template <typename Place>
 std::vector<std::uint32_t> place_by_cpu(const std::vector<Place>& places) {
   std::vector<std::uint32_t> by_cpu(kMaxCpu + 1, static_cast<std::uint32_t>(places.size()));
@@ -130,7 +130,8 @@ std::vector<std::uint32_t> place_by_cpu(const std::vector<Place>& places) {
   return by_cpu;
 }
 
-/// Counts each core where its first CPU is. Files trimmed of their cores leave the counts unknown.
+/// Counts each core in the place of its first CPU. If the file lists no cores, the counts stay
+/// unknown.
 Status count_cores(Build& build) {
   std::vector<std::uint32_t> cores;
   for (std::uint32_t i = 0; i < build.nodes.size(); ++i) {
@@ -156,7 +157,8 @@ bool is_io(ObjectType type) {
          type == ObjectType::os_device;
 }
 
-/// Nodes that have CPUs, or all where none has: a device is never near a GPU's memory alone.
+/// The nodes that have CPUs, or all nodes if none has any: a device is never near only a GPU's
+/// memory.
 Locality candidates(const Machine& machine) {
   Locality with_cpus;
   Locality all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hwloc's XML into a topology.
+// Reads hwloc's XML into a topology.
 #include "hwloc_xml/build.h"
 #include "json_parts.h"
 #include "source.h"
@@ -10,7 +10,7 @@ namespace xylem::topology {
 namespace hwloc_xml {
 namespace {
 
-/// Schema 3 keeps what is said of the machine beside it.
+/// Schema 3 puts facts about the machine beside the machine object instead of inside it.
 std::string machine_info(const Document& document, std::string_view name) {
   std::string value = Document::info(document.objects().front().node, name);
   return value.empty() ? Document::info(document.topology(), name) : value;
@@ -18,12 +18,12 @@ std::string machine_info(const Document& document, std::string_view name) {
 
 std::string product(const Document& document) {
   std::string name = machine_info(document, "DMIProductName");
-  // What boards say whose maker left the field empty.
+  // Text that boards contain if their maker did not fill in the field.
   if (name.starts_with("To be filled") || name.starts_with("To Be Filled")) name.clear();
   return name.empty() ? machine_info(document, "PlatformModel") : name;
 }
 
-/// What to_hwloc_xml() told beside hwloc's own objects.
+/// Reads the facts that to_hwloc_xml() wrote in addition to hwloc's own objects.
 Status read_own_parts(Build& build) {
   const pugi::xml_node machine = build.document.objects().front().node;
   for (const pugi::xml_node info : machine.children("info")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The notations of hwloc's attributes: bus numbers, PCI classes and identifiers.
+// Parses the notations in hwloc's attributes: bus ranges, PCI classes and identifiers.
 #pragma once
 
 #include "xylem/topology/pci.h"
@@ -17,7 +17,7 @@ struct PciType {
   PciId id;
 };
 
-/// Reads "0302 [10de:2335] [10de:18bf] a1"; what follows the identifiers does not matter.
+/// Reads "0302 [10de:2335] [10de:18bf] a1"; anything after the identifiers is ignored.
 std::optional<PciType> parse_pci_type(std::string_view text);
 
 struct BusRange {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology as hwloc's XML: what its objects can hold, and the rest as JSON beside them. To know
-// what the rest is, what was written is read again and compared.
+// Writes a topology as hwloc's XML: objects for all that hwloc's format can express, and the rest
+// as JSON in addition. To find out what the rest is, the written objects are read back and
+// compared.
 #include "hwloc_xml/build.h"
 #include "json_parts.h"
 #include "places.h"
@@ -27,7 +28,7 @@ class Writer {
  public:
   explicit Writer(const Topology& topology) : topology_(topology) {}
 
-  /// Parts are the infos that hold what objects do not.
+  /// `parts` are the facts that objects cannot express; they are written as <info> elements.
   std::string write(const std::map<std::string, std::string>& parts) {
     document_.append_child(pugi::node_declaration).append_attribute("version") = "1.0";
     document_.append_child(pugi::node_doctype).set_value("topology SYSTEM \"hwloc2.dtd\"");
@@ -65,7 +66,8 @@ class Writer {
     }
   }
 
-  /// NUMA nodes as a set of their numbers; those beyond what a set holds are told as a part.
+  /// Adds the number of a NUMA node to a set. Numbers too large for a set are written in the
+  /// additional parts.
   static void add_node(CpuSet& set, const NumaNode& node) {
     if (node.os_index <= kMaxCpu) set.add(node.os_index, node.os_index);
   }
@@ -88,7 +90,7 @@ class Writer {
     info(node, "Architecture", machine.architecture);
     for (const auto& [name, json] : parts) info(node, std::string(kOwnPrefix) + name, json);
     const Place host = places_of(topology_, Folding::nothing);
-    // hwloc wants what has CPUs before devices.
+    // hwloc requires objects with CPUs before devices.
     for (const Place& place : host.children) {
       if (place.node) this->place(node, place);
     }
@@ -130,7 +132,7 @@ class Writer {
     devices(node, place);
   }
 
-  /// A group for its CPUs and devices, and in it the memory.
+  /// A group with the node's CPUs and devices, which contains the memory.
   void add_numa_node(pugi::xml_node parent, const Place& place, const NumaNode& numa) {
     CpuSet nodes;
     add_node(nodes, numa);
@@ -151,7 +153,7 @@ class Writer {
     devices(group, place);
   }
 
-  /// Each CPU once, in the smallest place that has it.
+  /// Writes each CPU once, in the smallest place that contains it.
   void add_cpus(pugi::xml_node parent, const CpuSet& cpus) {
     for (const CpuSet::Range& range : cpus.ranges()) {
       for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
@@ -169,7 +171,7 @@ class Writer {
     }
   }
 
-  /// The PCIe trees that hang from `place`. Depth is bounded by kMaxBridgeDepth.
+  /// Writes the PCIe trees attached to `place`. Their depth is limited by kMaxBridgeDepth.
   void devices(pugi::xml_node parent, const Place& place) {
     for (const Place& child : place.children) {
       if (!child.node) continue;
@@ -262,7 +264,8 @@ class Writer {
       if (!os || port.device != os.attribute("name").value()) {
         os = os_device(node, port.device, kOpenFabrics);
       }
-      // ibv_port_state counts from "nop", as ours do from "unknown".
+      // The values of ibv_port_state begin with "nop", and ours with "unknown", so the numbers
+      // agree.
       if (port.state == PortState::unknown && port.number == 1) continue;
       info(os, fmt::format("Port{}State", port.number),
            std::to_string(static_cast<unsigned>(port.state)));
@@ -277,7 +280,7 @@ class Writer {
     return node.kind == NodeKind::package ? "Package" : "PCIDev";
   }
 
-  /// A matrix of MB/s between all ends of links of one kind.
+  /// A matrix in MB/s between all ends of links of one kind.
   void add_distances(pugi::xml_node root, LinkKind kind, const char* name) {
     std::set<NodeRef> found;
     for (const Link& link : topology_.links()) {
@@ -301,7 +304,7 @@ class Writer {
         values += fmt::format("{} ", at == megabytes.end() ? 0 : at->second);
       }
     }
-    // Told by the system, bandwidths, of objects of several types.
+    // The flags mean: reported by the system; bandwidths; objects of several types.
     constexpr int kKind = 1 | 8 | 16;
     pugi::xml_node node = root.append_child("distances2hetero");
     node.append_attribute("nbobjs") = ends.size();
@@ -315,14 +318,14 @@ class Writer {
     }
   }
 
-  /// More the reader takes for no machine; then links are told as a part.
+  /// The reader refuses larger matrices; links are then written in the additional parts.
   static constexpr std::size_t kMostEnds = 1024;
 
   const Topology& topology_;
   pugi::xml_document document_;
   std::uint64_t last_index_ = 0;
-  std::map<NodeRef, std::uint64_t> indices_;  ///< gp_index of what links can end at.
-  std::set<std::uint32_t> numbers_;           ///< Of NUMA nodes that were written.
+  std::map<NodeRef, std::uint64_t> indices_;  ///< gp_index of the nodes that can be ends of links.
+  std::set<std::uint32_t> numbers_;           ///< Numbers of the NUMA nodes written so far.
   CpuSet written_cpus_;
 };
 

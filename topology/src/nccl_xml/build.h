@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a topology file of NCCL or RCCL to a Machine.
+// Turns a topology file of NCCL or RCCL into a Machine.
 //
 //   <system version="1">
 //     <cpu numaid="0" affinity="ffff" arch="x86_64" …>          a NUMA node
@@ -11,9 +11,9 @@
 //         <pci busid="0000:0c:00.0" class="0x020700" …>
 //           <nic> <net name="mlx5_0" speed="200000" port="1" …/>
 //
-// NCCL writes such files with NCCL_TOPO_DUMP_FILE and reads them with NCCL_TOPO_FILE; clouds ship
-// some as templates that leave GPUs and NICs to be told by their PCI class. Host bridges, root
-// ports and the ports of switches are not in them.
+// NCCL writes such files with NCCL_TOPO_DUMP_FILE and reads them with NCCL_TOPO_FILE. Cloud
+// providers ship some as templates, in which GPUs and NICs are recognized by their PCI class. The
+// files contain no host bridges, root ports or switch ports.
 #pragma once
 
 #include "gpu_links.h"
@@ -27,19 +27,19 @@
 
 namespace xylem::topology::nccl_xml {
 
-/// The unit of a <net>'s speed.
+/// The unit of a <net> element's speed.
 inline constexpr double kMegabitsPerGigabyte = 8000;
 
-/// A function on its way to its list. Devices are listed by address, so a parent's index is not
-/// known before all have been found.
+/// A PCI function before it is placed into its list. Devices are sorted by address, so the index of
+/// a parent is unknown until all have been found.
 struct Found {
   pugi::xml_node node;
   PciDevice pci;
-  std::optional<std::size_t> parent;  ///< A switch, by its place in Build::switches.
+  std::optional<std::size_t> parent;  ///< A switch, by position in Build::switches.
 };
 
-/// A network device: under a PCI function, which several may share, or under none (a socket over a
-/// virtual interface).
+/// A network device: below a PCI function, which several devices may share, or below none (a socket
+/// over a virtual interface).
 struct FoundNic {
   Found function;
   Nic nic;
@@ -56,13 +56,14 @@ struct Build {
   std::vector<std::string> remarks;
 };
 
-/// Finds what is below the <cpu> of a NUMA node.
+/// Finds the devices below the <cpu> of a NUMA node.
 Status find_devices(Build& build, pugi::xml_node cpu, std::uint32_t numa);
 
-/// Lists what was found, each kind by address. After find_devices() of every <cpu>.
+/// Moves the found devices into their lists, sorted by address. Call after find_devices() of every
+/// <cpu>.
 Status list_devices(Build& build);
 
-/// Fills links, and the NVSwitches that they lead to. After list_devices().
+/// Fills links and the NVSwitches to which they lead. Call after list_devices().
 Status build_links(Build& build);
 
 }  // namespace xylem::topology::nccl_xml

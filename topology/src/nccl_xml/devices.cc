@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions below each <cpu>: which are switches, GPUs and NICs.
+// Decides which functions below each <cpu> are switches, GPUs and NICs.
 #include "nccl_xml/build.h"
 #include "text.h"
 
@@ -15,13 +15,14 @@ namespace {
 
 constexpr std::uint16_t kHostBridge = 0x0600;
 constexpr std::uint16_t kPciBridge = 0x0604;
-/// NCCL writes one <pci> for the functions of a card, so its <net>s are functions 0, 1, …
+/// NCCL writes one <pci> for all functions of a card, so its <net> elements become functions 0, 1,
+/// …
 constexpr std::size_t kMostFunctions = 8;
 
-/// Beyond what Topology::create would take.
+/// More than Topology::create() would accept.
 constexpr std::size_t kMostFound = kMaxBridges + kMaxGpus + kMaxNics;
 
-/// Of what verbs or libfabric name; sockets have no port.
+/// The port of a device that verbs or libfabric names; sockets have no port.
 std::optional<std::uint32_t> port_of(pugi::xml_node net) {
   const auto port = parse_number<std::uint32_t>(net.attribute("port").value());
   return port.value_or(0) == 0 ? std::nullopt : port;
@@ -41,7 +42,7 @@ std::optional<GBps> rate_of(pugi::xml_node net) {
   return GBps{megabits / kMegabitsPerGigabyte};
 }
 
-/// Walks the elements below one <cpu>.
+/// Visits the elements below one <cpu>.
 class Walk {
  public:
   Walk(Build& build, std::uint32_t numa) : build_(build), numa_(numa) {}
@@ -54,7 +55,7 @@ class Walk {
     for (const pugi::xml_node node : parent.children()) {
       const std::string_view tag = node.name();
       if (tag == "pci") XYLEM_TRY(function(node, above, depth));
-      // A device of no function of its own: a socket over a virtual interface.
+      // A device without a PCI function of its own: a socket over a virtual interface.
       if (tag == "nic") XYLEM_TRY(virtual_nics(node));
     }
     return Status::ok();
@@ -73,7 +74,7 @@ class Walk {
     }
     if (node.child("nic")) {
       XYLEM_TRY(nics(node, pci, above));
-      // A NIC with a PCIe switch inside: what hangs below it hangs beside its network functions.
+      // A NIC with a PCIe switch inside: devices below it become siblings of its network functions.
       for (const pugi::xml_node inner : node.children("pci")) {
         if (depth >= kMaxBridgeDepth) {
           return build_.xml.error(inner,
@@ -83,7 +84,7 @@ class Walk {
       }
       return Status::ok();
     }
-    // A root complex that stands for what a virtual machine hides.
+    // A root complex that represents what a virtual machine hides.
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {
       const std::size_t place = build_.switches.size();
@@ -93,7 +94,8 @@ class Walk {
     return leaf(node, std::move(pci), above);
   }
 
-  /// Of a template: its class tells what it is. NCCL leaves out what it cannot use.
+  /// A leaf of a template: its class tells what it is. Other functions, which NCCL cannot use, are
+  /// left out.
   Status leaf(pugi::xml_node node, PciDevice pci, std::optional<std::size_t> above) {
     const auto base = static_cast<std::uint8_t>(pci.pci_class >> 8);
     if (base == kClassDisplay || base == kClassAccelerator) {
@@ -145,7 +147,7 @@ class Walk {
   void add(Found function, pugi::xml_node net) {
     Nic nic;
     nic.name = clean_text(net.attribute("name").value());
-    nic.fabric = true;  // NCCL lists what it uses.
+    nic.fabric = true;  // NCCL lists only NICs that it uses.
     if (const auto number = port_of(net)) {
       Port port;
       port.device = nic.name;
@@ -178,7 +180,7 @@ class Walk {
     return pci;
   }
 
-  /// "0x030200"; 0 where there is none.
+  /// Reads a number such as "0x030200"; 0 if the attribute is absent.
   Result<std::uint32_t> read_hex(pugi::xml_node node, const char* name) const {
     std::string_view text = node.attribute(name).value();
     if (text.empty()) return 0U;
@@ -191,7 +193,7 @@ class Walk {
         fmt::format("{} \"{}\" is no hexadecimal number of at most 24 bits", name, excerpt(text)));
   }
 
-  /// "16.0 GT/s PCIe" and "16"; a template leaves them out, and a machine that hides them says
+  /// Reads "16.0 GT/s PCIe" and "16". A template has neither, and a machine that hides them says
   /// "Unknown" or 0.
   static Rate read_uplink(pugi::xml_node node) {
     const std::string_view text = node.attribute("link_speed").value();
@@ -205,18 +207,19 @@ class Walk {
   std::uint32_t numa_;
 };
 
-/// Whether two that stand at one address may be one function: not NICs of different names.
+/// Whether two devices at the same address may be the same function: not if they are NICs with
+/// different names.
 bool may_be_one(const Found& /*one*/, const Found& /*other*/) { return true; }
 bool may_be_one(const FoundNic& one, const FoundNic& other) {
   return one.nic.name == other.nic.name;
 }
-/// By pointer: it lives as long as what it is a part of.
+/// Takes and returns pointers: the result lives as long as the argument.
 const Found* function_of(const Found* found) { return found; }
 const Found* function_of(const FoundNic* found) { return &found->function; }
 
-/// Sorts by address and merges what stands there twice, as in model files that are written by hand:
-/// its first place counts, and what hangs below the others hangs below it. Where each element of
-/// `found` went.
+/// Sorts `found` by address, and merges entries with equal addresses, as they occur in handwritten
+/// models: the first entry stays, and everything below the others moves below it. Returns the new
+/// position of each element.
 template <typename Element>
 Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& found) {
   std::vector<std::uint32_t> order(found.size());
@@ -244,9 +247,8 @@ Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& fo
   return place;
 }
 
-/// Drops the switches that lead to no GPU and no NIC: after what stood twice is merged, as that may
-/// have been all there was below one, or hang below a first place that is empty itself. `places`
-/// tells where each switch of the file went.
+/// Drops switches that lead to no GPU and no NIC. This happens after merging, since merging can
+/// empty a switch or fill an empty one. `places` holds the new position of each switch of the file.
 void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
   std::vector<Found>& switches = build.switches;
   std::vector<bool> leads_somewhere(switches.size());
@@ -268,8 +270,8 @@ void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
   for (std::uint32_t& place : places) place = index[place];
 }
 
-/// Gives each device the NUMA node of the outermost switch above it: merging may have moved it
-/// below a switch of another one.
+/// Gives each device the NUMA node of the outermost switch above it, since merging may have moved
+/// it to a switch of another node.
 void follow_switches(Build& build, const std::vector<std::uint32_t>& places) {
   const auto follow = [&](Found& device) {
     const Found* outermost = &device;
@@ -281,8 +283,8 @@ void follow_switches(Build& build, const std::vector<std::uint32_t>& places) {
   for (FoundNic& nic : build.nics) follow(nic.function);
 }
 
-/// For each NUMA node the host bridge that stands for all of its host bridges, which the file does
-/// not tell apart: it has the buses of the lowest domain below it.
+/// One host bridge for each NUMA node. It stands for all host bridges of the node, since the file
+/// does not distinguish them, and covers the buses of the lowest domain below the node.
 class HostBridges {
  public:
   explicit HostBridges(Build& build) {
@@ -322,7 +324,8 @@ class HostBridges {
   std::map<std::uint32_t, std::uint32_t> places_;
 };
 
-/// A socket over one interface is listed below every <cpu> where its place is not known.
+/// Merges entries of one virtual interface: if its place is unknown, it is listed below every
+/// <cpu>.
 void merge_virtual_nics(Build& build) {
   std::map<std::string, std::size_t> first;
   std::vector<FoundNic> merged;
@@ -341,7 +344,7 @@ void merge_virtual_nics(Build& build) {
   build.nics = std::move(merged);
 }
 
-/// An interface for each NIC that is not known by a port. After all NICs are listed.
+/// Adds an interface for each NIC that has a name but no port. Call after all NICs are listed.
 void add_interfaces(Build& build) {
   Machine& machine = build.machine;
   std::map<std::string, NetInterface> by_name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVLink and XGMI: what each <gpu> says of its own links.
+// Reads NVLink and XGMI from the elements of each <gpu>.
 #include "nccl_xml/build.h"
 #include "text.h"
 
@@ -9,7 +9,7 @@
 namespace xylem::topology::nccl_xml {
 namespace {
 
-/// More than any GPU has ports.
+/// No GPU has as many ports.
 constexpr std::uint32_t kMostLinks = 1024;
 
 Result<PciAddress> read_target(const XmlText& xml, pugi::xml_node link) {

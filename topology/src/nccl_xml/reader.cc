@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The <system> and its <cpu>s.
+// Reads the <system> element and its <cpu> elements.
 #include "nccl_xml/build.h"
 #include "nic_name.h"
 #include "source.h"
@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kVersions{"1", "2"};
 
-/// A <cpu> and the NUMA node that it is.
+/// A <cpu> element and its NUMA node.
 struct Cpu {
-  std::optional<std::uint32_t> numa;  ///< Absent where the kernel knows of no NUMA nodes.
+  std::optional<std::uint32_t> numa;  ///< Absent if the kernel does not report NUMA nodes.
   pugi::xml_node node;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology as NCCL would read it: what its form can hold.
+// Writes a topology in the form that NCCL reads, as far as that form can express it.
 #include "nccl_xml/build.h"
 #include "places.h"
 #include "xylem/topology/writers.h"
@@ -17,8 +17,8 @@ namespace xylem::topology {
 namespace nccl_xml {
 namespace {
 
-/// Lanes and speed of a link that is known by its bandwidth alone; the widest that fit, as several
-/// may.
+/// Lanes and speed of a link of which only the bandwidth is known. If several combinations fit, the
+/// widest.
 std::optional<Rate> as_lanes(GBps bandwidth) {
   constexpr double kNear = 0.01;
   for (const std::uint32_t width : {16U, 8U, 4U, 2U, 1U}) {
@@ -31,7 +31,7 @@ std::optional<Rate> as_lanes(GBps bandwidth) {
   return std::nullopt;
 }
 
-/// "16.0 GT/s PCIe", as Linux puts it.
+/// "16.0 GT/s PCIe", as Linux writes it.
 std::string speed_text(double speed) {
   const bool is_whole = speed == std::floor(speed);
   return is_whole ? fmt::format("{:.1f} GT/s PCIe", speed) : fmt::format("{} GT/s PCIe", speed);
@@ -67,19 +67,20 @@ class Writer {
     cpus_.push_back(cpu);
   }
 
-  /// The narrowest of links that follow each other.
+  /// The narrower of two consecutive links.
   static Rate narrower(const Rate& a, const Rate& b) {
     if (!a.bandwidth) return b;
     return b.bandwidth && *b.bandwidth < *a.bandwidth ? b : a;
   }
 
-  /// The bridges left out above something: how many, and the narrowest of their links.
+  /// The bridges that are left out above a device: their number, and the narrowest of their links.
   struct Way {
     std::uint32_t bridges = 0;
     Rate rate;
   };
 
-  /// What hangs from `place`, below the element `parent` or, if that is none, below a <cpu>.
+  /// Writes everything attached to `place`, below the element `parent` or, if that is empty, below
+  /// a <cpu>.
   void below(const Place& place, const Way& way, pugi::xml_node parent = {}) {
     if (!place.node) return each_below(place, way, parent);
     switch (place.node->kind) {
@@ -94,7 +95,7 @@ class Writer {
     for (const Place& child : place.children) below(child, way, parent);
   }
 
-  /// GPUs and used NICs on this way down, at most two.
+  /// The number of children that are, or lead to, a GPU or a used NIC.
   std::size_t ways_below(const Place& place) const {
     std::size_t ways = 0;
     for (const Place& child : place.children) {
@@ -109,8 +110,8 @@ class Writer {
     return ways;
   }
 
-  /// A switch is written where ways part, where the source told that there is one, and for the
-  /// second of several bridges that follow each other below a switch: they are another one.
+  /// A switch is written where the tree branches, and where the source reports one. If several
+  /// bridges follow each other below a switch, the second is written as another switch.
   void bridge(const Place& place, std::uint32_t index, const Way& way, pugi::xml_node parent) {
     const Bridge& bridge = topology_.bridges()[index];
     const Rate uplink = narrower(bridge.pci.uplink, way.rate);
@@ -193,7 +194,7 @@ class Writer {
     if (nic.is_virtual || !used_.contains(index)) return;
     pugi::xml_node pci =
         function(parent, nic.pci, narrower(nic.pci.uplink, way), nic.pci.pci_class);
-    // A template's leaf has no name: its class says that it is a NIC.
+    // A leaf of a template has no name; its class tells that it is a NIC.
     const bool class_tells = nic.pci.pci_class >> 8 == kClassNetwork;
     if (!nic.ports.empty() || interface_of(index) != nullptr || !class_tells) add_net(pci, index);
   }
@@ -219,7 +220,7 @@ class Writer {
     net.append_attribute("port") = nic.ports.empty() ? 0 : nic.ports.front().number;
   }
 
-  /// Of unknown place are those that stand below every CPU that they may be near.
+  /// Writes virtual NICs below every <cpu> that they may be near.
   void add_virtual_nics() {
     for (const std::uint32_t nic : used_) {
       if (!topology_.nics()[nic].is_virtual) continue;

@@ -15,24 +15,24 @@ namespace {
 
 constexpr double kMargin = 24;
 constexpr double kTitle = 64;         ///< Height of the title.
-constexpr double kHeader = 22;        ///< Of a box's title.
-constexpr double kPad = 10;           ///< Between a box and what is in it.
-constexpr double kGap = 10;           ///< Between cards, and between boxes.
+constexpr double kHeader = 22;        ///< Height of a box's title.
+constexpr double kPad = 10;           ///< Space between a box and its contents.
+constexpr double kGap = 10;           ///< Space between cards, and between boxes.
 constexpr double kCard = 104;         ///< Width of a card.
 constexpr double kCards = 92;         ///< Height of the row of cards.
-constexpr double kLetter = 6.3;       ///< Width of a letter, more or less.
-constexpr double kSmallLetter = 5.7;  ///< Below a card's name.
-constexpr double kFooter = 76;        ///< Legend and what is said of rings.
+constexpr double kLetter = 6.3;       ///< Approximate width of a letter.
+constexpr double kSmallLetter = 5.7;  ///< The same for the lines below a card's name.
+constexpr double kFooter = 76;        ///< Height of the legend and the line on rings.
 constexpr double kSwitchBar = 30;
-constexpr double kWidest = 1250;     ///< Wider hosts have two rows.
-constexpr std::size_t kStacked = 4;  ///< Most cards one above the other.
+constexpr double kWidest = 1250;     ///< A wider host gets two rows.
+constexpr std::size_t kStacked = 4;  ///< The largest number of cards in a stack.
 
-/// `text` that fits into `width`.
+/// `text`, shortened so that it fits into `width`.
 std::string fitted(const std::string& text, double width, double letter = kLetter) {
   const auto letters = static_cast<std::size_t>(width / letter);
   if (text.size() <= letters) return text;
   std::size_t end = letters > 1 ? letters - 1 : 0;
-  // Not within a letter of several bytes.
+  // Do not cut within a UTF-8 character.
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "…";
 }
@@ -40,7 +40,7 @@ std::string fitted(const std::string& text, double width, double letter = kLette
 /// A line of a card below its name.
 std::string small_line(const std::string& text) { return fitted(text, kCard - 12, kSmallLetter); }
 
-/// "A100 SXM4 40GB" of "GA100 [A100 SXM4 40GB]", and without the maker's name.
+/// The model without its maker's name; "A100 SXM4 40GB" for "GA100 [A100 SXM4 40GB]".
 std::string short_model(std::string model) {
   const auto open = model.find('['), close = model.rfind(']');
   if (open != std::string::npos && close != std::string::npos && close > open + 1) {
@@ -116,7 +116,7 @@ class Layout {
            place.node->kind == NodeKind::numa_node || place.children.size() > 1;
   }
 
-  /// NVSwitches are not drawn where they sit on PCIe.
+  /// Whether the place is drawn. NVSwitches on the PCIe bus are not.
   static bool is_seen(const Place& place) {
     if (!place.node) return std::ranges::any_of(place.children, is_seen);
     switch (place.node->kind) {
@@ -127,14 +127,14 @@ class Layout {
     }
   }
 
-  /// Boxes from here down.
+  /// The number of nested boxes from here down.
   static int depth_of(const Place& place) {
     int below = 0;
     for (const Place& child : place.children) below = std::max(below, depth_of(child));
     return below + (is_box(place) ? 1 : 0);
   }
 
-  /// Lays out a box and what is in it from `x` on; where it ends.
+  /// Lays out a box and its contents from `x` on, and returns its right edge.
   double box(const Place& place, double x, int level) {
     const std::size_t index = picture_.boxes.size();
     picture_.boxes.push_back({{}, kind_of(place), title_of(place), uplink_of(place)});
@@ -158,7 +158,7 @@ class Layout {
     return right;
   }
 
-  /// A host bridge with one device is not worth a box.
+  /// Finds the devices and boxes to draw. A host bridge with a single device gets no box.
   static void collect(const Place& place,
                       std::vector<NodeRef>& devices,
                       std::vector<const Place*>& boxes) {
@@ -225,7 +225,7 @@ class Layout {
     return x + kCard;
   }
 
-  /// Each GPU, then the NICs that it uses beside it; then other NICs.
+  /// Lays out each GPU with the NICs that it uses beside it, then the other NICs.
   double columns(const std::vector<NodeRef>& devices, double x) {
     std::vector<std::uint32_t> nics;
     for (const NodeRef node : devices) {
@@ -315,7 +315,7 @@ class Layout {
     return static_cast<std::uint32_t>(at - rails.begin());
   }
 
-  /// Where the longest of the lines ends that stand above and below.
+  /// The right end of the longest line of text above and below the picture.
   double text_width() {
     const Machine& machine = topology_.machine();
     picture_.title = machine.host.empty() ? machine.product : machine.host;
@@ -340,8 +340,8 @@ class Layout {
                                [&](std::size_t card) { return picture_.cards[card].rect.x >= x; });
   }
 
-  /// Moves what is beyond the middle into a second row if `end`, where the row ends, is too far;
-  /// where the longer of both then ends.
+  /// If the row ends too far to the right (at `end`), moves its second part into a second row.
+  /// Returns the right end of the longer row.
   double fold(double end) {
     if (end <= kWidest || picture_.gpus.size() < 2) return end;
     double split = 0, longest = end;
@@ -358,7 +358,7 @@ class Layout {
 
   bool is_folded() const { return !std::isinf(split_); }
 
-  /// What is in the second row is turned over below the lane.
+  /// Moves a rectangle of the second row below the lane, upside down.
   void turn(Rect& rect) const {
     if (rect.x < split_) return;
     rect.x -= split_ - kMargin;
@@ -366,7 +366,7 @@ class Layout {
     rect.is_turned = true;
   }
 
-  /// The lane for the links of GPUs, and what is below it.
+  /// Places the lane for the links of GPUs, and everything below it.
   void place_links() {
     const auto gpus = static_cast<double>(topology_.gpus().size());
     const bool has_bar = std::ranges::any_of(
@@ -396,9 +396,9 @@ class Layout {
   const Story& story_;
   const std::vector<std::optional<std::uint32_t>> numbers_;
   Picture picture_;
-  int depth_ = 0;  ///< Boxes within boxes.
+  int depth_ = 0;  ///< Depth of nested boxes.
   double cards_y_ = 0;
-  std::vector<double> starts_;  ///< Of the outermost boxes.
+  std::vector<double> starts_;  ///< Left edges of the outermost boxes.
   double split_ = std::numeric_limits<double>::infinity();
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where everything of a picture goes, in pixels: boxes within boxes for packages, NUMA nodes, host
-// bridges and switches; in them cards for CPUs, GPUs and NICs on one row. What joins GPUs is drawn
-// in the lane below. A host that is too wide has a second row below the lane, which is turned over
-// so that its GPUs are beside the lane, too.
+// Computes where everything in a picture goes, in pixels. Boxes within boxes represent packages,
+// NUMA nodes, host bridges and switches; cards on one row inside them represent CPUs, GPUs and
+// NICs. The connections between GPUs are drawn in a lane below. If the host is too wide, a second
+// row is placed below the lane, upside down, so that its GPUs are next to the lane, too.
 #pragma once
 
 #include "places.h"
@@ -20,7 +20,7 @@ namespace xylem::topology::picture {
 struct Rect {
   double x = 0, y = 0, width = 0, height = 0;
 
-  bool is_turned = false;  ///< In the row below the lane.
+  bool is_turned = false;  ///< It is in the row below the lane.
 
   double right() const { return x + width; }
   double bottom() const { return y + height; }
@@ -33,7 +33,7 @@ struct Box {
   Rect rect;
   BoxKind kind = BoxKind::unknown;
   std::string title;
-  std::optional<GBps> uplink;  ///< Of a switch.
+  std::optional<GBps> uplink;  ///< For a switch.
 };
 
 enum class CardKind : std::uint8_t { cpus, gpu, nic, idle_nic };
@@ -41,25 +41,26 @@ enum class CardKind : std::uint8_t { cpus, gpu, nic, idle_nic };
 struct Card {
   Rect rect;
   CardKind kind = CardKind::cpus;
-  std::vector<std::string> lines;     ///< The first is the name.
-  std::optional<GBps> uplink;         ///< PCIe's.
-  std::optional<std::uint32_t> rail;  ///< Of a NIC its own, of a GPU that of the NIC it prefers.
+  std::vector<std::string> lines;  ///< The first line is the name.
+  std::optional<GBps> uplink;      ///< The bandwidth of its PCIe link.
+  /// For a NIC its own rail; for a GPU the rail of its preferred NIC.
+  std::optional<std::uint32_t> rail;
 };
 
 struct Picture {
   double width = 0, height = 0;
   std::string title, subtitle;
-  std::string ring_line;  ///< What is said of rings; empty where there is none.
+  std::string ring_line;  ///< The line of text on rings; empty if there is no ring.
   double title_bottom = 0;
-  std::vector<Box> boxes;  ///< Outer before inner.
+  std::vector<Box> boxes;  ///< Outer boxes before inner ones.
   std::vector<Card> cards;
-  std::vector<std::size_t> gpus;  ///< Cards by GPU.
-  std::vector<std::size_t> nics;  ///< Cards by NIC.
+  std::vector<std::size_t> gpus;  ///< Index of the card, by GPU.
+  std::vector<std::size_t> nics;  ///< Index of the card, by NIC.
   double lane_top = 0, lane_bottom = 0;
-  std::optional<Rect> nvswitch;  ///< A bar in the lane.
+  std::optional<Rect> nvswitch;  ///< The bar in the lane that represents NVSwitches.
 };
 
-/// What a picture shows beside the machine itself.
+/// What a picture shows in addition to the machine itself.
 struct Story {
   NicAssignment assignment;
   RingPlan rings;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The picture as SVG: no scripts, fonts or references, so that it stands alone in a page or slide.
+// Draws the picture as SVG without scripts, fonts or references, so that it works in any page or
+// slide.
 #include "picture/layout.h"
 #include "words.h"
 #include "xylem/topology/writers.h"
@@ -17,7 +18,7 @@ namespace xylem::topology {
 namespace picture {
 namespace {
 
-/// One colour for each rail; more rails begin again.
+/// One colour for each rail; used again from the start if there are more rails.
 constexpr std::array<std::string_view, 8> kRails{"#1f77b4", "#d1495b", "#2a9d8f", "#8e6bbf",
                                                  "#b07d2b", "#4c956c", "#c2559d", "#5c6f82"};
 constexpr std::string_view kRing = "#e8710a";
@@ -130,7 +131,7 @@ class Pen {
     if (box.uplink) plug(box.rect, *box.uplink);
   }
 
-  /// PCIe's link into a box or card: the wider, the more bandwidth.
+  /// The PCIe link of a box or card, drawn wider for more bandwidth.
   void plug(const Rect& at, GBps bandwidth) {
     const double width = std::clamp(8 + bandwidth.value * 0.6, 10.0, at.width * 0.8);
     put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"4\" rx=\"2\" "
@@ -161,7 +162,7 @@ class Pen {
 
   static std::string_view colour_of(std::uint32_t rail) { return kRails[rail % kRails.size()]; }
 
-  /// A GPU and the NICs that it uses, where they stand side by side.
+  /// Connects a GPU with the NICs that it uses, if they are drawn side by side.
   void pairs() {
     for (std::uint32_t gpu = 0; gpu < topology_.gpus().size(); ++gpu) {
       const Card& card = picture_.cards[picture_.gpus[gpu]];
@@ -176,7 +177,7 @@ class Pen {
     }
   }
 
-  /// Where a GPU's links begin.
+  /// The vertical position at which a GPU's links begin.
   double edge(std::uint32_t gpu) const {
     const Rect& card = card_of(gpu);
     return card.is_turned ? card.y : card.bottom();
@@ -204,8 +205,8 @@ class Pen {
 
   static double width_of(double bandwidth) { return std::clamp(1 + bandwidth / 30, 1.5, 9.0); }
 
-  /// From one GPU to another, `beside` their middles: half an ellipse into the lane, deeper the
-  /// farther they are apart, or across the lane.
+  /// Draws a curve from one GPU to another, shifted by `beside` from their centres: an arc into the
+  /// lane, deeper the farther apart they are, or a line across the lane.
   void hop(std::uint32_t from, std::uint32_t to, double beside, std::string_view attributes) {
     const Rect &a = card_of(from), &b = card_of(to);
     const double x1 = a.center() + beside, x2 = b.center() - beside;
@@ -222,7 +223,7 @@ class Pen {
         x1, y1, x1, bend1, x2, bend2, x2, y2, attributes);
   }
 
-  /// How far into the lane arcs of one row go.
+  /// How far into the lane the arcs of one row reach.
   double arc_end(bool is_turned) const {
     if (picture_.nvswitch) return is_turned ? picture_.nvswitch->bottom() : picture_.nvswitch->y;
     const bool has_both = std::ranges::any_of(
@@ -230,7 +231,7 @@ class Pen {
     return has_both ? (picture_.lane_top + picture_.lane_bottom) / 2 : picture_.lane_bottom;
   }
 
-  /// Between two GPUs.
+  /// The largest distance between two GPUs.
   double farthest() const {
     double left = picture_.width, right = 1;
     for (const std::size_t card : picture_.gpus) {
@@ -279,7 +280,7 @@ class Pen {
     if (has_fast_links()) key({kFast, kFast}, "NVLink or XGMI");
   }
 
-  /// Those to packages are not drawn.
+  /// Links to packages are not drawn.
   bool has_fast_links() const {
     return std::ranges::any_of(topology_.links(),
                                [](const Link& link) { return link.b.kind != NodeKind::package; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a one-line description says, before a machine is made of it.
+// The contents of a one-line description, before they are turned into a machine.
 //
 //   2 packages, 4 switches, 2 gpus/switch, 1 nic/gpu 400 Gb/s, nvswitch, pcie gen5 x16
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace xylem::topology::synthetic {
 
-/// What a number of things is counted for each of.
+/// The kind of thing for each of which a number is counted.
 enum class Per : std::uint8_t { host, package, numa, pcie_switch, gpu };
 
 struct Count {
@@ -21,12 +21,12 @@ struct Count {
   Per per = Per::host;
 };
 
-/// How GPUs are linked beside PCIe.
+/// How GPUs are connected in addition to PCIe.
 enum class Fabric : std::uint8_t {
   none,
   nvswitch,
   mesh,   ///< Every pair.
-  ring,   ///< Each with the next, the last with the first.
+  ring,   ///< Each GPU with the next one, and the last with the first.
   pairs,  ///< 0 with 1, 2 with 3, …
   cube,   ///< The hybrid cube mesh of eight V100.
 };
@@ -36,16 +36,16 @@ struct Description {
   Count numa{1, Per::package};
   Count cores{8, Per::package};
   Count switches, gpus, nics;
-  double pcie_speed = 32;  ///< Of a lane, in GT/s.
+  double pcie_speed = 32;  ///< Of one lane, in GT/s.
   std::uint32_t pcie_width = 16;
   GBps nic_rate{50};
   Fabric fabric = Fabric::none;
   LinkKind link_kind = LinkKind::nvlink;
-  /// Of one pair or, to NVSwitches, of one GPU.
+  /// Number of links of one pair or, with NVSwitches, of one GPU.
   std::uint32_t links = 0;
 };
 
-/// Reads `text`; an error names `source`, the clause and the rule.
+/// Reads `text`. Errors name `source`, the clause and the rule.
 Result<Description> parse(std::string_view text, std::string_view source);
 
 }  // namespace xylem::topology::synthetic

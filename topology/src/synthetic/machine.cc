@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a description to the machine: things that are counted for the whole host are spread over
-// their places in order, as evenly as can be.
+// Turns a description into a machine. Things that are counted for the whole host are spread over
+// their places in order, as evenly as possible.
 #include "source.h"
 #include "synthetic/description.h"
 #include "xylem/base/check.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr double kNvlink = 25;  ///< GB/s of one NVLink, V100 to H100.
 constexpr double kXgmi = 64;    ///< GB/s of one XGMI link of an MI300.
 
-/// NVLinks between the GPUs of a host of eight V100-SXM2, as nvidia-smi shows them (nccl-tests,
+/// NVLinks between the GPUs of a host with eight V100-SXM2, as nvidia-smi shows them (nccl-tests,
 /// issue 29).
 constexpr std::array<std::array<std::uint8_t, 8>, 8> kCube{{{0, 2, 2, 1, 1, 0, 0, 0},
                                                             {2, 0, 1, 2, 0, 1, 0, 0},
@@ -30,7 +30,8 @@ constexpr std::array<std::array<std::uint8_t, 8>, 8> kCube{{{0, 2, 2, 1, 1, 0, 0
                                                             {0, 0, 2, 0, 2, 1, 0, 1},
                                                             {0, 0, 0, 2, 1, 2, 1, 0}}};
 
-/// Where the `item`-th of `items` goes when they are spread over `places`. Requires item < items.
+/// The place for number `item` of `items` when they are spread over `places`. Requires item <
+/// items.
 std::uint32_t spread(std::uint32_t item, std::uint32_t items, std::uint32_t places) {
   XYLEM_CHECK(item < items, item, items);
   return static_cast<std::uint32_t>(std::uint64_t{item} * places / items);
@@ -90,13 +91,14 @@ class Maker {
     XYLEM_TRY(within(gpus_, kMaxGpus, "GPUs"));
     nics_ = total(description_.nics);
     XYLEM_TRY(within(nics_, kMaxNics, "NICs"));
-    // NICs that belong to a GPU share a switch with it.
+    // NICs that are counted for each GPU share a switch with it.
     if (switches_ == 0 && nics_ > 0 && description_.nics.per == Per::gpu) switches_ = gpus_;
     XYLEM_TRY(within(switches_, kMaxBridges, "switches"));
     return check_places();
   }
 
-  /// What is counted for each package or NUMA node must find as many places in each.
+  /// For things that are counted for each package or NUMA node, each of these must have the same
+  /// number of places.
   Status check_places() const {
     const std::uint64_t places = switches_ > 0 ? switches_ : numa_;
     const auto divides = [&](Per per) {
@@ -133,7 +135,7 @@ class Maker {
     }
   }
 
-  /// One place for devices: below a switch or, without switches, below the host bridge of a NUMA
+  /// A place for devices: below a switch or, without switches, below the host bridge of a NUMA
   /// node.
   struct Place {
     std::uint32_t numa = 0;
@@ -161,7 +163,7 @@ class Maker {
     for (const Place& place : places()) {
       const std::uint32_t devices = place.gpus + place.nics;
       if (devices == 0) continue;
-      // A bus for the host bridge, the switch and each device.
+      // One bus each for the host bridge, the switch and every device.
       constexpr std::uint32_t kBuses = 256;
       if (devices + 2 > kBuses) {
         return wrong(fmt::format("{} devices below one {}: PCI has {} buses", devices,

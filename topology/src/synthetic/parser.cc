@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one-line description, clause by clause.
+// Parses the one-line description, clause by clause.
 #include "synthetic/description.h"
 #include "text.h"
 #include "xylem/topology/readers.h"
@@ -17,7 +17,7 @@
 namespace xylem::topology::synthetic {
 namespace {
 
-/// A description has a dozen clauses; a text of thousands is something else.
+/// A description has about a dozen clauses; a text of thousands is something else.
 constexpr std::size_t kMaxDescription = 4096;
 constexpr std::uint32_t kMostThings = 4096;
 constexpr std::uint32_t kMostLinksOfAPair = 64;
@@ -26,7 +26,7 @@ constexpr std::uint32_t kSwitchedLinks = 18;
 
 enum class Noun : std::uint8_t { hosts, packages, numa, cores, switches, gpus, nics };
 
-/// In the singular.
+/// Nouns in the singular.
 constexpr std::array<std::pair<std::string_view, Noun>, 8> kNouns{{{"host", Noun::hosts},
                                                                    {"package", Noun::packages},
                                                                    {"socket", Noun::packages},
@@ -62,7 +62,7 @@ std::optional<Noun> noun_of(std::string_view word) {
   return lookup(kNouns, word);
 }
 
-/// Which places each thing may be counted for.
+/// Whether a kind of thing may be counted for each of these places.
 bool may_count(Noun noun, Per per) {
   switch (noun) {
     case Noun::hosts:
@@ -128,7 +128,7 @@ class Parser {
     return things(clause, words);
   }
 
-  /// What a clause may tell beside numbers of things; those follow in the order of Noun.
+  /// The clauses other than numbers of things. The kinds of things follow, in the order of Noun.
   enum class Told : std::uint8_t { pcie, fabric, things };
 
   template <typename Take>
@@ -171,7 +171,7 @@ class Parser {
 
   Status nic_rate(std::string_view clause, const Words& words) {
     const auto gigabits = parse_real(words[2]);
-    // Gigabytes are eight times as many.
+    // Gigabytes would be eight times as much.
     const bool is_in_bits = words.back() == "gb/s" && !clause.ends_with("B/s");
     if (!gigabits || *gigabits <= 0 || words.size() != 4 || !is_in_bits) {
       return wrong(clause, "a NIC's rate is in gigabits, such as 400 Gb/s");
@@ -197,7 +197,7 @@ class Parser {
     return Status::ok();
   }
 
-  /// "pcie gen4 x8", each word by itself optional.
+  /// Parses "pcie gen4 x8"; both words after pcie are optional.
   Status pcie(std::string_view clause, const Words& words) {
     constexpr std::array kSpeeds{2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0};
     double speed = description_.pcie_speed;

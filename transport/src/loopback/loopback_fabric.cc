@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public face of loopback: a fabric is a registry of mailboxes.
+// The public interface of loopback. A fabric is a registry of mailboxes.
 #include "loopback/loopback_transport.h"
 #include "xylem/transport/loopback.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Posting, progress and the ends of a loopback transport.
+// Posting, progress and shutdown of a loopback transport.
 #include "loopback/loopback_transport.h"
 
 #include "xylem/base/check.h"
@@ -41,11 +41,11 @@ LoopbackTransport::LoopbackTransport(std::shared_ptr<Registry> registry)
   std::memcpy(address_.data(), words, sizeof words);
 }
 
-// What is still pending here was left so by the owner, against the contract; it is ended without
-// being told.
+// An owner that keeps the contract leaves nothing pending. Anything that is pending anyway ends
+// here without a call of `done`.
 LoopbackTransport::~LoopbackTransport() {
   for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) withdraw(endpoint);
-  // An offer that could not be withdrawn is being copied by its receiver at this moment.
+  // An offer that could not be withdrawn is being copied by its receiver right now.
   while (offers_ > 0) {
     mailbox_->deliver(dice_, matches_, completions_);
     take_completions();
@@ -82,7 +82,7 @@ Result<EndpointId> LoopbackTransport::connect(std::span<const std::byte> address
   return static_cast<EndpointId>(endpoints_.size() - 1);
 }
 
-// Ends an operation that was just posted: at once, or, with dice, perhaps later.
+// Completes an operation that was just posted: at once or, with dice, possibly later.
 Posted LoopbackTransport::finish(Operation& operation, Code code, std::uint64_t bytes) {
   if (!dice_.ordered() && dice_.coin()) {
     outcomes_.push_back({&operation, code, bytes});
@@ -115,7 +115,7 @@ Posted LoopbackTransport::send(EndpointId to,
   return Posted::pending;
 }
 
-// Moves a matched message into its receive and releases the sender.
+// Moves a matched message into its receive and completes the send.
 LoopbackTransport::Outcome LoopbackTransport::transfer(Message& message, const Receive& receive) {
   const std::uint64_t bytes = message.envelope.bytes;
   const bool fits = receive.fits(bytes);
@@ -139,7 +139,7 @@ Posted LoopbackTransport::recv(
   return finish(operation, outcome.code, outcome.bytes);
 }
 
-// What has met its partner ends by itself: the bytes move within the receiver's call.
+// A message that has met its receive cannot be cancelled: the receiver copies it within its call.
 void LoopbackTransport::cancel(Operation& operation) noexcept {
   if (mailbox_->cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});
@@ -184,8 +184,9 @@ unsigned LoopbackTransport::progress() noexcept {
   return arrivals + tell();
 }
 
-// Tells known outcomes: all of them in order or, with dice, some of them (at least one) in any
-// order. Completions may post, cancel and close; what that yields waits for the next call.
+// Reports known outcomes: all of them in order or, with dice, at least one of them in any order.
+// Completion callbacks may post, cancel and close; outcomes that this produces are reported by the
+// next call.
 unsigned LoopbackTransport::tell() {
   if (outcomes_.empty()) return 0;
   telling_.swap(outcomes_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of a loopback fabric. Small messages are copied into the receiver's mailbox, larger ones
-// are offered and copied once, by the receiver, straight out of the sender's memory.
+// One end of a loopback fabric. Small messages are copied into the receiver's mailbox. Larger ones
+// are offered: the receiver copies them once, directly out of the sender's memory.
 #pragma once
 
 #include "loopback/dice.h"
@@ -19,14 +19,14 @@
 
 namespace xylem::transport::loopback {
 
-/// Finds mailboxes by id. A transport that ended leaves an id that reaches nobody.
+/// Finds mailboxes by id. The id of a transport that has ended leads to no mailbox.
 class Registry {
  public:
   explicit Registry(LoopbackOptions options) : options_(options) {}
 
   const LoopbackOptions& options() const noexcept { return options_; }
   std::shared_ptr<Mailbox> add();
-  /// Null if its transport ended; an error if there never was one.
+  /// Null if the transport has ended; an error if the id was never given out.
   Result<std::shared_ptr<Mailbox>> find(std::uint64_t id);
 
  private:
@@ -52,7 +52,7 @@ class LoopbackTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  /// Of all endpoints: what is not offered is with its peer.
+  /// Covers all endpoints: a message that is not an offer is already in its peer's mailbox.
   bool flush(EndpointId /*endpoint*/) noexcept override { return offers_ == 0; }
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
@@ -62,10 +62,10 @@ class LoopbackTransport final : public Transport {
 
  private:
   struct Endpoint {
-    std::shared_ptr<Mailbox> peer;  ///< Null once closed, or if the peer had ended before.
+    std::shared_ptr<Mailbox> peer;  ///< Null once closed, or if the peer had already ended.
     std::uint64_t bytes_sent = 0;
   };
-  /// A completion that is known but not yet told.
+  /// A known completion that has not been reported to the owner yet.
   struct Outcome {
     Operation* operation = nullptr;
     Code code = Code::ok;
@@ -81,12 +81,13 @@ class LoopbackTransport final : public Transport {
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<Mailbox> mailbox_;
   Dice dice_;
-  std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};  ///< Registry, mailbox id.
+  /// The registry and the mailbox id.
+  std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};
   std::vector<Endpoint> endpoints_;
-  std::size_t offers_ = 0;         ///< Own offers whose end has not come back.
-  std::vector<Outcome> outcomes_;  ///< To be told by progress().
+  std::size_t offers_ = 0;         ///< Offers of this transport whose completion has not come back.
+  std::vector<Outcome> outcomes_;  ///< For progress() to report.
 
-  // Working space, kept so that steady traffic allocates nothing.
+  // Scratch space, kept so that steady traffic allocates nothing.
   std::vector<Outcome> telling_;
   std::vector<Completion> completions_;
   std::vector<Operation*> withdrawn_;

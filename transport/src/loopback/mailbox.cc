@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matching of messages with receives, under the mailbox's mutex; payloads are copied outside of it.
+// Matches messages with receives under the mailbox's mutex. Payloads are copied outside of it.
 #include "loopback/mailbox.h"
 
 #include <sys/eventfd.h>
@@ -21,15 +21,15 @@ void Mailbox::take_node(Messages& into) {
   }
 }
 
-// The owner may only be woken for something that it finds: the flag is taken down with the item in
-// place, and arm() reads the counter before it raises the flag again, so a late write costs one
-// empty wake-up and never loses one.
+// The owner must not be woken without finding something: `armed_` is cleared under the same lock
+// that adds the item, and arm() drains the eventfd before it sets `armed_` again. So a late write
+// costs one empty wake-up, and no wake-up is lost.
 void Mailbox::notify(std::unique_lock<std::mutex> lock) {
   const bool wake = std::exchange(armed_, false);
   lock.unlock();
   if (wake) {
     const std::uint64_t one = 1;
-    // Can fail only when the counter is full, and then the descriptor is readable anyway.
+    // This fails only if the counter is full, and then the descriptor is readable anyway.
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
   }
 }
@@ -149,7 +149,7 @@ std::size_t Mailbox::discard(Tag tag, Tag mask, std::list<Message>& dropped) {
   return count;
 }
 
-// Any incoming message may be next, but of one sender's equal tags the oldest goes first.
+// Any incoming message may be next, but among equal tags of one sender the oldest comes first.
 Mailbox::Messages::iterator Mailbox::draw(Dice& dice) {
   if (dice.ordered()) return incoming_.begin();
   const auto drawn =

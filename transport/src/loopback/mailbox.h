@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mailbox: where the messages to one loopback transport meet its posted receives. It is the only
-// thing that threads share, each has its own mutex, and nobody ever holds two.
+// A mailbox: where the messages to one loopback transport meet its posted receives. Mailboxes are
+// all that the threads share. Each has its own mutex, and no thread ever holds two of them.
 //
-//   senders ── copy/offer ──▶ incoming ── deliver ──▶ posted receive?  yes ▶ matched (bytes move
-//   outside of the lock)
-//                                                                      no  ▶ unexpected ◀── post,
-//                                                                      discard, withdraw
+//   senders ── copy, offer ──▶ incoming ── deliver ──▶ posted receive?
+//                                              yes ▶ matched (bytes move without the lock)
+//                                              no  ▶ unexpected ◀── post, discard, withdraw
 //   receivers of our offers ── complete ──▶ completions ── deliver ──▶ owner
 #pragma once
 
@@ -26,82 +25,82 @@ namespace xylem::transport::loopback {
 
 class Mailbox;
 
-/// Who sent what.
+/// Identifies a message and its sender.
 struct Envelope {
   std::uint64_t sender = 0;  ///< The sender's mailbox id.
-  EndpointId endpoint = 0;   ///< The sender's endpoint, by which it withdraws offers.
+  EndpointId endpoint = 0;   ///< The sender's endpoint. The sender withdraws its offers by it.
   Tag tag = 0;
   std::uint64_t bytes = 0;
 };
 
-/// A message on its way. Small ones carry their bytes; an offer leaves them at the sender, whose
-/// operation stays pending until a receive took them.
+/// A message in flight. Small messages carry their bytes. An offer leaves them in the sender's
+/// memory, and the sender's operation stays pending until a receive has taken them.
 struct Message {
   Envelope envelope;
   std::vector<std::byte> payload;
   const void* source = nullptr;
-  Operation* operation = nullptr;  ///< The sender's, of an offer; null for a copied message.
-  std::shared_ptr<Mailbox> reply;  ///< Where an offer's end is reported.
+  Operation* operation = nullptr;  ///< An offer's send operation; null for a copied message.
+  std::shared_ptr<Mailbox> reply;  ///< The mailbox to which the completion of an offer is reported.
 };
 
-/// The end of an offer, on its way back to the sender.
+/// The completion of an offer, for its sender.
 struct Completion {
   Operation* operation = nullptr;
   Code code = Code::ok;
 };
 
-/// Messages and the receives they met, in the same order.
+/// Messages and the receives that they met, in the same order.
 struct Matches {
   std::list<Message> messages;
   std::vector<Receive> receives;
 };
 
-/// Thread-safe. List nodes move between lists and come back by recycle(), so steady traffic
-/// allocates nothing.
+/// Thread-safe. recycle() returns list nodes for reuse, so steady traffic allocates nothing.
 class Mailbox {
  public:
-  /// Without an eventfd (descriptors exhausted) the mailbox works but its owner cannot sleep.
+  /// If no eventfd is available (descriptors exhausted), the mailbox works but its owner cannot
+  /// sleep.
   explicit Mailbox(std::uint64_t id);
 
   std::uint64_t id() const noexcept { return id_; }
   int wake_fd() const noexcept { return wake_.get(); }
 
-  // For senders and for receivers of the owner's offers.
+  // For senders, and for receivers of the owner's offers.
 
   /// Delivers a copy of `data`; false if the owner is gone.
   bool copy(const Envelope& envelope, const void* data);
-  /// Offers `source`, which stays with the sender until `reply` gets the completion; false if the
-  /// owner is gone.
+  /// Offers `source`, which stays in the sender's memory until `reply` gets the completion; false
+  /// if the owner is gone.
   bool offer(const Envelope& envelope,
              const void* source,
              Operation& operation,
              std::shared_ptr<Mailbox> reply);
-  /// Takes back the offers of one endpoint that no receive has met yet and appends their operations
+  /// Withdraws the offers of one endpoint that no receive has met yet, and appends their operations
   /// to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
-  /// Takes back one offer, if no receive has met it yet.
+  /// Withdraws one offer if no receive has met it yet.
   bool withdraw(const Operation& operation);
-  /// Reports the end of one of the owner's offers.
+  /// Reports the completion of one of the owner's offers.
   void complete(Completion completion);
 
   // For the owner.
 
-  /// Posts a receive, or, if an unexpected message meets it, puts that into `met` instead and
-  /// returns true.
+  /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
+  /// and returns true.
   bool post(const Receive& receive, std::list<Message>& met);
-  /// Takes a posted receive back; false if it is not posted (any more).
+  /// Cancels a posted receive; false if it is not posted (any more).
   bool cancel(const Operation& operation);
-  /// Drops unexpected messages into `dropped`.
+  /// Moves unexpected messages that match into `dropped`; returns their number.
   std::size_t discard(Tag tag, Tag mask, std::list<Message>& dropped);
-  /// Meets incoming messages with receives and hands over the completions. With dice, some messages
-  /// may be left for later and those of different (sender, tag) overtake each other; at least one
-  /// is delivered.
+  /// Matches incoming messages with receives, and moves the completions out. With dice, some
+  /// messages may be left for a later call, and messages that differ in sender or tag may overtake
+  /// each other; at least one is delivered.
   unsigned deliver(Dice& dice, Matches& matches, std::vector<Completion>& completions);
   /// Gives nodes back for reuse.
   void recycle(std::list<Message>& spent);
-  /// True if nothing waits here; the descriptor then becomes readable when something does.
+  /// True if nothing is waiting here; the descriptor then becomes readable when something arrives.
   bool arm();
-  /// The owner leaves: refuses messages from now on and hands out those that are still here.
+  /// The owner ends: refuses messages from now on, and moves the remaining ones into `orphans`.
   void retire(std::list<Message>& orphans);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that this process shares by allocate_shared(). Transports keep a copy of the list, and
-// look whether it has changed; they hand descriptors to their peers.
+// The memory that this process shares by allocate_shared(). Transports keep a copy of the list,
+// refresh it when version() changes, and pass the descriptors to their peers.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -18,7 +18,7 @@
 namespace xylem::transport::shm {
 
 struct Allocation {
-  std::uint32_t id = 0;  ///< Never used again in this process.
+  std::uint32_t id = 0;  ///< Not reused within this process.
   std::byte* memory = nullptr;
   std::uint64_t bytes = 0;
   std::shared_ptr<const UniqueFd> fd;
@@ -29,14 +29,14 @@ struct Allocation {
   }
 };
 
-/// Any thread.
+/// Thread-safe.
 class Allocations {
  public:
   static Allocations& of_process() noexcept;
 
   Result<void*> add(std::uint64_t bytes);
   Status remove(void* memory);
-  /// Changes when the list does.
+  /// Changes whenever the list changes.
   std::uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
   std::vector<Allocation> list() const;
 

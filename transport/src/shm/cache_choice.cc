@@ -9,15 +9,17 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// A slot in a cache that is not shared is written at a twelfth of the speed of one in a cache that
-/// is (docs/benchmarks.md, "Copies between cores"); the reading of its source makes that less. The
-/// receiver reads sooner what is in a cache, so that has to be much slower to write.
+/// Writing a slot whose lines are in a cache that the cores do not share is about twelve times
+/// slower than in a shared cache (docs/benchmarks.md, "Copies between cores"). Reading the source
+/// makes the measured ratio smaller. A slot in the cache is faster for the receiver to read, so
+/// ordinary stores are given up only if they are much slower.
 constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace
 
 bool CacheChoice::is_trial() noexcept {
-  // Soon until both ways are known; then seldom, all the more where the receiver waits for memory.
+  // Try often until both ways are known, and rarely afterwards, most rarely while ordinary stores
+  // are in use, since the receiver of a trial must then read from memory.
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
   if (is_settled_) return false;
   ++untimed_;

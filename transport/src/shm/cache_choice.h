@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How slots for a receiver are written. Where the two cores share a cache, bytes written into it
-// are read from it, and memory sees nothing of them. Where they do not, each line that is written
-// again must first be fetched back from the receiver's cache, which takes several times as long as
-// to write past the caches and to let the receiver read memory. Which of the two it is, nobody
-// says, and it changes when a scheduler moves a rank: so it is measured again and again.
+// CacheChoice: decides whether slots for a receiver are written with ordinary or with non-temporal
+// stores. If both cores share a cache, ordinary stores leave the bytes there and the receiver reads
+// them from it. If not, each line that is written again must first be fetched back from the
+// receiver's cache, which takes several times as long as non-temporal stores. The system does not
+// tell which case holds, and it changes when a scheduler moves a rank, so both ways are measured
+// repeatedly.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -18,24 +19,24 @@ namespace xylem::transport::shm {
 
 class CacheChoice {
  public:
-  /// Of smaller ones the time is mostly other things.
+  /// The time of smaller copies depends mostly on other things, so they are not measured.
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
   explicit CacheChoice(ShmWrites writes = ShmWrites::as_measured) noexcept
       : is_settled_(writes != ShmWrites::as_measured), is_past_cache_(is_settled_) {}
 
-  /// The way that is best by now.
+  /// Whether non-temporal stores are the better way according to the latest measurements.
   bool is_past_cache() const noexcept { return is_past_cache_; }
-  /// Counts a slot that is to be copied; whether to copy it the other way, to know how that does by
-  /// now.
+  /// Counts a slot that is about to be copied. True if it should be copied in the way that is not
+  /// the preferred one, in order to measure that way again.
   bool is_trial() noexcept;
-  /// Whether the slot that was counted should be copied by itself, to know how long that takes.
+  /// Whether the slot just counted should be copied by itself, so that its time can be measured.
   bool wants_time() const noexcept;
-  /// A slot was copied so; `ns_per_byte` counts the reading of its source, too.
+  /// Records the time of one slot. `ns_per_byte` includes reading the source.
   void learn(bool past_cache, float ns_per_byte) noexcept;
 
  private:
-  /// The median of the last few: one that was interrupted does not count.
+  /// The median of the last measurements, so that a copy that was interrupted does not count.
   class Times {
    public:
     void add(float time) noexcept { times_[count_++ % kTimes] = time; }
@@ -52,12 +53,12 @@ class CacheChoice {
 
   Times into_, past_;
   std::uint32_t slots_ = 0;
-  std::uint32_t untimed_ = 0;  ///< Slots since the last that was timed.
+  std::uint32_t untimed_ = 0;  ///< Slots since the last measured one.
   bool is_settled_;
   bool is_past_cache_;
 };
 
-/// Copies one slot; returns how many nanoseconds a byte took.
+/// Copies one slot and returns the time per byte in nanoseconds.
 float copy_timed(CopyTarget slot, const void* data, std::uint64_t bytes) noexcept;
 
 }  // namespace xylem::transport::shm

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a load or store meets the other side of a channel. A test (shm_delays_test) builds this
-// folder once more with XYLEM_SHM_DELAYS and waits at each such place for as long as a seed says;
-// otherwise there is nothing here.
+// delay() marks each load or store that races with the other end of a channel. A test
+// (shm_delays_test) compiles this folder again with XYLEM_SHM_DELAYS and then waits at these places
+// for times drawn from a seed. In normal builds delay() is empty.
 #pragma once
 
 namespace xylem::transport::shm {
 
 #ifdef XYLEM_SHM_DELAYS
-void delay() noexcept;  ///< The test's.
+void delay() noexcept;  ///< Defined by the test.
 #else
 inline void delay() noexcept {}
 #endif

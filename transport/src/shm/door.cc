@@ -21,7 +21,7 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  /// In the abstract name space, which has no files and ends with its sockets.
+  /// In the abstract socket name space, which has no files and whose names end with their sockets.
   explicit Address(const Nonce& nonce) noexcept {
     const std::string name = fmt::format("xylem-{:016x}{:016x}", nonce[0], nonce[1]);
     un.sun_family = AF_UNIX;
@@ -92,7 +92,7 @@ bool Door::is_anybody_behind(const Nonce& door) noexcept {
 }
 
 std::optional<Visitor> Door::next() noexcept {
-  // The name can be seen by all of the host: who floods it must not keep us here.
+  // Any process of the host can see the name, so a flood of messages must not keep us here.
   constexpr int kMostTurnedAway = 64;
   for (int turned_away = 0; turned_away < kMostTurnedAway; ++turned_away) {
     Visitor visitor;

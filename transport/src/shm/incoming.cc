@@ -24,8 +24,8 @@ bool Incoming::has_entry() const noexcept {
 
 unsigned Incoming::drain() {
   unsigned count = 0;
-  // No more than a ring holds: a sender may fill it as quickly as it is emptied, and in between it
-  // is seen whether too much is kept.
+  // At most one ring full per call: a sender may fill the ring as fast as it is emptied, and the
+  // caller must check between calls whether too many messages are kept.
   while (count < kEntries && has_entry() && take_next()) ++count;
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
@@ -50,16 +50,16 @@ void Incoming::note_taken(const Head& head) noexcept {
 void Incoming::publish() noexcept {
   const std::uint64_t told = consumed_;
   untold_ = 0;
-  // Up to the oldest that is looked at.
+  // Up to the oldest entry that is still viewed.
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
   if (consumed_ == told) return;
   delay();
   credit_->consumed.store(consumed_, std::memory_order_release);
-  // The sender may sleep for want of room.
+  // The sender may be asleep because it has no room.
   sender_.wake();
 }
 
-/// A sender of the same build writes nothing else; another's is not believed.
+/// Whether a sender of this build could have written the entry. Anything else is not trusted.
 bool Incoming::is_sound(const Head& head) const noexcept {
   const Geometry& geometry = segment_->geometry();
   if (head.id >= kStreams) return false;
@@ -138,7 +138,7 @@ bool Incoming::take_message(const Head& head, const std::byte* data) {
   return true;
 }
 
-/// Keeps the entry that is taken where it is.
+/// Leaves the entry that is being taken in the ring, as a view.
 View Incoming::show(const std::byte* data) noexcept {
   const auto place = static_cast<std::uint32_t>(next_ % kEntries);
   viewed_ |= std::uint64_t{1} << place;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The receiving end of a channel: takes entries out of the sender's ring and lets them meet
-// receives, or shows them where they are.
+// Incoming: the receiving end of a channel. Takes entries out of the sender's ring and matches them
+// with receives, or shows them in place.
 #pragma once
 
 #include "matcher.h"
@@ -22,7 +22,7 @@ namespace xylem::transport::shm {
 
 class Incoming {
  public:
-  /// Reads the ring `their_channel` of the segment `theirs`, and says in `credit` how far it is.
+  /// Reads the ring `their_channel` of the segment `theirs`, and reports its position in `credit`.
   Incoming(std::uint32_t channel,
            const Segment& theirs,
            std::uint32_t their_channel,
@@ -44,52 +44,51 @@ class Incoming {
             channel, theirs.withdrawal(their_channel), sender, memory, credit, matcher, outcomes) {}
 
   bool has_entry() const noexcept;
-  /// Whether drain() has something to do even without one.
+  /// Whether drain() has work even if the ring has no entry.
   bool is_fetching() const noexcept { return streams_.any_fetching(); }
-  /// Tells the sender what it has not been told yet. drain() does it after a while with nothing to
-  /// take; call before a sleep.
+  /// Reports to the sender all entries taken so far. drain() does so itself after a number of calls
+  /// that find nothing; call this before sleeping.
   void settle() noexcept {
     if (untold_ > 0) publish();
   }
-  /// Takes what there is; returns how much it did. What wants the sender has told goes to the list
-  /// of them.
+  /// Takes all entries that are there and returns how much it did. Wants from the sender are
+  /// appended to the list of wants.
   unsigned drain();
-  /// Whether the channel should be held, by what is kept of it.
+  /// Whether the channel should be on hold (want.h), judging by how much of it is kept.
   bool is_hold_due() const noexcept {
     return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
   }
-  /// Holds it, or lets it go.
+  /// Starts a hold, or ends it.
   void turn_hold() noexcept;
   /// Credit::holds.
   std::uint64_t holds() const noexcept { return holds_; }
-  /// The next entry, if it is a message of this tag and size.
+  /// Takes the next entry as a view, if it is a message with this tag and size.
   bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
-  /// Ends the view of a place of this channel. False if the sender has withdrawn what was looked
-  /// at.
+  /// Ends a view of this channel. False if the sender has withdrawn the message that was viewed.
   bool release(const ViewPlace& place) noexcept;
-  /// The announced stream `id` goes to this receive.
+  /// A receive has matched the announced stream `id`.
   void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
-  /// The announced stream `id` goes nowhere.
+  /// Drops the announced stream `id`.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
   /// Ends the receive of this operation, if it has met a stream of this channel.
   bool cancel(const Operation& operation) { return streams_.cancel(operation); }
-  /// Receives that have met a stream end with peer_lost; what still comes of streams is dropped.
+  /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
   void give_up() { streams_.give_up(); }
 
  private:
   using Taken = IncomingStreams::Taken;
 
   bool is_sound(const Head& head) const noexcept;
-  /// False if it has to stay where it is.
+  /// False if the entry must stay in the ring.
   bool take_next();
   Taken take(const Head& head, const Entry& entry);
   bool take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
   void publish() noexcept;
-  /// The sender is told at once of large slots, of which it has few; of the rest now and then,
-  /// since each time costs both sides a miss.
+  /// Reports a taken entry to the sender: at once if it frees a large slot, of which there are few,
+  /// and otherwise now and then, since each report costs both sides a cache miss.
   void note_taken(const Head& head) noexcept;
-  /// The sender sends nothing more.
+  /// The sender will send nothing more.
   void end();
 
   std::uint32_t channel_;
@@ -101,9 +100,9 @@ class Incoming {
   Outcomes* outcomes_;
   std::vector<HeardWant>* wants_;
   IncomingStreams streams_;
-  std::uint64_t next_ = 0;      ///< Entry to be taken next.
-  std::uint64_t consumed_ = 0;  ///< As the sender knows it.
-  std::uint64_t viewed_ = 0;    ///< A bit for each place of the ring that is looked at.
+  std::uint64_t next_ = 0;      ///< Index of the entry to be taken next.
+  std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
+  std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that is viewed.
   std::uint32_t untold_ =
       0;  ///< Since publish(): 1 for an entry, 4 for a slot, 16 for a large one.
   std::uint32_t idle_drains_ = 0;
@@ -113,7 +112,7 @@ class Incoming {
 
 static_assert(kEntries == 64, "viewed_ has a bit for each");
 
-/// Ends a receive with this message.
+/// Completes a receive by copying this message.
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes);
 
 }  // namespace xylem::transport::shm

@@ -13,7 +13,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Of what is fetched in one go: between two of them everything else is heard.
+/// Bytes fetched at a time. Other channels are served between two pieces.
 constexpr std::uint64_t kPiece = 512 << 10;
 
 }  // namespace
@@ -46,7 +46,7 @@ void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
     return refuse(id);
   }
   if (!memory_->can_read(stream.location)) return take_through_slots(id);
-  // Not here: who posts a receive does not wait for a copy.
+  // The copy is left to fetch(): posting a receive does not wait for it.
   fetching_ |= bit_of(id);
 }
 
@@ -84,8 +84,8 @@ unsigned IncomingStreams::fetch() {
   return count;
 }
 
-/// Copies the next bytes of a stream to where they belong: past the cache, if it is too long to
-/// stay there.
+/// Copies the next bytes of a stream to the receive's target, with non-temporal stores if the
+/// message is too long to stay in the cache.
 void IncomingStreams::bring(const Stream& stream,
                             const std::byte* data,
                             std::uint64_t bytes) noexcept {
@@ -95,7 +95,7 @@ void IncomingStreams::bring(const Stream& stream,
   copy_bytes(target, data, bytes);
 }
 
-/// Shows a stream, or copies a piece of it.
+/// Shows a stream as a view, or copies the next piece of it.
 void IncomingStreams::fetch_piece(std::uint8_t id) {
   Stream& stream = streams_[id];
   const Receive& receive = stream.receive;
@@ -134,14 +134,15 @@ bool IncomingStreams::release(std::uint8_t id) noexcept {
   return is_whole;
 }
 
-/// Of what was read before.
+/// Whether the bytes read so far may have been overwritten.
 bool IncomingStreams::is_withdrawn(std::uint8_t id) const noexcept {
   delay();
   std::atomic_thread_fence(std::memory_order_acquire);
   return (withdrawal_->withdrawn.load(std::memory_order_relaxed) & bit_of(id)) != 0;
 }
 
-/// How a receive ends whose message is withdrawn: alone, or with all others of its sender.
+/// The code for a receive whose message was withdrawn: cancelled if only this message was,
+/// peer_lost if the sender withdrew all of them.
 Code IncomingStreams::withdrawal_code() const noexcept {
   return ~withdrawal_->withdrawn.load(std::memory_order_relaxed) == 0 ? Code::peer_lost
                                                                       : Code::cancelled;
@@ -182,8 +183,8 @@ bool IncomingStreams::cancel(const Operation& operation) {
   return false;
 }
 
-/// A number that is free was given back by both sides before; what is looked at is found out about
-/// when it is released.
+/// A free number means that both sides have finished with the stream. A viewed message is checked
+/// when its view is released.
 void IncomingStreams::withdraw(std::uint8_t id) {
   Stream& stream = streams_[id];
   switch (stream.use) {
@@ -198,14 +199,14 @@ void IncomingStreams::withdraw(std::uint8_t id) {
   }
 }
 
-/// Of a met one, without its sender sending anything of it.
+/// Completes the receive of a stream for which the sender has nothing more to do.
 void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {
   const Stream& stream = streams_[id];
   outcomes_->push_back({stream.receive.operation, code, code == Code::ok ? stream.bytes : 0});
   end_here(id);
 }
 
-/// The sender may go on without sending anything of it.
+/// Ends a stream and tells the sender that it need not send any of it.
 void IncomingStreams::end_here(std::uint8_t id) noexcept {
   end_stream(id);
   grant(id, true);
@@ -228,7 +229,7 @@ void IncomingStreams::give_up() {
       continue;
     }
     if (stream.use == Stream::Use::announced) {
-      // Or the sender would wait for ever.
+      // Otherwise the sender would wait for ever.
       refuse(id);
       continue;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages of an incoming channel that are announced before they come: what is known of each,
-// where it goes, and how much of it is there. One that its receiver can read where it lies is
-// shown there, or fetched from there piece by piece; another one comes in fragments, once granted.
+// The streams of an incoming channel: messages that are announced before they arrive. A message
+// that the receiver can read where it lies is shown there, or fetched piece by piece; any other
+// message comes in fragments after the receiver has granted it.
 #pragma once
 
 #include "matcher.h"
@@ -20,7 +20,7 @@ namespace xylem::transport::shm {
 
 class IncomingStreams {
  public:
-  /// Of the channel `channel`; says in `credit` which are granted. `memory` is the sender's.
+  /// Streams of the channel `channel`. Grants are written to `credit`; `memory` is the sender's.
   IncomingStreams(std::uint32_t channel,
                   const Withdrawal& withdrawal,
                   const Owner& sender,
@@ -36,37 +36,37 @@ class IncomingStreams {
         matcher_(&matcher),
         outcomes_(&outcomes) {}
 
-  /// Whether one is under way.
+  /// Whether any stream is under way.
   bool any_open() const noexcept { return open_ > 0; }
   /// Whether fetch() has something to do.
   bool any_fetching() const noexcept { return fetching_ != 0; }
 
-  /// What became of an entry.
+  /// What happened to an entry.
   enum class Taken : std::uint8_t {
     well,
     no_memory,  ///< It stays in the ring.
-    never,      ///< No sender of the same build writes such.
+    never,      ///< No sender of this build writes such an entry.
   };
-  /// A new one.
+  /// Begins a new stream.
   Taken announce(const Head& head, const Location& location);
-  /// More of one. False if nothing more of it was to come.
+  /// Takes a fragment of a stream. False if the stream expects none.
   bool take_fragment(const Head& head, const std::byte* data);
-  /// Goes on with those that lie where they can be read; returns with how many.
+  /// Continues with streams that can be read where they lie; returns the number of them.
   unsigned fetch();
-  /// The announced one `id` goes to this receive.
+  /// A receive has matched the announced stream `id`.
   void meet(std::uint8_t id, const Receive& receive);
-  /// The announced one `id` goes nowhere.
+  /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
-  /// Ends the receive of this operation with cancelled; false if it has met no stream here. Nothing
-  /// is written to its target any more.
+  /// Ends the receive of this operation with cancelled; false if it has met no stream here. Its
+  /// target is not written after that.
   bool cancel(const Operation& operation);
   /// The sender sends no more of stream `id`.
   void withdraw(std::uint8_t id);
-  /// Ends the view of one. False if the sender has withdrawn what was looked at.
+  /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
-  /// Receives that have met one end with peer_lost; what still comes is dropped.
+  /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
   void give_up();
-  /// Nothing comes any more.
+  /// Nothing more will arrive.
   void end();
 
  private:
@@ -74,12 +74,13 @@ class IncomingStreams {
     enum class Use : std::uint8_t {
       free,
       announced,
-      met,      ///< Its message is fetched, or comes through slots.
-      dropped,  ///< What comes is for nobody.
-      viewed,   ///< Its message is looked at where it lies.
+      met,      ///< A receive has matched; the message is being fetched, or comes in fragments.
+      dropped,  ///< The rest of the message is discarded.
+      viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    bool has_looked = false;  ///< For its memory at the door.
+    /// The transport has already looked at the door for the stream's memory.
+    bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;
     std::uint64_t received = 0;
@@ -96,7 +97,8 @@ class IncomingStreams {
   void end_with(std::uint8_t id, Code code) noexcept;
   bool is_withdrawn(std::uint8_t id) const noexcept;
   Code withdrawal_code() const noexcept;
-  /// The sender has no more to do for it if it `is_fetched`; else fragments are to come.
+  /// Tells the sender where the message goes: with `is_fetched` it is complete, otherwise the
+  /// sender is to send fragments.
   void grant(std::uint8_t id, bool is_fetched) noexcept;
 
   std::uint32_t channel_;
@@ -106,8 +108,8 @@ class IncomingStreams {
   Credit* credit_;
   Matcher* matcher_;
   Outcomes* outcomes_;
-  std::uint64_t granted_ = 0, fetched_ = 0;  ///< As the sender knows them.
-  std::uint64_t fetching_ = 0;               ///< A bit for each that fetch() has work with.
+  std::uint64_t granted_ = 0, fetched_ = 0;  ///< The values last reported to the sender.
+  std::uint64_t fetching_ = 0;               ///< A bit for each stream on which fetch() has work.
   std::uint32_t open_ = 0;
   std::array<Stream, kStreams> streams_;
 };

@@ -27,7 +27,7 @@ std::optional<std::uint64_t> read_number(const std::string& path) {
   return std::getline(file, line) ? number_of(line) : std::nullopt;
 }
 
-/// The number behind `key` at the beginning of a line.
+/// The number after `key` in the line that begins with it; 0 if there is no such line.
 std::uint64_t read_line(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -37,11 +37,11 @@ std::uint64_t read_line(const std::string& path, std::string_view key) {
   return 0;
 }
 
-/// The names of the files of a version of control groups.
+/// File names and keys in one version of control groups.
 struct Names {
   const char* limit;
   const char* usage;
-  const char* active;  ///< Of file pages, which the kernel takes back before it ends anybody.
+  const char* active;  ///< Active file pages, which the kernel reclaims before it kills a process.
   const char* inactive;
 };
 constexpr Names kSecond{"/memory.max", "/memory.current", "active_file ", "inactive_file "};
@@ -53,7 +53,7 @@ void bound(MemoryLeft& left, std::uint64_t bytes, const std::string& limit) {
   left = {bytes, limit};
 }
 
-/// The group `path` below `root`, and all above it.
+/// Applies the limits of the group `path` below `root` and of all groups above it.
 void bound_by_groups(MemoryLeft& left,
                      const std::string& root,
                      std::string path,
@@ -81,7 +81,7 @@ MemoryLeft memory_left(const MemoryFiles& files) {
   if (const std::uint64_t kilobytes = read_line(files.meminfo, "MemAvailable:"); kilobytes > 0) {
     bound(left, kilobytes * 1024, "this machine");
   }
-  // "0::/path", or "9:memory:/path" of the first version.
+  // A line is "0::/path", or "9:memory:/path" in version 1 of control groups.
   std::ifstream groups(files.groups);
   for (std::string line; std::getline(groups, line);) {
     const auto second = line.find(':', line.find(':') + 1);

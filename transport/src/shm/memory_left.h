@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory this process can still take before the kernel ends it: what the machine has left,
-// and what each control group (version 1 or 2) of the process and above it allows.
+// How much memory this process can take before the kernel kills it: what the machine has available,
+// and what the process's control group (version 1 or 2) and all groups above it allow.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct MemoryLeft {
       limit;  ///< What bounds it, for people: "this machine", or the file of a control group.
 };
 
-/// Where the system tells it; tests bring their own.
+/// Where the system reports memory. Tests pass their own files.
 struct MemoryFiles {
   std::string meminfo = "/proc/meminfo";
   std::string groups = "/proc/self/cgroup";
   std::string root = "/sys/fs/cgroup";
 };
 
-/// Where nothing is told, nothing bounds it.
+/// Unbounded if the system reports no limit.
 MemoryLeft memory_left(const MemoryFiles& files = {});
 
 }  // namespace xylem::transport::shm

@@ -13,7 +13,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Of streams that would fit into a slot, or of others.
+/// The stream numbers for messages that would fit into a slot, or those for longer messages.
 constexpr std::uint64_t numbers_for(bool fits_slot) noexcept {
   constexpr std::uint64_t kLow = bit_of(kStreams / 2) - 1;
   return fits_slot ? kLow : ~kLow;
@@ -24,7 +24,7 @@ constexpr std::uint64_t numbers_for(bool fits_slot) noexcept {
 void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
   receiver_ = receiver;
   credit_ = &credit;
-  // It may sleep beside what is in the ring already.
+  // The receiver may be asleep while entries already wait in the ring.
   receiver_.wake();
 }
 
@@ -33,7 +33,7 @@ void Outgoing::open(const Owner& receiver, const Credit& credit) noexcept {
 bool Outgoing::retire() noexcept {
   if (credit_ == nullptr) return false;
   delay();
-  // No more than was sent, whatever the receiver says.
+  // Never trust the receiver beyond what was sent.
   const std::uint64_t consumed = std::min(credit_->consumed.load(std::memory_order_acquire), next_);
   const bool has_any = retired_ < consumed;
   retire_until(consumed);
@@ -41,7 +41,7 @@ bool Outgoing::retire() noexcept {
   return has_any;
 }
 
-// Wants belong to the hold in which they were said.
+// Wants apply only to the hold during which they were sent.
 void Outgoing::heed_holds() noexcept {
   const std::uint64_t holds = credit_->holds.load(std::memory_order_relaxed);
   if (holds == holds_) return;
@@ -56,7 +56,7 @@ void Outgoing::retire_until(std::uint64_t entry) noexcept {
   }
 }
 
-/// The next entry, to be published; null where the ring is full.
+/// Prepares the next entry; publish() makes it visible. Null if the ring is full.
 Entry* Outgoing::next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept {
   if (next_ - retired_ == kEntries) retire();
   if (next_ - retired_ == kEntries) return nullptr;
@@ -91,10 +91,10 @@ bool Outgoing::is_announced(const Sending& sending) const noexcept {
 Room Outgoing::room() noexcept {
   if (!is_open() || receiver_.is_gone()) return Room::never;
   retire();
-  // send() queues what is withheld, for the receiver to ask for it, and knows who may overtake
-  // whom.
+  // Under a hold, messages must be queued until the receiver asks for them, and send() keeps their
+  // order.
   if (is_hold(holds_) || !cleared_.empty() || !numberless_.empty()) return Room::never;
-  // What waits in the queue goes first.
+  // Messages in the queue go first.
   return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
 }
 
@@ -119,7 +119,7 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   publish();
 }
 
-/// Writes a slot the quicker way.
+/// Writes a slot in the faster way, or in the other way for a trial.
 void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept {
   delay();
   if (bytes < CacheChoice::kLeastBytes) {
@@ -130,7 +130,7 @@ void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes)
   cache_choice_.learn(past_cache, copy_timed({slot, past_cache}, data, bytes));
 }
 
-/// Puts `bytes` of the message into a slot and its entry into the ring.
+/// Copies `bytes` of the message into a slot and publishes an entry for it.
 bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   Entry* entry = next_entry(kind, sending.tag, bytes);
   if (entry == nullptr) return false;
@@ -146,8 +146,9 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   return true;
 }
 
-/// Of the numbers for messages that fit into no slot, half are kept for those that are wanted,
-/// whose receives are posted: so these never wait for others that nobody asks for.
+/// Whether a stream number is free for the message. Messages too long for a slot may use only half
+/// of their numbers unless their receives are posted (wanted), so a wanted message never waits for
+/// unwanted ones.
 bool Outgoing::has_number(const Sending& sending, bool is_wanted) const noexcept {
   constexpr int kUnwanted = kStreams / 4;
   const bool fits = fits_slot(sending);
@@ -170,7 +171,7 @@ Outgoing::Begun Outgoing::announce(Sending& sending, bool is_wanted) {
   return Begun::well;
 }
 
-/// Puts a message into the ring, whole or announced.
+/// Puts a message into the ring, either whole or as an announcement.
 Outgoing::Begun Outgoing::begin(Sending& sending, bool is_wanted) {
   if (fits_slot(sending) && !has_number(sending, is_wanted)) sending.location = {};
   if (is_announced(sending)) return announce(sending, is_wanted);
@@ -207,7 +208,8 @@ Posted Outgoing::send(Tag tag,
     return Posted::pending;
   }
   append(is_hold(holds_) && take_want(tag) ? cleared_ : queue_, sending);
-  // Under a hold it may be the turn of what is cleared, and else of what overtakes the numberless.
+  // Under a hold, wanted messages may be sent now; otherwise this message may overtake those that
+  // wait for a stream number.
   if (!cleared_.empty() || !numberless_.empty()) pump_queue();
   return Posted::pending;
 }
@@ -251,7 +253,7 @@ void Outgoing::heed(const Want& want, std::uint64_t holds) {
 }
 
 bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
-  if (!is_open()) return true;  // Nothing comes from there any more.
+  if (!is_open()) return true;  // Nothing more will come from that peer.
   Entry* entry = next_entry(EntryKind::want, want.tag, static_cast<std::uint64_t>(want.mask));
   if (entry == nullptr) return false;
   std::memcpy(entry->payload.data(), &holds, sizeof holds);
@@ -265,7 +267,7 @@ void Outgoing::end(Sendings& list, Sendings::iterator at) {
 }
 
 unsigned Outgoing::pump() {
-  // First: what it has told before it went is to be heard.
+  // Check this first, so that everything the receiver reported before it ended is still processed.
   const bool is_gone = receiver_.is_gone();
   retire();
   unsigned count = pump_streams(is_gone);
@@ -285,8 +287,8 @@ unsigned Outgoing::pump() {
   return count;
 }
 
-/// Ends streams that the receiver has fetched; of others that it has granted, sends what there is
-/// room for, unless it is gone.
+/// Ends streams that the receiver has fetched. For the other granted streams, sends as many
+/// fragments as there is room for, unless the receiver is gone.
 unsigned Outgoing::pump_streams(bool is_gone) {
   unsigned count = 0;
   bool has_slots = !is_gone;
@@ -320,8 +322,8 @@ unsigned Outgoing::pump_streams(bool is_gone) {
   return count;
 }
 
-/// Tells the receiver of streams that were withdrawn, unless it needs none of them any more, and
-/// takes their numbers back.
+/// Tells the receiver about withdrawn streams that it has not fetched, and frees the numbers of
+/// those with which the receiver has finished.
 unsigned Outgoing::pump_withdrawn() {
   if (withdrawn_.empty()) return 0;
   unsigned count = 0;
@@ -367,8 +369,9 @@ unsigned Outgoing::pump_queue() {
   return count;
 }
 
-/// Begins what it can of a list, in order; false where there is no room for more. In the queue,
-/// what finds no number steps aside, and so does what has the tag of one that did.
+/// Begins the messages of a list in order; false if there is no room for more. In the queue, a
+/// message that gets no stream number moves to `numberless_`, and so does a later message with the
+/// same tag.
 bool Outgoing::pump_list(Sendings& list, bool is_wanted, unsigned& count) {
   const bool is_queue = &list == &queue_;
   const auto must_follow = [&](const Sending& sending) {
@@ -397,7 +400,7 @@ bool Outgoing::pump_list(Sendings& list, bool is_wanted, unsigned& count) {
 
 // ---- the end ----
 
-/// Messages of these streams that lie in their users' buffers are the users' again.
+/// Marks these streams as withdrawn: their users may overwrite the buffers after this call.
 void Outgoing::withdraw(std::uint64_t streams) noexcept {
   streams_withdrawn_ |= streams;
   delay();

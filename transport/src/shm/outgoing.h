@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sending end of a channel. A message of up to 104 bytes travels within its entry; one that
-// fits into a slot is copied there; a larger one is announced, and flows through slots once the
-// receiver knows where it goes. One that lies where the receiver can read it is announced, too, and
-// stays there until the receiver has it.
+// Outgoing: the sending end of a channel. A message of up to 104 bytes travels within its entry.
+// One that fits into a slot is copied there. A longer one is announced, and flows through slots
+// after the receiver has granted it. A message that the receiver can read in place is announced as
+// well, and stays in place until the receiver has read it.
 #pragma once
 
 #include "outcome.h"
@@ -24,7 +24,8 @@ namespace xylem::transport::shm {
 
 class Outgoing {
  public:
-  /// `channel` of the segment `own`, of which `slots` are. Completions go to `outcomes`.
+  /// The channel `channel` of our own segment `own`, whose slots `slots` manages. Completions are
+  /// appended to `outcomes`.
   Outgoing(std::uint32_t channel,
            const Segment& own,
            SlotPool& slots,
@@ -37,7 +38,7 @@ class Outgoing {
         outcomes_(&outcomes),
         cache_choice_(choice) {}
 
-  /// The receiver has answered: `credit` says how far it is.
+  /// The receiver has answered; it reports its progress in `credit`.
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
   Posted send(Tag tag,
@@ -45,41 +46,42 @@ class Outgoing {
               std::uint64_t bytes,
               Operation& operation,
               const Location& location = {});
-  /// Up to kInlineBytes, if there is an entry for it now.
+  /// Sends a message of up to kInlineBytes if an entry is free now.
   bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
-  /// Whether put() would find an entry.
+  /// Whether put() would find a free entry.
   Room room() noexcept;
-  /// Takes back what the receiver has taken; whether there was any.
+  /// Reclaims entries and slots that the receiver has taken. True if there were any.
   bool retire() noexcept;
-  /// Entries that the receiver has not taken; none where none will be.
+  /// The number of entries that the receiver has not taken; 0 if it will never take any.
   std::uint32_t unread() noexcept;
-  /// The message that stands in a slot, which has one more reader by it. Only where there is room.
+  /// Sends the message in `slot`, which may have several readers. Requires room().
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
-  /// The receiver awaits such a message; `holds` as of then. Lets one pass.
+  /// The receiver waits for a message like `want`; `holds` is its Credit::holds at that time. Lets
+  /// one such message pass.
   void heed(const Want& want, std::uint64_t holds);
-  /// Tells the peer what is awaited from it; false where the ring is full.
+  /// Tells the peer what is wanted from it; false if the ring is full.
   bool tell(const Want& want, std::uint64_t holds) noexcept;
 
-  /// Puts into the ring what there is room for, and hears what the receiver has taken. Returns how
+  /// Sends as much as there is room for, and processes what the receiver has reported. Returns how
   /// much it did.
   unsigned pump();
   bool has_work() const noexcept {
     return !is_flushed() || !withdrawn_.empty() || standing_ == Standing::closing;
   }
-  /// Whether all that was sent is in the ring.
+  /// Whether everything that was sent is in the ring.
   bool is_flushed() const noexcept {
     return cleared_.empty() && numberless_.empty() && queue_.empty() && streams_.empty();
   }
 
-  /// Ends the send of this operation with cancelled; false if it is not on its way here. Its memory
-  /// is not read any more.
+  /// Ends the send of this operation with cancelled; false if it is not in flight here. Its memory
+  /// is not accessed any more.
   bool cancel(const Operation& operation);
-  /// Ends what is not in the ring with peer_lost. The receiver is told, if it `has_heard` of the
-  /// channel.
+  /// Ends sends that are not in the ring with peer_lost. Tells the receiver, if it `has_heard` of
+  /// the channel.
   void close(bool has_heard);
   bool is_open() const noexcept { return standing_ == Standing::open; }
-  /// Whether slots are still with the receiver; if it has ended, they can be taken back.
+  /// Whether the receiver still has slots. take_back() reclaims them if the receiver has ended.
   bool has_slots_out() const noexcept;
   void take_back() noexcept { retire_until(next_); }
 
@@ -95,20 +97,21 @@ class Outgoing {
     closed,
   };
 
-  /// A send that is not all in the ring yet.
+  /// A send that is not completely in the ring yet.
   struct Sending {
     Operation* operation = nullptr;
     const std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t sent = 0;
     Tag tag = 0;
-    std::uint8_t id = 0;  ///< Of its stream, once announced.
+    std::uint8_t id = 0;  ///< The number of its stream, once announced.
     Location location{};
   };
   using Sendings = std::list<Sending>;
 
-  /// A stream whose send was cancelled. Its number is free once the receiver has no more to do with
-  /// it: it has fetched the message, or wants fragments and has been told that none come.
+  /// A stream whose send was cancelled. Its number becomes free when the receiver has finished with
+  /// the stream: either it has fetched the message, or it has granted fragments and has been told
+  /// that none will come.
   struct Withdrawn {
     std::uint8_t id = 0;
     bool is_told = false;
@@ -116,8 +119,8 @@ class Outgoing {
 
   enum class Begun : std::uint8_t {
     well,
-    no_room,    ///< In the ring, or no slot.
-    no_number,  ///< For its stream.
+    no_room,    ///< No free entry in the ring, or no free slot.
+    no_number,  ///< No free stream number.
   };
 
   bool fits_slot(const Sending& sending) const noexcept;
@@ -150,20 +153,21 @@ class Outgoing {
   Owner receiver_;
   const Credit* credit_ = nullptr;
   Standing standing_ = Standing::open;
-  std::uint64_t next_ = 0;     ///< Entry to be filled next.
-  std::uint64_t retired_ = 0;  ///< Entries whose slots have come back.
+  std::uint64_t next_ = 0;     ///< Index of the entry to be filled next.
+  std::uint64_t retired_ = 0;  ///< Entries whose slots have been reclaimed.
   std::array<std::uint32_t, kEntries> slot_of_{};
-  std::uint64_t streams_used_ = 0;       ///< A bit for each id.
-  std::uint64_t streams_withdrawn_ = 0;  ///< Withdrawal::withdrawn.
-  std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it was followed.
+  std::uint64_t streams_used_ = 0;       ///< A bit for each stream number.
+  std::uint64_t streams_withdrawn_ = 0;  ///< The value of Withdrawal::withdrawn.
+  std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it has been processed.
   CacheChoice cache_choice_;
-  // Not in the ring yet. Of equal tags the older one is always in an earlier list, or before.
-  Sendings cleared_;         ///< Wanted.
-  Sendings numberless_;      ///< In wait for the number of a stream. Others may overtake them.
+  // Messages that are not in the ring yet. Of two with equal tags, the older one is in an earlier
+  // list or earlier in the same list.
+  Sendings cleared_;         ///< Wanted under a hold.
+  Sendings numberless_;      ///< Waiting for a stream number. Other messages may overtake them.
   Sendings queue_;           ///< In order.
   Sendings streams_;         ///< Announced.
-  std::uint64_t holds_ = 0;  ///< Credit::holds, as of the last look.
-  std::vector<Want> wants_;  ///< Said during this hold, and not met.
+  std::uint64_t holds_ = 0;  ///< Credit::holds at the last look.
+  std::vector<Want> wants_;  ///< Received during this hold, and not satisfied yet.
   std::vector<Withdrawn> withdrawn_;
   Sendings spare_;
 };

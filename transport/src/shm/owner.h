@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The owner of a segment, as a peer sees it: gone or not, and woken if it sleeps.
+// Owner: the owner of a segment, as a peer sees it. A peer checks whether the owner has ended, and
+// wakes it if it sleeps.
 #pragma once
 
 #include "shm/delays.h"
@@ -10,17 +11,18 @@ namespace xylem::transport::shm {
 
 class Owner {
  public:
-  /// Not known yet.
+  /// An owner that is not known yet.
   Owner() noexcept = default;
-  /// `wake`: its eventfd. Both outlive this.
+  /// `wake` is the owner's eventfd. Segment and descriptor must outlive this object.
   Owner(const Segment& segment, int wake) noexcept : state_(&segment.header().state), wake_(wake) {}
 
   bool is_known() const noexcept { return state_ != nullptr; }
   bool is_gone() const noexcept {
     return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::gone;
   }
-  /// Call after what it is to find was stored: either it sees that before it sleeps, or we see here
-  /// that it sleeps (Dekker; the other half is ShmTransport::arm()).
+  /// Call after storing what the owner is to find. Either the owner sees the store before it
+  /// sleeps, or this call sees that the owner sleeps (Dekker's algorithm; the other half is
+  /// ShmTransport::arm()).
   void wake() const noexcept {
     if (state_ == nullptr) return;
     delay();
@@ -28,7 +30,7 @@ class Owner {
     delay();
     if (state_->load(std::memory_order_relaxed) == OwnerState::asleep) ring();
   }
-  /// Makes its descriptor readable in any case.
+  /// Makes the owner's descriptor readable, whether it sleeps or not.
   void ring() const noexcept;
 
  private:

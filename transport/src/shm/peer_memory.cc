@@ -102,7 +102,7 @@ void PeerMemory::set_process(pid_t process, std::uint64_t nonce_at, const Nonce&
 }
 
 bool PeerMemory::can_pull() noexcept {
-  // The nonce is read and compared with whatever is read, so nothing else has to be read here.
+  // pull() always reads and compares the nonce, so zero bytes are enough for a trial.
   if (process_ != 0 && !std::exchange(is_tried_, true) && !pull(nullptr, 0, 0)) process_ = 0;
   return process_ != 0;
 }
@@ -112,7 +112,7 @@ bool PeerMemory::pull(std::byte* target,
                       std::uint64_t bytes) const noexcept {
   Nonce nonce{};
   const std::array<iovec, 2> here{iovec{nonce.data(), sizeof nonce}, iovec{target, bytes}};
-  // Addresses of another process.
+  // These are addresses in another process.
   const auto at = [](std::uint64_t remote) {
     return reinterpret_cast<void*>(remote);  // NOLINT(performance-no-int-to-ptr)
   };

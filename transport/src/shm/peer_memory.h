@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What can be read of a peer besides its segment: memory that it shares (allocate_shared()), which
-// is mapped here, and its process, as far as the system allows it (process_vm_readv).
+// PeerMemory: the memory of a peer that can be read besides its segment. Memory that the peer
+// shares (allocate_shared()) is mapped here; other memory is copied from its process, where the
+// system permits that (process_vm_readv).
 #pragma once
 
 #include "shm/segment.h"
@@ -18,35 +19,37 @@ namespace xylem::transport::shm {
 
 class PeerMemory {
  public:
-  /// `wants_look` is set when somebody asks to look at the door.
+  /// `wants_look` is set when the transport should look at the door.
   explicit PeerMemory(bool& wants_look) noexcept : wants_look_(&wants_look) {}
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
   ~PeerMemory();
 
-  /// The process is to be read if what lies at `nonce_at` in it is the nonce: a number alone may
-  /// mean another in another name space, or one that came later.
+  /// Reads the process only if it has the nonce at `nonce_at`: a process id may name another
+  /// process in another name space, or one that started later.
   void set_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept;
-  /// Tries it at the first call: where that is denied, it may be noted by somebody.
+  /// Whether the process can be read. The first call tries it; not earlier, since a denied attempt
+  /// may be logged by the system.
   bool can_pull() noexcept;
-  /// As far as it is known.
+  /// Whether the process can be read, as far as is known so far.
   bool may_pull() const noexcept { return process_ != 0; }
-  /// Maps an allocation of the peer, a descriptor of which it has handed over.
+  /// Maps an allocation of the peer from the descriptor that it has passed.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
-  /// The peer has given it back; it stays mapped here while it is held.
+  /// The peer has freed the allocation. It stays mapped here while it is held.
   void forget(std::uint32_t allocation) noexcept;
   void forget_all() noexcept;
 
-  /// Whether it is worth trying: of shared memory the descriptor may be still to come.
+  /// Whether reading the location is worth a try. The descriptor of shared memory may still be on
+  /// its way.
   bool can_read(const Location& location) noexcept;
-  /// So many bytes of shared memory; null if they are not mapped here, or not that many.
+  /// The address of `bytes` of shared memory here; null if they are not mapped.
   const std::byte* find(const Location& location, std::uint64_t bytes) const noexcept;
-  /// The transport looks at the door before it calls again.
+  /// Makes the transport look at the door before its next call.
   void look() noexcept { *wants_look_ = true; }
   void hold(const Location& location) noexcept;
   void release(const Location& location) noexcept;
-  /// Copies from the peer's process; false if that fails, for one of them has ended, or a part of
-  /// it is no memory (any more).
+  /// Copies from the peer's process. False if that fails: the peer has ended, or a part of the
+  /// range is not mapped there (any more).
   bool pull(std::byte* target, std::uint64_t address, std::uint64_t bytes) const noexcept;
 
  private:
@@ -61,7 +64,7 @@ class PeerMemory {
   void unmap(Mapping& mapping) noexcept;
 
   bool* wants_look_;
-  pid_t process_ = 0;  ///< 0: not to be read.
+  pid_t process_ = 0;  ///< 0: the process cannot be read.
   bool is_tried_ = false;
   std::uint64_t nonce_at_ = 0;
   Nonce nonce_{};

@@ -21,19 +21,22 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x78796c656d2d3033;  // "xylem-03": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint32_t kSmallBytes = 4096 + kLine;  // And what goes before a payload.
+// One page, and room for what precedes a payload.
+constexpr std::uint32_t kSmallBytes = 4096 + kLine;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
 constexpr std::uint64_t kUsualBytes = 2 << 20;
-constexpr std::uint32_t kMostSlots = 1 << 16;           // Entry::slot.
-constexpr std::uint32_t kMostChannels = (1 << 14) - 1;  // Each has a slot, and there is one more.
+constexpr std::uint32_t kMostSlots = 1 << 16;  // The range of Entry::slot.
+// Each channel has a slot, and there is one more.
+constexpr std::uint32_t kMostChannels = (1 << 14) - 1;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
 }
 
-/// Pages of 2 MiB, where the system has them for shared memory (shmem_enabled): fewer to be looked
-/// up. They are taken when memory is first written, so it is written here.
+/// Asks for pages of 2 MiB where the system provides them for shared memory (shmem_enabled), which
+/// saves TLB entries. The kernel chooses the page size at the first write, so the memory is written
+/// here.
 void try_huge_pages(std::byte* memory, std::uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   constexpr std::uint64_t kHugePage = 2 << 20;
@@ -69,9 +72,9 @@ std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
 }
 
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
-  // One slot of each size is every channel's own, and one more is for all.
+  // Each channel owns one slot of each size, and one more slot of each size is shared.
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
-  // Up to a page lies between the two sizes.
+  // Up to one page of padding lies between the two sizes.
   const std::uint64_t fixed = geometry.slot_offset(0) + kPage;
   const std::uint64_t least = 2 * (std::uint64_t{channels} + 1);
   const auto needed = [&](std::uint64_t large) { return fixed + least * (kSmallBytes + large); };
@@ -95,7 +98,7 @@ Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
 }
 
 Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
-  // The kernel would take page after page, and in the end processes.
+  // Without this check the kernel would reclaim page after page and finally kill processes.
   if (const MemoryLeft left = memory_left(); bytes > left.bytes) {
     return failure(Code::exhausted,
                    fmt::format("{} bytes of memory are more than the {} that {} has left: ask for "
@@ -115,7 +118,8 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
   SealedMemory made(std::move(fd), static_cast<std::byte*>(memory), bytes);
   try_huge_pages(static_cast<std::byte*>(memory), bytes);
-  // All of it now: a shortage is an error here, and no signal at the first touch.
+  // Allocate everything now, so that a shortage is an error here instead of SIGBUS at the first
+  // access.
   if (fallocate(made.fd.get(), 0, 0, size) != 0) {
     return system_error(Code::exhausted, fmt::format("no {} bytes: free some memory", bytes));
   }
@@ -123,7 +127,8 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
     return system_error(Code::unsupported, "sealing");
   }
 #ifdef F_SEAL_FUTURE_WRITE
-  // Since Linux 5.1; without it peers keep from writing of their own accord.
+  // Available since Linux 5.1. On older kernels peers could write to the memory, but our code never
+  // does.
   (void)fcntl(made.fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 #endif
   return made;
@@ -139,7 +144,7 @@ SealedMemory::~SealedMemory() {
 Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
   XYLEM_TRY(SealedMemory made, make_sealed_memory(geometry.bytes()));
   Segment segment(std::move(made.fd), made.release(), geometry);
-  // Zero is the first state of all else.
+  // Zero is the initial state of everything else.
   Header* header = std::construct_at(&segment.header());
   header->magic = kMagic;
   header->nonce = nonce;

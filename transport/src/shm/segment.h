@@ -5,24 +5,26 @@
 //   header │ credits, one line per incoming channel │ withdrawals, one line per outgoing channel │
 //   rings, one per outgoing channel │ slots
 //
-// A channel leads from one endpoint to its peer. Its ring of entries lies with the sender, the
-// credits that say how far the receiver has come with the receiver: so every word has one writer.
+// A channel leads from one endpoint to its peer. Its ring of entries is in the sender's segment.
+// Its credits, which report the receiver's progress, are in the receiver's segment. So every word
+// has exactly one writer.
 //
-// Memory order. The sender fills an entry, and the slot that it names, and then stores the entry's
-// `turn` with release; the receiver loads it with acquire before it reads them. The receiver reads,
-// and then stores `consumed` with release; the sender loads it with acquire before it writes the
-// entry or the slot again. `turn` counts laps from 1, so what an earlier lap left is never taken
-// for new. Of `state` see Owner::wake().
+// Memory order. The sender fills an entry and the slot that it names, and then stores the entry's
+// `turn` with release; the receiver loads `turn` with acquire before it reads them. When the
+// receiver has read them, it stores `consumed` with release; the sender loads `consumed` with
+// acquire before it writes the entry or the slot again. `turn` counts laps from 1, so an entry of
+// an earlier lap is never taken for a new one. For `state` see Owner::wake().
 //
-// A message may stay where it lies, in memory that the peer can read besides the segment: it is
-// announced with its Location. The receiver has read all of it when `granted` turns, stored with
-// release after `fetched`; the sender loads `granted` with acquire before its buffer is its user's
-// again. A sender that gives up cannot wait for that: it sets the stream's bit in `withdrawn`, and
-// a fence keeps what is written to the buffer behind that store; the receiver's fence keeps its
-// look at the bit behind its reads. So who reads what was written later finds out (as the reader of
-// a seqlock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
-// The bit is cleared before the stream's number is announced again, which is after `granted` has
-// turned and the receiver has read the bit for the last time.
+// A message may stay in memory that the peer can read in addition to the segment. It is announced
+// with its Location. When the receiver has read all of it, it flips the stream's bit in `granted`,
+// stored with release after `fetched`; the sender loads `granted` with acquire before its user gets
+// the buffer back. A sender that cancels cannot wait for that. It sets the stream's bit in
+// `withdrawn`, followed by a fence, so that the store precedes everything written to the buffer
+// later; the receiver executes a fence between its reads and its check of the bit. So a receiver
+// that has read overwritten bytes notices it, like the reader of a seqlock (Boehm, "Can seqlocks
+// get along with programming language memory models?", MSPC 2012). The bit is cleared before the
+// stream's number is used again. That happens only after the bit in `granted` has flipped, when the
+// receiver has checked `withdrawn` for the last time.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -40,17 +42,18 @@
 namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kEntries = 64;  ///< Of a ring.
-/// Announced messages under way on a channel. The first half are those that would fit into a slot,
-/// and go there when no number is left, so they hold up nothing; the others wait for a number.
+inline constexpr std::uint32_t kEntries = 64;  ///< Per ring.
+/// Announced messages that can be under way on one channel. The first half of the numbers is for
+/// messages that fit into a slot; when none of these is free, such messages use slots and hold up
+/// nothing. Longer messages use the second half and wait for a free number.
 inline constexpr std::uint32_t kStreams = 64;
 
-/// Names a segment, and the socket at which its owner hears of others.
+/// Names a segment, and the door at which its owner receives introductions.
 using Nonce = std::array<std::uint64_t, 2>;
 
-/// What a segment holds.
+/// The layout of a segment.
 struct Geometry {
-  std::uint32_t channels = 0;  ///< Outgoing ones, and as many incoming.
+  std::uint32_t channels = 0;  ///< The number of outgoing channels, and also of incoming ones.
   std::uint32_t small_slots = 0, small_bytes = 0;
   std::uint32_t large_slots = 0, large_bytes = 0;
 
@@ -67,7 +70,7 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// For so many channels in so many bytes; 0: in as many as serve them well.
+/// Plans a segment of `bytes` for `channels`. With 0 bytes the size is chosen to serve them well.
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes);
 
 enum class OwnerState : std::uint32_t { awake, asleep, gone };
@@ -79,22 +82,23 @@ struct alignas(kLine) Header {
   alignas(kLine) std::atomic<OwnerState> state{OwnerState::awake};
 };
 
-/// Of an incoming channel: written by the receiver.
+/// The state of an incoming channel, written by the receiver.
 struct alignas(kLine) Credit {
-  std::atomic<std::uint64_t> consumed{0};  ///< Entries that the sender may use again.
-  /// A bit for each stream, which turns when the receiver has found out where its message goes.
+  std::atomic<std::uint64_t> consumed{0};  ///< Number of entries that the receiver has taken.
+  /// A bit for each stream. It flips when the receiver has decided where the message goes.
   std::atomic<std::uint64_t> granted{0};
-  /// A bit for each stream, as of that turn: the receiver has the message, and needs no fragments.
+  /// A bit for each stream, valid as of that flip: the receiver has the whole message and needs no
+  /// fragments.
   std::atomic<std::uint64_t> fetched{0};
-  /// Odd while the receiver keeps so much for receives that are not posted that it takes only what
-  /// it wants (want.h); each change counts one up.
+  /// Odd during a hold: the receiver keeps so many messages without a receive that it accepts only
+  /// wanted ones (want.h). Every change adds one.
   std::atomic<std::uint64_t> holds{0};
 };
 
-/// Of an outgoing channel: written by the sender.
+/// The state of an outgoing channel, written by the sender.
 struct alignas(kLine) Withdrawal {
-  /// A bit for each stream: its message, where it is still where it lay, may have been written
-  /// over. All of them once the endpoint is closed.
+  /// A bit for each stream: if its message was left in place, it may have been overwritten. All
+  /// bits are set when the endpoint is closed.
   std::atomic<std::uint64_t> withdrawn{0};
 };
 
@@ -105,17 +109,17 @@ enum class EntryKind : std::uint8_t {
               ///< Location.
   fragment,   ///< `bytes` more of stream `id`, in a slot.
   withdrawn,  ///< No more of stream `id` will come.
-  want,       ///< To the sender of the opposite channel: its next message that equals `tag` in the
-              ///< bits of `bytes` is awaited; its payload is the Credit::holds in which it is.
-  closed,     ///< The endpoint was closed; streams that are not complete never will be.
+  want,    ///< To the sender of the opposite channel: the receiver waits for the next message that
+           ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
+  closed,  ///< The endpoint was closed; streams that are not complete never will be.
 };
 
 /// Where an announced message lies, if its receiver can read it there.
 struct Location {
   enum class Where : std::uint32_t {
-    nowhere,  ///< It comes through slots.
-    shared,   ///< In memory that the sender shares: `at` in `allocation`.
-    process,  ///< At the address `at` of the sender's process.
+    nowhere,  ///< Not readable by the receiver; sent through slots.
+    shared,   ///< In memory that the sender shares: offset `at` in `allocation`.
+    process,  ///< At the address `at` in the sender's process.
   };
   Where where = Where::nowhere;
   std::uint32_t allocation = 0;
@@ -126,27 +130,28 @@ inline constexpr std::uint64_t kInlineBytes = 104;
 inline constexpr unsigned kSizeBits = 64 - kCheckBits;
 static_assert(kLargestMessage < std::uint64_t{1} << kSizeBits);
 
-/// Two lines, the second for payload alone: up to 40 bytes travel in the first with all that goes
-/// with them, and a processor that fetches lines in pairs brings the second unasked.
+/// Two cache lines. Up to 40 bytes of payload fit into the first line, next to all other fields.
+/// The second line holds payload only, and processors that fetch lines in pairs load it along with
+/// the first.
 struct alignas(2 * kLine) Entry {
-  std::atomic<std::uint32_t> turn{0};  ///< Lap in which it was filled last, from 1.
+  std::atomic<std::uint32_t> turn{0};  ///< The lap in which the entry was filled last, from 1.
   EntryKind kind = EntryKind::eager;
   std::uint8_t id = 0;
   std::uint16_t slot = 0;
-  std::uint64_t size_and_check = 0;  ///< As packed() makes it; of a want 64 bits of its mask.
-  std::uint64_t name = 0;            ///< The lower bits of the tag.
+  std::uint64_t size_and_check = 0;  ///< See packed(); for a want, 64 bits of its mask.
+  std::uint64_t name = 0;            ///< The lower 64 bits of the tag.
   std::array<std::byte, kInlineBytes> payload{};
 };
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
               sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
 
-/// A message's size and the bits of its tag that check it.
+/// A message's size combined with the check bits of its tag.
 constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
   return bytes | (static_cast<std::uint64_t>(tag >> kNameBits) << kSizeBits);
 }
 
-/// What an entry says besides its payload. Another process may write an entry at any time: it is
-/// copied once, before it is believed.
+/// What an entry says, without its payload. The other process may overwrite an entry at any time,
+/// so it is copied once and only the copy is checked and used.
 struct Head {
   EntryKind kind;
   std::uint8_t id;
@@ -177,16 +182,16 @@ inline std::uint64_t turn_of_want(const Entry& want) noexcept {
   return turn;
 }
 
-/// Of a stream, in the words of a Credit.
+/// The bit of a stream in the words of a Credit or a Withdrawal.
 constexpr std::uint64_t bit_of(std::uint32_t stream) noexcept { return std::uint64_t{1} << stream; }
 
-/// The lap in which the entry-th entry of a ring is filled.
+/// The lap in which entry number `entry` of a ring is filled.
 constexpr std::uint32_t turn_of(std::uint64_t entry) noexcept {
   return static_cast<std::uint32_t>(entry / kEntries) + 1;
 }
 
-/// Memory without a name that is there in full, mapped to be written; others can neither write it
-/// nor change its size.
+/// Unnamed memory, fully allocated and mapped for writing here. Other processes can neither write
+/// it nor change its size.
 struct SealedMemory {
   SealedMemory(UniqueFd descriptor, std::byte* begin, std::uint64_t size) noexcept
       : fd(std::move(descriptor)), memory(begin), bytes(size) {}
@@ -206,9 +211,9 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes);
 /// A mapped segment.
 class Segment {
  public:
-  /// A new one, mapped to be written.
+  /// Creates a segment and maps it for writing.
   static Result<Segment> create(const Geometry& geometry, const Nonce& nonce);
-  /// Maps another's to be read. Fails with `mismatch` if it is not the one of this nonce.
+  /// Maps a peer's segment for reading. Fails with `mismatch` if it does not have this nonce.
   static Result<Segment> open(UniqueFd fd, const Nonce& nonce);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -219,7 +224,7 @@ class Segment {
   int fd() const noexcept { return fd_.get(); }
   const Geometry& geometry() const noexcept { return geometry_; }
   std::uint64_t bytes() const noexcept { return geometry_.bytes(); }
-  /// Only its owner writes what these lead to.
+  /// Only the segment's owner may write through these.
   Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
   Credit& credit(std::uint32_t channel) const noexcept {
     return reinterpret_cast<Credit*>(memory_ + geometry_.credits_offset())[channel];

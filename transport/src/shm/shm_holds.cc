@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShmTransport: holding channels whose messages nobody receives, and saying what is awaited of them
-// meanwhile (want.h).
+// ShmTransport: holds, which stop peers from sending messages that nobody receives (want.h).
 #include "shm/shm_transport.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 
 namespace xylem::transport::shm {
 
-/// The channel to the peer of an incoming one; null if there is none.
+/// The endpoint whose channel leads to the peer of an incoming channel; null if there is none.
 ShmTransport::Endpoint* ShmTransport::way_back(const Source& source) noexcept {
   const auto at = std::ranges::find_if(endpoints_, [&](const Endpoint& endpoint) {
     return endpoint.nonce == source.peer->nonce && endpoint.outgoing.is_open();
@@ -24,14 +23,15 @@ void ShmTransport::say(Source& source, const Want& wanted) {
   if (!is_said) source.unsaid.push_back(wanted);
 }
 
-/// Of a receive that has met no message: every channel that is held may bring it.
+/// A receive has met no message: tells the sender of every channel on hold, since each may have the
+/// message.
 void ShmTransport::want(const Receive& receive) {
   for (Source& source : sources_) {
     if (is_hold(source.incoming.holds())) say(source, {receive.tag, receive.mask});
   }
 }
 
-/// Holds channels and lets them go. Without a way to say what is awaited none is held.
+/// Starts and ends holds. A channel without a way back to its sender is never held.
 unsigned ShmTransport::heed_kept() {
   unsigned count = 0;
   for (Source& source : sources_) {
@@ -57,7 +57,7 @@ unsigned ShmTransport::heed_kept() {
   return count;
 }
 
-/// What peers have said that they await of us.
+/// Processes the wants that peers have sent.
 void ShmTransport::heed_wants() {
   for (const HeardWant& heard : wants_) {
     if (Endpoint* const back = way_back(sources_[heard.channel])) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShmTransport: how it meets its peers, and which memory they let each other read besides segments.
+// ShmTransport: how it meets its peers, and which memory beside the segments they read from each
+// other.
 #include "shm/shm_transport.h"
 #include "xylem/base/check.h"
 
@@ -13,8 +14,8 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Shorter messages are written into slots wherever they lie: that takes less than to hear that
-/// they have been read.
+/// Shorter messages are always copied into slots, since the copy takes less time than the
+/// receiver's report that it has read the message.
 constexpr std::uint64_t kLeastShared = 8 << 10;
 
 }  // namespace
@@ -71,7 +72,7 @@ void ShmTransport::heed(Visitor& visitor) {
     case Introduction::Kind::hello: return heed_hello(said, *peer);
     case Introduction::Kind::accept: return heed_accept(said, *peer);
     case Introduction::Kind::share:
-      // What cannot be mapped comes through slots.
+      // Messages in memory that cannot be mapped come through slots.
       if (Status mapped = peer->memory.map(said.allocation, visitor.descriptors[0], said.bytes);
           !mapped) {
         refuse(mapped.message());
@@ -81,14 +82,14 @@ void ShmTransport::heed(Visitor& visitor) {
   }
 }
 
-/// Takes back what all receivers have taken, whoever of them is sent to next.
+/// Reclaims the slots that any receiver has taken.
 bool ShmTransport::reclaim() noexcept {
   bool has_any = false;
   for (Endpoint& endpoint : endpoints_) has_any = endpoint.outgoing.retire() || has_any;
   return has_any;
 }
 
-/// What lies with receivers that have ended, or died, comes back.
+/// Reclaims the slots held by receivers that have ended or died.
 void ShmTransport::bury_dead() {
   for (Endpoint& endpoint : endpoints_) {
     Outgoing& outgoing = endpoint.outgoing;
@@ -103,7 +104,8 @@ void ShmTransport::bury_dead() {
   }
 }
 
-/// Nothing of it will be read any more: it has ended, or all endpoints to it are closed.
+/// Whether nothing of the peer will be read any more: it has ended, or all endpoints to it are
+/// closed.
 bool ShmTransport::is_left(const Peer& peer) const noexcept {
   if (peer.owner().is_gone()) return true;
   bool has_any = false, is_open = false;
@@ -178,7 +180,8 @@ void ShmTransport::refuse(std::string_view why) const {
 
 // ---- memory that peers read where it is ----
 
-/// The allocation that holds it; null if none does, or it is too short to be worth it.
+/// The allocation that contains the source; null if there is none, or if the message is too short
+/// to be worth it.
 const Allocation* ShmTransport::find_shared(const ConstRegion& source) {
   if (source.bytes < kLeastShared) return nullptr;
   if (shared_version_ != Allocations::of_process().version()) follow_allocations();
@@ -189,7 +192,7 @@ const Allocation* ShmTransport::find_shared(const ConstRegion& source) {
   return at == shared_.end() ? nullptr : &*at;
 }
 
-/// Lets peers unmap what has been given back.
+/// Updates the list of allocations, and tells peers which of them have been freed.
 void ShmTransport::follow_allocations() {
   Allocations& allocations = Allocations::of_process();
   shared_version_ = allocations.version();
@@ -207,10 +210,10 @@ void ShmTransport::follow_allocations() {
   }
 }
 
-/// Whether the peer of an endpoint has been handed an allocation.
+/// Passes an allocation to the peer of an endpoint if necessary. True if the peer has it.
 bool ShmTransport::share(Endpoint& endpoint, const Allocation& allocation) {
   if (std::ranges::find(endpoint.knows, allocation.id) != endpoint.knows.end()) return true;
-  // Who has not heard of this end does not know whose it is.
+  // A peer that has not answered yet does not know this transport.
   if (endpoint.is_waiting || !endpoint.outgoing.is_open()) return false;
   const Introduction share{.kind = Introduction::Kind::share,
                            .allocation = allocation.id,

@@ -22,9 +22,9 @@ namespace xylem::transport::shm {
 namespace {
 
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
-/// Rounds in which nothing happened between two looks at the door.
+/// Calls of progress() without any work between two looks at the door.
 constexpr std::uint32_t kRoundsPerLook = 64;
-/// View::id of what arrived before it was asked for.
+/// View::id of a message that arrived before it was asked for.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};
 
 using AddressWords = std::array<std::uint64_t, 4>;
@@ -41,7 +41,7 @@ Status system_error(std::string_view what) {
 
 void Owner::ring() const noexcept {
   const std::uint64_t one = 1;
-  // Can fail only when the counter is full, and then the descriptor is readable anyway.
+  // This fails only if the counter is full, and then the descriptor is readable anyway.
   [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
 }
 
@@ -81,7 +81,7 @@ ShmTransport::ShmTransport(
   std::memcpy(address_.data(), words.data(), sizeof words);
 }
 
-// What its peers have not read yet stays in the memory that they map.
+// Messages that peers have not read yet stay in the memory that they have mapped.
 ShmTransport::~ShmTransport() {
   for (Source& source : sources_) source.incoming.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
@@ -253,7 +253,8 @@ void ShmTransport::fill(const void* data, CopyTarget also) noexcept {
   CopyTarget slot{segment_.slot(reserved_.slot), false};
   bool is_timed = false;
   if (bytes >= CacheChoice::kLeastBytes) {
-    // One way for all of them: past the cache if that suits any, the other if any wants a trial.
+    // All readers get the same kind of store: non-temporal if that suits any of them, and the
+    // opposite kind if any of them wants a trial.
     bool is_trial = false;
     for (CacheChoice* choice : reserved_choices_) {
       slot.past_cache = slot.past_cache || choice->is_past_cache();
@@ -285,7 +286,7 @@ void ShmTransport::abandon() noexcept {
   for (; reserved_.readers > 0; --reserved_.readers) slots_.give_back(reserved_.slot);
 }
 
-// One that is in none of these places has its outcome already.
+// An operation that is in none of these places already has its outcome.
 void ShmTransport::cancel(Operation& operation) noexcept {
   if (matcher_.cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});
@@ -339,8 +340,8 @@ unsigned ShmTransport::progress() noexcept {
   return count;
 }
 
-// Tells known outcomes. Completions may post, cancel and close; what that yields waits for the next
-// call.
+// Reports known outcomes. Completion callbacks may post, cancel and close; outcomes that this
+// produces are reported by the next call.
 unsigned ShmTransport::tell() {
   if (outcomes_.empty()) return 0;
   telling_.swap(outcomes_);
@@ -355,8 +356,9 @@ unsigned ShmTransport::tell() {
   return count;
 }
 
-// Store `asleep`, then look at the rings; peers store into rings, then look at `asleep`. With a
-// full fence between the two on both sides, one of them sees what the other wrote (Dekker).
+// This side stores `asleep` and then looks at the rings; peers store into the rings and then look
+// at `asleep`. With a full fence between store and load on both sides, at least one side sees the
+// other's store (Dekker's algorithm).
 Result<bool> ShmTransport::arm() noexcept {
   if (!outcomes_.empty()) return false;
   std::uint64_t wakes = 0;
@@ -376,7 +378,7 @@ Result<bool> ShmTransport::arm() noexcept {
   for (Endpoint& endpoint : endpoints_) {
     const bool must_call = endpoint.outgoing.is_open() && !endpoint.has_called;
     const bool has_work = endpoint.outgoing.has_work();
-    // Somebody may wait for the room that is here by now.
+    // Somebody may be waiting for the room that is free now.
     is_busy = endpoint.outgoing.retire() || is_busy || must_call;
     is_busy = is_busy || (has_work && endpoint.outgoing.pump() > 0);
   }
@@ -390,7 +392,8 @@ Result<bool> ShmTransport::arm() noexcept {
 
 std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {
   std::vector<Lane> lanes{{"shm", "memory"}};
-  // Whether its peer can be told only by that; it reads this process if this may read it.
+  // Only the peer knows whether it can read this process. Permission is usually mutual, so this
+  // checks whether this process can read the peer.
   const auto peer = std::ranges::find(peers_, endpoints_[endpoint].nonce, &Peer::nonce);
   if (pull_from_ != kAnySize && peer != peers_.end() && peer->memory.may_pull()) {
     lanes.push_back({"cma", "memory"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of shared memory: its segment, the peers that it has been introduced to, and a channel
-// from and to each of them.
+// One end of the shm transport: its segment, the peers that it knows, and one channel in each
+// direction for each of them.
 #pragma once
 
 #include "matcher.h"
@@ -72,14 +72,14 @@ class ShmTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// A slot being written.
+  /// A slot that is being written.
   struct Reserved {
     std::uint32_t slot = 0;
     std::uint64_t bytes = 0;
     std::uint32_t readers = 0;
   };
 
-  /// Another transport, whose segment is mapped here until this one ends.
+  /// Another transport. Its segment stays mapped until this transport ends.
   struct Peer {
     Nonce nonce{};
     Segment segment;
@@ -94,24 +94,24 @@ class ShmTransport final : public Transport {
     Owner owner() const noexcept { return {segment, wake.get()}; }
   };
 
-  /// The sending end of a channel, which has the endpoint's number.
+  /// The sending end of a channel. The channel has the number of the endpoint.
   struct Endpoint {
     Nonce nonce{};
     Outgoing outgoing;
-    bool has_called = false;             ///< The hello has left.
-    bool is_waiting = true;              ///< For the answer to it.
-    Incoming* back = nullptr;            ///< From the same peer; null until it is known.
-    std::vector<std::uint32_t> knows{};  ///< Allocations that have been handed over.
+    bool has_called = false;   ///< The hello has been sent.
+    bool is_waiting = true;    ///< For the answer to the hello.
+    Incoming* back = nullptr;  ///< The channel from the same peer; null until it is known.
+    std::vector<std::uint32_t> knows{};  ///< Allocations that the peer has been told about.
     std::uint64_t bytes_sent = 0;
   };
 
-  /// The receiving end of a channel, whose number is that of its credits.
+  /// The receiving end of a channel. The index of the source is the number of its credits.
   struct Source {
     Peer* peer = nullptr;
     std::uint32_t their_channel = 0;
-    bool has_answered = false;  ///< The sender has been told, or is gone.
+    bool has_answered = false;  ///< The accept has been sent, or the sender is gone.
     Incoming incoming;
-    std::vector<Want> unsaid{};  ///< Wants for which there was no room to the sender.
+    std::vector<Want> unsaid{};  ///< Wants that have not been sent yet for lack of room.
   };
 
   ShmTransport(
@@ -144,12 +144,12 @@ class ShmTransport final : public Transport {
   Segment segment_;
   SlotPool slots_;
   Door door_;
-  UniqueFd wake_;    ///< eventfd by which peers end a sleep.
-  UniqueFd events_;  ///< epoll of it and the door.
+  UniqueFd wake_;    ///< eventfd with which peers wake this transport.
+  UniqueFd events_;  ///< epoll set of `wake_` and the door.
   ShmWrites writes_;
   Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
-  bool wants_look_ = false;  ///< At the door.
+  bool wants_look_ = false;  ///< The door must be looked at.
   std::list<Peer> peers_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
@@ -160,10 +160,10 @@ class ShmTransport final : public Transport {
   bool has_late_forgets_ = false;
   std::uint64_t pull_from_ = kAnySize;
   Reserved reserved_;
-  std::vector<CacheChoice*> reserved_choices_;  ///< Of its readers.
+  std::vector<CacheChoice*> reserved_choices_;  ///< The choices of all readers.
   std::vector<HeardWant> wants_;
-  std::uint32_t held_ = 0;   ///< Incoming channels.
-  std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources not answered.
+  std::uint32_t held_ = 0;   ///< Number of incoming channels on hold.
+  std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources without an answer.
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The slots of one's own segment. Of each size every channel has one to itself, so that a peer that
-// takes nothing stops nobody else.
+// SlotPool: the slots of this transport's segment. Every channel has one slot of each size to
+// itself, so a peer that takes nothing cannot stop the others.
 //
-// Those free longest are used first. A slot that a peer has just read is still in that peer's
-// cache, and to write it every line must be asked back from there. When its lines have left that
-// cache, it is written up to four times as fast (docs/benchmarks.md).
+// The slot that has been free for the longest time is used first. A slot that a peer has just read
+// is still in that peer's cache, and each line must be fetched back before it is written. Once the
+// lines have left that cache, writing is up to four times as fast (docs/benchmarks.md).
 #pragma once
 
 #include "shm/segment.h"
@@ -35,14 +35,14 @@ class SlotPool {
     return pop(size, {channel, 1});
   }
 
-  /// One for several readers; none of those that channels have to themselves.
+  /// Takes one slot for several readers; never one that a channel has to itself.
   std::optional<std::uint32_t> take_shared(std::uint32_t readers, std::uint64_t bytes) {
     Size& size = sizes_[bytes > small_bytes_];
     if (!size.has_more_than_owed()) return std::nullopt;
     return pop(size, {kShared, readers});
   }
 
-  /// A reader is done with it.
+  /// A reader has finished with the slot.
   void give_back(std::uint32_t slot) {
     Use& use = uses_[slot];
     if (--use.readers > 0) return;
@@ -55,14 +55,14 @@ class SlotPool {
   static constexpr std::uint32_t kShared = ~0U;
 
   struct Use {
-    std::uint32_t channel = 0;  ///< On whose account it is, or kShared.
+    std::uint32_t channel = 0;  ///< The channel that it counts for, or kShared.
     std::uint32_t readers = 0;
   };
   struct Size {
-    std::vector<std::uint32_t> free;  ///< A ring: `count` from `first` on.
+    std::vector<std::uint32_t> free;  ///< Ring buffer: `count` slots from `first` on.
     std::uint32_t first = 0, count = 0;
-    std::vector<std::uint32_t> held;  ///< By channel.
-    std::uint32_t idle_channels = 0;  ///< Those that hold none.
+    std::vector<std::uint32_t> held;  ///< Number of slots held, by channel.
+    std::uint32_t idle_channels = 0;  ///< Number of channels that hold none.
 
     Size() = default;
     Size(std::uint32_t begin, std::uint32_t slots, std::uint32_t channels)

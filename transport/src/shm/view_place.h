@@ -5,11 +5,11 @@
 
 namespace xylem::transport::shm {
 
-/// What a View shows, as its id says.
+/// The place that a View shows, encoded in its id.
 struct ViewPlace {
   std::uint32_t channel = 0;
   bool is_stream = false;
-  std::uint32_t number = 0;  ///< Of an entry in its ring, or of a stream; below 2³¹.
+  std::uint32_t number = 0;  ///< The number of an entry in its ring, or of a stream; below 2³¹.
 };
 
 constexpr std::uint64_t pack(const ViewPlace& place) noexcept {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Back-pressure. A receiver keeps messages for which no receive is posted yet, but not without
-// bound. When those of one channel take kMostKept, it holds the channel (Credit::holds): what is
-// not in the ring stays with its sender, and the send does not end. Now the receiver says for every
-// receive that is or gets posted what it wants, and each want lets one message pass. So memory is
-// bounded, and still no message whose receive is posted waits behind others. When half of what was
-// kept has been taken, the channel is let go.
+// limit. When the kept messages of one channel exceed kMostKept, the receiver puts the channel on
+// hold (Credit::holds): messages that are not in the ring stay at their sender, and their sends do
+// not complete. During a hold the receiver sends a want for every receive that is or gets posted,
+// and each want lets one message pass. So memory is bounded, and yet a message whose receive is
+// posted never waits behind others. The hold ends when the kept messages are down to half of
+// kMostKept.
 //
-//   receiver: kept > kMostKept ──► holds odd ──► want (for each receive posted) ──► … ──► holds
-//   even sender:                         withholds, lets pass what is wanted sends all
+//   receiver: kept > kMostKept ──► holds odd ──► want, for each posted receive ──► holds even
+//   sender:                        withholds ──► sends the wanted messages ──────► sends all
 //
-// A sender notices when it looks how far the receiver is, at the latest when its ring is full, so
-// that many messages more may come.
+// The sender notices a hold when it checks the receiver's progress, at the latest when its ring is
+// full. Until then it may send as many further messages as fit into the ring.
 #pragma once
 
 #include "matcher.h"
@@ -22,25 +23,27 @@
 
 namespace xylem::transport::shm {
 
-/// Bytes of messages without a receive, of one channel, with kNodeBytes for each.
+/// Bytes of messages without a receive that one channel may keep, counting kNodeBytes in addition
+/// for each.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
-/// What an announced message that fits into no slot counts for besides: those that a sender may
-/// announce unasked, a quarter of all streams, make a hold, and wanted ones get the other numbers.
+/// Additional weight of an announced message that fits into no slot. A sender may announce a
+/// quarter of all streams without being asked; these together start a hold, and the remaining
+/// numbers are left for wanted messages.
 inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);
 
 constexpr bool is_hold(std::uint64_t holds) noexcept { return holds % 2 == 1; }
 
-/// What the receiver of a channel that it holds waits for; said without the bits that check a tag.
+/// What the receiver of a channel on hold waits for. Sent without the check bits of a tag.
 struct Want {
   Tag tag = 0;
   Tag mask = kExactMatch;
 };
 
-/// A want that has come by the incoming channel `channel`.
+/// A want that arrived on the incoming channel `channel`.
 struct HeardWant {
   std::uint32_t channel = 0;
   Want want;
-  std::uint64_t holds = 0;  ///< Credit::holds when it was said.
+  std::uint64_t holds = 0;  ///< The receiver's Credit::holds when it sent the want.
 };
 
 }  // namespace xylem::transport::shm

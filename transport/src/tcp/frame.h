@@ -2,18 +2,19 @@
 //
 // Frames of the tcp transport. On the wire:
 //
-//   head 40 bytes | its tag 16 | body | its tag 16        both tags but with Protection::off,
-//                                                         the second only where there is a body
+//   head, 40 bytes | tag of the head, 16 | body | tag of the body, 16
 //
-// What the ends of one direction say to each other, by message number:
+// Neither tag is sent with Protection::off; the second tag is sent only if there is a body.
+//
+// The frame kinds, as the two ends of one direction use them. `id` names the message.
 //
 //   sender                                  receiver
-//   eager (the first bytes) ──► data …      keeps it, or puts it where it is wanted
-//   announce ──►            ◄── go          now it has a place
+//   eager, the first bytes ──► data …       keeps the bytes, or writes them to the posted receive
+//   announce ──►            ◄── go          a receive has been posted
 //            ──► data …
-//            ──► withdraw                   no more of it will come
-//                           ◄── drop        no more of it is wanted: the sender stops, by withdraw
-//                           ◄── credit      the sender may send so many bytes more unasked
+//            ──► withdraw                   the rest of the message will not be sent
+//                           ◄── drop        the rest is unwanted; the sender sends withdraw
+//                           ◄── credit      the sender may send more bytes ahead of receives
 #pragma once
 
 #include "matcher.h"
@@ -29,15 +30,15 @@ namespace xylem::transport::tcp {
 
 enum class FrameKind : std::uint8_t { eager = 1, announce, data, go, drop, withdraw, credit };
 
-/// Bytes as they are in memory: jobs do not mix architectures.
+/// Fields are in the byte order of the host: jobs do not mix architectures.
 struct FrameHead {
   FrameKind kind = FrameKind::credit;
-  std::array<std::uint8_t, 3> check{};  ///< With `name`.
-  std::uint32_t body = 0;               ///< Bytes that follow.
-  std::uint64_t id = 0;                 ///< Of the message; each direction counts its own.
-  std::uint64_t credit = 0;             ///< With any kind: so many bytes more.
-  std::uint64_t name = 0;               ///< eager, announce: the lower bits of the tag.
-  std::uint64_t bytes = 0;              ///< The same: of the whole message.
+  std::array<std::uint8_t, 3> check{};  ///< The check bits of the tag; see `name`.
+  std::uint32_t body = 0;               ///< Number of body bytes that follow.
+  std::uint64_t id = 0;      ///< Number of the message. Each direction counts its own messages.
+  std::uint64_t credit = 0;  ///< In any kind of frame: this many bytes of credit more.
+  std::uint64_t name = 0;    ///< In eager and announce: the lower 64 bits of the tag.
+  std::uint64_t bytes = 0;   ///< In eager and announce: the size of the whole message.
 
   void set_tag(Tag tag) noexcept {
     name = static_cast<std::uint64_t>(tag);
@@ -52,13 +53,14 @@ struct FrameHead {
 };
 static_assert(sizeof(FrameHead) == 40 && std::is_trivially_copyable_v<FrameHead>);
 
-/// Large enough that sealing is quick, and small enough that a body is still in the cache when it
-/// is verified.
+/// Large enough for fast sealing, and small enough that a body is still in the cache when its tag
+/// is checked.
 inline constexpr std::uint32_t kLargestBody = 32 * 1024;
-/// A message of more is announced even where there is credit for it: it is worth the handshake.
+/// Longer messages are always announced, even if there is credit: they are worth the extra round
+/// trip.
 inline constexpr std::uint64_t kLargestEager = 256 * 1024;
 
-/// What a message of so many bytes takes of the credit.
+/// The credit that a message of this size uses.
 constexpr std::uint64_t weight_of(std::uint64_t bytes) noexcept { return bytes + kNodeBytes; }
 
 }  // namespace xylem::transport::tcp

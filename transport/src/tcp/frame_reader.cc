@@ -26,8 +26,9 @@ void FrameReader::redirect() {
   body_ = elsewhere_.get();
 }
 
-/// A long body goes to its place at once, and with it what follows up to the next body, so that the
-/// next one can, too.
+/// Receives the bytes of a long body directly into their destination. The same call reads
+/// everything up to the next body into `memory_`, so that the next body can be received directly,
+/// too.
 ssize_t FrameReader::receive(int fd, std::size_t& wanted) {
   if (part_ == Part::body && staged() == 0) {
     begin_ = end_ = 0;
@@ -57,7 +58,7 @@ ssize_t FrameReader::receive(int fd, std::size_t& wanted) {
 }
 
 Io FrameReader::read(int fd, FrameListener& listener, unsigned& frames) {
-  // A peer that sends without end must not keep the others waiting.
+  // A peer that sends without pause must not keep other peers waiting.
   constexpr int kMostReads = 16;
   for (int i = 0; i < kMostReads; ++i) {
     std::size_t wanted = 0;
@@ -98,7 +99,7 @@ bool FrameReader::take_tag() {
                                             : seal_->open({body_, head_.body}, {}, nullptr, tag);
 }
 
-/// What is staged of the body goes to its place.
+/// Moves the part of the body that is in `memory_` to its destination.
 void FrameReader::take_body() {
   const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(staged(), head_.body - got_));
   copy_bytes(body_ + got_, memory_.get() + begin_, taken);
@@ -106,7 +107,7 @@ void FrameReader::take_body() {
   got_ += taken;
 }
 
-/// Goes on with a frame as far as what is staged goes.
+/// Processes as much of a frame as is in `memory_`.
 FrameReader::Taken FrameReader::take_frame(FrameListener& listener) {
   if (part_ == Part::head) {
     if (staged() < head_bytes()) return Taken::part;

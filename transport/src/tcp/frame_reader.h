@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameReader: cuts what comes from a socket into frames, opens their seals, and reads bodies
-// straight to where they belong.
+// FrameReader: splits the bytes from a socket into frames, opens their seals, and receives bodies
+// directly into their destination.
 //
 //   head ──opened, no body──────────────────────────► on_frame ──► head
 //     └────opened: on_head says where the body goes──► body ──► tag ──opened──► on_frame ──► head
@@ -19,13 +19,13 @@
 
 namespace xylem::transport::tcp {
 
-/// Who hears the frames. May call redirect(), else nothing of the reader.
+/// Receives the frames. May call redirect(), and nothing else of the reader.
 class FrameListener {
  public:
-  /// The head is the peer's. Sets where the body goes, if there is one; false where no peer that
-  /// keeps to the protocol says this, or there is no memory for it.
+  /// A head has arrived and its seal is valid. Sets `body` to the destination of the body, if there
+  /// is one. False if the peer breaks the protocol, or if there is no memory for the message.
   virtual bool on_head(const FrameHead& head, std::byte*& body) = 0;
-  /// All of it is here, and the peer's. False as above.
+  /// The whole frame has arrived and its seals are valid. False as in on_head().
   virtual bool on_frame(const FrameHead& head) = 0;
 
  protected:
@@ -36,10 +36,10 @@ class FrameReader {
  public:
   void start(TcpConnection& connection);
 
-  /// Reads once, as much as is here but not without end. `frames` grows by those heard.
+  /// Reads what has arrived, up to a limit. Adds the number of complete frames to `frames`.
   Io read(int fd, FrameListener& listener, unsigned& frames);
-  /// The rest of the body that is being read goes elsewhere, and so does what has been read of it:
-  /// nothing more is written to where on_head() said.
+  /// Receives the body that is being read into a buffer of the reader instead, including the part
+  /// already read. Nothing more is written to the destination that on_head() chose.
   void redirect();
 
  private:
@@ -56,7 +56,7 @@ class FrameReader {
   bool take_tag();
   void take_body();
   Taken take_frame(FrameListener& listener);
-  /// Takes as many frames as are here; false if one is none.
+  /// Processes the frames that have arrived; false if one of them is invalid.
   bool take_frames(FrameListener& listener, unsigned& frames);
 
   Protection protection_ = Protection::off;
@@ -64,10 +64,10 @@ class FrameReader {
   Part part_ = Part::head;
   FrameHead head_;
   std::byte* body_ = nullptr;
-  std::uint32_t got_ = 0;                   ///< Of the body.
-  std::unique_ptr<std::byte[]> elsewhere_;  ///< Where redirect() leads; touched only then.
+  std::uint32_t got_ = 0;                   ///< Bytes of the body so far.
+  std::unique_ptr<std::byte[]> elsewhere_;  ///< Destination after redirect(); touched only then.
   std::unique_ptr<std::byte[]> memory_;
-  std::size_t begin_ = 0, end_ = 0;  ///< Of what is in `memory_`.
+  std::size_t begin_ = 0, end_ = 0;  ///< The range of unprocessed bytes in `memory_`.
 };
 
 }  // namespace xylem::transport::tcp

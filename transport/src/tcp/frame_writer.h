@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameWriter: frames on their way into a socket. They are sealed in the order in which they will
-// be sent, shortly before that: a few are kept ready, so that one call of the system takes several.
+// FrameWriter: frames on their way into a socket. Frames are sealed in the order in which they will
+// be sent, shortly before they are. A few sealed frames are kept ready, so that one system call
+// takes several.
 #pragma once
 
 #include "tcp/frame.h"
@@ -18,34 +19,36 @@ namespace xylem::transport::tcp {
 
 struct Outgoing;
 
-/// How a call of the system went.
+/// The result of a system call on a socket.
 enum class Io : std::uint8_t {
-  more,     ///< There may be more to do.
-  blocked,  ///< Not before the socket says so.
-  ended,    ///< The peer has ended the connection.
-  broken,   ///< It is no use any more.
+  more,     ///< There may be more to do at once.
+  blocked,  ///< Continue when the socket is ready again.
+  ended,    ///< The peer has closed the connection.
+  broken,   ///< The connection is unusable.
 };
 
 class FrameWriter {
  public:
-  /// How a body is held until it has been written.
+  /// How a body is kept until it has been written.
   enum class Body : std::uint8_t {
-    copied,    ///< Here: the caller may do with it what he likes.
-    borrowed,  ///< Where it is, unless it is encrypted.
+    copied,    ///< Copied here: the caller may reuse its memory at once.
+    borrowed,  ///< Read from the caller's memory, unless it is encrypted.
   };
 
   void start(TcpConnection& connection);
 
   bool has_room() const noexcept { return count_ < kSlots && bytes_ < kMostBytes; }
   bool is_empty() const noexcept { return count_ == 0; }
-  /// With room. `owner`, if any, counts it among its frames until it has been written.
+  /// Adds a frame; requires has_room(). `owner`, if any, is passed to `on_written` once the frame
+  /// has been written.
   void put(const FrameHead& head, const std::byte* body, Body how, Outgoing* owner);
-  /// Takes copies of what is still borrowed of an owner, and forgets him.
+  /// Copies the bodies that are still borrowed from an owner, and forgets the owner.
   void disown(const Outgoing& owner);
-  /// Forgets what has not been written.
+  /// Drops all frames that have not been written.
   void clear() noexcept { first_ = count_ = 0, bytes_ = 0; }
 
-  /// Writes what the socket takes, and calls `on_written(Outgoing&)` for each frame of an owner.
+  /// Writes as much as the socket takes, and calls `on_written(Outgoing&)` for each complete frame
+  /// that has an owner.
   template <typename OnWritten>
   Io write(int fd, const OnWritten& on_written) {
     const Io io = write_some(fd);
@@ -68,7 +71,7 @@ class FrameWriter {
     std::uint32_t written = 0;
     const std::byte* body = nullptr;
     Outgoing* owner = nullptr;
-    std::unique_ptr<std::byte[]> memory;  ///< Of copies; kept for the next frame.
+    std::unique_ptr<std::byte[]> memory;  ///< For copied and encrypted bodies; kept for reuse.
     std::uint32_t capacity = 0;
 
     std::uint32_t size() const noexcept { return head_bytes + body_bytes + tag_bytes; }
@@ -83,7 +86,7 @@ class FrameWriter {
   std::optional<Seal> seal_;
   std::array<Slot, kSlots> slots_;
   std::uint32_t first_ = 0, count_ = 0;
-  std::uint64_t bytes_ = 0;  ///< Of the bodies.
+  std::uint64_t bytes_ = 0;  ///< Total size of the bodies.
 };
 
 }  // namespace xylem::transport::tcp

@@ -35,7 +35,8 @@ void Inbox::release(Incoming& message) {
   }
 }
 
-/// What an eager message took of it, now that it takes no memory.
+/// Returns to the sender the credit that an eager message used, now that the message takes no
+/// memory.
 void Inbox::return_credit(const Incoming& message) {
   if (message.is_eager) outbox_->give_credit(weight_of(message.bytes));
 }
@@ -47,7 +48,7 @@ std::byte* Inbox::place_of(Incoming& message) const noexcept {
   return place + message.got;
 }
 
-/// Whether a peer that keeps to the protocol says this.
+/// Whether a peer that keeps to the protocol sends such a head.
 bool Inbox::is_sane(const FrameHead& head) const noexcept {
   switch (head.kind) {
     case FrameKind::eager:
@@ -81,7 +82,7 @@ bool Inbox::on_head(const FrameHead& head, std::byte*& body) try {
   return false;
 }
 
-/// A message begins: it meets its receive, or waits for it.
+/// A message begins: it is matched with its receive, or kept in the matcher.
 bool Inbox::on_first(const FrameHead& head) {
   Incoming& message = add(head);
   message.is_eager = head.kind == FrameKind::eager;
@@ -129,12 +130,12 @@ bool Inbox::on_frame(const FrameHead& head) {
 void Inbox::finish(Incoming& message) {
   message.state = Incoming::State::whole;
   if (message.receive.operation != nullptr) return deliver(message);
-  if (!message.is_sunk) return;  // It waits.
+  if (!message.is_sunk) return;  // The message waits for a receive.
   return_credit(message);
   release(message);
 }
 
-/// A whole message to its receive.
+/// Passes a complete message to its receive.
 void Inbox::deliver(Incoming& message) {
   if (message.memory) {
     copy_bytes(message.receive.target.data, message.memory.get(), message.bytes);
@@ -144,7 +145,7 @@ void Inbox::deliver(Incoming& message) {
   release(message);
 }
 
-/// What more comes of it goes nowhere. It has no receive any more, and is not in the matcher.
+/// Discards the rest of a message that has no receive (any more) and is not in the matcher.
 void Inbox::sink(Incoming& message) {
   if (message.state == Incoming::State::whole || message.state == Incoming::State::announced) {
     if (message.state == Incoming::State::announced) outbox_->say(FrameKind::drop, message.id);
@@ -200,7 +201,7 @@ bool Inbox::cancel(const Operation& operation) {
 
 void Inbox::on_withdraw(std::uint64_t id) {
   Incoming* const message = find(id);
-  // One that was dropped while it was announced is forgotten already.
+  // An announced message that was dropped has already been forgotten.
   if (message == nullptr || message->state == Incoming::State::whole) return;
   if (message->receive.operation != nullptr) {
     tell(message->receive, Code::cancelled, 0);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inbox: the messages of one endpoint on their way in.
+// Inbox: the incoming messages of one endpoint.
 //
-//   eager ──a receive is posted──► arriving, to its place ──all here──► ended
-//     └─────none is──► arriving, to memory of ours ──all here──► whole ──received──► ended
-//   announce ──a receive is posted──► go ──► arriving, to its place
-//       └──────none is──► announced ──received──► go
+//   eager ──a receive is posted──► arriving in its target ──complete──► ended
+//     └─────none is posted──► arriving in our memory ──complete──► whole ──received──► ended
+//   announce ──a receive is posted──► go ──► arriving in its target
+//       └──────none is posted──► announced ──received──► go
 //
-// Those that wait for a receive are in the matcher, under their number. What is cancelled, dropped
-// or too long is sunk: the rest of it is read, for the stream's sake, and goes nowhere.
+// Messages that wait for a receive are in the matcher under their number. A message that is
+// cancelled, dropped or too long is sunk: its remaining bytes are read, since the byte stream must
+// continue, and discarded.
 #pragma once
 
 #include "matcher.h"
@@ -24,7 +25,7 @@
 
 namespace xylem::transport::tcp {
 
-/// One message. It has a receive, or waits for one in the matcher, or is sunk.
+/// One message. It has a receive, waits in the matcher for one, or is sunk.
 struct Incoming {
   enum class State : std::uint8_t { announced, arriving, whole };
 
@@ -34,35 +35,37 @@ struct Incoming {
   bool is_eager = false;
   Tag tag = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t got = 0;                  ///< Of these, as the peer sent them.
-  Receive receive{};                      ///< Without an operation: none has come.
-  std::unique_ptr<std::byte[]> memory{};  ///< Of one that came ahead of its receive.
+  std::uint64_t got = 0;  ///< Number of bytes that have arrived.
+  Receive receive{};      ///< Without an operation while there is no receive.
+  /// The bytes of a message that arrived before its receive.
+  std::unique_ptr<std::byte[]> memory{};
   std::list<Incoming>::iterator self;
 };
 
 class Inbox final : public FrameListener {
  public:
-  /// What `outbox` says for it is written by the owner, who looks there after each call.
+  /// The inbox puts its answers to the peer into `outbox`; the owner writes them after each call.
   Inbox(EndpointId endpoint, Matcher& matcher, Outcomes& outcomes, Outbox& outbox)
       : endpoint_(endpoint), matcher_(&matcher), outcomes_(&outcomes), outbox_(&outbox) {}
 
   void start(TcpConnection& connection) { reader_.start(connection); }
   Io read(int fd, unsigned& frames) { return reader_.read(fd, *this, frames); }
 
-  // Of the reader.
+  // FrameListener, called by the reader.
   bool on_head(const FrameHead& head, std::byte*& body) override;
   bool on_frame(const FrameHead& head) override;
 
-  /// Whether there was no memory for a message: then its connection has to end.
+  /// Whether there was no memory for a message. The connection must then end.
   bool lacks_memory() const noexcept { return lacks_memory_; }
-  /// A receive meets a message of the matcher's, which has let go of it. True if it has ended with
-  /// that: its operation tells how.
+  /// A receive has matched a message that the matcher has just let go. True if the receive is
+  /// complete; the result is then in its operation.
   bool meet(std::uint64_t id, const Receive& receive);
-  /// Drops one that the matcher has let go of.
+  /// Drops a message that the matcher has let go.
   void drop(std::uint64_t id);
-  /// True if the operation is a receive that has met one of these; it ends.
+  /// Ends a receive that has met a message of this inbox; false if the operation is not such a
+  /// receive.
   bool cancel(const Operation& operation);
-  /// No more comes. Ends all receives that have met a message; whole messages stay.
+  /// Nothing more will arrive. Ends all receives that have met a message; complete messages stay.
   void end_all(Code code);
 
  private:
@@ -89,9 +92,9 @@ class Inbox final : public FrameListener {
   Outcomes* outcomes_;
   Outbox* outbox_;
   FrameReader reader_;
-  std::array<Messages, kBuckets> messages_;  ///< By number.
+  std::array<Messages, kBuckets> messages_;  ///< By message number.
   Messages spare_;
-  Incoming* current_ = nullptr;  ///< Whose body is being read.
+  Incoming* current_ = nullptr;  ///< The message whose body is being read.
   bool lacks_memory_ = false;
 };
 

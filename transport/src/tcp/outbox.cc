@@ -30,7 +30,8 @@ bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
                  .bytes = source.bytes};
   head.set_tag(tag);
   put(head, static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
-  // What the socket does not take now, or not at all, shows when it is driven.
+  // Bytes that the socket does not take now, and errors, are handled when the socket is driven
+  // next.
   writer_.write(fd, [this](Outgoing& message) { on_written(message); });
   return true;
 }
@@ -109,7 +110,7 @@ void Outbox::put_data(Outgoing& message) {
   put({.kind = FrameKind::data, .body = body, .id = message.id}, message.data + message.sent,
       FrameWriter::Body::borrowed, &message);
   message.sent += body;
-  // To the end of the queue: those that stream take turns.
+  // Move it to the end of the list, so that streaming messages take turns.
   move(message,
        message.sent == message.bytes ? Outgoing::State::written : Outgoing::State::streaming);
 }
@@ -131,7 +132,7 @@ void Outbox::fill() {
 }
 
 Io Outbox::pump(int fd) {
-  // One message must not keep its sender from hearing others.
+  // A bounded number of writes, so that a long message does not keep this thread from reading.
   constexpr int kMostWrites = 8;
   Io io = Io::more;
   for (int i = 0; i < kMostWrites; ++i) {
@@ -153,7 +154,7 @@ Outgoing* Outbox::find(Messages& messages, std::uint64_t id) noexcept {
   return at == messages.end() ? nullptr : &*at;
 }
 
-// Of a message that has been withdrawn meanwhile, the peer may still speak.
+// The peer may still answer a message that has been withdrawn in the meantime.
 
 void Outbox::on_go(std::uint64_t id) {
   if (Outgoing* const message = find(announced_, id)) move(*message, Outgoing::State::streaming);
@@ -164,7 +165,7 @@ void Outbox::on_drop(std::uint64_t id) {
   if (Outgoing* const message = find(streaming_, id)) withdraw(*message);
 }
 
-/// What has not been put into frames is not sent.
+/// Stops sending a message; frames already in the writer are still written.
 void Outbox::withdraw(Outgoing& message) {
   say(FrameKind::withdraw, message.id);
   move(message, Outgoing::State::written);
@@ -177,7 +178,7 @@ bool Outbox::cancel(const Operation& operation) {
     if (at == list->end()) continue;
     Outgoing& message = *at;
     const bool is_in_part = list == &streaming_;
-    // The peer gets all of one whose last frame is on its way.
+    // If the last frame is already on its way, the peer gets the whole message.
     if (list != &written_) message.code = Code::cancelled;
     writer_.disown(message);
     message.frames = 0;

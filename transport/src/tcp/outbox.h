@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Outbox: the messages of one endpoint on their way out.
+// Outbox: the outgoing messages of one endpoint.
 //
-//   waiting ──eager, its first frame──► streaming ──its last frame──► written ──► ended
-//      └──announced──► announced ──go──────┘              (until the socket has it)
+//   waiting ──eager, first frame──► streaming ──last frame──► written ──► ended
+//      └──announce──► announced ──go────┘            (until the socket has it)
 //
-// First frames go in the order of the sends, so that equal tags match in it; what streams then
-// takes turns. A message within the credit goes ahead of its receive; one beyond it is announced,
-// and so holds back nobody behind it.
+// The first frames go out in the order of the sends, so that equal tags match in that order. After
+// that, streaming messages take turns. A message within the credit is sent ahead of its receive. A
+// message beyond the credit is announced, so it does not block those behind it.
 #pragma once
 
 #include "outcome.h"
@@ -28,12 +28,12 @@ struct Outgoing {
   Operation* operation = nullptr;
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
-  std::uint64_t sent = 0;  ///< Of these, in frames.
+  std::uint64_t sent = 0;  ///< Number of bytes put into frames.
   Tag tag = 0;
   std::uint64_t id = 0;
-  std::uint32_t frames = 0;  ///< In the writer.
+  std::uint32_t frames = 0;  ///< Number of its frames in the writer.
   State state = State::waiting;
-  Code code = Code::ok;  ///< With which it will end.
+  Code code = Code::ok;  ///< The code with which it will complete.
   std::list<Outgoing>::iterator self;
 };
 
@@ -45,29 +45,30 @@ class Outbox {
   void start(TcpConnection& connection) { writer_.start(connection); }
 
   void send(Tag tag, ConstRegion source, Operation& operation);
-  /// Sends a small message at once, if nothing is before it. Its bytes are copied.
+  /// Sends a small message at once if nothing is waiting before it. Its bytes are copied.
   bool send_now(int fd, Tag tag, ConstRegion source);
-  /// A word to the peer, before all messages.
+  /// Queues a control frame, which is sent before all messages.
   void say(FrameKind kind, std::uint64_t id) { words_.push_back({kind, id}); }
-  /// The peer may send so many bytes more. Whatever is sent next says so; where nothing is, it is
-  /// said by itself once it is much.
+  /// Allows the peer to send more bytes ahead. The next frame of any kind reports it; if there is
+  /// none, a credit frame is sent once the amount is large.
   void give_credit(std::uint64_t bytes);
 
-  /// Writes what the socket takes. `blocked`: more is to be done when it takes more.
+  /// Writes as much as the socket takes. Io::blocked means that more must be written once it takes
+  /// more.
   Io pump(int fd);
-  /// Nothing is to be written by now.
+  /// Whether there is nothing to write at present.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
-  /// Nor does a message wait for its peer's go.
+  /// Whether, in addition, no message waits for its peer's go.
   bool is_empty() const noexcept { return is_idle() && announced_.empty(); }
 
-  // What the peer says.
+  // Frames from the peer.
   void on_credit(std::uint64_t bytes) noexcept { credit_ += bytes; }
   void on_go(std::uint64_t id);
   void on_drop(std::uint64_t id);
 
-  /// True if the operation is one of these; it ends.
+  /// Ends a send of this outbox with cancelled; false if the operation is not one.
   bool cancel(const Operation& operation);
-  /// Ends all with a code; the socket is gone.
+  /// Ends all sends with a code, after the socket has been closed.
   void end_all(Code code);
 
  private:
@@ -76,7 +77,7 @@ class Outbox {
     FrameKind kind;
     std::uint64_t id;
   };
-  /// The longest message that is copied when it is sent, so that it ends at once.
+  /// Messages up to this size are copied when they are sent, so their sends complete at once.
   static constexpr std::uint64_t kCopied = 8 * 1024;
 
   bool has_more() const noexcept {
@@ -101,12 +102,12 @@ class Outbox {
   FrameWriter writer_;
   std::deque<Word> words_;
   Messages waiting_, announced_, streaming_, written_, spare_;
-  bool streams_next_ = false;  ///< Messages that begin and those that go on take turns.
+  bool streams_next_ = false;  ///< New messages and streaming ones take turns.
   std::uint64_t next_id_ = 0;
   const std::uint64_t ahead_;
-  std::uint64_t credit_;      ///< What the peer lets us send ahead.
-  std::uint64_t owed_ = 0;    ///< What we let it, and have not said.
-  bool says_credit_ = false;  ///< Among the words.
+  std::uint64_t credit_;      ///< Bytes that we may still send ahead.
+  std::uint64_t owed_ = 0;    ///< Credit for the peer that has not been reported yet.
+  bool says_credit_ = false;  ///< A credit frame is queued.
 };
 
 }  // namespace xylem::transport::tcp

@@ -23,10 +23,10 @@ namespace xylem::transport {
 namespace tcp {
 namespace {
 
-/// So many sockets are read one by one; more are asked for first.
+/// Up to this many sockets are read one by one; for more, epoll is asked first.
 constexpr std::size_t kFewSockets = 4;
 
-/// An address says no more than that its owner speaks this: connections are not made by it.
+/// An address only proves that its owner uses this protocol. It is not used to make connections.
 struct Address {
   std::uint64_t magic = 0x31706374'6d6c7978;  // "xylmtcp1"
   std::uint64_t ahead = 0;
@@ -57,8 +57,9 @@ SocketTransport::SocketTransport(TcpOptions options, Logger logger)
   std::memcpy(address_.data(), &address, sizeof address);
 }
 
-// What has been written arrives: flush() has waited for that. What is still pending was left so
-// against the contract; it is ended without being told.
+// Whatever has been written arrives, since flush() has waited for it. An owner that keeps the
+// contract leaves nothing pending; anything that is pending anyway ends here without a call of
+// `done`.
 SocketTransport::~SocketTransport() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->state == Endpoint::State::connected) {
@@ -99,7 +100,7 @@ Status SocketTransport::adopt(EndpointId id, TcpConnection connection) {
       endpoint.state == Endpoint::State::fresh || endpoint.state == Endpoint::State::wanted;
   if (!is_awaited) return {};
   const int on = 1;
-  // A socket that refuses it (of another family, in tests) still works.
+  // A socket that does not support this (tests use other families) works as well.
   ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   epoll_event event{.events = EPOLLIN, .data = {.u32 = id}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) != 0) {
@@ -122,7 +123,7 @@ Posted SocketTransport::send(EndpointId to,
   XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
   Endpoint& endpoint = at(to);
   endpoint.bytes_sent += source.bytes;
-  operation.state = nullptr;  // By which the matcher knows a receive.
+  operation.state = nullptr;  // The matcher recognizes a receive by this pointer.
   if (endpoint.lost != Code::ok) {
     operation.code = endpoint.lost;
     return Posted::done;
@@ -143,7 +144,8 @@ Posted SocketTransport::send(EndpointId to,
   endpoint.outbox.send(tag, source, operation);
   const std::size_t before = outcomes_.size();
   pump(to);
-  // What ends within, and is this, is not told.
+  // An operation that completes within this call returns Posted::done, so `done` must not be
+  // called.
   for (std::size_t i = before; i < outcomes_.size(); ++i) {
     if (outcomes_[i].operation != &operation) continue;
     operation.code = outcomes_[i].code;
@@ -194,18 +196,18 @@ std::size_t SocketTransport::discard(Tag tag, Tag mask) noexcept {
   return count;
 }
 
-/// Writes what can be written.
+/// Writes as much as the socket takes.
 void SocketTransport::pump(EndpointId id) {
   Endpoint& endpoint = at(id);
   if (endpoint.state != Endpoint::State::connected) return;
   const Io io = endpoint.outbox.pump(endpoint.socket.get());
-  // What a peer has said before it ended the connection is still to be heard: reading finds the
-  // end.
+  // If the peer has ended the connection, what it sent before must still be read: reading then
+  // finds the end.
   if (io == Io::broken) return lose(id, io);
   watch(id);
 }
 
-/// To be woken when the socket takes more, if there is more.
+/// Watches the socket for room while there is more to write.
 void SocketTransport::watch(EndpointId id) {
   Endpoint& endpoint = at(id);
   const bool waits = !endpoint.outbox.is_idle();
@@ -241,7 +243,8 @@ unsigned SocketTransport::progress() noexcept {
   return work + tell();
 }
 
-/// Completions may post, cancel and close; what that yields waits for the next call.
+/// Reports known outcomes. Completion callbacks may post, cancel and close; outcomes that this
+/// produces are reported by the next call.
 unsigned SocketTransport::tell() {
   if (outcomes_.empty() && losses_.empty()) return 0;
   telling_.swap(outcomes_);
@@ -294,7 +297,7 @@ void SocketTransport::disconnect(Endpoint& endpoint, Endpoint::State state, Code
   if (endpoint.socket) {
     std::erase_if(connected_, [&](EndpointId id) { return endpoints_[id].get() == &endpoint; });
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.socket.get(), nullptr);
-    // Also where a forked child holds a copy.
+    // This also ends the connection if a forked child has a copy of the socket.
     ::shutdown(endpoint.socket.get(), SHUT_RDWR);
     endpoint.socket.reset();
   }
@@ -317,7 +320,8 @@ bool SocketTransport::flush(EndpointId id) noexcept {
   pump(id);
   if (endpoint.state != Endpoint::State::connected) return endpoint.outbox.is_empty();
   if (!endpoint.outbox.is_empty()) return false;
-  // With the peer's kernel: what it has there, it can read whatever becomes of this end.
+  // Wait until the peer's kernel has acknowledged everything. The peer can then read it even if
+  // this end is closed.
   int unacknowledged = 0;
   return ::ioctl(endpoint.socket.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
 }

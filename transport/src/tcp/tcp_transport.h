@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tcp transport: endpoints, each with a socket, an outbox and an inbox, and one matcher for
-// all.
+// The tcp transport: endpoints, each with a socket, an outbox and an inbox, and one matcher for all
+// endpoints.
 //
 //   new ──first send──► wanted ──adopt()──► connected ──end of the connection──► lost
 //    └──────────────adopt()───────────────────▲  └──────────close()──────────► closed
@@ -65,9 +65,9 @@ class SocketTransport final : public TcpTransport {
         : outbox(outcomes, ahead), inbox(id, matcher, outcomes, outbox) {}
 
     State state = State::fresh;
-    Code lost = Code::ok;  ///< Why nothing more can be sent.
+    Code lost = Code::ok;  ///< The code with which sends fail; ok while the endpoint is usable.
     UniqueFd socket;
-    bool waits_for_room = false;  ///< The socket is watched for it.
+    bool waits_for_room = false;  ///< The socket is watched for room.
     std::uint64_t bytes_sent = 0;
     Silence silence;
     Outbox outbox;
@@ -97,7 +97,8 @@ class SocketTransport final : public TcpTransport {
   Matcher matcher_;
   Outcomes outcomes_, telling_;
   std::vector<Loss> losses_, telling_losses_;
-  std::vector<std::unique_ptr<Endpoint>> endpoints_;  ///< By pointer: inboxes know their outbox.
+  /// Held by pointer, since an inbox refers to its outbox.
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<EndpointId> connected_;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The address of a UCX transport: a worker address behind a header that proves it whole and of the
-// same reach, since UCX reads what it is given without checking.
+// The address of a UCX transport: a UCX worker address after a header. The header is used to check
+// that the address is undamaged and belongs to the same reach, since UCX itself does not check what
+// it is given.
 //
 //   | magic 4 | version 2 | reach 2 | checksum 8 | worker address … |
 #pragma once
@@ -17,7 +18,8 @@ namespace xylem::transport::ucx {
 
 std::vector<std::byte> wrap_address(UcxReach reach, std::span<const std::byte> worker_address);
 
-/// The worker address within; `invalid_argument` if the bytes are damaged or of another reach.
+/// The worker address inside; `invalid_argument` if the bytes are damaged or belong to another
+/// reach.
 Result<std::span<const std::byte>> unwrap_address(UcxReach reach,
                                                   std::span<const std::byte> address);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What UCX finds on this machine, asked of its lower layer, UCT, which also says of what kind each
-// device is: components, their memory domains, and the resources of each.
+// The devices that UCX finds on this machine. This asks UCX's lower layer, UCT, which also tells
+// the kind of each device: its components, their memory domains, and the resources of each domain.
 #include "ucx/status.h"
 #include "xylem/transport/ucx.h"
 
@@ -44,8 +44,8 @@ UcxDevice::Kind kind_of(uct_device_type_t type) {
   return UcxDevice::Kind::network;
 }
 
-// A domain that does not open is one that this machine cannot use (no driver, no permission): it
-// offers nothing.
+// A memory domain that does not open (no driver, no permission) is not usable here and adds no
+// devices.
 void append_devices(uct_component_h component, const char* md_name, std::vector<UcxDevice>& out) {
   uct_md_config_t* raw_config = nullptr;
   if (uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owners of UCP objects. A worker must end before its context; keep them in that order of members.
+// Owners of UCP objects. A worker must be destroyed before its context: declare the context first.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parsing of ucp_ep_print_info().
+// Parses the text of ucp_ep_print_info().
 #include "ucx/lanes.h"
 
 #include <optional>
@@ -9,7 +9,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-// Cuts `text` at the first `mark` and returns what was before it.
+// Removes everything up to and including the first `mark` from `text`, and returns the part before
+// the mark.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
   const auto at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -22,7 +23,7 @@ std::optional<Lane> parse_lane(std::string_view line) {
   if (!take_until(line, "lane[") || !take_until(line, "]:")) return std::nullopt;
   if (!take_until(line, ":")) return std::nullopt;  // the index of the resource
   const auto transport = take_until(line, "/");
-  // A device's name may hold dots (eth0.100); the last one is before the path's index.
+  // A device name may contain dots (eth0.100); the last dot precedes the index of the path.
   const auto device = take_until(line, " ");
   if (!transport || !device) return std::nullopt;
   const auto dot = device->rfind('.');

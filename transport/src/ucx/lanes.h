@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads which wires an endpoint uses from UCX's description of it. UCX 1.13 has no call that
-// returns them.
+// Finds out which wires an endpoint uses by parsing UCX's description of it. UCX 1.13 has no call
+// that returns them.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -11,9 +11,8 @@
 
 namespace xylem::transport::ucx {
 
-/// The lanes in the text of ucp_ep_print_info(), in its order:
-/// `#  lane[0]:  1:tcp/eth0.0 md[1]  -> md[1]/tcp/sysdev[255] am` is {"tcp", "eth0"}. Others' lines
-/// are skipped.
+/// The lanes in the text of ucp_ep_print_info(), in the same order: `#  lane[0]:  1:tcp/eth0.0
+/// md[1]  -> md[1]/tcp/sysdev[255] am` gives {"tcp", "eth0"}. Other lines are skipped.
 std::vector<Lane> parse_lanes(std::string_view endpoint_info);
 
 }  // namespace xylem::transport::ucx

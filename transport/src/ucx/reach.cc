@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selection of transports and devices for a reach.
+// Selects the transports and devices for a reach.
 #include "ucx/reach.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ using Kind = UcxDevice::Kind;
 
 constexpr std::array<std::string_view, 3> kHostTransports = {"posix", "sysv", "cma"};
 
-// A wire that carries messages to others; copy engines and a worker's way to itself do not.
+// Whether the device carries messages to other processes. Copy engines and loopback to the own
+// worker do not.
 bool is_wire(const UcxDevice& device) noexcept {
   return device.kind == Kind::network ||
          (device.kind == Kind::shared_memory && device.transport != "cma");
@@ -49,8 +50,9 @@ bool allows(UcxReach reach, const UcxDevice& device) noexcept {
       return device.kind == Kind::shared_memory &&
              std::ranges::find(kHostTransports, device.transport) != kHostTransports.end();
     case UcxReach::network:
-      // Copy engines (cuda_copy, rocm_copy) move between a GPU and the wire of the same process; an
-      // accelerator's IPC (rocm_ipc) is shared memory by another name.
+      // Copy engines (cuda_copy, rocm_copy) move data between a GPU and the wire within one
+      // process, and are allowed. The IPC of an accelerator (rocm_ipc) is a kind of shared memory,
+      // and is not.
       return device.kind == Kind::network ||
              (device.kind == Kind::accelerator && !device.transport.ends_with("_ipc"));
     case UcxReach::tcp: return device.kind == Kind::network && device.transport == "tcp";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reach rule: which of UCX's transports a context may use. The list is made of what this
-// machine has, by kind, and is always a list of what is allowed, so that nothing UCX or its
-// environment adds can slip in.
+// The reach rule: which of UCX's transports a context may use. The result lists the allowed
+// transports of this machine by kind. Since it lists what is allowed, not what is forbidden, no
+// transport that UCX or its environment adds can be used by accident.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -20,15 +20,16 @@ std::string_view name(UcxReach reach) noexcept;
 /// Whether a context of this reach may use the device.
 bool allows(UcxReach reach, const UcxDevice& device) noexcept;
 
-/// The value for UCX's TLS. `unsupported`, naming what there is, without any wire of this reach.
+/// The value of UCX's TLS variable. Fails with `unsupported`, naming the devices found, if there is
+/// no wire of this reach.
 Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice> devices);
 
-/// Whether all wires of the reach copy a send's bytes when UCX is called and none reads them later,
-/// as RDMA does.
+/// Whether all wires of the reach copy the bytes of a send during calls into UCX, so that nothing
+/// reads the buffer between calls, as RDMA does.
 bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept;
 
-/// The value for UCX's NET_DEVICES: the options' devices, each of which must exist and be of this
-/// reach.
+/// The value of UCX's NET_DEVICES variable: the devices in `options`, each of which must exist and
+/// belong to this reach.
 Result<std::string> allowed_devices(const UcxOptions& options, std::span<const UcxDevice> devices);
 
 }  // namespace xylem::transport::ucx

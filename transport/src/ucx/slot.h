@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Xylem keeps within a UCX request while it is in flight: the operation it belongs to and its
-// place in a ring of such, so that all that is in flight can be walked and nothing is allocated for
-// it.
+// Slot: what Xylem stores in a UCX request while it is in flight: its operation, and links to the
+// neighbours in a ring of slots. The ring allows walking over all requests in flight without any
+// allocation.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -16,14 +16,15 @@ class UcxTransport;
 struct Slot {
   Slot* next = nullptr;
   Slot* previous = nullptr;
-  UcxTransport* owner = nullptr;   ///< Null while recv() has not returned.
-  Operation* operation = nullptr;  ///< Null once the operation ended without waiting for UCX.
-  Tag* sender_tag = nullptr;       ///< A receive's.
-  bool cancelled = false;          ///< cancel() was called, and UCX did not yet follow.
-  std::uint32_t epoch = 0;         ///< How many endpoints had ended when a receive was posted.
+  UcxTransport* owner = nullptr;  ///< Null until recv() has returned.
+  /// Null if the operation has ended before UCX finished the request.
+  Operation* operation = nullptr;
+  Tag* sender_tag = nullptr;  ///< For receives only.
+  bool cancelled = false;     ///< cancel() was called, and UCX has not completed the request yet.
+  std::uint32_t epoch = 0;    ///< For a receive: the number of ended endpoints when it was posted.
 };
 
-/// A ring of slots around a head, oldest first. It owns none of them.
+/// A ring of slots, oldest first. It does not own them.
 class SlotRing {
  public:
   SlotRing() noexcept { head_.next = head_.previous = &head_; }
@@ -49,7 +50,7 @@ class SlotRing {
     slot.previous->next = slot.next;
     slot.next->previous = slot.previous;
   }
-  /// Empties the ring without touching the slots, whose memory is gone.
+  /// Empties the ring without touching the slots, whose memory has been freed.
   void forget() noexcept { head_.next = head_.previous = &head_; }
 
  private:

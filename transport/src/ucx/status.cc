@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One switch over every status of UCX, without a default: a compiler that knows a new one says so.
+// One switch over all statuses of UCX, without a default, so that the compiler warns of new ones.
 #include "ucx/status.h"
 
 #include <fmt/format.h>
@@ -16,14 +16,14 @@ Code code_of(ucs_status_t status) noexcept {
     case UCS_ERR_MESSAGE_TRUNCATED: return Code::mismatch;
     case UCS_ERR_TIMED_OUT: return Code::timed_out;
     case UCS_ERR_INVALID_ADDR: return Code::invalid_argument;
-    // The other end went away, or never answered.
+    // The peer is gone, or never answered.
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_NOT_CONNECTED:
     case UCS_ERR_REJECTED:
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_FIRST_ENDPOINT_FAILURE:
     case UCS_ERR_LAST_ENDPOINT_FAILURE: return Code::peer_lost;
-    // The way there failed.
+    // The connection to the peer failed.
     case UCS_ERR_UNREACHABLE:
     case UCS_ERR_IO_ERROR:
     case UCS_ERR_SOME_CONNECTS_FAILED:
@@ -45,7 +45,7 @@ Code code_of(ucs_status_t status) noexcept {
     case UCS_ERR_OUT_OF_RANGE:
     case UCS_ERR_LAST: return Code::internal;
   }
-  // Numbers between the bounds of a range have no enumerator.
+  // Numbers inside a range but without an enumerator.
   if (UCS_IS_ENDPOINT_ERROR(status)) return Code::peer_lost;
   if (UCS_IS_LINK_ERROR(status)) return Code::link_lost;
   return Code::internal;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The border that ucs_status_t does not cross: UCX's outcomes in Xylem's terms.
+// Translates ucs_status_t into Xylem's codes. No other part of Xylem sees ucs_status_t.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -11,7 +11,7 @@
 
 namespace xylem::transport::ucx {
 
-/// The remedy for an outcome of UCX. An outcome that no correct call yields is `internal`.
+/// The code for a UCX status. A status that no correct call produces becomes `internal`.
 Code code_of(ucs_status_t status) noexcept;
 
 /// "UCX could not <what>: <its reason>[: <remedy>]".

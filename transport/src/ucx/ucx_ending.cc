@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ends of endpoints and of the worker: death of a peer, close(), cancel(), and the destructor.
+// How endpoints and the worker end: death of a peer, close(), cancel(), and the destructor.
 #include "ucx/completion_code.h"
 #include "ucx/reach.h"
 #include "ucx/ucx_transport.h"
@@ -21,7 +21,7 @@ constexpr int kLastLooks = 1000;
 
 }  // namespace
 
-// UCX has cut the endpoint's lanes before it calls this.
+// UCX calls this after it has disconnected the endpoint's lanes.
 void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t status) noexcept {
   auto& failed = *static_cast<Endpoint*>(endpoint);
   UcxTransport& self = *failed.owner;
@@ -48,22 +48,24 @@ void UcxTransport::close(EndpointId id) noexcept {
   end_worker();
 }
 
-// An answer is queued before all of our sends, so where one of those has ended well none waits.
-// Where nothing waits for room at all, none does either.
+// Whether closing the endpoint could make UCX abort: an answer to a connection request waits in its
+// queue. The answer is queued before all our sends, so it has left once any send has completed; and
+// it cannot be waiting if nothing waits for room.
 bool UcxTransport::may_abort(Endpoint& endpoint) {
   return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
          !begin_flush(endpoint);
 }
 
-// The worker's end, too, ends endpoints: ours, and those that UCX made for peers that called us,
-// of which it tells nothing.
+// Destroying the worker also ends all endpoints: ours, and those that UCX made for peers that
+// connected to us, which UCX does not report.
 bool UcxTransport::may_abort() {
   bool may = facts_.aborts_on_answers && stranger_died_;
   for (const auto& endpoint : endpoints_) may = may_abort(*endpoint) || may;
   return may;
 }
 
-// True if nothing waits for room in the endpoint's queue; otherwise flushes_ falls when it is so.
+// True if nothing waits for room in the endpoint's queue. Otherwise increments flushes_ until the
+// queue has been flushed.
 bool UcxTransport::begin_flush(Endpoint& endpoint) {
   ucp_request_param_t params;
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -99,7 +101,7 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
-// The operation is done with; the request stays until UCX, too, is done with it.
+// The operation has ended; the request stays until UCX has finished with it.
 void UcxTransport::detach(Slot& slot) noexcept {
   SlotRing::remove(slot);
   slot.operation = nullptr;
@@ -109,7 +111,7 @@ void UcxTransport::detach(Slot& slot) noexcept {
 void UcxTransport::end_all(SlotRing& ring, Code code) {
   while (!ring.empty()) {
     Slot& slot = ring.front();
-    XYLEM_CHECK(slot.operation != nullptr);  // those without one are in detached_
+    XYLEM_CHECK(slot.operation != nullptr);  // slots without an operation are in detached_
     Operation& operation = *slot.operation;
     operation.code = slot.cancelled ? Code::cancelled : code;
     operation.bytes = 0;
@@ -119,27 +121,27 @@ void UcxTransport::end_all(SlotRing& ring, Code code) {
   }
 }
 
-// Ends the sends of an endpoint whose lanes are cut. Where wires copy out of a send's buffer within
-// our own calls, a cut lane never reads it again, so there is nothing to wait for; RDMA may still
-// read, and UCX says when it has stopped.
+// Ends the sends of an endpoint whose lanes are disconnected. If the wires copy from a send's
+// buffer only within our own calls, a disconnected lane never reads it again, so the sends end at
+// once. RDMA may still read the buffer, and UCX reports when it has stopped.
 void UcxTransport::end_sends(Endpoint& endpoint) {
   if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
 }
 
-// UCX takes back a receive that has met no message. One that has ends with the message, or with the
-// endpoint it comes from; so does a send.
+// UCX cancels only a receive that has met no message. Any other receive ends with its message, or
+// with the endpoint from which the message comes; a send ends likewise.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* slot = static_cast<Slot*>(operation.state);
-  if (slot == nullptr || slot->cancelled) return;  // A send has no slot here.
+  if (slot == nullptr || slot->cancelled) return;  // Sends have no slot here.
   slot->cancelled = true;
-  if (arriving_ == 0) patience_.reset();  // one of an earlier time
-  ++arriving_;  // taken back by on_received(), at once if UCX still had it
+  if (arriving_ == 0) patience_.reset();  // left over from earlier receives
+  ++arriving_;  // on_received() decrements it, at once if UCX cancels the receive
   ucp_request_cancel(worker_.get(), slot);
 }
 
-// A receive that was cancelled and posted before an endpoint ended may have met a message of that
-// endpoint, of which no more will come; UCX then ends it at once, or never. One that was posted
-// later waits for the living.
+// A cancelled receive that was posted before an endpoint ended may have met a message of that
+// endpoint. The rest of that message never comes, and UCX either ends the receive at once or never.
+// A receive posted later waits for a living peer.
 bool UcxTransport::stuck() const {
   return receives_.any_of(
       [this](const Slot& slot) { return slot.cancelled && slot.epoch != epoch_; });
@@ -160,8 +162,8 @@ void UcxTransport::break_when_stuck() {
   end_worker();
 }
 
-// After this UCX holds nothing of ours. What is still pending ends now; new operations end with
-// link_lost.
+// Ends the worker; UCX then holds nothing of ours. All pending operations end, and new ones end
+// with link_lost.
 void UcxTransport::end_worker() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
@@ -171,7 +173,7 @@ void UcxTransport::end_worker() {
   if (facts_.aborts_on_answers) {
     abandon_worker();
   } else {
-    // UCX aborts as well if an endpoint that it ends with the worker has a rendezvous going on.
+    // UCX also aborts if the worker is destroyed while an endpoint has a rendezvous in progress.
     for (const auto& endpoint : endpoints_) {
       if (endpoint->handle != nullptr) cut(*endpoint);
     }
@@ -179,15 +181,15 @@ void UcxTransport::end_worker() {
     detached_.forget();
   }
   for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
-  wake_.reset();  // no event comes any more
+  wake_.reset();  // no more events
   arriving_ = flushes_ = 0;
 }
 
-// A worker that UCX could not end without an abort is left as it is until the process ends. Nobody
-// drives it any more, so it touches nothing of ours.
+// A worker that UCX could not destroy without an abort is kept until the process ends. Nobody
+// drives it any more, so it does not access our memory.
 void UcxTransport::abandon_worker() {
   static std::mutex mutex;
-  // Never destroyed; where it can be found, it is no leak to a sanitizer.
+  // Never destroyed. It stays reachable, so leak checkers do not report it.
   static auto& abandoned = *new std::vector<std::pair<ucp_context*, ucp_worker*>>;
   const std::lock_guard lock(mutex);
   abandoned.emplace_back(context_.release(), worker_.release());
@@ -217,7 +219,7 @@ UcxTransport::~UcxTransport() {
       return;
     }
   }
-  // What a socket holds unread when it is closed makes TCP drop what it has not sent.
+  // If a socket is closed with unread data, TCP discards what it has not sent yet. So read first.
   for (int i = 0; i < kLastLooks && ucp_worker_progress(worker_.get()) > 0; ++i) {
   }
   for (const auto& endpoint : endpoints_) {
@@ -225,7 +227,7 @@ UcxTransport::~UcxTransport() {
   }
   discard(0, 0);  // UCX warns of every message that a worker still holds
   while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
-  worker_.reset();  // its callbacks come before the members they use go
+  worker_.reset();  // runs callbacks, so it must precede the members they use
 }
 
 }  // namespace xylem::transport::ucx

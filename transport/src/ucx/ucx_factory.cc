@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes UCX transports: configuration, context, worker. The environment's UCX_ variables are read
-// by UCX first, so users can tune it; what decides the reach is then set over them.
+// Makes UCX transports: configuration, context, worker. UCX first reads the UCX_ variables of the
+// environment, so users can tune it; the settings that decide the reach then override them.
 #include "ucx/handles.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
@@ -39,19 +39,20 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
     return each.transport == "tcp" && allows(options.reach, each);
   });
   if (uses_tcp) {
-    // UCX's TCP sends by vectors, and then ends a send twice, and so aborts, when the peer dies
-    // while bytes of it wait for the socket (seen in 1.13.1; later releases have the same code).
-    // Without vectors it copies first; segments as large as the receiver's (8 KiB if left alone)
-    // make up for that.
+    // UCX's TCP transport ends a vectored send twice, and so aborts, if the peer dies while bytes
+    // of that send wait for the socket (seen in 1.13.1; later releases have the same code). Without
+    // vectors it copies the bytes first. Segments as large as the receiver's (instead of the
+    // default 8 KiB) compensate for the copy.
     settings.emplace_back("MAX_IOV", "0");
     settings.emplace_back("TX_SEG_SIZE", "64k");
   }
   if (options.reach == UcxReach::host) {
-    // Otherwise UCX refuses endpoints that can be cut.
+    // Without this, UCX refuses endpoints that can be closed forcibly.
     settings.emplace_back("MM_ERROR_HANDLING", "y");
-    // The owner knows of a death on its own host at once, and only close() can tell whether UCX
-    // survives it (ContextFacts::aborts_on_answers). Asking peers for their names while connecting
-    // is then not left to the first large message.
+    // The owner learns of a death on its own host at once, and only close() can tell whether UCX
+    // survives it (ContextFacts::aborts_on_answers). So UCX need not look for dead peers. With the
+    // second setting, peers exchange endpoint ids when they connect, not at the first large
+    // message.
     settings.emplace_back("KEEPALIVE_INTERVAL", "inf");
     settings.emplace_back("RESOLVE_REMOTE_EP_ID", "y");
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Posting, completion and progress over a UCP worker.
+// Posting, completion and progress on a UCP worker.
 #include "ucx/ucx_transport.h"
 
 #include "ucx/address.h"
@@ -94,8 +94,8 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
   return endpoints_.back()->id;
 }
 
-// Completions come from UCX's progress, but may also come while something else is posted; those
-// wait.
+// Completions normally occur within UCX's progress. One that occurs while another operation is
+// being posted is deferred.
 void UcxTransport::tell(Operation& operation) {
   if (posting_) {
     deferred_.push_back(&operation);
@@ -144,7 +144,7 @@ Posted UcxTransport::send(EndpointId to,
   slot.operation = &operation;
   slot.cancelled = false;
   endpoint.sends.push_back(slot);
-  operation.state = nullptr;  // not one that cancel() could end
+  operation.state = nullptr;  // so cancel() does nothing for it
   return Posted::pending;
 }
 
@@ -160,10 +160,11 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   endpoint.owner->tell(*operation);
 }
 
-// UCX 1.13 calls back within ucp_tag_recv_nbx() when the message is there already, for some kinds
-// of messages whether asked to or not; for the others it would not say what it received. So it is
-// asked to, always, and such a callback leaves its result in the operation: `state` is this
-// transport before it, and null after.
+// If the message is already there, UCX 1.13 calls back within ucp_tag_recv_nbx() for some kinds of
+// messages, whether or not a callback was requested; for the other kinds it reports what it
+// received only by a callback. So a callback is always requested. Within recv() the callback stores
+// its result in the operation: `state` points to this transport before the callback, and is null
+// after it.
 Posted UcxTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   if (!worker_) [[unlikely]] {
@@ -209,7 +210,7 @@ void UcxTransport::on_received(void* request,
                                const ucp_tag_recv_info_t* info,
                                void* user_data) noexcept {
   auto& slot = *static_cast<Slot*>(request);
-  if (slot.owner == nullptr) {  // recv() has not returned
+  if (slot.owner == nullptr) {  // recv() has not returned yet
     auto& operation = *static_cast<Operation*>(user_data);
     static_cast<UcxTransport*>(operation.state)->arrived_tag_ = info->sender_tag;
     operation.code = receive_code(status, false);
@@ -232,9 +233,9 @@ void UcxTransport::on_received(void* request,
   if (operation != nullptr) self.tell(*operation);
 }
 
-// A dropped message is received into no bytes. UCX then answers a sender that waits for its
-// rendezvous at once, as it does for any message that is too long, so dropping a message of any
-// size takes no memory and moves none of it.
+// A dropped message is received with a size of zero. As for any message that is too long, UCX then
+// answers a rendezvous at once, so dropping a message of any size needs no memory and transfers no
+// data.
 std::size_t UcxTransport::discard(Tag tag, Tag mask) noexcept {
   if (!worker_) return 0;
   std::size_t count = 0;
@@ -276,8 +277,8 @@ unsigned UcxTransport::progress() noexcept {
   return count;
 }
 
-// A send ends when UCX has copied it. In shared memory the copy is with the peer; on a network it
-// may wait in UCX, which tells of that only once the endpoint is wired on all its lanes.
+// A send completes when UCX has copied the message. In shared memory the peer then has the copy. On
+// a network the copy may wait inside UCX, and a flush reports when it has left.
 bool UcxTransport::flush(EndpointId id) noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   Endpoint& endpoint = *endpoints_[id];
@@ -292,7 +293,7 @@ bool UcxTransport::flush(EndpointId id) noexcept {
   return endpoint.flushed == endpoint.posted;
 }
 
-// While a patience runs somebody must look at the clock, so there is no sleep.
+// While `patience_` runs, the clock must be checked, so the transport must not sleep.
 Result<bool> UcxTransport::arm() noexcept {
   if (!deferred_.empty() || (arriving_ > 0 && stuck())) return false;
   if (!worker_) return true;
@@ -312,7 +313,7 @@ std::vector<Lane> UcxTransport::lanes(EndpointId id) const {
                                                          &std::fclose);
   if (stream == nullptr) return {};
   ucp_ep_print_info(endpoint.handle, stream.get());
-  stream.reset();  // makes `text` whole
+  stream.reset();  // completes `text`
   const std::unique_ptr<char, void (*)(void*)> owner(text, &std::free);
   return parse_lanes({text, length});
 }

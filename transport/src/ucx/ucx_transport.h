@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport over one UCP worker. An operation is posted with itself as UCX's user data, so its
-// completion needs no look-up, and messages that end at once (all small sends) touch nothing but
-// the endpoint.
+// A transport over one UCP worker. Each operation is passed to UCX as the user data of its request,
+// so its completion needs no look-up. Messages that complete at once (all small sends) touch
+// nothing but the endpoint.
 //
 // How an endpoint ends (ucx_ending.cc):
 //
 //   open ── peer died (UCX's error handler; host: never) ──▶ lost ── close() ──▶ closed
 //     └────────────────── close() ─────────────────────────────────────────────────▲
 //
-// In lost and closed, sends end at once with the endpoint's code, and those in flight end without
-// waiting for UCX, which may never end them (shared memory whose dead reader left its queue full).
-// Only a worker is certain to end everything that it has; what is left after a patience is ended by
-// ending the worker:
+// In the states lost and closed, new sends end at once with the endpoint's code. Sends in flight
+// end without waiting for UCX, which may never complete them (for instance in shared memory, if a
+// dead reader has left its queue full). Only destroying the worker is certain to end all its
+// requests. If some remain for too long, the worker is destroyed:
 //
 //   working ── a cancelled receive outlives the end of an endpoint by 250 ms ──▶ broken
 //      └────── close() while an answer may wait for room, in a UCX that aborts ──▶ broken
@@ -37,14 +37,14 @@
 
 namespace xylem::transport::ucx {
 
-/// UCX does this to the request's Slot when it makes one.
+/// Initializes the Slot in a new UCX request.
 void init_request(void* request) noexcept;
 
-/// What is known of a context before its transport is made.
+/// Facts about a context that are known before its transport is made.
 struct ContextFacts {
   UcxReach reach = UcxReach::host;
-  bool cuda = false;      ///< It moves CUDA memory.
-  bool buffered = false;  ///< No wire of it reads a send's buffer but during our own calls.
+  bool cuda = false;      ///< Sends and receives CUDA memory.
+  bool buffered = false;  ///< No wire reads a send's buffer except during our own calls.
   /// This UCX aborts when it ends an endpoint in whose queue an answer to a connection request
   /// waits for room (before 1.14; openucx/ucx#8175).
   bool aborts_on_answers = false;
@@ -58,9 +58,9 @@ class UcxTransport final : public Transport {
                                                    Logger logger);
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
-  /// Closes what is open and drives the worker until nothing is in flight, for a quarter of a
-  /// second at most; ending the worker ends the rest. Operations that the owner left pending,
-  /// against the contract, are not told and not touched.
+  /// Closes all endpoints and drives the worker until nothing is in flight, for at most a quarter
+  /// of a second; destroying the worker ends the rest. Operations that the owner left pending,
+  /// against the contract, are not reported and not touched.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -82,17 +82,17 @@ class UcxTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// Known to UCX by its address, which is why it is held by pointer.
+  /// Held by pointer, since UCX knows it by its address.
   struct Endpoint {
     UcxTransport* owner = nullptr;
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
-    Code lost = Code::ok;       ///< Why nothing more can be sent.
-    bool has_sent = false;      ///< A send has ended well, so no answer waits before it.
+    Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
+    bool has_sent = false;      ///< A send has completed, so no answer is queued before it.
     std::uint64_t bytes_sent = 0;
-    std::uint64_t posted = 0;    ///< Sends so far; of these, the first
-    std::uint64_t flushing = 0;  ///< … are being flushed, and the first
-    std::uint64_t flushed = 0;   ///< … have been.
+    std::uint64_t posted = 0;    ///< Number of sends so far.
+    std::uint64_t flushing = 0;  ///< Of these, the number covered by the flush in progress.
+    std::uint64_t flushed = 0;   ///< Of these, the number that have been flushed.
     SlotRing sends;              ///< In flight.
   };
 
@@ -127,28 +127,28 @@ class UcxTransport final : public Transport {
   void end_worker();
   void abandon_worker();
 
-  // A worker must end before its context.
+  // A worker must be destroyed before its context.
   Context context_;
   Worker worker_;  ///< Null once broken.
   const ContextFacts facts_;
   const Logger logger_;
-  UniqueFd wake_;  ///< Of the worker's events; our own, as it is known to the owner's poll set.
+  UniqueFd wake_;  ///< The worker's event descriptor. A copy of our own, since the owner polls it.
   std::vector<std::byte> address_;
 
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
-  std::uint32_t epoch_ = 0;  ///< Endpoints that were lost or closed so far.
+  std::uint32_t epoch_ = 0;  ///< Number of endpoints lost or closed so far.
   bool stranger_died_ = false;
 
   SlotRing receives_;
-  SlotRing detached_;           ///< Requests whose operations have ended already.
-  std::uint64_t arriving_ = 0;  ///< Receives that were cancelled, but had met their message.
-  std::uint64_t discards_ = 0;  ///< In flight, as are the next.
+  SlotRing detached_;           ///< Requests whose operations have already ended.
+  std::uint64_t arriving_ = 0;  ///< Receives that were cancelled and have not ended yet.
+  std::uint64_t discards_ = 0;  ///< Number in flight, as are the next two.
   std::uint64_t closings_ = 0;
   std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
   bool posting_ = false;  ///< Within send() or recv(): completions wait in deferred_.
-  Tag arrived_tag_ = 0;   ///< Of the message that a receive met while it was posted.
+  Tag arrived_tag_ = 0;   ///< Tag of a message that a receive met while being posted.
   std::vector<Operation*> deferred_;
   std::vector<Operation*> telling_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XYLEM_CHECK: a broken invariant is a bug of ours; it ends the process with the condition and the
-// values.
+// XYLEM_CHECK: a broken invariant is a bug in Xylem. The check prints the condition and the values,
+// and ends the process.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -25,7 +25,7 @@ std::string describe(const Values&... values) {
 
 }  // namespace xylem::detail
 
-/// Aborts with the condition and the values when `condition` is false. Never for bad input.
+/// Aborts with the condition and the values if `condition` is false. Never used for bad input.
 #define XYLEM_CHECK(condition, ...)                                          \
   do {                                                                       \
     if (!(condition)) [[unlikely]] {                                         \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The monotonic clock and deadlines measured on it. Nothing in Xylem waits without a Deadline.
+// The monotonic clock, and deadlines measured with it. Nothing in Xylem waits without a Deadline.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -22,12 +22,13 @@ class XYLEM_API Deadline {
   static Deadline at(Clock::time_point point) noexcept { return Deadline(point); }
 
   bool passed() const noexcept { return Clock::now() >= point_; }
-  /// Time left, never negative.
+  /// Time left; never negative.
   Clock::duration left() const noexcept {
     const auto now = Clock::now();
     return now >= point_ ? Clock::duration::zero() : point_ - now;
   }
-  /// Time left for poll() and epoll_wait(), rounded up so that a waiter never spins on zero.
+  /// Time left in milliseconds, for poll() and epoll_wait(); rounded up so that a waiter never
+  /// spins with a time-out of zero.
   int left_ms() const noexcept;
   Clock::time_point point() const noexcept { return point_; }
   /// The earlier of two deadlines.

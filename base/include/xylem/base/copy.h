@@ -8,37 +8,39 @@
 
 namespace xylem {
 
-/// copy_bytes() where there are many.
+/// copy_bytes() for sizes above 2048 bytes.
 XYLEM_API void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexcept;
 
-/// As memcpy, but as quick wherever source and target begin, and of no bytes pointers may be null.
-/// glibc leaves more than about 2 KiB to `rep movsb`, which is 15 times slower on AMD Zen 4 where
-/// the target begins a few bytes after the source, pages aside (docs/benchmarks.md, "Copies from
-/// anywhere").
+/// Like memcpy, but fast for any alignment of source and target; pointers may be null if `bytes` is
+/// 0. For more than about 2 KiB glibc uses `rep movsb`. On AMD Zen 4 that is 15 times slower if,
+/// modulo the page size, the target begins a few bytes after the source (docs/benchmarks.md,
+/// "Copies from anywhere").
 inline void copy_bytes(void* target, const void* source, std::size_t bytes) noexcept {
   constexpr std::size_t kFew = 2048;
   if (bytes > kFew) return copy_many_bytes(target, source, bytes);
   if (bytes > 0) std::memcpy(target, source, bytes);
 }
 
-/// As memcpy, but the target is written past the cache: it is not read first, and displaces nothing
-/// there. Complete when it returns, for other cores, too. For much that is not read again soon.
+/// Like memcpy, but with non-temporal stores: the target's lines are not read first, and nothing is
+/// displaced from the cache. The bytes are visible to other cores when the call returns. For large
+/// amounts of data that are not read again soon.
 XYLEM_API void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
-/// The same in pieces: complete for other cores only with end_past_cache() after the last.
+/// The same for one piece of a copy. The bytes are visible to other cores only after
+/// end_past_cache(), called after the last piece.
 XYLEM_API void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
 XYLEM_API void end_past_cache() noexcept;
 
-/// Where to copy to, and how.
+/// Where to copy to, and whether to use non-temporal stores.
 struct CopyTarget {
   void* memory = nullptr;
   bool past_cache = false;
 };
 
-/// copy_bytes() or copy_past_cache(), as `target` says.
+/// Calls copy_past_cache() if target.past_cache is set, otherwise copy_bytes().
 XYLEM_API void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept;
-/// Copies to both, piece by piece: the source is read from memory once, and from the nearest cache
-/// the second time. No two of the three may overlap. Complete when it returns, for other cores,
-/// too.
+/// Copies the source to both targets, piece by piece, so that each piece is read from memory once
+/// and from the nearest cache the second time. Source and targets must not overlap. The bytes are
+/// visible to other cores when the call returns.
 XYLEM_API void copy_to_both(CopyTarget first,
                             CopyTarget second,
                             const void* source,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mixing of 64-bit words for fingerprints. Not for secrets: those are keyed hashes of libsodium.
+// Mixing of 64-bit words for fingerprints. Not for secrets; those use keyed hashes of libsodium.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-/// Folds `value` into `seed`; order matters.
+/// Adds `value` to the hash `seed`. The order of values matters.
 constexpr std::uint64_t combine(std::uint64_t seed, std::uint64_t value) noexcept {
   return mix(seed + 0x9e3779b97f4a7c15ULL + mix(value));
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Logging. A Logger is a value that is passed in; there is no global one. Each line bears time,
-// level, rank, host and communicator. Callers format only when enabled() says so: `debug` grows
-// with objects, `trace` with messages.
+// Logging. A Logger is a value that is passed to its users; there is no global logger. Each line
+// has time, level, rank, host and communicator. Callers format a message only if enabled() is true.
+// The number of `debug` lines grows with the number of objects, and that of `trace` lines with the
+// number of messages.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -20,29 +21,30 @@ enum class LogLevel : std::uint8_t { off, error, warn, info, debug, trace };
 /// "off", "error", …
 XYLEM_API std::string_view name(LogLevel level) noexcept;
 
-/// What XYLEM_LOG says: `level[,file=path]`, where %r in the path is the rank, %h the host and %p
-/// the process id.
+/// The value of XYLEM_LOG: `level[,file=path]`. In the path, %r is the rank, %h the host and %p the
+/// process id.
 struct LogOptions {
   LogLevel level = LogLevel::warn;
   std::string file;  ///< Empty: standard error.
 };
 XYLEM_API Result<LogOptions> parse_log_options(std::string_view text);
 
-/// Who speaks; printed on every line. `communicator` is empty for the process itself.
+/// Identifies the writer on every line. `communicator` is empty for the process itself.
 struct LogIdentity {
   std::string host;
   std::int64_t rank = -1;  ///< World rank, or -1 before it is known.
   std::string communicator;
 };
 
-/// Writes lines to a shared sink. Copies share it; any thread may write. A line is one write(2).
+/// Writes lines to a sink, which copies of the logger share. Thread-safe: each line is one
+/// write(2).
 class XYLEM_API Logger {
  public:
-  /// Drops everything.
+  /// A logger that drops every message.
   Logger() noexcept = default;
-  /// Opens the sink; fails if the file cannot be opened for appending.
+  /// Opens the sink. Fails if the file cannot be opened for appending.
   static Result<Logger> open(const LogOptions& options, LogIdentity identity);
-  /// The same sink under another identity.
+  /// A logger with the same sink and another identity.
   Logger as(LogIdentity identity) const;
   const LogIdentity& identity() const noexcept;
 

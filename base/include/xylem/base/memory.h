@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where bytes live. Every buffer and every transport call carries it, so that GPU memory is one
-// more implementation and no new interface.
+// The kind of memory in which bytes are stored. Every buffer and every transport call states it, so
+// supporting GPU memory needs another implementation but no new interface.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -18,7 +18,7 @@ enum class MemoryKind : std::uint8_t {
   rocm,          ///< Device memory of a ROCm GPU.
 };
 
-/// A memory kind and, for device memory, the device's ordinal in this process.
+/// A kind of memory and, for device memory, the number of the device in this process.
 struct Memory {
   MemoryKind kind = MemoryKind::host;
   std::int32_t device = -1;

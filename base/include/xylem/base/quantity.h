@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Quantities with units, and their text: sizes ("64K", "1.5 MiB"), durations ("200ms", "30min"),
-// bandwidths ("12.5 GB/s"). One parser and one printer for options, environment and tables.
+// Quantities with units, and their text: sizes ("64K", "1.5 MiB"), durations ("200ms", "30min") and
+// bandwidths ("12.5 GB/s"). Options, environment and tables share one parser and one printer.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -21,19 +21,19 @@ struct Bytes {
   friend auto operator<=>(const Bytes&, const Bytes&) = default;
 };
 
-/// A bandwidth in 10^9 bytes per second, as every table of the field prints it.
+/// A bandwidth in 10^9 bytes per second, the unit in which such tables usually print it.
 struct GBps {
   double value = 0;
   friend auto operator<=>(const GBps&, const GBps&) = default;
 };
 
-/// Reads "4096", "64K", "64KiB", "1.5M", "2g" (powers of 1024; suffixes k m g t, any case, optional
-/// "b"/"ib").
+/// Reads "4096", "64K", "64KiB", "1.5M", "2g": powers of 1024, with the suffixes k, m, g, t in any
+/// case and an optional "b" or "ib".
 XYLEM_API Result<Bytes> parse_bytes(std::string_view text);
-/// Reads "200ms", "30 s", "30min", "1h", "50us"; a bare number is seconds.
+/// Reads "200ms", "30 s", "30min", "1h", "50us". A number without a unit is in seconds.
 XYLEM_API Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
-/// Shortest exact-looking form in powers of 1024: "64 KiB", "1.5 MiB", "8 B".
+/// A short form in powers of 1024: "64 KiB", "1.5 MiB", "8 B".
 XYLEM_API std::string format_bytes(Bytes bytes);
 /// "1.25 us", "30 s", "30 min".
 XYLEM_API std::string format_duration(std::chrono::nanoseconds duration);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Silence: whether the host at the other end of a TCP connection still answers. A stopped process
-// is not silent, as its kernel answers for it; a host without power, or behind a network that has
-// failed, is.
+// Silence: detects that the host at the other end of a TCP connection no longer answers. A stopped
+// process is not silent, since its kernel still acknowledges data. A host without power, or behind
+// a failed network, is.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -12,13 +12,13 @@
 
 namespace xylem {
 
-/// Looks at one connection, a few times a second. One thread at a time.
+/// Observes one connection; call it a few times a second. Not thread-safe.
 class Silence {
  public:
-  /// How long a host may leave what was sent to it unanswered.
+  /// A host is silent if it has left data unacknowledged for longer than this.
   static constexpr std::chrono::seconds kLongest{5};
 
-  /// True if it has been for longer. `socket` is a connected TCP socket.
+  /// Whether the host has been silent for too long. `socket` is a connected TCP socket.
   bool is_too_long(int socket, Clock::time_point now) noexcept;
 
  private:

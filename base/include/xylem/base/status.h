@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status and Result: how every failure travels. A code names what the caller can do next; the
-// message names the value, the rule and the remedy. OK holds nothing, so success costs a null
-// pointer.
+// Status and Result: how every failure is reported. The code tells what the caller can do next; the
+// message names the value, the rule and the remedy. An OK status is a null pointer, so success
+// costs almost nothing.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -18,35 +18,36 @@
 
 namespace xylem {
 
-/// What went wrong, named by remedy.
+/// The kind of failure, named after its remedy.
 enum class Code : std::uint8_t {
   ok,
-  invalid_argument,  ///< The caller passed something the contract excludes: mend the call.
-  unsupported,       ///< Right call, but not with this build, machine or type: choose another way.
-  exhausted,         ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  timed_out,         ///< A deadline passed: see the verdict for who was missing.
-  cancelled,         ///< Another error came first and poisoned the communicator.
-  peer_lost,         ///< A rank died or cut its connection: shrink or restart.
-  link_lost,         ///< A path to a live rank failed.
-  device_lost,       ///< A NIC or GPU stopped answering.
-  mismatch,          ///< Ranks disagree on a call, a configuration or a version.
-  bad_schedule,      ///< A plan failed verification.
-  busy,              ///< The object still has work pending: wait for it first.
-  internal,          ///< A bug of ours.
+  invalid_argument,  ///< The call violates the contract: correct it.
+  /// A correct call that this build, machine or type does not support: choose another way.
+  unsupported,
+  exhausted,     ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
+  timed_out,     ///< A deadline passed: the verdict tells which rank was missing.
+  cancelled,     ///< An earlier error has poisoned the communicator.
+  peer_lost,     ///< A rank died or closed its connection: shrink or restart.
+  link_lost,     ///< The path to a rank that is alive failed.
+  device_lost,   ///< A NIC or GPU stopped answering.
+  mismatch,      ///< Ranks disagree on a call, a configuration or a version.
+  bad_schedule,  ///< A plan failed verification.
+  busy,          ///< The object still has work pending: wait for it first.
+  internal,      ///< A bug in Xylem.
 };
 
-/// The code's name as written in logs and messages ("peer_lost").
+/// The name of the code in logs and messages, such as "peer_lost".
 XYLEM_API std::string_view name(Code code) noexcept;
 
-/// The facts of one failure. `peer` is a world rank where one is to blame.
+/// The facts of one failure. `peer` is the world rank that caused it, if there is one.
 struct Error {
   Code code = Code::internal;
   std::string message;
   std::optional<std::uint32_t> peer = std::nullopt;
-  bool holds_buffers = false;  ///< As Status::holds_buffers().
+  bool holds_buffers = false;  ///< See Status::holds_buffers().
 };
 
-/// Outcome of an operation without a value. Cheap to copy; safe to share between threads.
+/// The outcome of an operation without a value. Cheap to copy, and safe to share between threads.
 class [[nodiscard]] XYLEM_API Status {
  public:
   Status() noexcept = default;
@@ -58,17 +59,17 @@ class [[nodiscard]] XYLEM_API Status {
   bool is_ok() const noexcept { return error_ == nullptr; }
   explicit operator bool() const noexcept { return is_ok(); }
   Code code() const noexcept { return error_ ? error_->code : Code::ok; }
-  /// Empty when OK.
+  /// Empty if OK.
   std::string_view message() const noexcept {
     return error_ ? std::string_view(error_->message) : std::string_view();
   }
-  /// World rank to blame, if one is.
+  /// The world rank that caused the failure, if there is one.
   std::optional<std::uint32_t> peer() const noexcept {
     return error_ ? error_->peer : std::nullopt;
   }
-  /// A transport may still read and write the operation's buffers, until the process ends: do not
-  /// free or reuse them. Only where a fabric cannot withdraw a message (UCX) and the peer neither
-  /// answers nor has died.
+  /// True if a transport may access the operation's buffers until the process ends: do not free or
+  /// reuse them. This happens only if the fabric cannot withdraw a message (UCX) and the peer
+  /// neither answers nor has died.
   bool holds_buffers() const noexcept { return error_ && error_->holds_buffers; }
   /// "peer_lost: rank 3 died (...)", or "ok".
   std::string to_string() const;
@@ -77,12 +78,12 @@ class [[nodiscard]] XYLEM_API Status {
   std::shared_ptr<const Error> error_;
 };
 
-/// A failed Status in one call.
+/// Makes a failed Status.
 inline Status failure(Code code, std::string message, std::optional<std::uint32_t> peer = {}) {
   return Status(Error{code, std::move(message), peer});
 }
 
-/// A value or the reason there is none.
+/// A value, or the reason why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -98,7 +99,7 @@ class [[nodiscard]] Result {
   Status status() const { return is_ok() ? Status() : std::get<1>(state_); }
   Code code() const noexcept { return is_ok() ? Code::ok : std::get<1>(state_).code(); }
 
-  /// Only with a value (checked by std::variant, which throws otherwise: a bug of the caller).
+  /// Requires a value. (Without one std::variant throws, which is a bug in the caller.)
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
   T&& value() && { return std::get<0>(std::move(state_)); }
@@ -140,7 +141,7 @@ Status status_of(const Result<T>& result) {
   lhs = std::move(tmp).value()
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// Returns the error of `expr` from the enclosing function, or goes on:
+/// Evaluates `expr` and, if it failed, returns its error from the enclosing function:
 /// `XYLEM_TRY(send_all(fd, bytes));` or `XYLEM_TRY(auto fd, open_socket(address));`
 #define XYLEM_TRY(...) \
   XYLEM_DETAIL_PICK(__VA_ARGS__, XYLEM_DETAIL_TRY2, XYLEM_DETAIL_TRY1, )(__VA_ARGS__)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// "did you mean …": the known name nearest to what was written.
+// "did you mean …": finds the known name that is most similar to what a user wrote.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace xylem {
 
-/// The candidate that takes the fewest inserted, deleted and replaced characters, letter case
-/// aside; empty if even that one takes more than a third of the longer of the two.
+/// The candidate that needs the fewest inserted, deleted and replaced characters, ignoring case;
+/// empty if even this number is more than a third of the length of the longer name.
 std::string_view nearest_name(std::string_view text, std::span<const std::string_view> candidates);
 
 }  // namespace xylem

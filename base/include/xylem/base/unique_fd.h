@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file descriptor with one owner.
+// A file descriptor with a single owner.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -9,7 +9,7 @@
 
 namespace xylem {
 
-/// Closes its descriptor when it ends; move-only.
+/// Closes its descriptor on destruction. Move-only.
 class XYLEM_API UniqueFd {
  public:
   UniqueFd() noexcept = default;
@@ -26,7 +26,7 @@ class XYLEM_API UniqueFd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   int release() noexcept { return std::exchange(fd_, -1); }
-  /// Closes the held descriptor, if any, and holds `fd` instead.
+  /// Closes the present descriptor, if any, and takes `fd`.
   void reset(int fd = -1) noexcept;
 
  private:

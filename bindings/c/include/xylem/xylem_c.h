@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Xylem's C API (C11). It is the C++ API under other names: start a runtime, take its world, call
-// operations, wait for their work. docs/errors.md and docs/threading.md hold for both.
+// Xylem's C API (C11). It offers the C++ API under C names: start a runtime, get its world
+// communicator, call operations, wait for their work. docs/errors.md and docs/threading.md describe
+// both.
 //
-//  * What can fail returns XYLEM_OK or a code that names the remedy; xylem_last_error() says why.
-//  * Any thread may call any function, but destroy or release a handle only when no other uses it.
-//  * Buffers are the caller's, in host memory, and stay alive and untouched until the work that
-//    uses them has ended.
-//  * Structs that begin with `struct_size` may grow at their end; fields that a caller does not
-//    know are taken as zero.
+//  * A function that can fail returns XYLEM_OK or a code named after its remedy; xylem_last_error()
+//    gives the reason.
+//  * Any thread may call any function. Destroy or release a handle only while no other thread uses
+//    it.
+//  * Buffers belong to the caller and are in host memory. They must stay valid and untouched until
+//    the work that uses them has ended.
+//  * Structs that begin with `struct_size` may get more fields at their end; fields that a caller
+//    does not know count as zero.
 #pragma once
 
 // NOLINTBEGIN(modernize-*, readability-identifier-naming): this is C
@@ -28,56 +31,59 @@ extern "C" {
 
 /// One rank's membership in a job.
 typedef struct xylem_runtime xylem_runtime;
-/// An ordered set of ranks with a message space of its own.
+/// An ordered set of ranks whose messages are separate from those of other communicators.
 typedef struct xylem_communicator xylem_communicator;
-/// One operation under way.
+/// One operation in progress.
 typedef struct xylem_work xylem_work;
 
 // ---- Outcomes ----
 
-/// XYLEM_OK, or what went wrong, named by remedy. Later versions may add some; none changes.
+/// XYLEM_OK, or the kind of failure, named after its remedy. Later versions may add values, but
+/// never change one.
 typedef int32_t xylem_status;
 enum {
   XYLEM_OK = 0,
-  XYLEM_INVALID_ARGUMENT = 1,  ///< The call is wrong: mend it.
-  XYLEM_UNSUPPORTED = 2,       ///< Not with this build, machine or type: choose another way.
+  XYLEM_INVALID_ARGUMENT = 1,  ///< The call is wrong: correct it.
+  XYLEM_UNSUPPORTED = 2,  ///< Not supported by this build, machine or type: choose another way.
   XYLEM_EXHAUSTED = 3,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the text says who was missing.
+  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the message tells which rank was missing.
   XYLEM_CANCELLED = 5,  ///< The communicator was aborted.
   XYLEM_PEER_LOST = 6,  ///< A rank died: restart.
-  XYLEM_LINK_LOST = 7,  ///< A path to a live rank failed.
+  XYLEM_LINK_LOST = 7,  ///< The path to a rank that is alive failed.
   XYLEM_DEVICE_LOST = 8,    ///< A NIC or GPU stopped answering.
   XYLEM_MISMATCH = 9,       ///< Ranks disagree on a call, a configuration or a version.
   XYLEM_BAD_SCHEDULE = 10,  ///< A plan failed verification.
-  XYLEM_BUSY = 11,          ///< Work is pending: wait for it first.
-  XYLEM_INTERNAL = 12,      ///< A bug of ours.
+  XYLEM_BUSY = 11,          ///< Operations are pending: wait for them first.
+  XYLEM_INTERNAL = 12,      ///< A bug in Xylem.
 };
 
-/// "peer_lost"; "unknown" for what is no code of this version.
+/// The name of a code, such as "peer_lost"; "unknown" for a number that is not a code of this
+/// version.
 XYLEM_C_API const char* xylem_status_name(xylem_status status);
 
-/// Why the last call that failed on this thread did: the value, the rule and the remedy. Kept for
-/// each thread, like errno: calls that succeed leave it, and the text is valid until another call
-/// fails on this thread. Never null.
+/// The reason of the last failure on this thread: the value, the rule and the remedy. Like errno it
+/// is kept for each thread, and successful calls do not change it. The text is valid until another
+/// call fails on this thread. Never null.
 XYLEM_C_API const char* xylem_last_error(void);
 
-/// No rank, or any rank.
+/// Stands for no rank, or for any rank.
 #define XYLEM_NO_RANK UINT32_MAX
-/// The rank of the job that the last error on this thread blames; XYLEM_NO_RANK if it blames none.
+/// The world rank that caused the last error on this thread; XYLEM_NO_RANK if no rank did.
 XYLEM_C_API uint32_t xylem_last_error_peer(void);
-/// Not 0 if, after the last error on this thread, a transport may still read and write the
-/// operation's buffers until the process ends: do not free or reuse them.
+/// Not 0 if, after the last error on this thread, a transport may access the operation's buffers
+/// until the process ends: do not free or reuse them.
 XYLEM_C_API int xylem_last_error_holds_buffers(void);
 
-/// The library's version, "0.1.0".
+/// The library's version, such as "0.1.0".
 XYLEM_C_API const char* xylem_version(void);
 
-/// Zeroed, page-aligned memory for buffers, into `*memory`: large messages from there to ranks of
-/// this host are read where they are. Needs no runtime. Fails with XYLEM_INVALID_ARGUMENT for 0
-/// bytes, XYLEM_EXHAUSTED for want of memory, and XYLEM_UNSUPPORTED where the system denies memory
-/// without a name.
+/// Allocates zeroed, page-aligned memory for buffers and stores its address in `*memory`. Ranks on
+/// the same host read large messages from such memory in place. Requires no runtime. Fails with
+/// XYLEM_INVALID_ARGUMENT for 0 bytes, with XYLEM_EXHAUSTED if there is too little memory, and with
+/// XYLEM_UNSUPPORTED if the system denies unnamed shared memory.
 XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
-/// Gives it back; no operation may use it any more. XYLEM_INVALID_ARGUMENT for other memory.
+/// Frees memory from xylem_allocate(). No operation may be using it. XYLEM_INVALID_ARGUMENT for
+/// other memory.
 XYLEM_C_API xylem_status xylem_deallocate(void* memory);
 
 // ---- Elements and reductions ----
@@ -93,67 +99,68 @@ enum {
   XYLEM_UINT32 = 5,
   XYLEM_INT64 = 6,
   XYLEM_UINT64 = 7,
-  XYLEM_BOOL = 8,     ///< One byte; zero is false, anything else true; results are 0 or 1.
+  XYLEM_BOOL = 8,     ///< One byte: zero is false, any other value is true. Results are 0 or 1.
   XYLEM_FLOAT16 = 9,  ///< IEEE 754 binary16.
   XYLEM_BFLOAT16 = 10,
   XYLEM_FLOAT32 = 11,
   XYLEM_FLOAT64 = 12,
-  XYLEM_FLOAT8_E4M3 = 13,  ///< Moved as bytes; refused in reductions.
-  XYLEM_FLOAT8_E5M2 = 14,  ///< Moved as bytes; refused in reductions.
+  XYLEM_FLOAT8_E4M3 = 13,  ///< Transferred as bytes; not allowed in reductions.
+  XYLEM_FLOAT8_E5M2 = 14,  ///< Transferred as bytes; not allowed in reductions.
 };
 
-/// Bytes of one element; 0 for what is no type.
+/// Bytes of one element; 0 if `type` is not an element type.
 XYLEM_C_API size_t xylem_data_type_size(xylem_data_type type);
 
-/// Reductions, defined as in <xylem/runtime/types.h>: integers wrap, min and max propagate NaN,
-/// 16-bit floats are added in fp32. The values never change.
+/// Reductions, defined as in <xylem/runtime/types.h>: integers wrap around, min and max propagate
+/// NaN, and 16-bit floats are added in fp32. The values never change.
 typedef int32_t xylem_redop;
 enum {
   XYLEM_SUM = 0,
   XYLEM_PRODUCT = 1,
   XYLEM_MIN = 2,
   XYLEM_MAX = 3,
-  XYLEM_AVG = 4,      ///< The sum, divided once by the number of ranks. Not of bool.
-  XYLEM_BIT_AND = 5,  ///< Bitwise: integers and bool.
+  XYLEM_AVG = 4,      ///< The sum divided once by the number of ranks. Not for bool.
+  XYLEM_BIT_AND = 5,  ///< Bitwise, for integers and bool.
   XYLEM_BIT_OR = 6,
   XYLEM_BIT_XOR = 7,
-  /// The sum of each rank's input times that rank's factor. Floats only. The factor is an argument
-  /// of the ..._premul_sum calls; in other calls it is 1.
+  /// The sum of each rank's input times that rank's factor, for floats only. The factor is an
+  /// argument of the ..._premul_sum functions; in other calls it is 1.
   XYLEM_PREMUL_SUM = 8,
 };
 
 // ---- Start and end ----
 
-/// The largest value in a store, in bytes.
+/// The largest size of a value in a store, in bytes.
 #define XYLEM_STORE_VALUE_MAX 65536
 
-/// A key-value store of the caller's, through which the ranks meet at start (torch's, etcd, ...).
-/// Keys are short ASCII text and each is set once. It is called during xylem_runtime_create(), by
-/// one thread at a time; `context` must live until xylem_runtime_destroy(). The functions return a
-/// status and must not throw or jump out.
+/// A key-value store of the caller (torch's, etcd, ...) through which the ranks find each other at
+/// start. Keys are short ASCII texts, and each is set once. The functions are called during
+/// xylem_runtime_create() by one thread at a time. `context` must stay valid until
+/// xylem_runtime_destroy(). The functions return a status; they must not throw or call longjmp().
 typedef struct xylem_store {
   size_t struct_size;  ///< sizeof(xylem_store)
-  void* context;       ///< Handed to both functions.
+  void* context;       ///< Passed to both functions.
   xylem_status (*set)(void* context, const char* key, const void* value, size_t size);
-  /// Waits until the key is set, at most `timeout_ms`: then XYLEM_TIMED_OUT. Writes at most
-  /// XYLEM_STORE_VALUE_MAX bytes to `value` and their number to `*size`.
+  /// Waits up to `timeout_ms` until the key is set, and otherwise returns XYLEM_TIMED_OUT. Writes
+  /// at most XYLEM_STORE_VALUE_MAX bytes to `value`, and their number to `*size`.
   xylem_status (*get)(
       void* context, const char* key, uint64_t timeout_ms, void* value, size_t* size);
 } xylem_store;
 
-/// What a program may set at start. A field that is zero or null is not set: then the environment
-/// (docs/configuration.md), the launcher and the default decide, in this order. Texts are copied.
+/// Settings for the start of a runtime. A field that is zero or null is not set; the value then
+/// comes from the environment (docs/configuration.md), the launcher or the default, in this order.
+/// Texts are copied.
 typedef struct xylem_options {
   size_t struct_size;         ///< sizeof(xylem_options)
   uint32_t rank;              ///< XYLEM_RANK; set together with `size`.
   uint32_t size;              ///< XYLEM_SIZE
   const char* rendezvous;     ///< XYLEM_RENDEZVOUS: "tcp://host:port", served by rank 0, or
                               ///< "file:///shared/directory".
-  const xylem_store* store;   ///< Wins over `rendezvous`.
+  const xylem_store* store;   ///< Used instead of `rendezvous`.
   const char* job;            ///< XYLEM_JOB
   const char* secret;         ///< XYLEM_SECRET
   uint64_t start_timeout_ms;  ///< XYLEM_START_TIMEOUT, 60 s
-  uint64_t timeout_ms;        ///< XYLEM_TIMEOUT, 30 min: of each operation
+  uint64_t timeout_ms;        ///< XYLEM_TIMEOUT, 30 min: for each operation
   const char* transport;      ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   const char* algorithm;      ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   const char* interfaces;     ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
@@ -161,20 +168,21 @@ typedef struct xylem_options {
   const char* log;            ///< XYLEM_LOG: level[,file=path]
 } xylem_options;
 
-/// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
-/// step has a deadline. `options` may be null. Without a launcher it is a job of one rank. On
-/// failure `*runtime` is null.
+/// Starts a runtime: detects the launcher, finds the other ranks and connects to them. Collective
+/// over the job; every step has a deadline. `options` may be null. Without a launcher the job has
+/// one rank. On failure `*runtime` is null.
 XYLEM_C_API xylem_status xylem_runtime_create(const xylem_options* options,
                                               xylem_runtime** runtime);
 
-/// Leaves the job in good order, once what was sent has gone; XYLEM_BUSY while any operation is
-/// pending. XYLEM_TIMED_OUT if a peer that has not left did not take what was sent to it within a
-/// minute, or the options' timeout: the runtime has shut down, and the rest is lost. The handle is
-/// still to be destroyed.
+/// Leaves the job in an orderly way, after everything sent has left this process. XYLEM_BUSY while
+/// any operation is pending. XYLEM_TIMED_OUT if a peer that has not left did not accept the data
+/// sent to it within a minute, or within the time-out of the options: the runtime has shut down,
+/// and the rest of the data is lost. The handle must still be destroyed.
 XYLEM_C_API xylem_status xylem_runtime_shutdown(xylem_runtime* runtime);
 
-/// Shuts down if that was not done, aborting what is pending, and frees the handle and its world.
-/// Other communicators and work stay valid, but everything on them fails. Null is ignored.
+/// Shuts down the runtime, if that was not done, aborting pending operations; then frees the handle
+/// and its world. Other communicators and work remain valid, but everything on them fails. Null is
+/// ignored.
 XYLEM_C_API void xylem_runtime_destroy(xylem_runtime* runtime);
 
 /// The communicator of all ranks. It belongs to the runtime: never destroy it.
@@ -182,13 +190,13 @@ XYLEM_C_API xylem_communicator* xylem_runtime_world(xylem_runtime* runtime);
 
 XYLEM_C_API uint32_t xylem_runtime_rank(const xylem_runtime* runtime);
 XYLEM_C_API uint32_t xylem_runtime_size(const xylem_runtime* runtime);
-/// Ranks of the job on this host, and this rank's place among them.
+/// This rank's number among the ranks of the job on this host, and the number of these ranks.
 XYLEM_C_API uint32_t xylem_runtime_local_rank(const xylem_runtime* runtime);
 XYLEM_C_API uint32_t xylem_runtime_local_size(const xylem_runtime* runtime);
 /// Host name of a rank of the job, owned by the runtime; null if there is no such rank.
 XYLEM_C_API const char* xylem_runtime_host(const xylem_runtime* runtime, uint32_t rank);
-/// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options"; "none". Owned
-/// by the runtime.
+/// The launcher that started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem" or
+/// "options"; otherwise "none". Owned by the runtime.
 XYLEM_C_API const char* xylem_runtime_launcher(const xylem_runtime* runtime);
 
 // ---- Communicators ----
@@ -197,39 +205,39 @@ XYLEM_C_API uint32_t xylem_communicator_rank(const xylem_communicator* communica
 XYLEM_C_API uint32_t xylem_communicator_size(const xylem_communicator* communicator);
 /// Number of this communicator in logs and errors.
 XYLEM_C_API uint32_t xylem_communicator_id(const xylem_communicator* communicator);
-/// The rank in the job of a rank of this communicator; XYLEM_NO_RANK if there is no such rank.
+/// The world rank of a rank of this communicator; XYLEM_NO_RANK if there is no such rank.
 XYLEM_C_API uint32_t xylem_communicator_world_rank(const xylem_communicator* communicator,
                                                    uint32_t rank);
 
-/// Ranks of equal color form a communicator, ordered by (key, rank). Collective; blocks. `color` <
-/// 0 takes part in none and gets null with XYLEM_OK. The caller destroys what it gets.
+/// Ranks with equal color form a communicator, ordered by (key, rank). Collective; blocks. A rank
+/// with `color` < 0 joins none and gets null with XYLEM_OK. The caller must destroy the result.
 XYLEM_C_API xylem_status xylem_communicator_split(xylem_communicator* communicator,
                                                   int32_t color,
                                                   int32_t key,
                                                   xylem_communicator** result);
-/// A communicator of the same ranks. Collective; blocks.
+/// Makes a communicator with the same ranks. Collective; blocks.
 XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* communicator,
                                                       xylem_communicator** result);
-/// Ends a communicator here and frees its handle; not collective. XYLEM_BUSY, and the handle stays,
-/// while operations are pending. Null is ignored.
+/// Ends this rank's part in a communicator and frees the handle; not collective. While operations
+/// are pending it returns XYLEM_BUSY and the handle remains valid. Null is ignored.
 XYLEM_C_API xylem_status xylem_communicator_destroy(xylem_communicator* communicator);
-/// Ends every pending operation on all ranks with XYLEM_CANCELLED and poisons the communicator.
-/// Returns within a second.
+/// Ends all pending operations, on all ranks, with XYLEM_CANCELLED, and makes later operations on
+/// the communicator fail. Returns within a second.
 XYLEM_C_API xylem_status xylem_communicator_abort(xylem_communicator* communicator,
                                                   const char* why);
 
-/// How a call would be carried out; the same on all ranks. Texts are cut to fit.
+/// How a call would be executed; equal on all ranks. Texts are truncated to fit.
 typedef struct xylem_plan {
-  size_t struct_size;  ///< sizeof(xylem_plan), set by the caller.
+  size_t struct_size;  ///< sizeof(xylem_plan), set by the caller
   double predicted_us;
   double runner_up_us;
   char algorithm[64];
-  char runner_up[64];  ///< Empty where there is no other.
+  char runner_up[64];  ///< Empty if there is no other algorithm.
   char reason[512];
 } xylem_plan;
 
-/// `collective` by name ("all_reduce"); `count` in elements of one rank's share; `root` 0 where
-/// there is none.
+/// `collective` is a name such as "all_reduce", `count` the number of elements in one rank's share,
+/// and `root` 0 if the collective has none.
 XYLEM_C_API xylem_status xylem_communicator_plan(xylem_communicator* communicator,
                                                  const char* collective,
                                                  uint64_t count,
@@ -239,16 +247,16 @@ XYLEM_C_API xylem_status xylem_communicator_plan(xylem_communicator* communicato
 
 // ---- Operations ----
 //
-// All ranks call collectives on one communicator in the same order, with the same operation, type,
-// counts, reduction and root; otherwise every rank gets XYLEM_MISMATCH and no output is corrupted.
-// n is the size of the communicator. `count` is in elements. Out of place, input and output must
-// not overlap; in place is as said at each call.
+// All ranks must call the collectives on one communicator in the same order, with the same
+// operation, type, counts, reduction and root. Otherwise every rank gets XYLEM_MISMATCH, and no
+// output is corrupted. n is the size of the communicator, and `count` is in elements. Input and
+// output must not overlap, unless the call is in place as described at each function.
 //
-// Last argument `work`: where it is null, the call waits and returns the outcome. Otherwise the
-// call starts the operation and returns; `*work` is then to be waited for and released. If the call
-// returns an error, nothing is under way and `*work` is null.
+// The last argument is `work`. If it is null, the function waits and returns the outcome. Otherwise
+// the function starts the operation and returns; wait for `*work` and release it. If the function
+// returns an error, nothing is in progress and `*work` is null.
 
-/// output[i] = op over ranks of input[i]. In place: equal addresses.
+/// output[i] = reduction over all ranks of input[i]. In place: equal addresses.
 XYLEM_C_API xylem_status xylem_all_reduce(xylem_communicator* communicator,
                                           const void* input,
                                           void* output,
@@ -256,7 +264,7 @@ XYLEM_C_API xylem_status xylem_all_reduce(xylem_communicator* communicator,
                                           xylem_data_type type,
                                           xylem_redop op,
                                           xylem_work** work);
-/// The same at `root` only; other ranks' `output` is ignored.
+/// The same with the result at `root` only; `output` of other ranks is ignored.
 XYLEM_C_API xylem_status xylem_reduce(xylem_communicator* communicator,
                                       const void* input,
                                       void* output,
@@ -265,7 +273,7 @@ XYLEM_C_API xylem_status xylem_reduce(xylem_communicator* communicator,
                                       xylem_redop op,
                                       uint32_t root,
                                       xylem_work** work);
-/// Every rank's `output` = root's `input`; other ranks' `input` is ignored. In place: equal
+/// `output` of every rank = `input` of the root; `input` of other ranks is ignored. In place: equal
 /// addresses.
 XYLEM_C_API xylem_status xylem_broadcast(xylem_communicator* communicator,
                                          const void* input,
@@ -275,16 +283,16 @@ XYLEM_C_API xylem_status xylem_broadcast(xylem_communicator* communicator,
                                          uint32_t root,
                                          xylem_work** work);
 
-/// output (n * count) = the ranks' inputs (count) in rank order. In place: input = output + rank *
-/// count elements.
+/// output (n * count) = the inputs of all ranks (count each) in rank order. In place: input =
+/// output + rank * count elements.
 XYLEM_C_API xylem_status xylem_all_gather(xylem_communicator* communicator,
                                           const void* input,
                                           void* output,
                                           size_t count,
                                           xylem_data_type type,
                                           xylem_work** work);
-/// Rank i gives counts[i] elements. `counts` has n entries, alike on all ranks, and may be freed at
-/// once.
+/// Rank i contributes counts[i] elements. `counts` has n entries, equal on all ranks, and may be
+/// freed after the call.
 XYLEM_C_API xylem_status xylem_all_gather_v(xylem_communicator* communicator,
                                             const void* input,
                                             void* output,
@@ -301,7 +309,7 @@ XYLEM_C_API xylem_status xylem_reduce_scatter(xylem_communicator* communicator,
                                               xylem_data_type type,
                                               xylem_redop op,
                                               xylem_work** work);
-/// Rank i gets counts[i] elements. `counts` as in all_gather_v.
+/// Rank i gets counts[i] elements. `counts` is as in xylem_all_gather_v().
 XYLEM_C_API xylem_status xylem_reduce_scatter_v(xylem_communicator* communicator,
                                                 const void* input,
                                                 void* output,
@@ -311,15 +319,15 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v(xylem_communicator* communicator
                                                 xylem_work** work);
 
 /// Part i (count) of rank j's output (n * count) = part j of rank i's input (n * count). In place:
-/// equal addresses (costs a copy).
+/// equal addresses (this costs a copy).
 XYLEM_C_API xylem_status xylem_all_to_all(xylem_communicator* communicator,
                                           const void* input,
                                           void* output,
                                           size_t count,
                                           xylem_data_type type,
                                           xylem_work** work);
-/// Sends send_counts[i] elements to rank i and gets recv_counts[i] from it, packed in rank order.
-/// Out of place only.
+/// Sends send_counts[i] elements to rank i and receives recv_counts[i] elements from it, packed in
+/// rank order. Not possible in place.
 XYLEM_C_API xylem_status xylem_all_to_all_v(xylem_communicator* communicator,
                                             const void* input,
                                             const uint64_t* send_counts,
@@ -328,8 +336,8 @@ XYLEM_C_API xylem_status xylem_all_to_all_v(xylem_communicator* communicator,
                                             xylem_data_type type,
                                             xylem_work** work);
 
-/// Root's output (n * count) = the ranks' inputs (count) in rank order. In place at the root: input
-/// = output + root * count elements.
+/// Root's output (n * count) = the inputs of all ranks (count each) in rank order. In place at the
+/// root: input = output + root * count elements.
 XYLEM_C_API xylem_status xylem_gather(xylem_communicator* communicator,
                                       const void* input,
                                       void* output,
@@ -337,7 +345,7 @@ XYLEM_C_API xylem_status xylem_gather(xylem_communicator* communicator,
                                       xylem_data_type type,
                                       uint32_t root,
                                       xylem_work** work);
-/// Rank i's output (count) = part i of root's input (n * count). In place at the root: output =
+/// Rank i's output (count) = part i of the root's input (n * count). In place at the root: output =
 /// input + root * count elements.
 XYLEM_C_API xylem_status xylem_scatter(xylem_communicator* communicator,
                                        const void* input,
@@ -347,10 +355,10 @@ XYLEM_C_API xylem_status xylem_scatter(xylem_communicator* communicator,
                                        uint32_t root,
                                        xylem_work** work);
 
-/// Ends on no rank before it has begun on all.
+/// Ends on no rank before it has begun on all ranks.
 XYLEM_C_API xylem_status xylem_barrier(xylem_communicator* communicator, xylem_work** work);
 
-/// The reductions with XYLEM_PREMUL_SUM and this rank's factor, which may differ from other ranks'.
+/// The reductions with XYLEM_PREMUL_SUM and this rank's factor; each rank may have another factor.
 XYLEM_C_API xylem_status xylem_all_reduce_premul_sum(xylem_communicator* communicator,
                                                      const void* input,
                                                      void* output,
@@ -381,12 +389,12 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
                                                            double factor,
                                                            xylem_work** work);
 
-/// Source of a receive that takes the first message of its tag from any rank.
+/// As `from` of a receive: take the first message with the tag from any rank.
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
-/// Point to point. A message goes to the receive of the same (source, tag) in the order sent and
-/// received; count and type must agree, or both ends get XYLEM_MISMATCH. A send ends when its
-/// buffer may be reused, which may be before the receive is called.
+/// Point to point. A message goes to the receive with the same (source, tag), in the order of the
+/// sends and of the receives. Count and type must agree; otherwise both ends get XYLEM_MISMATCH. A
+/// send ends when its buffer may be reused, possibly before the receive is called.
 XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     const void* buffer,
                                     size_t count,
@@ -394,8 +402,8 @@ XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     uint32_t to,
                                     uint32_t tag,
                                     xylem_work** work);
-/// `from` is a rank of the communicator or XYLEM_ANY_SOURCE; then xylem_work_source() says whose
-/// message came.
+/// `from` is a rank of the communicator or XYLEM_ANY_SOURCE. With the latter, xylem_work_source()
+/// tells the sender.
 XYLEM_C_API xylem_status xylem_recv(xylem_communicator* communicator,
                                     void* buffer,
                                     size_t count,
@@ -406,27 +414,27 @@ XYLEM_C_API xylem_status xylem_recv(xylem_communicator* communicator,
 
 // ---- Work ----
 //
-// Any thread may test or wait, several at once. When work has ended, with or without error, no
-// transport touches its buffers any more.
+// Any thread may test or wait, and several may at the same time. After work has ended, with or
+// without an error, no transport accesses its buffers.
 
-/// True when the operation has ended; moves things forward a little. Null has ended.
+/// True if the operation has ended; also makes some progress. True for null.
 XYLEM_C_API bool xylem_work_test(const xylem_work* work);
-/// Waits until the operation has ended, at most until its own deadline (xylem_options::timeout_ms),
-/// and returns its outcome.
+/// Waits until the operation has ended, at most until its deadline (xylem_options::timeout_ms), and
+/// returns its outcome.
 XYLEM_C_API xylem_status xylem_work_wait(const xylem_work* work);
-/// Waits at most `limit_ns`; XYLEM_TIMED_OUT then says that the operation goes on, and the work
-/// stays valid.
+/// Waits at most `limit_ns`. XYLEM_TIMED_OUT then means that the operation continues; the work
+/// remains valid.
 XYLEM_C_API xylem_status xylem_work_wait_for(const xylem_work* work, uint64_t limit_ns);
-/// Gives the operation a deadline of its own, `limit_ns` after it has begun, instead of
-/// xylem_options::timeout_ms; then it ends with XYLEM_TIMED_OUT on all ranks as any other. Without
-/// effect on an operation that has ended. Null is ignored.
+/// Gives the operation a deadline `limit_ns` after its beginning, instead of
+/// xylem_options::timeout_ms. At the deadline it ends with XYLEM_TIMED_OUT on all ranks, like any
+/// other operation. No effect on an operation that has ended. Null is ignored.
 XYLEM_C_API void xylem_work_set_timeout(const xylem_work* work, uint64_t limit_ns);
-/// Outcome of an ended operation; XYLEM_BUSY while it goes on.
+/// Outcome of an operation that has ended; XYLEM_BUSY while it is in progress.
 XYLEM_C_API xylem_status xylem_work_status(const xylem_work* work);
-/// Rank in the job that a receive got its message from; the own rank for other operations. Only
+/// World rank of the sender of a received message; the own rank for other operations. Valid only
 /// after success.
 XYLEM_C_API uint32_t xylem_work_source(const xylem_work* work);
-/// Frees the handle. This neither waits nor cancels: an operation that goes on keeps using its
+/// Frees the handle, without waiting or cancelling: an operation in progress continues to use its
 /// buffers. Null is ignored.
 XYLEM_C_API void xylem_work_release(xylem_work* work);
 

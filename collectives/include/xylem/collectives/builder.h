@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Builder: writes a schedule step by step. It derives dependencies from the hazards between chunks
-// (read after write, write after read, write after write), both out of place and in place, so a
-// planner says only what moves where. It proves nothing: verify() does, and knows nothing of the
-// builder.
+// Builder: composes a schedule step by step. It derives the dependencies from the hazards between
+// chunks (read after write, write after read, write after write), both out of place and in place,
+// so a planner only states which data moves where. The builder proves nothing; verify() does,
+// independently of it.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -15,7 +15,7 @@
 
 namespace xylem::collectives {
 
-/// `count` consecutive chunks of a buffer of `rank` (kNone: one's own).
+/// `count` consecutive chunks of a buffer of `rank`; kNone means the builder's own rank.
 struct Chunks {
   Buffer buffer = Buffer::input;
   std::uint32_t first = 0;
@@ -34,18 +34,18 @@ inline Chunks scratch(std::uint32_t first, std::uint32_t count = 1) {
 
 class Builder {
  public:
-  /// `blocks`: parts of the data for all_reduce, reduce and broadcast; given by the shape otherwise
-  /// (pass 0).
+  /// `blocks` is the number of parts of the data for all_reduce, reduce and broadcast. For other
+  /// collectives the shape determines it: pass 0.
   Builder(std::string_view algorithm,
           const Shape& shape,
           std::uint32_t rank,
           std::uint32_t blocks = 0,
           std::uint32_t channels = 1);
 
-  /// Makes room at once for so many steps, and as many operands. Worth it where they are thousands.
+  /// Reserves memory for this many steps and operands. Worth it for thousands of steps.
   void reserve(std::size_t steps, std::size_t operands);
 
-  /// New scratch chunks that hold blocks first_block, first_block + 1, …; returns them.
+  /// Adds scratch chunks that hold blocks first_block, first_block + 1, …, and returns them.
   Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1);
 
   StepId send(std::uint32_t peer, Chunks source, std::uint8_t channel = 0);
@@ -56,23 +56,25 @@ class Builder {
   StepId put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel = 0);
   StepId signal(std::uint32_t peer, std::uint8_t channel = 0);
   StepId wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel = 0);
-  /// Adds a dependency that no hazard shows: `step` comes after `before`. Only for the newest step.
+  /// Adds a dependency that follows from no hazard: `step`, which must be the newest step, runs
+  /// after `before`.
   void after(StepId step, StepId before);
 
-  /// The schedule, complete; the builder is empty afterwards.
+  /// The complete schedule. The builder must not be used afterwards.
   Schedule take() &&;
 
  private:
-  /// The accesses of one chunk that a later step may have to follow.
+  /// The accesses to one chunk that a later step may have to follow.
   struct Hazards {
     StepId writer = kNone;           ///< Last writer.
-    StepId in_place_writer = kNone;  ///< The same, but for copies that an in-place call makes void.
-    std::uint32_t last_reader = kNone;  ///< Since the last write: the newest, in readers_.
+    StepId in_place_writer = kNone;  ///< The same, not counting copies that are void in place.
+    /// Newest reader since the last write, an index into readers_.
+    std::uint32_t last_reader = kNone;
   };
-  /// Readers of one chunk are a list, newest first.
+  /// The readers of one chunk form a list, newest first.
   struct Reader {
     StepId step = kNone;
-    std::uint32_t earlier = kNone;  ///< In readers_.
+    std::uint32_t earlier = kNone;  ///< Index into readers_.
   };
 
   Step& append(StepKind kind, std::span<const Chunks> sources, const Chunks* target);
@@ -93,9 +95,10 @@ class Builder {
   Hazards& hazards(Buffer buffer, std::uint32_t chunk);
 
   Schedule schedule_;
-  std::vector<Hazards> hazards_[3];  // By buffer, then chunk.
+  std::vector<Hazards> hazards_[3];  // By buffer, then by chunk.
   std::vector<Reader> readers_;
-  // In place: the output chunk of each input chunk, and back; kNone: none.
+  // For in-place calls: the output chunk of each input chunk, and the reverse; kNone if there is
+  // none.
   std::vector<std::uint32_t> output_of_, input_of_;
 };
 

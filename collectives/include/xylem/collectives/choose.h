@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// choose: the cheapest plan for a call, and why. It depends only on what all ranks agree on, so all
-// ranks choose alike.
+// choose: selects the cheapest plan for a call and states why. The choice depends only on facts on
+// which all ranks agree, so all ranks choose the same plan.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -19,30 +19,31 @@ namespace xylem::collectives {
 
 struct Choice {
   const Planner* planner = nullptr;
-  Shape shape;  ///< What to plan: the call's, and where its ranks stand.
+  Shape shape;  ///< The shape to plan for: that of the call, with per_host set.
   double predicted_us = 0;
-  const Planner* runner_up = nullptr;  ///< Null where there is no other.
+  const Planner* runner_up = nullptr;  ///< Null if there is no other planner.
   double runner_up_us = 0;
-  /// One sentence: what decided ("fewer latencies in a row: 3 us of them against 9 us with ring").
+  /// One sentence that gives the reason, such as "fewer latencies in a row: 3 us of them against 9
+  /// us with ring".
   std::string reason;
 };
 
-/// Shape::per_host for `ranks` ranks on these hosts (CostModel::host).
+/// Shape::per_host for `ranks` ranks placed on these hosts (CostModel::host).
 std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
-/// Chooses for one communicator; remembers by shape, size class and forced name. A class is the
-/// sizes from one power of two to below the next, and is predicted at its smallest. Not
-/// thread-safe.
+/// Chooses plans for one communicator, and caches choices by shape, size class and forced name. A
+/// size class contains the sizes from one power of two up to the next; its time is predicted for
+/// the smallest. Not thread-safe.
 class Chooser {
  public:
-  /// Among `candidates`, which outlive it.
+  /// Chooses among `candidates`, which must outlive the Chooser.
   explicit Chooser(CostModel model, std::span<const Planner> candidates = planners())
       : model_(std::move(model)), candidates_(candidates) {}
 
-  /// Shape::per_host is found by the model's hosts, whatever the caller says. `bytes`:
-  /// Counts::count · element size (uneven calls: the mean). `forced`: a planner's name, or empty.
-  /// Fails with invalid_argument, naming those that exist, if `forced` is not a planner of this
-  /// collective.
+  /// `bytes` is Counts::count times the element size (for uneven calls, the mean). `forced` is the
+  /// name of a planner, or empty. Shape::per_host is computed from the model's hosts; the caller's
+  /// value is ignored. Fails with invalid_argument, naming the existing planners, if `forced` is
+  /// not a planner of this collective.
   Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
 
   const CostModel& model() const noexcept { return model_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: chunks bound to bytes, at launch. It says where in its buffer each chunk of one rank's
-// schedule lies.
+// Layout: binds chunks to bytes when a call is launched. It tells where each chunk of one rank's
+// schedule lies in its buffer.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -12,7 +12,7 @@
 
 namespace xylem::collectives {
 
-/// A range of bytes of a buffer.
+/// A range of bytes in a buffer.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -20,13 +20,15 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// Elements of a call. With n ranks, `count` is the size of
-///   all_reduce, reduce, broadcast: the buffer; all_gather, gather: one rank's input;
-///   reduce_scatter, scatter: one rank's output; all_to_all: what one rank sends to one other.
-/// Uneven calls give vectors of n instead: `input_counts` and `output_counts` are the elements of
-/// each input and output chunk of this rank (all_gather_v, gather: `output_counts`, alike on all
-/// ranks; reduce_scatter_v, scatter: `input_counts`, alike on all ranks; all_to_all_v: both,
-/// local).
+/// The numbers of elements in a call. With n ranks, `count` is
+///   all_reduce, reduce, broadcast: the size of the buffer;
+///   all_gather, gather: the size of one rank's input;
+///   reduce_scatter, scatter: the size of one rank's output;
+///   all_to_all: what one rank sends to one other.
+/// For uneven calls, `input_counts` and `output_counts` have n entries: the elements of each input
+/// and output chunk of this rank. all_gather_v and gather use `output_counts`, equal on all ranks;
+/// reduce_scatter_v and scatter use `input_counts`, equal on all ranks; all_to_all_v uses both,
+/// each rank its own.
 struct Counts {
   std::uint64_t count = 0;
   std::span<const std::uint64_t> input_counts{};
@@ -34,22 +36,22 @@ struct Counts {
   std::uint32_t element_bytes = 1;
 };
 
-/// The parts of all_reduce, reduce and broadcast begin on multiples of this many bytes, so that no
-/// two ranks reduce within one cache line; the last parts of a small buffer are empty.
+/// The parts of all_reduce, reduce and broadcast begin at multiples of this many bytes, so that no
+/// two ranks reduce into the same cache line. In a small buffer the last parts are empty.
 inline constexpr std::uint64_t kPartAlignment = 64;
 
 class Layout {
  public:
-  /// Chunks of an operand are consecutive and adjacent in every buffer.
+  /// The chunks of an operand are consecutive and adjacent in every buffer.
   Layout(const Schedule& schedule, const Counts& counts);
 
-  /// Bytes of `chunk_count` chunks from `chunk` on.
+  /// The range of `chunk_count` chunks from `chunk` on.
   Extent extent(Buffer buffer, std::uint32_t chunk, std::uint32_t chunk_count) const noexcept;
-  /// Size of a whole buffer.
+  /// The size of a whole buffer.
   std::uint64_t bytes(Buffer buffer) const noexcept;
 
  private:
-  std::vector<std::uint64_t> starts_[3];  // chunks + 1 each
+  std::vector<std::uint64_t> starts_[3];  // chunks + 1 entries each
 };
 
 }  // namespace xylem::collectives

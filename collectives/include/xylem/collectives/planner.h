@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planners: pure functions from a shape and a rank to a schedule. Each stands in one file under
-// src/planners/ and one line of collectives/CMakeLists.txt; nothing else knows its name.
+// Planners: pure functions from a shape and a rank to a schedule. Each planner is one file in
+// src/planners/ and one line of collectives/CMakeLists.txt; no other code knows its name.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -13,17 +13,16 @@
 
 namespace xylem::collectives {
 
-/// An algorithm for one collective. It works for any number of ranks from 1, any root, and any
-/// counts.
+/// An algorithm for one collective. It works for any number of ranks, any root and any counts.
 struct Planner {
-  std::string_view name;  ///< As users say it: "ring", "recursive_doubling".
+  std::string_view name;  ///< As users write it: "ring", "recursive_doubling".
   Collective collective;
   std::string_view summary;  ///< One sentence, for `xylem info`.
   /// Pure, so it may be called from several threads at once.
   Schedule (*plan)(const Shape& shape, std::uint32_t rank);
-  /// The symmetry of its plans; null where there is none worth stating. verify() checks it.
+  /// The symmetry of its plans, which verify() checks; null if there is none worth stating.
   Symmetry (*symmetry)(const Shape& shape) = nullptr;
-  bool takes_hosts = false;  ///< Plans by Shape::per_host.
+  bool takes_hosts = false;  ///< Its plans depend on Shape::per_host.
 };
 
 /// Every registered planner, in a fixed order.

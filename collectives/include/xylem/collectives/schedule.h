@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A schedule: what one rank does to take part in one collective, as plain data.
+// A schedule: what one rank does in one collective, as plain data.
 //
 // Schedules are values. They name chunks, buffers and channels, never addresses or bytes, so one
-// schedule serves every call of the same shape. A planner builds it, verify() proves it for all
-// ranks together, and the runtime's engine executes it slice by slice. See docs/schedules.md.
+// schedule serves every call of the same shape. A planner builds schedules, verify() proves them
+// for all ranks together, and the engine executes them slice by slice. See docs/schedules.md.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -39,20 +39,21 @@ bool has_root(Collective collective) noexcept;
 /// Whether the call combines elements: all_reduce, reduce, reduce_scatter.
 bool reduces(Collective collective) noexcept;
 
-/// What a plan depends on, and all ranks agree on. `root` is 0 where the collective has none.
+/// The facts on which a plan depends; all ranks agree on them. `root` is 0 if the collective has
+/// none.
 struct Shape {
   Collective collective = Collective::all_reduce;
   std::uint32_t ranks = 1;
   std::uint32_t root = 0;
-  /// Ranks of each host, where hosts have equally many and each host's are consecutive; 1 where it
-  /// is not so. Divides `ranks`.
+  /// Number of ranks on each host, if all hosts have equally many and the ranks of each host are
+  /// consecutive; otherwise 1. Divides `ranks`.
   std::uint32_t per_host = 1;
 
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-/// `input` and `output` are the caller's, `scratch` the engine's. `input` is never written (but
-/// through the aliases that an in-place call makes, see alias.h).
+/// `input` and `output` belong to the caller, `scratch` to the engine. `input` is never written,
+/// except where an in-place call makes it share memory with the output (alias.h).
 enum class Buffer : std::uint8_t { input, output, scratch };
 std::string_view name(Buffer buffer) noexcept;
 
@@ -62,9 +63,9 @@ enum class StepKind : std::uint8_t {
   copy,  ///< target = sources[0].
   /// target = sources[0] ∘ sources[1] ∘ …, from left to right; target may be one of the sources.
   reduce,
-  put,  ///< target (of `peer`, mapped) = sources[0].
+  put,  ///< target (mapped memory of `peer`) = sources[0].
   /// Adds one to the counter (this rank → peer, channel) at `peer`. Every signal is awaited there,
-  /// so that the highest value awaited is what one run of the schedule adds to the counter.
+  /// so the highest value awaited is what one run of the schedule adds to the counter.
   signal,
   wait,  ///< Waits until the counter (peer → this rank, channel) is at least `value`.
 };
@@ -73,8 +74,8 @@ std::string_view name(StepKind kind) noexcept;
 using StepId = std::uint32_t;
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-/// A run of consecutive chunks of one rank's buffer; how many is the step's `chunk_count`. A rank
-/// other than one's own is allowed only where the transport maps that rank's memory.
+/// A run of consecutive chunks in one rank's buffer; the step's `chunk_count` is its length.
+/// Another rank than the schedule's own is allowed only if the transport maps that rank's memory.
 struct Operand {
   std::uint32_t rank = 0;
   std::uint32_t chunk = 0;
@@ -83,36 +84,37 @@ struct Operand {
   friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-/// One operation. It may start when every step it comes after has completed: slice k needs slice k
-/// of a predecessor that moves the same blocks, and the whole of any other (see pipeline.h).
+/// One operation. It may start when its predecessors allow: slice k needs slice k of a predecessor
+/// that moves the same blocks, and all slices of any other predecessor (see pipeline.h).
 ///
-/// Sends to one (peer, channel) start in list order, and so do receives, signals and waits: the
-/// k-th send meets the k-th receive.
+/// Sends to the same (peer, channel) start in list order, and so do receives, signals and waits:
+/// the k-th send meets the k-th receive.
 struct Step {
   StepKind kind = StepKind::copy;
   std::uint8_t channel = 0;
-  /// reduce only: the result is complete; an average divides here, before rounding.
+  /// For reduce only: the result is complete. An average divides here, before rounding.
   bool finish = false;
   std::uint8_t reserved = 0;
   std::uint16_t source_count = 0;
   std::uint16_t predecessor_count = 0;
-  std::uint32_t peer = kNone;          ///< send, recv, put, signal, wait; kNone otherwise.
-  std::uint32_t target = kNone;        ///< Index into Schedule::operands: recv, copy, reduce, put.
-  std::uint32_t first_source = kNone;  ///< Index of the first source: send, copy, reduce, put.
-  std::uint32_t chunk_count = 0;  ///< Chunks of the target and of every source; 0 for signal, wait.
-  /// Index into Schedule::predecessors; each of them is less than this step's id.
+  std::uint32_t peer = kNone;    ///< For send, recv, put, signal and wait; kNone otherwise.
+  std::uint32_t target = kNone;  ///< Index into Schedule::operands, for recv, copy, reduce, put.
+  std::uint32_t first_source = kNone;  ///< Index of the first source, for send, copy, reduce, put.
+  std::uint32_t chunk_count = 0;  ///< Number of chunks of every operand; 0 for signal and wait.
+  /// Index into Schedule::predecessors; each of these is less than this step's id.
   std::uint32_t first_predecessor = 0;
-  std::uint32_t value = 0;  ///< wait only.
+  std::uint32_t value = 0;  ///< For wait only.
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 static_assert(sizeof(Step) == 32 && std::is_trivially_copyable_v<Step>);
 
-/// One rank's part. All ranks of a communicator run schedules of the same `algorithm`, shape,
-/// blocks and channels.
+/// The schedule of one rank. All ranks of a communicator run schedules with the same `algorithm`,
+/// shape, blocks and channels.
 ///
-/// **Blocks** are the pieces of the call's data, numbered alike on all ranks; each chunk of each
-/// buffer holds one block, and two ends of a message name chunks of the same blocks. With n ranks:
+/// **Blocks** are the pieces of the call's data, numbered in the same way on all ranks. Each chunk
+/// of each buffer holds one block, and both ends of a message name chunks with the same blocks.
+/// With n ranks:
 ///
 ///   collective                   blocks            input chunk i     output chunk i
 ///   all_reduce, reduce, broadcast  `blocks` parts    block i           block i
@@ -121,15 +123,15 @@ static_assert(sizeof(Step) == 32 && std::is_trivially_copyable_v<Step>);
 ///   all_to_all                   n·n (from·n + to) block rank·n + i  block i·n + rank
 ///   barrier                      none
 ///
-/// Reduce and gather have an output only at the root; broadcast and scatter an input only at the
-/// root.
+/// For reduce and gather only the root has an output; for broadcast and scatter only the root has
+/// an input.
 struct Schedule {
   std::string algorithm;  ///< The planner's name.
   Shape shape;
   std::uint32_t rank = 0;
   std::uint32_t blocks = 0;
   std::uint32_t channels = 1;          ///< At most kMaxChannels.
-  std::vector<std::uint32_t> scratch;  ///< Block held by each scratch chunk.
+  std::vector<std::uint32_t> scratch;  ///< The block that each scratch chunk holds.
   std::vector<Step> steps;
   std::vector<Operand> operands;
   std::vector<StepId> predecessors;
@@ -149,16 +151,16 @@ struct Schedule {
 };
 inline constexpr std::uint32_t kMaxChannels = 16;
 
-/// Whether it is an exchange, if each step has one slice: at most one message goes each way between
-/// two ranks, computations wait for messages alone, and of messages only those that arrive wait,
-/// for such as were sent (nobody can have sent what they bring before). So all messages can go at
-/// once, and the rest follows.
+/// Whether the schedule is an exchange, provided that each step has one slice: between two ranks at
+/// most one message goes each way, sends wait for nothing, receives wait at most for sends, and
+/// copies and reductions wait only for messages. So all messages can go at once, and the rest
+/// follows.
 bool is_exchange(const Schedule& schedule);
 
-/// Chunks of a buffer at `rank`; 0 where the buffer does not exist there.
+/// Number of chunks of a buffer at `rank`; 0 if the buffer does not exist there.
 std::uint32_t chunk_count(const Schedule& schedule, std::uint32_t rank, Buffer buffer) noexcept;
-/// The block in a chunk. Precondition: the chunk exists. Scratch chunks only of the schedule's own
-/// rank.
+/// The block in a chunk, which must exist. For scratch, only chunks of the schedule's own rank are
+/// known.
 std::uint32_t block_of(const Schedule& schedule, const Operand& operand) noexcept;
 
 }  // namespace xylem::collectives

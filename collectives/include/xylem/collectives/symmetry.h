@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symmetry of a plan: renamings of ranks and blocks that map it onto itself. A ring of n ranks
-// looks the same from each of them; so what one rank does says what all do, and a few schedules
-// prove and predict what thousands of ranks execute. A planner states its symmetry, and verify()
-// checks it before it relies on it.
+// Symmetry of a plan: renamings of ranks and blocks that map the plan onto itself. A ring of n
+// ranks looks the same from each rank, so the schedule of one rank determines all schedules, and a
+// few schedules are enough to prove and predict the plan for thousands of ranks. A planner states
+// its symmetry, and verify() checks the statement before it relies on it.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -15,26 +15,27 @@
 
 namespace xylem::collectives {
 
-/// A commutative group that renames ranks and blocks. Both are numbers in a mixed radix; an element
-/// of the group adds to some of the digits, each modulo its radix. It is named by the rank to which
-/// it takes rank 0, its `shift`.
+/// A commutative group that renames ranks and blocks. Ranks and blocks are written as numbers in a
+/// mixed radix; an element of the group adds to some of the digits, each modulo its radix. An
+/// element is named by its `shift`, the rank onto which it maps rank 0.
 ///
-/// Ranks 0 … representatives − 1 are those below the lowest digit; every rank is the image of
-/// exactly one of them, under exactly one element.
+/// The ranks 0 … representatives − 1 are those below the lowest digit. Every rank is the image of
+/// exactly one of them under exactly one element.
 class Symmetry {
  public:
   struct Digit {
     std::uint32_t radix = 1;        ///< Number of values, at least 1.
-    std::uint32_t rank_stride = 1;  ///< What one more of this digit adds to a rank.
-    /// The same for blocks; 0 where blocks stay as they are. Counts for collectives whose blocks
-    /// are parts of everybody's data; elsewhere a block is a rank's, and is renamed like it.
+    std::uint32_t rank_stride = 1;  ///< What increasing this digit by one adds to a rank.
+    /// The same for blocks; 0 if blocks keep their numbers. Used for collectives whose blocks are
+    /// parts of the data of all ranks. In other collectives a block belongs to a rank and is
+    /// renamed like it.
     std::uint32_t block_stride = 0;
 
     friend bool operator==(const Digit&, const Digit&) = default;
   };
 
-  /// Digits from the fastest rank digit to the slowest, without gaps between them, and beside each
-  /// other in blocks. Anything else aborts: it is the planner's error.
+  /// The digits, from the fastest rank digit to the slowest, without gaps between them, and without
+  /// overlap in blocks. Anything else is an error of the planner and aborts.
   explicit Symmetry(std::vector<Digit> digits);
 
   std::uint32_t ranks() const noexcept { return ranks_; }
@@ -42,7 +43,7 @@ class Symmetry {
   std::uint32_t representative(std::uint32_t rank) const noexcept {
     return rank % representatives_;
   }
-  /// The element that takes the representative of `rank` to `rank`.
+  /// The element that maps the representative of `rank` onto `rank`.
   std::uint32_t shift(std::uint32_t rank) const noexcept { return rank - representative(rank); }
   std::span<const Digit> digits() const noexcept { return digits_; }
 
@@ -50,12 +51,13 @@ class Symmetry {
     return move(rank, shift, &Digit::rank_stride);
   }
   std::uint32_t inverse(std::uint32_t shift) const noexcept;
-  /// Of a block of this shape. For blocks that are parts: precondition, divides(their number).
+  /// The image of a block of this shape. For blocks that are parts, divides(number of parts) is
+  /// required.
   std::uint32_t image_of_block(const Shape& shape, std::uint32_t block, std::uint32_t shift) const;
-  /// Whether so many parts fall into whole cycles of every digit.
+  /// Whether this number of parts consists of whole cycles of every digit.
   bool divides(std::uint32_t parts) const noexcept;
 
-  /// The images of 0, 1, … images.size() − 1: as ranks, or as blocks that are parts.
+  /// The images of 0, 1, … images.size() − 1, taken as ranks or as blocks that are parts.
   void rank_images(std::span<std::uint32_t> images, std::uint32_t shift) const {
     fill(images, shift, &Digit::rank_stride);
   }
@@ -63,8 +65,8 @@ class Symmetry {
     fill(images, shift, &Digit::block_stride);
   }
 
-  /// The part of the group under which the first `ranks` ranks represent all, if there is one: with
-  /// the ranks of a host, what takes hosts to hosts.
+  /// The subgroup under which the first `ranks` ranks represent all ranks, if there is one. If
+  /// `ranks` is the number of ranks on a host, the subgroup maps hosts to hosts.
   std::optional<Symmetry> with_representatives(std::uint32_t ranks) const;
 
  private:
@@ -77,8 +79,8 @@ class Symmetry {
   std::uint32_t ranks_ = 1;
 };
 
-/// Whether the collective's blocks are parts of everybody's data, in a number that the planner
-/// chooses; otherwise each belongs to a rank, or to two.
+/// Whether the collective's blocks are parts of the data of all ranks, in a number that the planner
+/// chooses. Otherwise each block belongs to one rank, or to a pair of ranks.
 bool has_free_parts(Collective collective) noexcept;
 
 }  // namespace xylem::collectives

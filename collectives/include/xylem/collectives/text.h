@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as text, for people, golden files and plans loaded from outside. parse(print(s)) == s.
+// Schedules as text, for people, golden files and plans from outside. parse_schedule(print(s)) ==
+// s.
 //
 //   schedule all_reduce ring rank 0 of 2 root 0 blocks 2 channels 1
 //   scratch 0 1
@@ -17,12 +18,13 @@
 
 namespace xylem::collectives {
 
-/// Runs of chunks are "input[2..4]", chunks of another rank "input[2]@3", a wait ends with "value
-/// 2". The round trip is exact for schedules in normal form, as the builder and the parser make
-/// them: operands and predecessors stand in the order of their steps, a target before its sources.
+/// A run of chunks is "input[2..4]", a chunk of another rank "input[2]@3", and a wait ends with
+/// "value 2". The round trip is exact for schedules in normal form, as the builder and the parser
+/// produce them: operands and predecessors are stored in the order of their steps, and a target
+/// before its sources.
 std::string print(const Schedule& schedule);
-/// Fails with `bad_schedule` naming line, value and rule. The result is well-formed text, not yet
-/// proven: verify() it.
+/// Fails with `bad_schedule`, naming line, value and rule. The result is well-formed but not
+/// proven: call verify().
 Result<Schedule> parse_schedule(std::string_view text);
 
 }  // namespace xylem::collectives

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify: proves, for all ranks together and for every interleaving, that schedules do what their
+// verify: proves for all ranks together, and for every interleaving, that schedules do what their
 // collective promises.
 //
-//   1. order          any two accesses to one chunk of which one writes are ordered by dependencies
-//                     or messages, and others touch a rank's memory only while it takes part;
-//   2. aliasing       so under each aliasing that the collective allows, with the same values, in
-//   any
-//                     mixture of ranks that are in place and that are not;
+//   1. order          two accesses to the same chunk, one of them a write, are always ordered by
+//                     dependencies or messages; other ranks access a rank's memory only while it
+//                     takes part;
+//   2. aliasing       the same holds, with the same values, under each aliasing that the collective
+//                     allows, with any mixture of ranks in place and not in place;
 //   3. contributions  every output chunk ends with exactly the right contributions, each once; a
-//                     reduction is finished exactly once, and all ranks of an all_reduce compute
-//                     the same expression, so the same bits; no rank leaves a barrier before all
-//                     entered;
-//   4. progress       no deadlock with one slot per (peer, channel) and with more, however the data
-//                     is sliced;
+//                     reduction is finished exactly once; all ranks of an all_reduce compute the
+//                     same expression, so the same bits; no rank leaves a barrier before all ranks
+//                     have entered it;
+//   4. progress       there is no deadlock, with one slot per (peer, channel) or more, however the
+//                     data is sliced;
 //   5. form           everything is in bounds, and the two ends of each message agree.
 #pragma once
 
@@ -28,22 +28,23 @@
 namespace xylem::collectives {
 
 /// OK, or `bad_schedule` with a message that names the claim, the rank, the step and the chunk.
-/// `ranks[i]` is rank i's.
+/// `ranks[i]` is the schedule of rank i.
 Status verify(std::span<const Schedule> ranks);
 
 /// Makes the schedule of a rank.
 using PlanOf = std::function<Schedule(std::uint32_t rank)>;
-/// Calls part(0) … part(parts − 1), in any order and from any number of threads; returns when all
-/// have returned.
+/// Calls part(0) … part(parts − 1), in any order and on any number of threads, and returns when all
+/// calls have returned.
 using RunParts =
     std::function<void(std::uint32_t parts, const std::function<void(std::uint32_t part)>& part)>;
 
-/// The same claims for all ranks of a plan whose schedules together would not fit into memory: they
-/// are made one by one by `plan`, on the threads of `run` (by itself the caller's alone). First
-/// each rank's schedule is shown to be the image of its representative's (claim "symmetry"); then
-/// what the representatives do is proven, and holds for all images. Plans over others' memory, with
-/// a root, and barriers are refused, and so are plans whose order or progress shows only in the
-/// ranks' differences; those need all schedules at once.
+/// Proves the same claims for all ranks of a plan whose schedules together would not fit into
+/// memory. `plan` makes them one by one on the threads of `run` (if null, on the calling thread).
+/// First, each rank's schedule is shown to be the image of its representative's schedule (claim
+/// "symmetry"). Then the claims are proven for the representatives, and so hold for all images.
+/// Some plans need all schedules at once and are refused here: plans that use other ranks' memory,
+/// plans with a root, barriers, and plans whose order or progress depends on differences between
+/// ranks.
 Status verify(const Symmetry& symmetry, const PlanOf& plan, const RunParts& run = nullptr);
 
 }  // namespace xylem::collectives

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which NICs serve which GPU: each GPU by NICs that are as near as any, and NICs that several GPUs
-// share by as equal a number of them as can be.
+// Assignment of NICs to GPUs. Each GPU gets some of its nearest NICs. Where several GPUs share
+// NICs, each NIC serves as equal a number of GPUs as possible.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -19,13 +19,13 @@ enum class NicUse : std::uint8_t {
   usable,
   no_fabric,  ///< Not one of Topology::fabric_nics().
   down,       ///< All its ports are down.
-  slow,       ///< Below a quarter of the rate of the host's fastest: for management or storage.
+  slow,       ///< Its rate is below a quarter of the host's fastest NIC: for management or storage.
 };
 
 /// The NICs of one GPU.
 struct GpuNics {
-  PathClass path_class = PathClass::unknown;  ///< Of all of them.
-  std::vector<std::uint32_t> nics;            ///< Indices, the first to be preferred. Empty: none.
+  PathClass path_class = PathClass::unknown;  ///< The class of the path to each of the NICs.
+  std::vector<std::uint32_t> nics;            ///< Indices, the preferred one first. Empty: no NIC.
   std::string reason;                         ///< "PIX to mlx5_0 and mlx5_1, shared with GPU1"
 
   friend bool operator==(const GpuNics&, const GpuNics&) = default;
@@ -34,23 +34,24 @@ struct GpuNics {
 struct NicAssignment {
   std::vector<GpuNics> gpus;  ///< By GPU.
   std::vector<NicUse> uses;   ///< By NIC.
-  /// NICs in the order of the GPUs that they serve first; without GPUs all usable ones.
+  /// NICs in the order of the GPUs that prefer them; then NICs that GPUs use second, and so on.
+  /// Without GPUs, all usable NICs.
   std::vector<std::uint32_t> rails;
-  std::vector<std::uint32_t> loads;  ///< By NIC: how many GPUs prefer it.
+  std::vector<std::uint32_t> loads;  ///< By NIC: the number of GPUs that prefer it.
 
   friend bool operator==(const NicAssignment&, const NicAssignment&) = default;
 };
 
-/// The rate of its fastest port; absent if none tells.
+/// The rate of the NIC's fastest port; absent if no port reports one.
 std::optional<GBps> rate_of(const Nic& nic);
 
-/// Assigns usable fabric NICs to all GPUs of the host, whichever of them a process may see, so that
-/// processes that see different ones agree. A GPU gets only NICs of its nearest (nearest_nics()
-/// among the usable). Its first is chosen by an optimal semi-matching: no other choice makes the
-/// sum of the squares of the loads less (Harvey, Ladner, Lovász, Tamir: Semi-matchings for
-/// bipartite graphs and load balancing, 2003). NICs that are nobody's first then go, one after the
-/// other, to that of the GPUs that they are nearest to which has the fewest. Ties go to the lower
-/// PCI address, so the order of the source does not matter.
+/// Assigns usable fabric NICs to all GPUs of the host, including GPUs that this process cannot see,
+/// so that processes that see different GPUs agree. A GPU only gets NICs that are nearest to it
+/// (nearest_nics() among the usable ones). Its preferred NIC follows from an optimal semi-matching:
+/// no other choice gives a smaller sum of the squares of the loads (Harvey, Ladner, Lovász, Tamir:
+/// Semi-matchings for bipartite graphs and load balancing, 2003). Each NIC that no GPU prefers then
+/// goes to the GPU with the fewest NICs among those that it is nearest to. Ties go to the lower PCI
+/// address, so the order of devices in the source does not matter.
 NicAssignment assign_nics(const Topology& topology);
 
 }  // namespace xylem::topology

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cluster: several hosts, the rails that their NICs make, and what is known of the network between.
+// Cluster: several hosts, the rails that their NICs form, and facts about the network between them.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,25 +14,26 @@
 
 namespace xylem::topology {
 
-/// What somebody says of the network between the hosts.
+/// Facts about the network between the hosts, as a user states them.
 struct NetworkFacts {
-  /// How many times more the hosts' NICs could send than the network carries; at least 1.
+  /// How many times the bandwidth of the network the hosts' NICs could send together; at least 1.
   double oversubscription = 1;
   std::optional<double> latency_us;  ///< Of an empty message from host to host.
-  std::optional<GBps> rail_rate;  ///< Of one NIC, where the network is slower or NICs do not tell.
+  /// Rate of one NIC, if the network is slower or the NICs do not report it.
+  std::optional<GBps> rail_rate;
 
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
 };
 
-/// Reads clauses in any order, "oversubscription 2, latency 3 us, rail 200 Gb/s"; the empty text
-/// says nothing.
+/// Reads clauses in any order, such as "oversubscription 2, latency 3 us, rail 200 Gb/s". The empty
+/// text states nothing.
 Result<NetworkFacts> read_network(std::string_view text);
 
-/// One NIC of every host: those with the same place among the NICs that serve GPUs. So rails are
-/// the same network on hosts that number or name their NICs differently.
+/// One NIC of every host: NICs with the same position among the NICs that serve GPUs. So a rail is
+/// the same network even on hosts that number or name their NICs differently.
 struct Rail {
-  std::vector<std::uint32_t> nics;  ///< Of each host, an index.
-  std::optional<GBps> rate;         ///< Of its slowest NIC, or of the network if that is less.
+  std::vector<std::uint32_t> nics;  ///< An index for each host.
+  std::optional<GBps> rate;  ///< The rate of its slowest NIC, or of the network if that is less.
 
   friend bool operator==(const Rail&, const Rail&) = default;
 };
@@ -40,15 +41,15 @@ struct Rail {
 struct Cluster {
   std::vector<Topology> hosts;
   NetworkFacts network;
-  /// As many as the host with the fewest has.
+  /// As many as the host with the fewest rails has.
   std::vector<Rail> rails;
 
-  /// What a host sends to others, all rails together, while all hosts do; absent if a rail does not
-  /// tell.
+  /// What one host can send to others over all rails while all hosts send; absent if the rate of a
+  /// rail is unknown.
   std::optional<GBps> host_rate() const;
 };
 
-/// Fails with invalid_argument without hosts.
+/// Fails with invalid_argument if there are no hosts.
 Result<Cluster> make_cluster(std::vector<Topology> hosts, const NetworkFacts& network = {});
 
 }  // namespace xylem::topology

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology beside another, and beside what `nvidia-smi topo -m` printed on a machine.
+// Compares a topology with another one, and with the output of `nvidia-smi topo -m` on a machine.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -12,22 +12,23 @@
 
 namespace xylem::topology {
 
-/// A cell in which the two differ. A device that only one of them has differs in the cell of its
-/// own row and column.
+/// A cell in which the two matrices differ. A device that only one of them has is reported in the
+/// cell of its own row and column.
 struct MatrixDifference {
   std::string row;     ///< "GPU0", "mlx5_0".
   std::string column;  ///< Likewise, or "CPU Affinity", "NUMA Affinity".
-  std::string there;   ///< As nvidia-smi printed it; "absent" for a device it lacks.
-  std::string here;    ///< As to_matrix() would.
+  std::string there;   ///< The cell as nvidia-smi printed it; "absent" if it lacks the device.
+  std::string here;    ///< The cell as to_matrix() prints it.
 
   friend bool operator==(const MatrixDifference&, const MatrixDifference&) = default;
 };
 
-/// Compares cell by cell with `text`, the output of `nvidia-smi topo -m` or, where it shows no
-/// NVLink, `topo -mp`. GPUs are matched by their numbers (the order of bus ids in both), NICs by
-/// name, which the legend or the heading tells; without a legend only GPUs are compared. A comment
-/// ("# …") and terminal colours are passed over. Cells that are empty there are not compared.
-/// `invalid_argument` naming source and line if the text is no such matrix.
+/// Compares the topology cell by cell with `text`, the output of `nvidia-smi topo -m` or, if it
+/// shows no NVLink, `topo -mp`. GPUs are matched by number (both follow the order of bus ids), NICs
+/// by name, which comes from the legend or the heading; without names only GPUs are compared.
+/// Comments ("# …") and terminal colours are ignored. Cells that are empty in `text` are not
+/// compared. Fails with `invalid_argument`, naming source and line, if the text is not such a
+/// matrix.
 Result<std::vector<MatrixDifference>> compare_matrix(const Topology& topology,
                                                      std::string_view text,
                                                      std::string_view source);
@@ -36,14 +37,14 @@ Result<std::vector<MatrixDifference>> compare_matrix(const Topology& topology,
 struct TopologyDifference {
   std::string thing;  ///< "NIC at 0000:01:00.0", "NUMA node 1", "nvlink from … to …".
   std::string fact;   ///< "name", "link"; empty if one of them lacks the thing.
-  std::string a, b;   ///< Its values; "here" and "absent" for the thing itself.
+  std::string a, b;  ///< The values of a and b; "here" and "absent" if the thing itself is missing.
 
   friend bool operator==(const TopologyDifference&, const TopologyDifference&) = default;
 };
 
-/// Compares two machines of a kind: devices by PCI address, NUMA nodes by number. Host names, uuids
-/// and sizes of memory are each machine's own and not compared; nor is what only one source tells.
-/// Empty for a machine and itself.
+/// Compares two machines of the same kind: devices by PCI address, NUMA nodes by number. Host
+/// names, UUIDs and memory sizes differ between any two machines and are not compared; nor are
+/// facts that only one of the sources contains. Empty for two equal machines.
 std::vector<TopologyDifference> diff(const Topology& a, const Topology& b);
 
 }  // namespace xylem::topology

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A set of logical CPUs by their numbers in the operating system, kept as ranges: a host has
-// hundreds of CPUs and few ranges. Its text is the kernel's list form, "0-15,128-143".
+// A set of logical CPUs by operating-system number, stored as ranges: a host has hundreds of CPUs
+// but few ranges. Its text is the kernel's list form, "0-15,128-143".
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,23 +14,23 @@
 
 namespace xylem::topology {
 
-/// The largest CPU number a set may hold; more is a damaged file and not a machine.
+/// The largest CPU number that a set may hold; a larger number means a damaged file.
 inline constexpr std::uint32_t kMaxCpu = 65535;
 
-/// A value: ranges are sorted, disjoint and not adjacent, so equal sets compare equal.
+/// A value type. Ranges are sorted, disjoint and not adjacent, so equal sets compare equal.
 class CpuSet {
  public:
-  /// First and last CPU of a run, both inside.
+  /// First and last CPU of a run, both included.
   struct Range {
     std::uint32_t first = 0;
     std::uint32_t last = 0;
     friend bool operator==(const Range&, const Range&) = default;
   };
 
-  /// Reads "0-15,128-143"; the empty text is the empty set.
+  /// Reads "0-15,128-143". The empty text is the empty set.
   static Result<CpuSet> parse(std::string_view text);
-  /// Reads a bitmap, "0x0000ffff,,0x1" or "ffff,00000001": 32-bit words, the most significant
-  /// first, empty ones zero. Nothing if malformed, infinite ("0xf...f") or beyond kMaxCpu.
+  /// Reads a bitmap, "0x0000ffff,,0x1" or "ffff,00000001": 32-bit words, most significant first; an
+  /// empty word is zero. Nothing if the text is malformed, infinite ("0xf...f") or beyond kMaxCpu.
   static std::optional<CpuSet> parse_bitmap(std::string_view text);
 
   /// Adds `first` to `last`. Requires first <= last <= kMaxCpu.
@@ -43,7 +43,7 @@ class CpuSet {
   bool intersects(const CpuSet& other) const noexcept;
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
   std::string to_string() const;
-  /// "00000001,0000ffff", as parse_bitmap() reads it; "0" of the empty set.
+  /// "00000001,0000ffff", as parse_bitmap() reads it; "0" for the empty set.
   std::string to_bitmap() const;
 
   friend bool operator==(const CpuSet&, const CpuSet&) = default;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a host is made of: packages and NUMA nodes, the PCIe tree with GPUs, NICs and NVSwitches at
-// its leaves, and the network interfaces of the operating system. Plain values; a Topology holds
-// and checks them.
+// The parts of a host: packages and NUMA nodes, the PCIe tree with GPUs, NICs and NVSwitches as its
+// leaves, and the network interfaces of the operating system. These are plain values; a Topology
+// holds and checks them.
 //
 //   package ─ NUMA node ─ host bridge ─ bridge ─ bridge ┬ GPU
 //                                                       └ NIC ─ port, network interface
@@ -25,7 +25,7 @@ namespace xylem::topology {
 struct Package {
   std::uint32_t os_index = 0;
   std::string cpu_model;               ///< Empty when the source does not say.
-  std::optional<std::uint32_t> cores;  ///< Absent when the source lists none (trimmed files).
+  std::optional<std::uint32_t> cores;  ///< Absent if the source lists no cores (trimmed files).
   CpuSet cpus;
 
   friend bool operator==(const Package&, const Package&) = default;
@@ -34,7 +34,7 @@ struct Package {
 /// Memory and the CPUs near it. The operating system's numbers may have gaps (0 and 8 on POWER9).
 struct NumaNode {
   std::uint32_t os_index = 0;
-  bool implied = false;  ///< The source lists no node: the whole machine counts as node 0.
+  bool implied = false;  ///< The source lists no nodes: the whole machine counts as node 0.
   std::optional<std::uint32_t> package;  ///< Index of its package.
   std::optional<std::uint32_t> cores;
   CpuSet cpus;  ///< Empty for memory without CPUs (a GPU's, or CXL).
@@ -43,51 +43,51 @@ struct NumaNode {
   friend bool operator==(const NumaNode&, const NumaNode&) = default;
 };
 
-/// Indices of the NUMA nodes that something may be near, ascending. One: its place is known.
-/// Several: the source only says "one of these" (firmware without affinity, most virtual machines),
-/// and we do not guess.
+/// Indices of the NUMA nodes to which something may be near, ascending. One index means that its
+/// place is known. Several mean that the source only says "one of these" (firmware without
+/// affinity, most virtual machines); Xylem does not guess.
 using Locality = std::vector<std::uint32_t>;
 
-/// Where a PCIe tree leaves the package.
+/// The point where a PCIe tree is attached to the package.
 struct HostBridge {
   std::uint32_t domain = 0;
   std::uint8_t first_bus = 0;
   std::uint8_t last_bus = 0;
   Locality numa;
-  /// The source does not tell host bridges apart: this one stands for all of its NUMA node.
+  /// The source does not distinguish host bridges: this one stands for all of its NUMA node.
   bool implied = false;
 
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
 };
 
-/// What every PCI function has.
+/// Facts about any PCI function.
 struct PciDevice {
   PciAddress address;
   PciId id;
-  std::uint16_t pci_class = 0;    ///< Class and subclass, 0x0302.
+  std::uint16_t pci_class = 0;    ///< Class and subclass, such as 0x0302.
   std::string vendor;             ///< Name from the PCI ID database; may be empty.
   std::string model;              ///< Likewise.
-  std::optional<NodeRef> parent;  ///< A bridge or host bridge; absent where the tree is hidden.
+  std::optional<NodeRef> parent;  ///< A bridge or host bridge; absent if the tree is hidden.
   Locality numa;
-  Rate uplink;  ///< Towards the parent. A bridge that faces down reports the link below it.
+  Rate uplink;  ///< The link towards the parent. For a bridge that faces down, the link below it.
 
   friend bool operator==(const PciDevice&, const PciDevice&) = default;
 };
 
-/// A PCI-to-PCI bridge: a root port, or a port of a switch. A switch is its upstream bridge with
-/// its downstream bridges below; a tree in which every path is shown needs no more.
+/// A PCI-to-PCI bridge: a root port, or a port of a switch. A switch is represented by its upstream
+/// bridge with its downstream bridges below.
 struct Bridge {
   PciDevice pci;
   std::uint8_t first_bus = 0;  ///< The buses below it.
   std::uint8_t last_bus = 0;
-  /// The source shows no ports: this one stands for a whole switch.
+  /// The source shows no ports: this bridge stands for a whole switch.
   bool is_switch = false;
 
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
-/// A slice of a GPU that programs see as a GPU (an MI300's partition). It shares its device's
-/// place.
+/// A part of a GPU that programs see as a GPU (such as a partition of an MI300). It has the place
+/// of its device.
 struct Partition {
   std::string name;
   std::string uuid;
@@ -97,35 +97,35 @@ struct Partition {
 
 struct Gpu {
   PciDevice pci;
-  std::string model;  ///< The driver's name for it, else that of the PCI ID database.
-  std::string uuid;   ///< Empty when no driver told.
-  /// What its code is compiled for: "sm_90", "gfx942". Empty when no driver told.
+  std::string model;  ///< The driver's name for it, otherwise the name in the PCI ID database.
+  std::string uuid;   ///< Empty if no driver reports it.
+  /// The target that its code is compiled for: "sm_90", "gfx942". Empty if no driver reports it.
   std::string architecture;
-  std::vector<std::string> os_names;  ///< "card1", "nvml0": for people; never used to match.
-  std::vector<Partition> partitions;  ///< Empty for an undivided GPU, else two or more.
+  std::vector<std::string> os_names;  ///< "card1", "nvml0": to show to people, never used to match.
+  std::vector<Partition> partitions;  ///< Empty for an undivided GPU, otherwise two or more.
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
-/// State of a port, in the words of the InfiniBand specification.
+/// State of a port, named as in the InfiniBand specification.
 enum class PortState : std::uint8_t { unknown, down, initializing, armed, active };
 std::string_view name(PortState state) noexcept;
 
 enum class LinkLayer : std::uint8_t { unknown, infiniband, ethernet };
 std::string_view name(LinkLayer layer) noexcept;
 
-/// By which protocol packets with a GID as source travel.
+/// The protocol of packets that have the GID as their source.
 enum class GidType : std::uint8_t { unknown, infiniband, roce_v1, roce_v2 };
 std::string_view name(GidType type) noexcept;
 
-/// What kind of address a GID is; `ipv4` is mapped into IPv6's form.
+/// The kind of address that a GID is; `ipv4` is an IPv4 address mapped into IPv6 form.
 enum class GidScope : std::uint8_t { ipv4, link_local, global };
 std::string_view name(GidScope scope) noexcept;
 
-/// An entry of a port's table of global identifiers. The identifier itself is not kept: addresses
-/// are a job's, not a machine's.
+/// An entry of a port's table of global identifiers. The identifier itself is not stored, since
+/// addresses belong to a job and not to a machine.
 struct Gid {
-  std::uint32_t index = 0;  ///< What NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX count.
+  std::uint32_t index = 0;  ///< The number for NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX.
   GidType type = GidType::unknown;
   GidScope scope = GidScope::global;
 
@@ -139,32 +139,35 @@ struct Port {
   PortState state = PortState::unknown;
   LinkLayer link_layer = LinkLayer::unknown;
   std::optional<GBps> rate;
-  /// The network interface that shares it, which its first GID names; empty if none or unknown.
+  /// The network interface that shares the port, named by the first GID; empty if none or unknown.
   std::string interface = {};
   std::vector<Gid> gids = {};  ///< In the order of their indices.
 
   friend bool operator==(const Port&, const Port&) = default;
 };
 
-/// The GID that routes farthest: over Ethernet RoCE v2 over IPv4, else over global IPv6, else
-/// link-local; RoCE v1, which switches do not route, last. Of InfiniBand the first. Null without a
-/// GID.
+/// The GID that can be routed farthest. On Ethernet: RoCE v2 with IPv4, then with global IPv6, then
+/// link-local, and last RoCE v1, which cannot be routed. On InfiniBand: the first GID. Null if
+/// there is none.
 const Gid* preferred_gid(const Port& port) noexcept;
 
-/// A network controller: one PCI function. A card with two functions is two NICs.
+/// A network controller: one PCI function. A card with two functions counts as two NICs.
 struct Nic {
   PciDevice pci;
-  std::string name;     ///< Its RDMA device, else its interface, else its address.
-  bool fabric = false;  ///< Has verbs (InfiniBand, RoCE, EFA) or is a Cassini: can be a rail.
-  /// No PCI function (a container's interface): of `pci` only the place counts, the address is 0.
+  /// The name of its RDMA device, otherwise of its interface, otherwise its address.
+  std::string name;
+  bool fabric = false;  ///< Has verbs (InfiniBand, RoCE, EFA) or is a Cassini, so it can be a rail.
+  /// It has no PCI function (a container's interface): in `pci`, only `numa` is valid and the
+  /// address is 0.
   bool is_virtual = false;
-  std::optional<PciAddress> physical_function;  ///< Set on a virtual function: whose slice it is.
+  /// For a virtual function: the physical function to which it belongs.
+  std::optional<PciAddress> physical_function;
   std::vector<Port> ports;
 
   friend bool operator==(const Nic&, const Nic&) = default;
 };
 
-/// A switch between GPUs (NVIDIA's, seen as a PCI device on the management bus).
+/// A switch between GPUs (NVIDIA's, visible as a PCI device on the management bus).
 struct NvSwitch {
   PciDevice pci;
 
@@ -174,12 +177,12 @@ struct NvSwitch {
 enum class InterfaceState : std::uint8_t { unknown, down, up };
 std::string_view name(InterfaceState state) noexcept;
 
-/// What an interface stands for. Only `physical` and `bond` can reach another host by themselves.
+/// The kind of an interface. Only `physical` and `bond` can reach other hosts by themselves.
 enum class InterfaceKind : std::uint8_t { physical, bond, bridge, loopback, other_virtual };
 std::string_view name(InterfaceKind kind) noexcept;
 
-/// A network interface of the operating system. Its addresses are not kept: they are a job's, not a
-/// machine's.
+/// A network interface of the operating system. Its addresses are not stored, since they belong to
+/// a job and not to a machine.
 struct NetInterface {
   std::string name;
   InterfaceKind kind = InterfaceKind::physical;
@@ -188,7 +191,7 @@ struct NetInterface {
   std::optional<std::uint32_t> mtu;
   std::string driver;                ///< Empty when unknown or virtual.
   std::optional<std::uint32_t> nic;  ///< Index of the NIC behind it.
-  std::string bond = {};             ///< The bond that it is a member of; empty if none.
+  std::string bond = {};             ///< The bond of which it is a member; empty if none.
 
   friend bool operator==(const NetInterface&, const NetInterface&) = default;
 };

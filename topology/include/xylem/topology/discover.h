@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Discovery: the host that this process runs on. hwloc looks, its XML goes through the same reader
-// as a file, and sysfs adds what hwloc does not tell: so every file of a test exercises what runs
-// live.
+// Discovery: describes the host on which this process runs. hwloc inspects the host, its XML passes
+// through the same reader as a file, and sysfs adds what hwloc does not report. So every test that
+// reads a file also tests the code used by discovery.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,40 +17,42 @@ namespace xylem::topology {
 struct DiscoverOptions {
   /// Read for interfaces, RDMA ports and PCIe link widths.
   std::string sysfs_root = "/sys";
-  /// Where distributions keep the PCI ID database; the first that can be read names vendors and
-  /// models.
+  /// Places where distributions keep the PCI ID database. The first one that can be read is used
+  /// for the names of vendors and models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
-  /// Libraries of NVIDIA's driver, as dlopen() takes them; empty: not asked. The CUDA driver is
-  /// asked only where there is no NVML, and stays in the process: children that it forks cannot use
+  /// Libraries of NVIDIA's driver, as dlopen() takes them. Empty: not used. The CUDA driver is used
+  /// only if there is no NVML. It stays loaded, so children that this process forks cannot use
   /// CUDA.
   std::string nvml = "libnvidia-ml.so.1";
   std::string cuda = "libcuda.so.1";
 };
 
-/// What this host is. The whole of it: also CPUs that this process may not use.
+/// Describes this host completely, including CPUs that this process may not use.
 ///
-/// Takes from milliseconds to a second, so call it once and keep the value. Needs no privilege;
-/// what a container hides is absent, not an error. hwloc itself reads the environment (HWLOC_*):
-/// `unsupported` where that makes it show another machine without the user's word that it is this
-/// one (HWLOC_THISSYSTEM=1). It may print warnings about odd firmware to standard error unless
-/// HWLOC_HIDE_ERRORS=2. Its X11, OpenCL and libpciaccess plugins are switched off.
+/// Takes from milliseconds to a second, so call it once and keep the value. Needs no privileges;
+/// what a container hides is absent, which is not an error. hwloc itself reads the environment
+/// (HWLOC_*). If that makes hwloc describe another machine, discovery fails with `unsupported`
+/// unless the user states that it is this machine (HWLOC_THISSYSTEM=1). hwloc may print warnings
+/// about unusual firmware to standard error unless HWLOC_HIDE_ERRORS=2. Its X11, OpenCL and
+/// libpciaccess plugins are disabled.
 Result<Topology> discover(const DiscoverOptions& options = {});
 
-/// Adds what the sysfs tree at `root` knows to `machine`: interfaces (kind, state, rate, MTU,
+/// Adds facts from the sysfs tree at `root` to `machine`: interfaces (kind, state, rate, MTU,
 /// driver, NIC), RDMA ports (state, link layer, rate), virtual functions, and PCIe width and speed.
-/// Files that are missing or unreadable leave the facts as they were.
+/// Facts whose files are missing or unreadable stay as they were.
 ///
-/// A PCIe link's bandwidth follows from its present width and the highest speed that both of its
-/// ends support: GPUs slow their link down when idle, but a narrow slot stays narrow.
+/// The bandwidth of a PCIe link is computed from its present width and the highest speed that both
+/// ends support: idle GPUs lower the speed of their link, while a narrow slot always limits its
+/// width.
 void add_sysfs_facts(Machine& machine, const std::string& root);
 
-/// Adds what NVIDIA's driver knows, if there is one: model, UUID, compute capability and MIG
-/// instances of its GPUs, found by PCI address, their NVLinks and the NVSwitches that these lead
-/// to. GPUs whose PCI functions a container hides are added, and their place is unknown. Facts that
-/// make no machine are left out, all of them.
+/// Adds facts from NVIDIA's driver, if there is one: model, UUID, compute capability and MIG
+/// instances of the GPUs, which are matched by PCI address; their NVLinks; and the NVSwitches at
+/// the other ends. GPUs whose PCI functions are hidden by a container are added with an unknown
+/// place. If the facts do not form a valid machine, none of them is used.
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options);
 
-/// Names vendors and models that have no name yet by the PCI ID database at `path`. False if it
+/// Fills in missing names of vendors and models from the PCI ID database at `path`. False if it
 /// cannot be read.
 bool add_pci_names(Machine& machine, const std::string& path);
 

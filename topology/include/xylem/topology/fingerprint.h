@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A name for a kind of machine: hosts of the same hardware have the same fingerprint, so that what
-// was measured on one may be used on its like.
+// Fingerprint: names a kind of machine. Hosts with the same hardware have the same fingerprint, so
+// measurements from one of them can be used on the others.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -22,9 +22,9 @@ struct Fingerprint {
 };
 
 /// Hashes CPU models, packages, cores, NUMA nodes and their packages, the models of GPUs and NICs,
-/// and how near each GPU is to each NIC and GPU. Host name, bus addresses, link states and names do
-/// not count: they differ between equal hosts or from day to day. The value is the same on every
-/// platform and in every build.
+/// and the distance of each GPU to each NIC and GPU. Host name, bus addresses, link states and
+/// device names are left out, since they differ between equal hosts or change over time. The value
+/// is the same on every platform and in every build.
 Fingerprint fingerprint(const Topology& topology);
 
 }  // namespace xylem::topology

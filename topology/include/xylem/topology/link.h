@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links and how fast they are. A rate says where its number comes from, and a rate that nobody told
-// us is absent: zero would be a claim.
+// Links and their bandwidth. A rate states where its number comes from. An unknown bandwidth is
+// absent, never zero.
 #pragma once
 
 #include "xylem/base/quantity.h"
@@ -14,28 +14,28 @@
 
 namespace xylem::topology {
 
-/// Whose number a bandwidth is.
+/// The origin of a bandwidth.
 enum class Origin : std::uint8_t {
   unknown,   ///< There is no number.
-  read,      ///< The source gave the bandwidth itself.
+  read,      ///< The source states the bandwidth itself.
   derived,   ///< Computed from width and speed.
   measured,  ///< Timed on this machine.
 };
 std::string_view name(Origin origin) noexcept;
 
-/// What a link is capable of, in one direction.
+/// The capability of a link in one direction.
 struct Rate {
   std::optional<GBps> bandwidth;
-  Origin origin = Origin::unknown;     ///< Of `bandwidth`.
-  std::optional<std::uint32_t> width;  ///< PCIe lanes, or NVLinks side by side.
+  Origin origin = Origin::unknown;     ///< The origin of `bandwidth`.
+  std::optional<std::uint32_t> width;  ///< Number of PCIe lanes, or of parallel NVLinks.
   std::optional<double> speed;         ///< Of one PCIe lane, in 10^9 transfers per second.
 
   friend bool operator==(const Rate&, const Rate&) = default;
 };
 
-/// The bandwidth of `width` PCIe lanes at `gigatransfers` per second after line coding: 8b/10b up
-/// to 5 GT/s (generations 1 and 2), 128b/130b up to 32, 242 of 256 bytes in a flit above. Packet
-/// headers are not deducted.
+/// The bandwidth of `width` PCIe lanes at `gigatransfers` (10^9 transfers per second) after line
+/// coding: 8b/10b up to 5 GT/s (generations 1 and 2), 128b/130b up to 32 GT/s, and 242 of 256 bytes
+/// in a flit above that. Packet headers are not deducted.
 Rate pcie_rate(double gigatransfers, std::uint32_t width);
 
 /// The PCIe generation whose lanes run at `gigatransfers` (16 gives 4); nothing for other speeds.
@@ -52,7 +52,7 @@ enum class NodeKind : std::uint8_t {
 };
 std::string_view name(NodeKind kind) noexcept;
 
-/// Names one thing of a machine: the `index`-th of its kind's list. Its text is "gpu0",
+/// Identifies one part of a machine: the `index`-th in the list of its kind. Its text is "gpu0" or
 /// "host_bridge2".
 struct NodeRef {
   NodeKind kind = NodeKind::gpu;
@@ -68,13 +68,12 @@ enum class LinkKind : std::uint8_t {
   pcie,
   nvlink,  ///< Between GPUs, from a GPU to an NVSwitch, or (POWER8, POWER9) from a GPU to a
            ///< package.
-  xgmi,    ///< AMD's, between GPUs.
+  xgmi,    ///< AMD's links between GPUs.
 };
 std::string_view name(LinkKind kind) noexcept;
 
-/// A link beside the PCIe tree. It has no direction, so `a < b`; parallel links of a pair are one
-/// Link of greater width. PCIe's own links are the `uplink` of each device, since a tree needs no
-/// list.
+/// A link outside the PCIe tree. It has no direction, so `a < b`; parallel links between a pair are
+/// one Link of greater width. PCIe links are not in this list: each is the `uplink` of its device.
 struct Link {
   NodeRef a;
   NodeRef b;

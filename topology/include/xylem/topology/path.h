@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths: how close two devices are, in the ladder that nvidia-smi and NCCL made common, and how
-// much the narrowest link between them carries.
+// Paths: how close two devices are, in the classes that nvidia-smi and NCCL use, and the bandwidth
+// of the narrowest link between them.
 //
 //   LOC  the same device                         PHB   one host bridge above both, no switch
 //   NVL  NVLink or XGMI, perhaps by an NVSwitch  NODE  two host bridges of one NUMA node
@@ -19,55 +19,55 @@
 
 namespace xylem::topology {
 
-/// Nearest first. `unknown` is last: nothing is promised of it.
+/// Nearest first. `unknown` is last, since nothing is known about such a path.
 enum class PathClass : std::uint8_t { loc, nvl, pix, pxb, phb, node, sys, unknown };
 /// "loc", "nvl", …; the matrix prints them in capitals.
 std::string_view name(PathClass path_class) noexcept;
 
-/// The way between two devices.
+/// The path between two devices.
 struct Path {
   PathClass path_class = PathClass::unknown;
-  /// What carries an `nvl` path; pcie for all others.
+  /// The kind of link of an `nvl` path; pcie for all other paths.
   LinkKind kind = LinkKind::pcie;
-  /// NVLinks side by side, where known; only on an `nvl` path.
+  /// Number of parallel NVLinks, if known; only for an `nvl` path.
   std::optional<std::uint32_t> nvlinks;
-  /// PCIe bridges passed below the nearest common one.
+  /// Number of PCIe bridges on the path below the nearest common one.
   std::uint32_t bridges = 0;
-  /// The least bandwidth of the links on the way that are known; absent when none is.
+  /// The least known bandwidth of the links on the path; absent if none is known.
   std::optional<GBps> bandwidth;
-  /// Of the narrowest link.
+  /// The origin of that bandwidth.
   Origin origin = Origin::unknown;
-  /// Some part of the way has no known bandwidth (a link without a rate, or the fabric inside and
-  /// between packages): `bandwidth` is then only an upper bound.
+  /// Some part of the path has no known bandwidth (a link without a rate, or the fabric inside and
+  /// between packages). `bandwidth` is then only an upper bound.
   bool bandwidth_is_bound = false;
-  /// Both ends are near one of several NUMA nodes, the same ones, and we take them for neighbours:
-  /// a `node` path could be `sys` in truth. Or the source does not tell host bridges apart: a `phb`
-  /// path could be `node`. Or they reach different NVSwitches, which we take for one fabric
-  /// (`nvl`).
+  /// The class is based on an assumption. Both ends are near one of the same several NUMA nodes and
+  /// are taken for neighbours: a `node` path might really be `sys`. Or the source does not
+  /// distinguish host bridges: a `phb` path might be `node`. Or the ends reach different
+  /// NVSwitches, which are taken for one fabric (`nvl`).
   bool locality_assumed = false;
 
   friend bool operator==(const Path&, const Path&) = default;
 };
 
-/// The best path between two devices (GPU, NIC or NVSwitch, in range), whatever carries it.
+/// The best path of any kind between two devices (GPU, NIC or NVSwitch, in range).
 Path path(const Topology& topology, NodeRef a, NodeRef b);
 
-/// The same over PCIe and the packages alone, as `nvidia-smi topo -mp` shows it.
+/// The best path over PCIe and packages only, as `nvidia-smi topo -mp` shows it.
 Path pci_path(const Topology& topology, NodeRef a, NodeRef b);
 
-/// The NICs a GPU should use, by place alone.
+/// The NICs that a GPU should use, judged by place only.
 struct NearestNics {
-  PathClass path_class = PathClass::unknown;  ///< Of all of them.
-  std::vector<std::uint32_t> nics;            ///< Indices, ascending; all ties. Empty: no NIC.
+  PathClass path_class = PathClass::unknown;  ///< The class of the path to each of the NICs.
+  std::vector<std::uint32_t> nics;  ///< Indices of all equally near NICs, ascending. Empty: no NIC.
 
   friend bool operator==(const NearestNics&, const NearestNics&) = default;
 };
 
-/// Among Topology::fabric_nics(): the lowest class, then the fewest bridges below a common one.
-/// From a host bridge on, or when places are unknown, no NIC is nearer than another of its class,
-/// so all of these are listed.
+/// Chooses among Topology::fabric_nics() the NICs with the lowest path class and, among these, with
+/// the fewest bridges below the nearest common one. For paths through a host bridge and beyond, and
+/// where places are unknown, all NICs of the lowest class count as equally near.
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
-/// The same among `nics`, indices in ascending order.
+/// The same, restricted to `nics` (indices in ascending order).
 NearestNics nearest_nics(const Topology& topology,
                          std::uint32_t gpu,
                          std::span<const std::uint32_t> nics);

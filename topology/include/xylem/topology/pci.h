@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a PCI function sits and what it is. The address is the one name of a device that every tool
-// and every driver agrees on, so devices are matched by it and by nothing else.
+// Address and identity of a PCI function. The address is the only name of a device on which all
+// tools and drivers agree, so devices are matched by address alone.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,12 +17,12 @@ namespace xylem::topology {
 
 /// domain:bus:device.function. The order of addresses is the order of indices (GPU0, GPU1, …).
 struct PciAddress {
-  std::uint32_t domain = 0;  ///< Beyond 16 bits behind Intel's VMD.
+  std::uint32_t domain = 0;  ///< Larger than 16 bits behind Intel's VMD.
   std::uint8_t bus = 0;
   std::uint8_t device = 0;    ///< 0 to 31.
   std::uint8_t function = 0;  ///< 0 to 7.
 
-  /// Reads "0000:3b:00.0" or, in domain 0, "3b:00.0"; digits are hexadecimal.
+  /// Reads "0000:3b:00.0" or, for domain 0, "3b:00.0". Digits are hexadecimal.
   static Result<PciAddress> parse(std::string_view text);
   /// "0000:3b:00.0".
   std::string to_string() const;
@@ -30,7 +30,7 @@ struct PciAddress {
   friend auto operator<=>(const PciAddress&, const PciAddress&) = default;
 };
 
-/// Who made it and which model it is, as the PCI ID database numbers them.
+/// Vendor and model numbers, as in the PCI ID database.
 struct PciId {
   std::uint16_t vendor = 0;
   std::uint16_t device = 0;
@@ -40,22 +40,22 @@ struct PciId {
   friend bool operator==(const PciId&, const PciId&) = default;
 };
 
-/// Vendors whose devices have rules of their own.
+/// Vendors whose devices are treated specially.
 inline constexpr std::uint16_t kVendorNvidia = 0x10de;
 inline constexpr std::uint16_t kVendorAmd = 0x1002;
 inline constexpr std::uint16_t kVendorCray = 0x17db;
 
-/// The upper byte of a class: what sort of device.
+/// The upper byte of a class: the general kind of device.
 inline constexpr std::uint8_t kClassNetwork = 0x02;
 inline constexpr std::uint8_t kClassDisplay = 0x03;
 inline constexpr std::uint8_t kClassAccelerator = 0x12;
 
-/// ATI's VGA chips for management controllers (Rage XL, RV100, ES1000), from before AMD was its
-/// name. Those of other makers (ASPEED, Matrox) need no list.
+/// VGA chips of management controllers by ATI, now AMD (Rage XL, RV100, ES1000). Chips by other
+/// makers (ASPEED, Matrox) need no list, since only NVIDIA and AMD devices count as GPUs.
 inline constexpr std::array<std::uint16_t, 3> kManagementVga{0x4752, 0x5159, 0x515e};
 
-/// A GPU is a display controller or accelerator of NVIDIA or AMD. This leaves out the VGA of a
-/// management controller and FPGAs, which share those classes.
+/// A GPU is a display controller or accelerator by NVIDIA or AMD. This excludes FPGAs and the VGA
+/// chips of management controllers, which have the same classes.
 constexpr bool is_gpu(const PciId& id, std::uint16_t pci_class) noexcept {
   const auto base = static_cast<std::uint8_t>(pci_class >> 8);
   if (base != kClassDisplay && base != kClassAccelerator) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the ranks of a host are at home: GPU, NICs, and the CPUs and memory near both.
+// Placement of the ranks of a host: each rank's GPU, NICs, and the CPUs and memory near both.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -14,12 +14,13 @@ namespace xylem::topology {
 
 struct RankPlace {
   std::optional<std::uint32_t> gpu;  ///< Index; absent on a host without GPUs.
-  std::vector<std::uint32_t> nics;   ///< Indices, the first to be preferred. Empty: none serves.
-  /// Nodes with the CPUs and memory to use; several where nobody tells which is near its GPU or,
-  /// without GPUs, where there are more nodes than ranks.
+  /// Indices, the preferred one first. Empty: no NIC serves the rank.
+  std::vector<std::uint32_t> nics;
+  /// Nodes whose CPUs and memory the rank should use. Several if it is unknown which node is near
+  /// its GPU, or if a host without GPUs has more nodes than ranks.
   Locality numa;
-  /// Its share of each of those nodes' CPUs. Shares of ranks are disjoint, but for nodes with fewer
-  /// CPUs than ranks. Empty where the source lists no CPUs.
+  /// The rank's share of the CPUs of each of these nodes. The shares of different ranks are
+  /// disjoint, except on nodes with fewer CPUs than ranks. Empty if the source lists no CPUs.
   CpuSet cpus;
   /// "GPU0, mlx5_0, NUMA node 0, CPUs 0-15,64-79"
   std::string text;
@@ -27,10 +28,10 @@ struct RankPlace {
   friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };
 
-/// Places of `ranks` ranks, in order. Rank i has GPU i (beginning again where there are more ranks
-/// than GPUs), the NICs that assign_nics() gives that, and the NUMA node of the GPU, else of its
-/// first NIC. Without GPUs, ranks are spread over the NUMA nodes in order, and each prefers another
-/// of the rails that are near its node.
+/// Places of `ranks` ranks, in order. Rank i gets GPU i modulo the number of GPUs, the NICs that
+/// assign_nics() gives to that GPU, and the NUMA node of the GPU or, if that is unknown, of its
+/// first NIC. Without GPUs, ranks are spread over the NUMA nodes in order, and the ranks of a node
+/// prefer the rails near the node in turn.
 std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks);
 
 }  // namespace xylem::topology

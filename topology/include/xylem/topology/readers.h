@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readers: files into topologies. They take text from strangers: whatever it holds, the answer is a
-// topology or an error that names the source, the place and the rule; time and memory stay
-// proportional to its size.
+// Readers: turn files into topologies. They accept untrusted text. Whatever it contains, the result
+// is a topology or an error that names the source, the place and the rule, and time and memory stay
+// proportional to the size of the text.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,31 +13,31 @@
 
 namespace xylem::topology {
 
-/// Text longer than this is refused before it is parsed. The largest real file known is under 1
-/// MiB.
+/// Longer text is refused before parsing. The largest known real file is below 1 MiB.
 inline constexpr std::size_t kMaxSourceBytes = std::size_t{16} << 20;
 
-/// Reads hwloc's XML: schema 1 (hwloc 1.x), 2 and 3. `source` names it in errors ("machine.xml").
+/// Reads hwloc's XML: schema 1 (hwloc 1.x), 2 and 3. `source` names the text in errors, such as
+/// "machine.xml".
 Result<Topology> read_hwloc_xml(std::string_view text, std::string_view source);
 
-/// Reads a topology of NCCL or RCCL: what NCCL_TOPO_DUMP_FILE wrote, or a template for
-/// NCCL_TOPO_FILE whose functions have a class.
+/// Reads a topology file of NCCL or RCCL: one written by NCCL_TOPO_DUMP_FILE, or a template for
+/// NCCL_TOPO_FILE in which PCI functions have a class.
 Result<Topology> read_nccl_xml(std::string_view text, std::string_view source);
 
-/// Reads what to_json wrote: the same value comes back.
+/// Reads the output of to_json() and returns an equal value.
 Result<Topology> read_json(std::string_view text, std::string_view source);
 
-/// Reads a machine described in a line: numbers of things and where they are, links between GPUs,
-/// PCIe. "2 packages, 4 switches, 2 gpus/switch, 1 nic/gpu 400 Gb/s, nvswitch, pcie gen5 x16";
-/// docs/topology.md has the grammar.
+/// Reads a one-line description of a machine: numbers of things and their places, links between
+/// GPUs, and PCIe, such as "2 packages, 4 switches, 2 gpus/switch, 1 nic/gpu 400 Gb/s, nvswitch,
+/// pcie gen5 x16". The grammar is in docs/topology.md.
 Result<Topology> read_synthetic(std::string_view text, std::string_view source);
 
-/// The text of a file, cut one byte beyond kMaxSourceBytes, so that readers see that it is too
-/// long.
+/// The text of a file. At most kMaxSourceBytes + 1 bytes are read, so readers notice that a file is
+/// too long.
 Result<std::string> read_text(const std::string& path);
 
-/// Reads a file in any of these forms, told apart by its first character and root element. A
-/// description begins with a digit.
+/// Reads a file in any of these forms, which are distinguished by the first character and the root
+/// element. A one-line description begins with a digit.
 Result<Topology> read_file(const std::string& path);
 
 }  // namespace xylem::topology

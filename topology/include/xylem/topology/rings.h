@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings and trees over the GPUs of one host: orders in which data travels, found for the links that
-// the host has, beside what no order could exceed.
+// Rings and trees over the GPUs of one host: orders in which data can travel over the links of the
+// host, and upper bounds for any order.
 //
-// Bandwidths are bus bandwidths of one direction in GB/s, as nccl-tests define them: a ring in
-// which every GPU passes on b GB/s has the bus bandwidth b, for all_gather as for all_reduce. Where
-// NVLink or XGMI alone make a ring, and carry more than PCIe would, PCIe is left to NICs and hosts,
-// and counts in nothing here.
+// Bandwidths are bus bandwidths in one direction in GB/s, as nccl-tests define them: if every GPU
+// of a ring passes on b GB/s, the ring has the bus bandwidth b, for all_gather and for all_reduce.
+// If NVLink or XGMI alone form a ring, with at least the bandwidth of PCIe, PCIe is left to NICs
+// and hosts and not counted here.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -19,25 +19,25 @@
 
 namespace xylem::topology {
 
-/// More than any host has. Beyond, GPUs are left in order, no bandwidth is told, and nothing is
-/// called exact.
+/// More GPUs than any host has. For more, GPUs are left in order, no bandwidth is given, and
+/// nothing is marked as exact.
 inline constexpr std::size_t kMostSearchedGpus = 128;
 
-/// What joins the GPUs.
+/// What connects the GPUs.
 enum class GpuFabric : std::uint8_t {
   none,      ///< Fewer than two GPUs.
-  pcie,      ///< PCIe, perhaps beside NVLink that makes no ring or a slower one.
+  pcie,      ///< PCIe, possibly with NVLink that forms no ring or a slower one.
   partial,   ///< NVLink or XGMI between some pairs, enough for a ring.
-  mesh,      ///< Between every pair, each as wide.
-  nvswitch,  ///< By NVSwitches that all reach.
-  unknown,   ///< Not looked at: more than kMostSearchedGpus.
+  mesh,      ///< Links of equal width between every pair.
+  nvswitch,  ///< NVSwitches that all GPUs reach.
+  unknown,   ///< Not analysed: more than kMostSearchedGpus GPUs.
 };
 std::string_view name(GpuFabric fabric) noexcept;
 
-/// A way through all GPUs; the last passes on to the first.
+/// A cycle through all GPUs; the last one passes data to the first.
 struct Ring {
-  std::vector<std::uint32_t> gpus;  ///< Indices. Begins with the first that was given.
-  /// What it carries when it runs with the others of its plan. Absent if no link on it tells.
+  std::vector<std::uint32_t> gpus;  ///< Indices. Begins with the first GPU that was given.
+  /// Its bandwidth while all rings of its plan run. Absent if no link on it has a known bandwidth.
   std::optional<GBps> bandwidth;
 
   friend bool operator==(const Ring&, const Ring&) = default;
@@ -45,48 +45,48 @@ struct Ring {
 
 struct RingPlan {
   GpuFabric fabric = GpuFabric::none;
-  /// The one with the most bandwidth when it runs alone and, among such, over the nearest paths.
-  /// Two GPUs with an NVLink between them use it, as the hardware does.
+  /// The ring with the most bandwidth when it runs alone and, among those, with the nearest paths.
+  /// Two GPUs with an NVLink between them use that link, as the hardware does.
   Ring best;
-  /// False if the search gave up before it had seen that no ring is better than `best`.
+  /// False if the search stopped early, so a better ring than `best` may exist.
   bool best_is_exact = true;
-  /// Rings to run side by side, of equal bandwidth; `best` alone where more do not help.
+  /// Rings of equal bandwidth to run at the same time; only `best` if more rings do not help.
   std::vector<Ring> channels;
-  std::optional<GBps> bandwidth;  ///< Of the channels together.
-  /// A ring crosses a link that nobody tells the bandwidth of, so bandwidths may be less.
+  std::optional<GBps> bandwidth;  ///< Total of all channels.
+  /// A ring uses a link of unknown bandwidth, so the real bandwidth may be less.
   bool bandwidth_is_bound = false;
 
   friend bool operator==(const RingPlan&, const RingPlan&) = default;
 };
 
-/// A tree for reduce (towards the root) and broadcast (from it), both at once.
+/// A tree that runs reduce (towards the root) and broadcast (from the root) at the same time.
 struct TreePlan {
   std::uint32_t root = 0;  ///< Index of a GPU.
-  /// By place in the GPUs that were given; nothing at the root.
+  /// By position in the GPUs that were given; nothing for the root.
   std::vector<std::optional<std::uint32_t>> parents;
-  std::uint32_t depth = 0;        ///< Hops from the root to the farthest.
-  std::optional<GBps> bandwidth;  ///< What every hop carries in each direction at once.
-  bool is_exact = true;  ///< False if the search gave up: more bandwidth, or less depth, may exist.
+  std::uint32_t depth = 0;        ///< Number of hops from the root to the farthest GPU.
+  std::optional<GBps> bandwidth;  ///< What every hop carries in both directions at the same time.
+  bool is_exact = true;           ///< False if the search stopped early: a better tree may exist.
 
   friend bool operator==(const TreePlan&, const TreePlan&) = default;
 };
 
-/// What no schedule over the links that are planned with can exceed, whatever its order; absent
-/// where links do not tell. Switches that reduce by themselves (NVLink SHARP) are not reckoned
-/// with.
+/// Upper bounds for any schedule over the links considered here; absent if the bandwidths of links
+/// are unknown. Reduction inside switches (NVLink SHARP) is not taken into account.
 struct BandwidthBounds {
-  /// min over sets S of vertices that leave a GPU out of (N - 1) capacity(S) / GPUs in S:
-  /// ForestColl (Zhao et al. 2024), section 3, which also shows that some schedule reaches it.
+  /// (N - 1) times the minimum, over all sets S of vertices that leave out some GPU, of capacity(S)
+  /// divided by the number of GPUs in S: ForestColl (Zhao et al. 2024), section 3, which also shows
+  /// that some schedule reaches it.
   std::optional<GBps> all_gather;
-  /// The least over cuts of the graph and over partitions of the GPUs (each alone, by switch, by
-  /// host bridge, by NUMA node): k groups together pass on 2 (k - 1) times the data at least
-  /// (Patarasuk, Yuan 2009, lemma 1).
+  /// The least bound that follows from cuts of the graph and from partitions of the GPUs (each GPU
+  /// alone, by switch, by host bridge, by NUMA node): k groups together must pass on at least
+  /// 2k - 2 times the data (Patarasuk, Yuan 2009, lemma 1).
   std::optional<GBps> all_reduce;
 
   friend bool operator==(const BandwidthBounds&, const BandwidthBounds&) = default;
 };
 
-/// Plans for all GPUs of the host, or for `gpus` (indices, each once, in any order).
+/// Plans for all GPUs of the host, or for `gpus` (distinct indices in any order).
 RingPlan plan_rings(const Topology& topology);
 RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpus);
 TreePlan plan_tree(const Topology& topology);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Topology: what one host is, as one immutable value. Readers gather facts in a Machine;
-// Topology::create checks that they fit together, and from then on nobody needs to check again.
+// Topology: one host as an immutable value. Readers collect facts in a Machine, and
+// Topology::create() checks that they are consistent, so users of a Topology need no further
+// checks.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -15,7 +16,7 @@
 
 namespace xylem::topology {
 
-/// More than any host has; a source that names more is damaged or hostile.
+/// Larger numbers than any host has. A source that exceeds one of them is damaged or hostile.
 inline constexpr std::size_t kMaxPackages = 1024;
 inline constexpr std::size_t kMaxNumaNodes = 1024;
 inline constexpr std::size_t kMaxBridges = 16384;
@@ -24,40 +25,41 @@ inline constexpr std::size_t kMaxNics = 4096;
 inline constexpr std::size_t kMaxNvSwitches = 256;
 inline constexpr std::size_t kMaxInterfaces = 16384;
 inline constexpr std::size_t kMaxLinks = 65536;
-/// PCI numbers its buses with a byte, so a deeper tree cannot be.
+/// PCI numbers buses with one byte, so a tree cannot be deeper.
 inline constexpr std::size_t kMaxBridgeDepth = 255;
-/// No link is slower, or faster.
+/// No real link is slower or faster than these.
 inline constexpr GBps kLeastBandwidth{1e-6};
 inline constexpr GBps kMostBandwidth{1e6};
 
-/// The facts, still open to change. A device's index is its place in its list.
+/// The facts while they are still being collected. A device's index is its position in its list.
 struct Machine {
   std::string host;          ///< Host name, if the source has one.
   std::string product;       ///< "ThinkSystem SD665-N V3", if the source has one.
   std::string architecture;  ///< "x86_64", if the source has one.
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;      ///< At least one; see NumaNode::implied.
-  std::vector<HostBridge> host_bridges;  ///< Only those that lead to a device below.
-  std::vector<Bridge> bridges;           ///< Likewise; by address.
-  std::vector<Gpu> gpus;             ///< By address: what nvidia-smi and the CUDA driver number.
-  std::vector<Nic> nics;             ///< By address; then virtual ones, by name.
+  std::vector<HostBridge> host_bridges;  ///< Only those that lead to a device listed below.
+  std::vector<Bridge> bridges;           ///< Only those that lead to a device; by address.
+  std::vector<Gpu> gpus;             ///< By address, as nvidia-smi and the CUDA driver number them.
+  std::vector<Nic> nics;             ///< By address; after these the virtual ones, by name.
   std::vector<NvSwitch> nvswitches;  ///< By address.
   std::vector<NetInterface> interfaces;  ///< By name.
-  std::vector<Link> links;               ///< By (a, b, kind), each once.
+  std::vector<Link> links;               ///< By (a, b, kind), without duplicates.
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// A checked Machine. Copying is cheap (copies share the facts) and any number of threads may read.
+/// A checked Machine. Cheap to copy, since copies share the facts. Any number of threads may read
+/// it.
 class Topology {
  public:
-  /// Takes `machine` if every index is in range, lists are in order and without duplicates, the
-  /// PCIe tree has no cycle, rates are finite and counts within the limits above; else says which
-  /// fact is wrong.
+  /// Accepts `machine` if every index is in range, lists are in order and without duplicates, the
+  /// PCIe tree has no cycle, rates are finite, and counts are within the limits above. Otherwise
+  /// the error names the wrong fact.
   static Result<Topology> create(Machine machine);
 
-  /// What its source says that cannot be so, and what was made of it, for people: "machine.xml:12:
-  /// …".
+  /// Impossible statements of the source and how they were interpreted, for people:
+  /// "machine.xml:12: …".
   const std::vector<std::string>& remarks() const noexcept { return remarks_; }
   void set_remarks(std::vector<std::string> remarks) { remarks_ = std::move(remarks); }
 
@@ -72,11 +74,11 @@ class Topology {
   const std::vector<NetInterface>& interfaces() const noexcept { return machine_->interfaces; }
   const std::vector<Link>& links() const noexcept { return machine_->links; }
 
-  /// Indices of the NICs that could carry a collective between hosts: those with `fabric` set or,
-  /// where a host has none, all of them.
+  /// Indices of the NICs that can carry a collective between hosts: those with `fabric` set or, if
+  /// the host has none, all NICs.
   std::vector<std::uint32_t> fabric_nics() const;
 
-  /// The PCI function behind a GPU, NIC, NVSwitch or bridge. Requires such a node, in range.
+  /// The PCI function of a GPU, NIC, NVSwitch or bridge. Requires such a node, in range.
   const PciDevice& pci(NodeRef node) const;
 
   friend bool operator==(const Topology& left, const Topology& right) {
@@ -87,7 +89,7 @@ class Topology {
   explicit Topology(Machine machine);
 
   std::shared_ptr<const Machine> machine_;
-  std::vector<std::string> remarks_;  ///< Of the source, not of the machine.
+  std::vector<std::string> remarks_;  ///< Remarks on the source; not part of the machine.
 };
 
 }  // namespace xylem::topology

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// loopback: a transport in memory, for ranks that are threads of one process. Completions are
-// reordered by a seed, so tests meet interleavings that a machine shows once a year.
+// loopback: a transport within one process, for ranks that are threads. A seed can reorder
+// completions, so tests meet interleavings that are rare on a real machine.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,9 +14,11 @@ namespace xylem::transport {
 
 struct LoopbackOptions {
   std::uint64_t seed =
-      0;  ///< 0: in order. Otherwise progress() delivers and completes in an order drawn from it.
-  /// Messages up to this size complete at the sender before they are received; larger ones wait for
-  /// their receive.
+      /// With 0, messages arrive and complete in order. Any other value is the seed of the order in
+      /// which progress() delivers and completes them.
+      0;
+  /// Messages up to this size complete at the sender before they are received; larger ones complete
+  /// when they are received.
   std::uint64_t eager_bytes = 8192;
 };
 
@@ -28,7 +30,7 @@ class LoopbackFabric {
   LoopbackFabric(const LoopbackFabric&) = delete;
   LoopbackFabric& operator=(const LoopbackFabric&) = delete;
 
-  /// A new transport on this medium; may outlive the fabric object.
+  /// A new transport on this medium. It may outlive the fabric object.
   std::unique_ptr<Transport> attach();
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seal: authenticated encryption of the frames that go one way over one connection. A frame is
-// sealed with a number that grows by one, which is the nonce, so a frame that was changed, left
-// out, repeated or moved does not open. AES-256-GCM (NIST SP 800-38D) where both ends have the
-// instructions for it, else ChaCha20-Poly1305 (RFC 8439).
+// Seal: authenticated encryption of the frames that travel in one direction over one connection.
+// Frames are numbered from 0 and the number is the nonce, so a frame that was changed, left out,
+// repeated or moved fails to open. The cipher is AES-256-GCM (NIST SP 800-38D) where both ends have
+// instructions for it, and ChaCha20-Poly1305 (RFC 8439) otherwise.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@ namespace xylem::transport {
 
 enum class Cipher : std::uint8_t { aes256_gcm, chacha20_poly1305 };
 
-/// Of one connection and one direction; nobody else has it.
+/// The secret key of one direction of one connection. Only the two ends of the connection know it.
 using SealKey = std::array<std::byte, 32>;
 
-/// Whether this processor seals with AES-256-GCM.
+/// Whether this processor has the instructions that AES-256-GCM needs here.
 bool has_aes() noexcept;
 
-/// One direction of one connection, at one of its ends. One thread at a time.
+/// One end of one direction of a connection. Not thread-safe.
 class Seal {
  public:
   static constexpr std::size_t kTagBytes = 16;
 
-  /// AES-256-GCM only where has_aes().
+  /// Cipher::aes256_gcm requires has_aes().
   Seal(Cipher cipher, const SealKey& key);
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
@@ -35,13 +35,15 @@ class Seal {
   Seal& operator=(Seal&&) noexcept;
   ~Seal();
 
-  /// Encrypts `plain` into `sealed`, of as many bytes, which may be the same memory, and writes the
-  /// tag that vouches for it and for `clear`, which goes as it is.
+  /// Encrypts `plain` into `sealed`, which has the same size and may be the same memory. Writes
+  /// kTagBytes to `tag`; the tag authenticates both the ciphertext and `clear`, which is not
+  /// encrypted.
   void close(std::span<const std::byte> clear,
              std::span<const std::byte> plain,
              std::byte* sealed,
              std::byte* tag) noexcept;
-  /// The other way. False if anything is not as it was sealed; then `plain` holds nothing of it.
+  /// Reverses close(). False if the frame is not exactly as it was sealed; `plain` then holds no
+  /// decrypted bytes.
   bool open(std::span<const std::byte> clear,
             std::span<const std::byte> sealed,
             std::byte* plain,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of this process that its peers on the same host can read where it is. Any shm transport of
-// the process sends what may stay there (Stay) without a copy.
+// Memory of this process that its peers on the same host can read in place. A shm transport of this
+// process sends messages from such memory without copying them, where the caller allows it (Stay).
 #pragma once
 
 #include "xylem/base/status.h"
@@ -10,13 +10,14 @@
 
 namespace xylem::transport {
 
-/// Page-aligned, zero, and there in full: where the machine has less it is `exhausted`, and no
-/// signal later (a limit of a control group is the kernel's to enforce). `invalid_argument` for 0
-/// bytes, `unsupported` where memory without a name is denied. The memory is shared with children
-/// that fork() makes. Any thread.
+/// Allocates page-aligned, zeroed memory, all of it backed at once: if the machine has too little
+/// memory left, the call fails with `exhausted`, and no later access ends in SIGBUS. (Memory limits
+/// of a control group are still enforced by the kernel.) Fails with `invalid_argument` for 0 bytes,
+/// and with `unsupported` where the system denies anonymous shared memory. Children made by fork()
+/// share the memory. Thread-safe.
 Result<void*> allocate_shared(std::uint64_t bytes);
-/// Gives back what allocate_shared() returned, and no operation uses. `invalid_argument` for other
-/// memory. Any thread.
+/// Frees memory that allocate_shared() returned. No operation may be using it. Fails with
+/// `invalid_argument` for any other memory. Thread-safe.
 Status free_shared(void* memory);
 
 }  // namespace xylem::transport

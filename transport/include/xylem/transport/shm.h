@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// shm: tagged messages through memory that the processes of one host share. Every transport owns
-// one segment (a memfd without a name, allocated in full when it is made), which it alone writes
-// and its peers map to read. Nothing is left behind, however a process ends.
+// shm: tagged messages through shared memory, between the processes of one host. Every transport
+// owns one segment: an unnamed memfd, allocated in full when it is made. Only its owner writes it;
+// the peers map it to read. Nothing is left behind, however a process ends.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -16,31 +16,33 @@ namespace xylem::transport {
 
 /// How large messages are written into shared memory.
 enum class ShmWrites : std::uint8_t {
-  as_measured,  ///< Into the cache or past it, as each peer is near or far.
-  past_cache,   ///< For tests.
+  as_measured,  ///< With ordinary or non-temporal stores, whichever is faster for the peer.
+  past_cache,   ///< Always with non-temporal stores. For tests.
 };
 
 struct ShmOptions {
-  /// Most endpoints of this transport, and most of others to it.
+  /// The most endpoints that this transport can have, and the most that other transports can have
+  /// to it.
   std::uint32_t endpoints = 1;
-  /// Shared memory to use at most; 0: 2 MiB, or more if so many endpoints need it. More slots let
-  /// more large messages be under way.
+  /// The size of the shared memory. With 0 it is 2 MiB, or more if the number of endpoints requires
+  /// it. More memory allows more large messages to be in flight.
   std::uint64_t bytes = 0;
   ShmWrites writes = ShmWrites::as_measured;
 };
 
-/// What a transport made so shares with its peers.
+/// The sizes that a transport made with given options has.
 struct ShmSize {
-  std::uint64_t bytes = 0;       ///< Of its segment.
-  std::uint64_t slot_bytes = 0;  ///< Longer messages come in parts.
+  std::uint64_t bytes = 0;  ///< The size of its segment.
+  /// The largest message that fits into one slot; longer ones are sent in parts.
+  std::uint64_t slot_bytes = 0;
 };
 
-/// Fails with `exhausted` as make_shm() does, if `options.bytes` has no room for so many endpoints.
+/// Fails with `exhausted`, as make_shm() does, if `options.bytes` is too small for the endpoints.
 Result<ShmSize> shm_size(const ShmOptions& options);
 
-/// Makes the segment. Fails with `exhausted` if the system does not give as much memory, or `bytes`
-/// has no room for so many endpoints; with `unsupported` where memory or sockets without a name are
-/// denied.
+/// Makes the transport and its segment. Fails with `exhausted` if the system does not provide the
+/// memory or if `options.bytes` is too small for the endpoints, and with `unsupported` where the
+/// system denies unnamed shared memory or unnamed sockets.
 Result<std::unique_ptr<Transport>> make_shm(const ShmOptions& options, const Logger& logger = {});
 
 }  // namespace xylem::transport

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tcp: tagged messages over sockets that somebody else has connected. It opens no port and makes no
-// connection: where an endpoint has something to send and no connection, the transport asks its
-// owner for one, and goes on when it gets it. Both ends may ask; one connection carries both ways.
+// tcp: tagged messages over sockets that the owner of the transport has connected. The transport
+// opens no port and makes no connection: when an endpoint has something to send and no connection,
+// it asks its owner (TcpOwner) for one and continues once adopt() provides it. Both ends may ask;
+// one connection carries both directions.
 //
-// Every frame is sealed under keys of its own connection (seal.h), so what arrives is what a peer
-// that holds the keys has sent, once and in order, or the connection ends.
+// Every frame is sealed with keys that belong to its connection (seal.h). So each frame that is
+// accepted was sent by a peer that holds the keys, and is accepted once and in order; anything else
+// ends the connection.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -21,15 +23,15 @@
 
 namespace xylem::transport {
 
-/// What is done to payload on its way. Heads of frames are encrypted but for `off`.
+/// How payload is protected in transit. Frame heads are encrypted as well, except with `off`.
 enum class Protection : std::uint8_t {
-  off,      ///< Nothing.
-  auth,     ///< It travels as it is; a change of it is found before its message ends well.
-  encrypt,  ///< It is encrypted, too.
+  off,      ///< Neither authenticated nor encrypted.
+  auth,     ///< Sent in clear, but authenticated: a changed message does not complete with success.
+  encrypt,  ///< Authenticated and encrypted.
 };
 
-/// A connection to a peer that has proven itself, and its keys. Both ends agree on the protection
-/// and the cipher, and each one's outgoing key is the other's incoming.
+/// A connection to an authenticated peer, and its keys. Both ends use the same protection and
+/// cipher, and the outgoing key of one end is the incoming key of the other.
 struct TcpConnection {
   UniqueFd socket;
   Protection protection = Protection::auth;
@@ -38,22 +40,22 @@ struct TcpConnection {
 };
 
 struct TcpOptions {
-  /// What lanes() calls the device: the network interface.
+  /// The device name that lanes() reports: the network interface.
   std::string device = "tcp";
-  /// How many bytes a peer may send ahead of its receives; more wait with their sender. Alike at
-  /// both ends.
+  /// How many bytes a peer may send before the receives for them are posted; further messages wait
+  /// at the sender. Must be the same at both ends.
   std::uint64_t ahead = 1 << 20;
 };
 
-/// Who makes the connections.
+/// Makes connections for a TcpTransport, and learns when one is lost.
 class TcpOwner {
  public:
-  /// An endpoint has something to send and no connection: adopt() is to follow. Called within
-  /// send(), once for each endpoint; it may not call the transport.
+  /// An endpoint has something to send and no connection; the owner is expected to call adopt().
+  /// Called within send(), once for each endpoint. Must not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
-  /// The connection of an endpoint has ended, and nobody had closed the endpoint: with peer_lost if
-  /// the peer has ended it, exhausted if there is no memory for what comes, else link_lost. Called
-  /// as `done` is.
+  /// The connection of an endpoint has ended although nobody closed the endpoint. `code` is
+  /// peer_lost if the peer ended the connection, exhausted if there was no memory for an incoming
+  /// message, and link_lost otherwise. Called from the same places as Operation::done.
   virtual void on_lost(EndpointId endpoint, Code code) = 0;
 
  protected:
@@ -62,19 +64,19 @@ class TcpOwner {
 
 class TcpTransport : public Transport {
  public:
-  /// Before the first send; null: nobody. The owner outlives the transport.
+  /// Call before the first send. Null means no owner. The owner must outlive the transport.
   virtual void set_owner(TcpOwner* owner) noexcept = 0;
-  /// Gives an endpoint its connection. Where it has had one already, or is closed, the connection
-  /// ends. Fails with `exhausted` if the socket cannot be watched.
+  /// Gives an endpoint its connection. If the endpoint already had one, or is closed, `connection`
+  /// is closed instead. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
-  /// Ends the connections whose other host has not answered for too long (Silence), though what was
-  /// sent there waits for it; with link_lost, told as on_lost() is. To be called now and then.
+  /// Ends, with link_lost, connections whose peer has not acknowledged sent data for too long
+  /// (Silence); on_lost() reports them. Call regularly.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
-  /// Whether it has had one.
+  /// Whether the endpoint has a connection or had one.
   virtual bool has_met(EndpointId endpoint) const noexcept = 0;
 };
 
-/// Fails with `exhausted` where there is no descriptor left.
+/// Fails with `exhausted` if the process has no file descriptor left.
 Result<std::unique_ptr<TcpTransport>> make_tcp(TcpOptions options, const Logger& logger = {});
 
 }  // namespace xylem::transport

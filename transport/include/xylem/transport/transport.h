@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport contract: moves bytes between two endpoints by tagged messages, and says what it
-// can do. It knows no rank and no collective. Tags name messages exactly, so receives can be posted
-// before data arrives and a wrong message never matches.
+// The transport contract: moves tagged messages between two endpoints, and reports what it is able
+// to do. A transport knows no ranks and no collectives. A receive names the exact tag it expects,
+// so it can be posted before data arrives and never matches a wrong message.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -20,39 +20,42 @@ namespace xylem::transport {
 
 /// An endpoint: one remote transport of the same kind, as connect() returned it.
 using EndpointId = std::uint32_t;
-/// Names a message. Both ends compute the same one. Bits 64 to 87 are for checks: a message that
-/// differs in them does not match either, where the transport has room for them
-/// (Capabilities::checks_tags). The bits above are not used.
+/// Names a message; both ends compute the same tag. Bits 0 to 63 are the name. Bits 64 to 87 are a
+/// check: where Capabilities::checks_tags is set, a message whose check differs does not match
+/// either. Higher bits are unused.
 __extension__ using Tag = unsigned __int128;
 inline constexpr Tag kExactMatch = ~Tag{0};
 inline constexpr unsigned kNameBits = 64, kCheckBits = 24;
-/// 1 TiB: a transport keeps a message's size in 40 bits, beside those that check its tag.
+/// 1 TiB. A transport stores a message's size in 40 bits, next to the 24 check bits of its tag.
 inline constexpr std::uint64_t kLargestMessage = (std::uint64_t{1} << 40) - 1;
-/// Of a message whose size is not known before.
+/// Stands for the size of a message whose size is not known in advance.
 inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
-/// What a transport can do, for the planner and for `xylem info`.
+/// What a transport is able to do, for the planner and for `xylem info`.
 struct Capabilities {
-  bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce.
-  bool one_sided = false;          ///< put.
+  bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce steps.
+  bool one_sided = false;          ///< Supports put steps.
   bool cuda = false;               ///< Device memory may be sent and received.
-  std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, if there is room.
-  /// Messages up to this size can be written and read where they travel: reserve(), recv_view().
+  std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
+  /// Messages up to this size can be written and read in the transport's own memory: reserve(),
+  /// recv_view(). 0: none.
   std::uint64_t view_bytes = 0;
-  /// cancel() ends every operation at once. If not, one that has met its partner goes on until the
-  /// message is through or its endpoint is closed.
+  /// cancel() ends every operation at once. Otherwise, an operation that has met its partner
+  /// continues until its message is complete or its endpoint is closed.
   bool withdraws = false;
-  bool checks_tags = false;  ///< Compares all bits of a tag, not the lower 64 alone.
+  bool checks_tags = false;  ///< Compares all bits of a tag, not only the lower 64.
 };
 
-/// Which messages may stay where they are, and be sent when their receiver has read them there.
+/// Where a message may be left until its receiver has read it there. Its send completes after that.
 enum class Stay : std::uint8_t {
-  nowhere,    ///< None, but those that are too long to be kept for a receiver.
-  in_shared,  ///< Those in memory that peers map.
-  anywhere,   ///< Those, too, that the receiver fetches from the process, to copy them anyway.
+  nowhere,    ///< Copies every message at the sender, unless it is too long to buffer.
+  in_shared,  ///< Messages in memory that peers map may stay there.
+  /// Any message may stay: receivers that would copy it anyway can read it from the sender's
+  /// process.
+  anywhere,
 };
 
-/// Bytes to read or write, and where they live.
+/// Bytes to send, and the kind of memory that they are in.
 struct ConstRegion {
   const void* data = nullptr;
   std::uint64_t bytes = 0;
@@ -65,26 +68,27 @@ struct Region {
   Memory memory{};
 };
 
-/// A message where it has arrived.
+/// A received message, at the place in the transport's memory where it arrived.
 struct View {
   const std::byte* data = nullptr;
-  std::uint64_t id = 0;     ///< The transport's own.
-  std::uint64_t bytes = 0;  ///< Of take_view().
-  bool may_change = false;  ///< Its sender can take it back: release() tells whether it did.
+  std::uint64_t id = 0;     ///< For the transport's own use.
+  std::uint64_t bytes = 0;  ///< Set by take_view() only.
+  /// The sender can withdraw the message while it is viewed; release() tells whether it did.
+  bool may_change = false;
 };
 
-/// One message in flight. The caller owns it and keeps its address until it has completed; the
-/// transport allocates nothing per message of its own. `done` is called exactly once for a message
-/// that was `pending`, from within progress(), cancel() or close(), on the thread that called
-/// these; never from send() or recv().
+/// One message in flight. The caller owns the operation and must not move it until it has
+/// completed; the transport allocates nothing per message. For an operation that was `pending`,
+/// `done` is called exactly once, from within progress(), cancel() or close(), on the thread that
+/// called these; never from send() or recv().
 struct Operation {
   void (*done)(Operation& self) noexcept = nullptr;
-  /// Result, set before `done`: ok, cancelled (here, or withdrawn by its sender), peer_lost,
-  /// link_lost, mismatch (longer than the region), exhausted or internal.
+  /// The result, set before `done`: ok, cancelled (by cancel() or by the sender), peer_lost,
+  /// link_lost, mismatch (the message is longer than the region), exhausted or internal.
   Code code = Code::ok;
-  std::uint64_t bytes = 0;  ///< Received bytes.
-  View view;                ///< Of recv_view() that ended well; no data if it was copied.
-  void* state = nullptr;    ///< The transport's own.
+  std::uint64_t bytes = 0;  ///< Number of bytes received.
+  View view;  ///< The message, after a successful recv_view(); no data if the message was copied.
+  void* state = nullptr;  ///< For the transport's own use.
 };
 
 /// Outcome of posting.
@@ -93,146 +97,154 @@ enum class Posted : std::uint8_t {
   done,     ///< Completed at once; `code` and `bytes` are set and `done` is not called.
 };
 
-/// How far two ends have come in finding each other.
+/// Whether two transports that connect to each other have found each other.
 enum class Meeting : std::uint8_t {
   waiting,  ///< Call progress().
-  met,      ///< Each has connected to the other and knows that it is heard.
-  failed,   ///< Nobody is there, or the endpoint was closed.
+  met,      ///< Both have connected to each other, and each knows that the other has.
+  failed,   ///< There is no such peer, or the endpoint was closed.
 };
 
 /// Outcome of reserve().
 enum class Room : std::uint8_t {
   given,
-  later,  ///< None now, but when peers have taken what was sent to them: ask again.
-  never,  ///< An endpoint cannot be used; send() says why.
+  later,  ///< No room now; ask again after peers have received some messages.
+  never,  ///< An endpoint cannot take the message this way: call send(), which also reports errors.
 };
 
-/// Memory for a message, as reserve() gives it.
+/// Memory for one message, as reserve() provides it.
 struct Reservation {
   std::byte* memory = nullptr;
-  bool past_cache = false;  ///< Better written past the cache (copy.h): its readers are far away.
+  /// Better written with non-temporal stores (copy.h), since the readers share no cache with this
+  /// core.
+  bool past_cache = false;
 };
 
-/// One wire of an endpoint, as the fabric's library reports it.
+/// One wire that an endpoint uses, as the fabric's library reports it.
 struct Lane {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
-/// Moves messages for one owner. Calls come from one thread at a time (the holder of the progress
-/// token); none blocks.
+/// Moves messages for one owner. Only one thread at a time may call it (the holder of the progress
+/// token). No call blocks.
 class Transport {
  public:
   Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
-  /// Every endpoint is closed and every operation completed before.
+  /// Before destruction, every endpoint must be closed and every operation must have completed.
   virtual ~Transport() = default;
 
   virtual std::string_view name() const noexcept = 0;
   virtual Capabilities capabilities() const noexcept = 0;
-  /// What another transport of this kind needs to connect() to this one.
+  /// The bytes that another transport of this kind needs to connect() to this one.
   virtual std::span<const std::byte> address() const noexcept = 0;
 
-  /// Makes an endpoint. Reaching the peer may still fail later: its operations then end with
-  /// peer_lost or link_lost.
+  /// Makes an endpoint. The peer may turn out to be unreachable later: operations on the endpoint
+  /// then end with peer_lost or link_lost.
   virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
-  /// Whether two that connect to each other have met. Transports that learn of it by messages alone
-  /// say that they have.
+  /// Whether this endpoint and its peer have found each other. Transports that learn of a peer only
+  /// by messages always return Meeting::met.
   virtual Meeting meeting(EndpointId /*endpoint*/) const noexcept { return Meeting::met; }
 
-  /// Sends `source` under `tag`. Completion means that the source may be reused, not that the peer
-  /// has it.
+  /// Sends `source` under `tag`. Completion means that the memory may be reused, not that the peer
+  /// has the message.
   virtual Posted send(EndpointId to,
                       Tag tag,
                       ConstRegion source,
                       Operation& operation) noexcept = 0;
-  /// Receives the next message whose tag equals `tag` in the bits of `mask`, from any endpoint.
-  /// Messages with equal tags from one sender match in the order sent. `sender_tag`, if given, gets
-  /// the message's tag before completion.
+  /// Receives the next message, from any endpoint, whose tag equals `tag` in the bits of `mask`.
+  /// Messages with equal tags from one sender match in the order in which they were sent. If
+  /// `sender_tag` is given, the message's tag is stored there before completion.
   virtual Posted recv(Tag tag,
                       Tag mask,
                       Region target,
                       Operation& operation,
                       Tag* sender_tag = nullptr) noexcept = 0;
 
-  /// Sends up to inline_bytes if that can be all of it, by now; else nothing, and false.
+  /// Sends a message of up to inline_bytes if it can be sent completely now; otherwise sends
+  /// nothing and returns false.
   virtual bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept;
 
-  // In place, where `view_bytes` is not 0. A view takes room from its sender, and all that comes
-  // after it from there waits for its end: who keeps one while he waits for others must be ready to
-  // give it up.
+  // Messages in the transport's own memory, where `view_bytes` is not 0. A view occupies memory of
+  // its sender, and later messages from that sender may wait until the view is released. So a
+  // caller that keeps a view while it waits for other ranks must be prepared to release it.
 
-  /// As recv() with an exact tag, but leaves the message where it is, if it can be looked at there:
-  /// `operation.view` shows it until release(). One of up to view_bytes can, unless it is fetched
-  /// from its sender's process; a longer one only in memory that is mapped. Others go to `target`.
+  /// Like recv() with an exact tag, but leaves the message where it is if it can be read there;
+  /// `operation.view` then shows it until release(). Messages of up to view_bytes can be viewed
+  /// unless they are copied from the sender's process; longer ones only if they are in memory that
+  /// this process maps. Other messages are copied to `target`.
   virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept;
-  /// Takes the next message from the peer of an endpoint, if it is here and has this tag and size,
-  /// no more than view_bytes: quicker than a receive for one that is about to come. It passes by
-  /// receives that are posted for the tag. False: it may still come, or have come before;
-  /// recv_view() knows.
+  /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
+  /// this size (at most view_bytes; kAnySize: any). Faster than recv_view() for a message that is
+  /// about to arrive. Receives already posted for the tag are not considered. False means the
+  /// message may still come or may have come earlier: call recv_view().
   virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept;
-  /// Ends it. False if the sender had closed its endpoint, and what was looked at may have changed
-  /// meanwhile.
+  /// Ends a view. False if the sender withdrew the message, so that the bytes read may have changed
+  /// in the meantime.
   virtual bool release(const View& view) noexcept;
-  /// Whether peers on this host read such a source where it is: sending it copies nothing, and ends
-  /// when its receiver has it.
+  /// Whether peers on this host can read this source in place: sending it copies nothing, and
+  /// completes when the receiver has read it.
   virtual bool is_readable(const ConstRegion& source) noexcept;
-  /// Messages of so many bytes and more that may stay anywhere are fetched by their receivers from
-  /// the sender's process, where they can; kAnySize: none are.
+  /// Receivers copy messages of at least `bytes` with Stay::anywhere directly from this process,
+  /// where the system permits that. kAnySize: never.
   virtual void pull_from(std::uint64_t bytes) noexcept;
-  /// Gives memory for a message of `bytes` (view_bytes at most) to all of `to`. Write it, or
-  /// fill() it, then commit() it to each of them, or abandon() it, before any other call but
-  /// release(). What was written may be read until the next call.
+  /// Provides memory for one message of `bytes` (at most view_bytes) to all of `to`. Write the
+  /// message there, or call fill(); then commit() it to each of them, or abandon() it, before any
+  /// other call except release(). The written bytes may be read back until the next call.
   virtual Room reserve(std::span<const EndpointId> to,
                        std::uint64_t bytes,
                        Reservation& reservation) noexcept;
-  /// Copies the message there from `data`, in the way that is quickest; and to `also`, if it has
-  /// memory, as copy_to_both() does.
+  /// Copies the message from `data` into the reserved memory in the fastest way, and also to `also`
+  /// if that has memory, as copy_to_both() does.
   virtual void fill(const void* data, CopyTarget also) noexcept;
   virtual void commit(EndpointId to, Tag tag) noexcept;
   virtual void abandon() noexcept;
-  /// How many messages to the endpoint its peer has not taken.
+  /// The number of messages to the endpoint that its peer has not taken yet.
   virtual std::uint32_t unread(EndpointId to) noexcept;
 
-  /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, now or
-  /// in progress(), and from then on nobody reads or writes the operation's memory. Other messages
-  /// and the endpoint go on.
+  /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, at once
+  /// or in progress(); after it nobody reads or writes the operation's memory. Other messages and
+  /// the endpoint are not affected.
   ///
-  /// A receive may have met its message: what has not come yet is dropped. Of a send, what the peer
-  /// does not have yet is withdrawn; a receive that has met it ends with `cancelled`.
+  /// If a receive has already met its message, the rest of that message is dropped. The part of a
+  /// send that the peer does not have yet is withdrawn; a receive that has met it ends with
+  /// `cancelled`.
   ///
-  /// Where Capabilities::withdraws is false, this holds for receives that have met no message.
-  /// Others end with their message, or when the endpoint to the peer fails or is closed: so connect
-  /// to those you receive from, too.
+  /// Where Capabilities::withdraws is false, all this holds only for receives that have met no
+  /// message. Any other operation ends with its message, or when the endpoint to the peer fails or
+  /// is closed. So connect to peers from which you only receive, too.
   virtual void cancel(Operation& operation) noexcept = 0;
-  /// Drops messages that have arrived, match (tag, mask) and met no receive; senders waiting for
-  /// them are released. Returns how many.
+  /// Drops messages that have arrived, match (tag, mask) and have met no receive. Their senders'
+  /// operations complete. Returns the number dropped.
   virtual std::size_t discard(Tag tag, Tag mask) noexcept = 0;
 
-  /// Advances everything; returns the number of completions and arrivals it worked on.
+  /// Advances all operations. Returns the number of completions and arrivals that it handled.
   virtual unsigned progress() noexcept = 0;
 
-  /// True once all that was sent to the endpoint has left this process; false: call progress(), and
-  /// ask again. What has left arrives though the transport ends, but for what the end of a TCP
-  /// connection takes along if the peer sends at that moment.
+  /// True once everything sent to the endpoint has left this process; on false, call progress() and
+  /// ask again. After that the messages arrive even if this transport ends; only on a TCP
+  /// connection can some be lost, if the peer is sending at that moment.
   virtual bool flush(EndpointId endpoint) noexcept = 0;
 
-  /// Prepares to sleep on wake_fd(): true if nothing is ready and the descriptor will become
-  /// readable on the next event; false if progress() must be called first.
+  /// Prepares to sleep on wake_fd(). True: nothing is ready, and the descriptor becomes readable at
+  /// the next event. False: progress() must be called first.
   virtual Result<bool> arm() noexcept = 0;
-  /// Readable when an armed transport has an event. Owned by the transport; -1 if it cannot sleep.
+  /// Readable when an armed transport has an event. Owned by the transport. -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
 
-  /// Cuts an endpoint now: its pending sends end with peer_lost, and after that never touch their
-  /// buffers. Returns at once; progress() finishes. Receives are not the endpoint's: cancel them.
+  /// Closes an endpoint at once: its pending sends end with peer_lost and never access their
+  /// buffers after that. Returns immediately; progress() completes the sends. Receives do not
+  /// belong to an endpoint: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
-  /// Tells of the death of a peer to which there is no endpoint: it may have made one to us.
+  /// Reports the death of a peer to which this transport has no endpoint; that peer may have had
+  /// one to this transport.
   virtual void note_death() noexcept {}
 
-  /// The wires an endpoint uses; empty before the first message where the fabric decides late.
+  /// The wires that an endpoint uses. Empty before the first message where the fabric chooses them
+  /// late.
   virtual std::vector<Lane> lanes(EndpointId endpoint) const = 0;
-  /// Bytes handed to send() for this endpoint since connect().
+  /// Bytes passed to send() for this endpoint since connect().
   virtual std::uint64_t bytes_sent(EndpointId endpoint) const noexcept = 0;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ucx: tagged messages over UCP, on every fabric UCX can drive. One object is one UCP context and
-// worker. A job uses up to two: one for peers proven to be on this host, which is never allowed
-// TCP, and one for all others, which is never allowed shared memory; so neither can fall silently
-// to the wrong wire.
+// ucx: tagged messages over UCP, on every fabric that UCX supports. One object is one UCP context
+// with one worker. A job uses up to two: one for peers on the same host, which never uses TCP, and
+// one for all other peers, which never uses shared memory. So neither can silently use the wrong
+// kind of wire.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -20,36 +20,36 @@ namespace xylem::transport {
 
 /// Which wires a UCX transport may use.
 enum class UcxReach : std::uint8_t {
-  host,     ///< Shared memory and cross-memory attach: posix, sysv, cma, self.
-  network,  ///< RDMA where there is some, else TCP: never shared memory.
-  tcp,      ///< TCP alone.
+  host,     ///< Shared memory and cross-memory attach: posix, sysv, cma.
+  network,  ///< RDMA where available, otherwise TCP; never shared memory.
+  tcp,      ///< TCP only.
 };
 
 struct UcxOptions {
   UcxReach reach = UcxReach::host;
-  /// Network devices UCX may use, in UCX's names ("eth0", "mlx5_0:1"); empty: UCX's choice. Ignored
-  /// for `host`.
+  /// Network devices that UCX may use, by UCX's names ("eth0", "mlx5_0:1"). Empty: UCX chooses.
+  /// Ignored for `host`.
   std::vector<std::string> devices;
-  /// How soon the death of a silent peer is noticed; ignored for `host`.
+  /// How soon the death of a silent peer is noticed. Ignored for `host`.
   std::chrono::milliseconds keepalive{300};
 };
 
-/// Makes the context and worker. Fails with `unsupported`, naming what UCX offers, if no wire of
-/// this reach exists.
+/// Makes the context and the worker. Fails with `unsupported`, naming the transports that UCX
+/// found, if none of them belongs to this reach.
 Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger);
 
-/// "1.13.1": the UCX library loaded.
+/// The version of the UCX library that is loaded, such as "1.13.1".
 std::string ucx_version();
 
-/// One of UCX's ways to move bytes. What it is for is told by its kind, not by its name.
+/// One of UCX's ways to move bytes. `kind` tells what it is for; its name does not.
 struct UcxDevice {
-  /// `accelerator`: copies to and from a GPU's memory, or between processes through it.
+  /// `accelerator`: copies to or from GPU memory, or between processes through GPU memory.
   enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };
   std::string transport;  ///< "tcp", "rc_verbs", "posix".
   std::string device;     ///< "eth0", "mlx5_0:1", "memory".
   Kind kind = Kind::network;
 };
-/// Every (transport, device) UCX finds on this machine.
+/// Every (transport, device) that UCX finds on this machine.
 Result<std::vector<UcxDevice>> ucx_devices();
 
 }  // namespace xylem::transport
