@@ -515,6 +515,7 @@ bool Engine::relieve() {
   if (views_held_ == 0) return false;
   const auto put_away = [&](Execution& execution, HeldView& held) {
     if (held.transport == nullptr) return;
+    ++views_given_up_;
     const auto& run = execution.run;
     const auto& step = run.program->steps[held.step];
     const std::uint64_t bytes = run.program->slice_size(step, held.slice);

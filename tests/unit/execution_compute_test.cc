@@ -4,6 +4,7 @@
 // four queues, behind gates, over memory that the CPU may not touch. Messages go over loopback,
 // which copies by the CPU, so programs are staged.
 #include "fakes/delayed_compute.h"
+#include "support/engine_call.h"
 #include "support/engine_ranks.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"
@@ -27,81 +28,6 @@ using test::DelayedCompute;
 using test::DelayedComputeOptions;
 using test::DeviceMemory;
 
-using Words = std::vector<std::uint32_t>;
-
-constexpr std::uint32_t kFactor = 3;
-
-void multiply(void* target, const void* source, std::size_t count, double factor) {
-  for (std::size_t i = 0; i < count; ++i) {
-    static_cast<std::uint32_t*>(target)[i] =
-        static_cast<const std::uint32_t*>(source)[i] * static_cast<std::uint32_t>(factor);
-  }
-}
-
-std::uint32_t value(std::uint64_t rank, std::uint64_t index) {
-  return static_cast<std::uint32_t>(rank * 1'000'003 + index * 7 + 1);
-}
-
-/// One call, as all ranks make it. The root is the last rank.
-struct Case {
-  const collectives::Planner* planner = nullptr;
-  std::uint32_t ranks = 1;
-  std::uint64_t count = 1;
-  bool is_scaled = false;
-
-  Collective collective() const { return planner->collective; }
-  std::uint32_t root() const { return has_root(collective()) ? ranks - 1 : 0; }
-  std::uint32_t factor() const { return is_scaled ? kFactor : 1; }
-  std::uint64_t elements(std::uint32_t rank, Buffer buffer) const {
-    const bool is_input = buffer == Buffer::input;
-    switch (collective()) {
-      case Collective::all_reduce: return count;
-      case Collective::reduce: return is_input || rank == root() ? count : 0;
-      case Collective::broadcast: return !is_input || rank == root() ? count : 0;
-      case Collective::all_gather: return is_input ? count : ranks * count;
-      case Collective::gather: return is_input ? count : rank == root() ? ranks * count : 0;
-      case Collective::reduce_scatter: return is_input ? ranks * count : count;
-      case Collective::scatter: return !is_input ? count : rank == root() ? ranks * count : 0;
-      case Collective::all_to_all: return ranks * count;
-      case Collective::barrier: return 0;
-    }
-    return 0;
-  }
-  std::uint32_t sum(std::uint64_t index) const {
-    std::uint32_t sum = 0;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) sum += value(rank, index) * factor();
-    return sum;
-  }
-  std::uint32_t expected(std::uint32_t rank, std::uint64_t i) const {
-    switch (collective()) {
-      case Collective::all_reduce:
-      case Collective::reduce: return sum(i);
-      case Collective::broadcast: return value(root(), i) * factor();
-      case Collective::all_gather:
-      case Collective::gather: return value(i / count, i % count) * factor();
-      case Collective::reduce_scatter: return sum(rank * count + i);
-      case Collective::scatter: return value(root(), rank * count + i) * factor();
-      case Collective::all_to_all: return value(i / count, rank * count + i % count) * factor();
-      case Collective::barrier: break;
-    }
-    return 0;
-  }
-  std::shared_ptr<const Program> program(std::uint32_t rank) const {
-    ProgramOptions options;
-    options.counts.count = count;
-    options.counts.element_bytes = sizeof(std::uint32_t);
-    options.slice_bytes = 256;
-    options.window = 3;
-    options.fuses = false;
-    if (reduces(collective())) options.kernel = &add;
-    if (is_scaled) options.scale = &multiply;
-    const auto plan = planner->plan({collective(), ranks, root()}, rank);
-    auto made = compile(stage(plan, {.input = is_scaled, .messages = true}), options);
-    EXPECT_TRUE(made) << made.status().message();
-    return *made;
-  }
-};
-
 class ComputeOver : public testing::TestWithParam<std::uint32_t> {
  protected:
   ComputeOver() : fabric({/*seed=*/7, /*eager_bytes=*/512}) {
@@ -111,6 +37,10 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
   }
   static std::uint32_t ranks() { return GetParam(); }
 
+  static std::shared_ptr<const Program> program(const EngineCall& call, std::uint32_t rank) {
+    const auto plan = stage(call.plan(rank), {.input = call.is_scaled, .messages = true});
+    return call.program(plan, {.slice_bytes = 256, .window = 3, .fuses = false});
+  }
   /// New devices, one for each rank. Only that of rank 0 has faults.
   void power_up(DelayedComputeOptions options) {
     devices.clear();
@@ -120,7 +50,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       options.fault_after = 0;
     }
   }
-  void begin(const Case& call, std::uint64_t sequence, bool has_gates) {
+  void begin(const EngineCall& call, std::uint64_t sequence, bool has_gates) {
     outputs.clear();
     gates.clear();
     ends.clear();
@@ -132,7 +62,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       const auto bytes = call.elements(rank, Buffer::output) * sizeof(std::uint32_t);
       outputs.push_back(memory.allocate(bytes));
       Rank& engine = engines[rank];
-      engine.prepare(call.program(rank), sequence);
+      engine.prepare(program(call, rank), sequence);
       auto& execution = engine.execution;
       execution.run.device.compute = &devices[rank];
       execution.run.factor = call.factor();
@@ -148,7 +78,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       engine.begin();
     }
   }
-  bool is_right(const Case& call) {
+  bool is_right(const EngineCall& call) {
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
       Words output(call.elements(rank, Buffer::output));
       memory.read(output.data(), outputs[rank], output.size() * sizeof(std::uint32_t));
@@ -182,10 +112,12 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       devices[rank].open(gates[rank]);
     }
   }
-  void call(const Case& called, std::uint64_t sequence, std::optional<std::uint64_t> gate_seed) {
+  void call(const EngineCall& called,
+            std::uint64_t sequence,
+            std::optional<std::uint64_t> gate_seed) {
     begin(called, sequence, gate_seed.has_value());
     if (gate_seed) open_gates(*gate_seed);
-    turn_until_ended(engines);
+    ASSERT_TRUE(turn_until_ended(engines));
     expect_ended();
     const auto title = std::string(name(called.collective())) + " " +
                        std::string(called.planner->name) + " of " + std::to_string(called.count) +
@@ -223,7 +155,7 @@ TEST_P(ComputeOver, EveryPlanIsRightOnOneToFourQueuesBehindGates) {
 }
 
 TEST_P(ComputeOver, NothingBeginsBeforeItsGateIsOpen) {
-  const Case call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
+  const EngineCall call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
   power_up({.seed = 5, .queues = 2});
   begin(call, 0, /*has_gates=*/true);
   constexpr unsigned kTurns = 1000;
@@ -239,7 +171,7 @@ TEST_P(ComputeOver, NothingBeginsBeforeItsGateIsOpen) {
     }
   }
   open_gates(1);
-  turn_until_ended(engines);
+  ASSERT_TRUE(turn_until_ended(engines));
   EXPECT_TRUE(is_right(call));
 }
 
@@ -251,9 +183,9 @@ TEST_P(ComputeOver, ADeviceThatDoesNotKeepTheOrderIsNoticed) {
     for (const auto& planner : collectives::planners()) {
       if (planner.collective != Collective::all_reduce || planner.takes_hosts) continue;
       power_up({.seed = seed, .queues = 4, .ignores_order = true});
-      const Case call{&planner, ranks(), 1500, /*is_scaled=*/true};
+      const EngineCall call{&planner, ranks(), 1500, /*is_scaled=*/true};
       begin(call, sequence++, /*has_gates=*/false);
-      turn_until_ended(engines);
+      ASSERT_TRUE(turn_until_ended(engines));
       if (!is_right(call)) ++wrong;
     }
   }
@@ -265,7 +197,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
   for (const auto* algorithm : {"ring", "recursive_doubling"}) {
     const auto* planner = collectives::find_planner(Collective::all_reduce, algorithm);
     ASSERT_NE(planner, nullptr);
-    const Case call{planner, ranks(), 1500};
+    const EngineCall call{planner, ranks(), 1500};
     for (unsigned turns = 0; turns < 40; ++turns) {
       const bool has_gates = turns % 3 == 2;
       power_up({.seed = turns + 1, .queues = 1 + turns % 4, .keeps_cancelled = turns % 2 == 0});
@@ -278,7 +210,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
       }
       // Work that waits for a gate goes on to wait for it, where the device cannot take it back.
       if (has_gates) open_gates(turns);
-      turn_until_ended(engines);
+      ASSERT_TRUE(turn_until_ended(engines));
       expect_ended();
       for (Rank& rank : engines) rank.discard_all();
       this->call(call, sequence++, std::nullopt);
@@ -288,7 +220,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
 }
 
 TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
-  const Case call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
+  const EngineCall call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
   std::uint64_t sequence = 0;
   for (std::uint64_t after = 1; after < 12; ++after) {
     power_up({.seed = after, .queues = 2, .fault_after = after});
@@ -304,7 +236,7 @@ TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
     for (Rank& rank : engines) {
       rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
     }
-    turn_until_ended(engines);
+    ASSERT_TRUE(turn_until_ended(engines));
     expect_ended();
     for (Rank& rank : engines) rank.discard_all();
   }

@@ -53,7 +53,7 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
       ranks[rank].start(program(planner, rank, count), sequence, inputs[rank], outputs[rank]);
     }
-    turn_until_ended(ranks);
+    ASSERT_TRUE(turn_until_ended(ranks));
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {
       const TestExecution& execution = ranks[rank].execution;
       ASSERT_TRUE(execution.outcome) << planner.name << ": " << execution.outcome.message();
@@ -95,7 +95,7 @@ TEST_P(EngineOver, AnExecutionThatFailsEndsOnceAndServesTheNextCall) {
       for (Rank& rank : ranks) rank.turn();
     }
     for (Rank& rank : ranks) rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
-    turn_until_ended(ranks);
+    ASSERT_TRUE(turn_until_ended(ranks));
     for (const Rank& rank : ranks) {
       EXPECT_EQ(rank.execution.ended, 1U);
       EXPECT_EQ(rank.execution.outstanding, 0U);

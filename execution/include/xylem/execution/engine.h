@@ -118,6 +118,9 @@ class Engine {
   /// Gives up views of messages that wait for others, whose senders may wait for their room: before
   /// a sleep. True if there were any.
   bool relieve();
+  /// How many views have been given up for others so far. One call by itself never needs it
+  /// (verify_program.h); several calls at once may.
+  std::uint64_t views_given_up() const noexcept { return views_given_up_; }
 
   /// Whether work of a Compute, or a gate, is pending. No descriptor tells when it completes: run()
   /// must be called to find out.
@@ -239,6 +242,7 @@ class Engine {
   std::uint64_t views_touched_ = 0;  ///< Taken and given up, ever; and as of the last run().
   std::uint64_t views_touched_before_ = 0;
   std::uint32_t still_turns_ = 0;
+  std::uint64_t views_given_up_ = 0;
   Patience patience_;
   std::uint64_t past_cache_from_ = kNoOutput;
   HostCompute host_;

@@ -118,7 +118,7 @@ struct Program {
 
 /// What binds a schedule to sizes.
 struct ProgramOptions {
-  collectives::Counts counts;
+  collectives::Counts counts{};
   std::uint64_t slice_bytes =
       256 * 1024;  ///< A multiple of 64, so a slice never splits an element.
   std::uint32_t window = 8;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WaitGraph: which steps wait for which, and whether any of them wait for each other. The steps of
+// all ranks are its events; each has the same unknown number S of slices.
+#pragma once
+
+#include "xylem/collectives/pipeline.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace xylem::collectives {
+
+class WaitGraph {
+ public:
+  using Event = std::uint32_t;
+
+  explicit WaitGraph(std::size_t events) : events_(events) {}
+
+  /// `after` waits for `before`, as an edge of this kind says (pipeline.h).
+  void add(Event before, Event after, EdgeKind kind) { links_.push_back({before, after, kind}); }
+
+  /// Events that wait for each other for some number of slices: a shortest circle through one of
+  /// its links, each event after the one that it waits for. Empty if there is no deadlock for any
+  /// number of slices.
+  ///
+  /// A slice edge connects slice k to slice k, a lag edge slice k to slice k + 1 or later, and a
+  /// whole edge the last slice to the first. A circle of slices is a circle of events. A circle of
+  /// events without a whole edge is a circle of slices only if it has no lag edge either, since k
+  /// grows along lag edges. With a whole edge it is a circle of slices for a large enough S. So
+  /// there is no deadlock exactly if no circle of events contains a whole edge, and none consists
+  /// of slice edges alone.
+  std::vector<Event> find_deadlock() const;
+
+ private:
+  struct Link {
+    Event before, after;
+    EdgeKind kind;
+  };
+
+  std::size_t events_;
+  std::vector<Link> links_;
+};
+
+}  // namespace xylem::collectives

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/execution/verify_program.h"
+
+#include "xylem/collectives/wait_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace xylem::execution {
+namespace {
+
+using collectives::Edge;
+using collectives::EdgeKind;
+using collectives::kNone;
+using collectives::StepKind;
+using collectives::WaitGraph;
+
+std::span<const Edge> edges_of(const Program& program, const ProgramStep& step) {
+  return std::span(program.edges).subspan(step.first_edge, step.edge_count);
+}
+
+/// What a step reads; nothing, if it moves no bytes.
+std::span<const Place> places_read_by(const Program& program, const ProgramStep& step) {
+  return step.bytes == 0 ? std::span<const Place>()
+                         : std::span(program.sources).subspan(step.first_source, step.source_count);
+}
+
+/// Whether a step writes memory.
+bool writes(const ProgramStep& step) {
+  return step.bytes > 0 && (step.kind == StepKind::recv || step.kind == StepKind::copy ||
+                            step.kind == StepKind::reduce);
+}
+
+bool follows(const Program& program, StepId id, Edge edge) {
+  const auto edges = edges_of(program, program.steps[id]);
+  return std::ranges::find(edges, edge) != edges.end();
+}
+
+/// The claims that one rank's program shows by itself.
+class FusionChecker {
+ public:
+  FusionChecker(const Program& program, std::size_t rank) : program_(program), rank_(rank) {}
+
+  Status check() {
+    XYLEM_TRY(check_views());
+    XYLEM_TRY(check_casts());
+    return program_.is_exchange ? check_exchange() : Status();
+  }
+
+ private:
+  template <typename... Args>
+  Status reject(StepId id,
+                std::string_view claim,
+                fmt::format_string<Args...> rule,
+                Args&&... args) const {
+    return failure(Code::bad_schedule, fmt::format("{}: rank {}, step {} ({}): {}", claim, rank_,
+                                                   id, name(program_.steps[id].kind),
+                                                   fmt::format(rule, std::forward<Args>(args)...)));
+  }
+
+  // ---- views ----
+
+  Status check_views() {
+    std::map<std::uint32_t, StepId> receives;  // By view.
+    for (StepId id = 0; id < program_.steps.size(); ++id) {
+      const ProgramStep& step = program_.steps[id];
+      if (!writes(step) || step.target.view == kNone) continue;
+      if (step.kind != StepKind::recv || !step.target.ring) {
+        return reject(id, "views", "only a receive into a ring has views of what arrives");
+      }
+      const std::uint32_t view = step.target.view;
+      if (view % program_.window != 0 || view + program_.window > program_.view_count) {
+        return reject(id, "views", "view {} of {} in a window of {}", view, program_.view_count,
+                      program_.window);
+      }
+      if (!receives.emplace(view, id).second) {
+        return reject(id, "views", "view {} is step {}'s, too", view, receives[view]);
+      }
+    }
+    XYLEM_TRY(check_that_views_are_received(receives));
+    for (const auto& [view, receive] : receives) XYLEM_TRY(check_reader(receive));
+    return {};
+  }
+
+  Status check_that_views_are_received(const std::map<std::uint32_t, StepId>& receives) const {
+    for (StepId id = 0; id < program_.steps.size(); ++id) {
+      const ProgramStep& step = program_.steps[id];
+      for (const Place& source : places_read_by(program_, step)) {
+        if (source.view == kNone) continue;
+        if (!step.is_computed()) return reject(id, "views", "only computed steps read views");
+        const auto receive = receives.find(source.view);
+        if (receive == receives.end()) {
+          return reject(id, "views", "no receive fills view {}", source.view);
+        }
+        if (!source.same_memory(program_.steps[receive->second].target)) {
+          return reject(id, "views", "view {} is of other memory than what it stands for",
+                        source.view);
+        }
+      }
+    }
+    return {};
+  }
+
+  /// A receive with views: who reads what it brings.
+  Status check_reader(StepId receive) const {
+    const ProgramStep& step = program_.steps[receive];
+    StepId reader = kNone;
+    for (StepId id = 0; id < program_.steps.size(); ++id) {
+      const ProgramStep& other = program_.steps[id];
+      if (id != receive && writes(other) && other.target.same_memory(step.target)) {
+        return reject(id, "views", "writes the memory that step {} shows by a view", receive);
+      }
+      for (const Place& source : places_read_by(program_, other)) {
+        if (!source.same_memory(step.target)) continue;
+        if (source.view != step.target.view || reader != kNone) {
+          return reject(id, "views", "reads the memory that step {} shows by a view to step {}",
+                        receive, reader);
+        }
+        reader = id;
+      }
+    }
+    if (reader == kNone) return reject(receive, "views", "nobody reads what it shows");
+    if (program_.steps[reader].bytes != step.bytes ||
+        !follows(program_, reader, {receive, EdgeKind::slice})) {
+      return reject(reader, "views", "does not follow step {}, whose view it reads, by slices",
+                    receive);
+    }
+    if (!follows(program_, receive, {reader, EdgeKind::lag})) {
+      return reject(receive, "views", "does not wait until step {} has read the view before",
+                    reader);
+    }
+    return {};
+  }
+
+  // ---- casts ----
+
+  Status check_casts() {
+    std::vector<std::set<StepId>> members(program_.casts.size());
+    for (StepId id = 0; id < program_.steps.size(); ++id) {
+      const ProgramStep& step = program_.steps[id];
+      if (step.is_unawaited && (step.kind != StepKind::copy || step.successor_count > 0)) {
+        return reject(id, "casts", "only a copy that no step follows is unawaited");
+      }
+      if (step.cast == kNone) continue;
+      if (step.cast >= program_.casts.size()) return reject(id, "casts", "cast {}", step.cast);
+      members[step.cast].insert(id);
+    }
+    for (std::uint32_t cast = 0; cast < program_.casts.size(); ++cast) {
+      XYLEM_TRY(check_cast(cast, std::move(members[cast])));
+    }
+    return {};
+  }
+
+  Status check_cast(std::uint32_t index, std::set<StepId> members) {
+    const Cast& cast = program_.casts[index];
+    const auto sends = std::span(program_.cast_sends).subspan(cast.first_send, cast.send_count);
+    if (sends.empty()) return failure(Code::bad_schedule, "casts: a cast without sends");
+    const ProgramStep& model = program_.steps[sends.front()];
+    for (const StepId id : sends) {
+      const ProgramStep& send = program_.steps[id];
+      if (send.kind != StepKind::send || send.bytes == 0 || members.erase(id) == 0) {
+        return reject(id, "casts", "is no send of cast {}, or is there twice", index);
+      }
+      if (send.bytes != model.bytes || !source_of(send).same_memory(source_of(model))) {
+        return reject(id, "casts", "sends other bytes than the rest of cast {}", index);
+      }
+    }
+    if (cast.copy != kNone) {
+      const ProgramStep& copy = program_.steps[cast.copy];
+      if (members.erase(cast.copy) == 0 || !copy.is_unawaited || copy.bytes != model.bytes ||
+          !source_of(copy).same_memory(source_of(model))) {
+        return reject(cast.copy, "casts", "is no unawaited copy of what cast {} sends", index);
+      }
+    }
+    for (const StepId maker : members) XYLEM_TRY(check_maker(maker, model, sends));
+    return {};
+  }
+
+  /// A step that makes what a cast sends.
+  Status check_maker(StepId maker, const ProgramStep& model, std::span<const StepId> sends) {
+    const ProgramStep& step = program_.steps[maker];
+    if (!writes(step) || step.is_unawaited || step.bytes != model.bytes ||
+        !step.target.same_memory(source_of(model))) {
+      return reject(maker, "casts", "does not make what cast {} sends", step.cast);
+    }
+    for (const StepId send : sends) {
+      if (!comes_after(send, maker) && !comes_after(maker, send)) {
+        return reject(maker, "casts", "is not ordered with step {}, which sends what it makes",
+                      send);
+      }
+    }
+    return {};
+  }
+
+  const Place& source_of(const ProgramStep& step) const {
+    return program_.sources[step.first_source];
+  }
+
+  /// Whether slice k of a step waits for slice k of another, at this rank.
+  bool comes_after(StepId step, StepId before) {
+    if (before > step) return false;  // Steps follow earlier ones only, but for lag edges.
+    std::vector<bool> seen(program_.steps.size(), false);
+    std::vector<StepId> left = {step};
+    while (!left.empty()) {
+      const StepId id = left.back();
+      left.pop_back();
+      if (id == before) return true;
+      if (seen[id]) continue;
+      seen[id] = true;
+      for (const Edge& edge : edges_of(program_, program_.steps[id])) {
+        if (edge.kind != EdgeKind::lag) left.push_back(edge.before);
+      }
+    }
+    return false;
+  }
+
+  // ---- exchange ----
+
+  Status check_exchange() const {
+    if (program_.stay != transport::Stay::nowhere) {
+      return failure(Code::bad_schedule,
+                     fmt::format("exchange: rank {}: what it sends may not stay with it, since its "
+                                 "local steps begin when all sends have ended",
+                                 rank_));
+    }
+    std::set<std::pair<std::uint32_t, bool>> ways;
+    for (StepId id = 0; id < program_.steps.size(); ++id) {
+      const ProgramStep& step = program_.steps[id];
+      if (step.slices != 1) return reject(id, "exchange", "has {} slices", step.slices);
+      const bool is_sent = step.lane != kNone && program_.lanes[step.lane].outgoing;
+      if (step.lane != kNone && !ways.emplace(program_.lanes[step.lane].peer, is_sent).second) {
+        return reject(id, "exchange", "is a second message that way");
+      }
+      for (const Edge& edge : edges_of(program_, step)) {
+        if (edge.kind == EdgeKind::lag) continue;  // The first slices do not wait for any.
+        const ProgramStep& before = program_.steps[edge.before];
+        const bool follows_message = before.lane != kNone;
+        const bool follows_send = follows_message && program_.lanes[before.lane].outgoing;
+        const bool is_allowed = step.lane == kNone ? follows_message : !is_sent && follows_send;
+        if (!is_allowed) return reject(id, "exchange", "waits for step {}", edge.before);
+      }
+    }
+    return {};
+  }
+
+  const Program& program_;
+  const std::size_t rank_;
+};
+
+/// What all ranks' steps wait for. An event is a step, but a message is one event with its receive.
+class Waits {
+ public:
+  using Event = WaitGraph::Event;
+
+  explicit Waits(std::span<const Program* const> ranks) : ranks_(ranks) {
+    first_.push_back(0);
+    for (const Program* program : ranks) {
+      first_.push_back(first_.back() + static_cast<Event>(program->steps.size()));
+    }
+    event_.resize(first_.back());
+    released_by_.assign(first_.back(), kNone);
+    for (Event step = 0; step < event_.size(); ++step) event_[step] = step;
+  }
+
+  Status check() {
+    XYLEM_TRY(join_messages());
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) note_releases(rank);
+    WaitGraph graph(event_.size());
+    add_all(graph);
+    if (const auto circle = graph.find_deadlock(); !circle.empty()) return deadlock(circle);
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank]->is_exchange) XYLEM_TRY(check_overtaking(rank));
+    }
+    return {};
+  }
+
+ private:
+  /// Steps that move the messages of one lane, at one end.
+  struct End {
+    std::uint32_t rank = 0;
+    const Lane* lane = nullptr;
+  };
+
+  Event at(std::uint32_t rank, StepId step) const { return first_[rank] + step; }
+  std::span<const StepId> steps_of(const End& end) const {
+    return std::span(ranks_[end.rank]->lane_steps)
+        .subspan(end.lane->first_step, end.lane->step_count);
+  }
+
+  /// Finds both ends of each lane, and makes one event of each send and its receive.
+  Status join_messages() {
+    using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // From, to, number.
+    std::map<Key, End> incoming;
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const Lane& lane : ranks_[rank]->lanes) {
+        if (!lane.outgoing) incoming[{lane.peer, rank, lane.number}] = {rank, &lane};
+      }
+    }
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const Lane& lane : ranks_[rank]->lanes) {
+        if (!lane.outgoing) continue;
+        const auto found = incoming.find({rank, lane.peer, lane.number});
+        if (found == incoming.end()) return unmatched(rank, lane);
+        lanes_.emplace_back(End{rank, &lane}, found->second);
+        XYLEM_TRY(join_lane(lanes_.back().first, lanes_.back().second));
+        incoming.erase(found);
+      }
+    }
+    if (incoming.empty()) return {};
+    const auto& [key, end] = *incoming.begin();
+    return unmatched(end.rank, *end.lane);
+  }
+
+  static Status unmatched(std::uint32_t rank, const Lane& lane) {
+    return failure(
+        Code::bad_schedule,
+        fmt::format("progress: rank {}: nobody is at the other end of lane {} {} rank {}", rank,
+                    lane.number, lane.outgoing ? "to" : "from", lane.peer));
+  }
+
+  /// Messages are known by their place in the lane's order. A wait takes several signals.
+  Status join_lane(const End& from, const End& to) {
+    const Program& sender = *ranks_[from.rank];
+    const Program& receiver = *ranks_[to.rank];
+    std::map<std::uint32_t, StepId> sends;  // By the place of their first message.
+    for (const StepId id : steps_of(from)) sends[sender.steps[id].ordinal] = id;
+    for (const StepId id : steps_of(to)) {
+      const ProgramStep& step = receiver.steps[id];
+      const auto send = sends.find(step.ordinal);
+      if (send == sends.end()) return unmatched(to.rank, *to.lane);
+      if (step.kind == StepKind::wait) {
+        for (auto signal = send;
+             signal != sends.end() && signal->first < step.ordinal + step.slices; ++signal) {
+          signals_.emplace_back(at(from.rank, signal->second), at(to.rank, id));
+        }
+        continue;
+      }
+      if (sender.steps[send->second].slices != step.slices) return unmatched(to.rank, *to.lane);
+      event_[at(to.rank, id)] = at(from.rank, send->second);
+    }
+    return {};
+  }
+
+  /// A view is released by the step that reads it.
+  void note_releases(std::uint32_t rank) {
+    const Program& program = *ranks_[rank];
+    if (program.is_exchange) return;
+    std::map<std::uint32_t, StepId> readers;  // By view.
+    for (StepId id = 0; id < program.steps.size(); ++id) {
+      for (const Place& source : places_read_by(program, program.steps[id])) {
+        if (source.view != kNone) readers[source.view] = id;
+      }
+    }
+    for (StepId id = 0; id < program.steps.size(); ++id) {
+      const ProgramStep& step = program.steps[id];
+      if (step.kind != StepKind::recv || step.bytes == 0 || step.target.view == kNone) continue;
+      released_by_[event_[at(rank, id)]] = at(rank, readers[step.target.view]);
+    }
+  }
+
+  /// When the slot of a message is free again.
+  Event release_of(Event message) const {
+    return released_by_[message] != kNone ? released_by_[message] : message;
+  }
+
+  void add_all(WaitGraph& graph) const {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank]->is_exchange) {
+        add_exchange(graph, rank);
+      } else {
+        add_rounds(graph, rank);
+      }
+    }
+    for (const auto& [from, to] : lanes_) {
+      add_order(graph, from);
+      add_order(graph, to);
+    }
+    for (const auto& [signal, wait] : signals_) graph.add(signal, wait, EdgeKind::whole);
+    // Slice k + 1 of a message waits for the slot of slice k.
+    for (Event message = 0; message < released_by_.size(); ++message) {
+      if (released_by_[message] == kNone) continue;
+      graph.add(released_by_[message], message, EdgeKind::lag);
+    }
+  }
+
+  void add_rounds(WaitGraph& graph, std::uint32_t rank) const {
+    const Program& program = *ranks_[rank];
+    const bool stays = program.stay != transport::Stay::nowhere;
+    for (StepId id = 0; id < program.steps.size(); ++id) {
+      for (const Edge& edge : edges_of(program, program.steps[id])) {
+        Event before = event_[at(rank, edge.before)];
+        if (stays && program.steps[edge.before].kind == StepKind::send) {
+          before = release_of(before);
+        }
+        graph.add(before, event_[at(rank, id)], edge.kind);
+      }
+    }
+  }
+
+  /// Messages wait for nothing; local steps wait for all messages.
+  void add_exchange(WaitGraph& graph, std::uint32_t rank) const {
+    const Program& program = *ranks_[rank];
+    for (const StepId local : program.local_steps) {
+      for (const StepId message : program.lane_steps) {
+        graph.add(event_[at(rank, message)], at(rank, local), EdgeKind::whole);
+      }
+    }
+  }
+
+  /// One slot: each message of a lane waits for the release of the one before.
+  void add_order(WaitGraph& graph, const End& end) const {
+    const auto steps = steps_of(end);
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      const Event before = event_[at(end.rank, steps[i - 1])];
+      graph.add(release_of(before), event_[at(end.rank, steps[i])], EdgeKind::whole);
+    }
+  }
+
+  /// In an exchange a receive does not wait for the send whose memory it overwrites. That is right
+  /// if what it brings cannot have been sent before that send has arrived: then the two are in
+  /// order without waiting, and a link back from the receive to the send closes a circle.
+  Status check_overtaking(std::uint32_t rank) const {
+    const Program& program = *ranks_[rank];
+    for (StepId id = 0; id < program.steps.size(); ++id) {
+      const ProgramStep& step = program.steps[id];
+      if (step.kind != StepKind::recv || step.bytes == 0) continue;
+      for (const Edge& edge : edges_of(program, step)) {
+        if (edge.kind == EdgeKind::lag) continue;
+        WaitGraph graph(event_.size());
+        add_all(graph);
+        graph.add(event_[at(rank, id)], event_[at(rank, edge.before)], EdgeKind::whole);
+        if (!graph.find_deadlock().empty()) continue;
+        return failure(Code::bad_schedule,
+                       fmt::format("exchange: rank {}, step {} (recv): may arrive before step {}, "
+                                   "whose memory it overwrites, has been sent",
+                                   rank, id, edge.before));
+      }
+    }
+    return {};
+  }
+
+  Status deadlock(const std::vector<Event>& circle) const {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < circle.size() && i < kShown; ++i) {
+      const auto rank = static_cast<std::uint32_t>(std::ranges::upper_bound(first_, circle[i]) -
+                                                   first_.begin() - 1);
+      const StepId step = circle[i] - first_[rank];
+      text += fmt::format("{}rank {}, step {} ({})", i == 0 ? "" : ", then ", rank, step,
+                          name(ranks_[rank]->steps[step].kind));
+    }
+    if (circle.size() > kShown) text += fmt::format(", and {} more", circle.size() - kShown);
+    return failure(
+        Code::bad_schedule,
+        fmt::format("progress: deadlock with one slot, for these wait for each other: {}", text));
+  }
+
+  std::span<const Program* const> ranks_;
+  std::vector<Event> first_;  ///< Event of each rank's step 0; at the end, how many there are.
+  std::vector<Event> event_;  ///< By step of any rank; a receive's is its send's.
+  std::vector<Event> released_by_;  ///< By message: who reads its view; kNone: it has none.
+  std::vector<std::pair<End, End>> lanes_;
+  std::vector<std::pair<Event, Event>> signals_;
+};
+
+}  // namespace
+
+Status verify_program(std::span<const Program* const> ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    XYLEM_TRY(FusionChecker(*ranks[rank], rank).check());
+  }
+  return Waits(ranks).check();
+}
+
+}  // namespace xylem::execution

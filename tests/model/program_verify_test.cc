@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the engine makes of every plan is proven, for 1 to 64 ranks and more; and a program whose
+// fusions have been tampered with is rejected, or is right all the same: then its call ends over
+// shared memory with the right result.
+#include "model/plans.h"
+#include "support/engine_call.h"
+#include "support/engine_ranks.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/execution/verify_program.h"
+#include "xylem/transport/shm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace xylem::execution {
+namespace {
+
+using collectives::Planner;
+using collectives::Shape;
+using Programs = std::vector<std::shared_ptr<const Program>>;
+
+constexpr std::uint64_t kSlice = 1024;
+constexpr std::uint32_t kWindow = 4;
+
+Programs compile_all(const EngineCall& call, const Shape& shape) {
+  Programs programs;
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    programs.push_back(
+        call.program(call.planner->plan(shape, rank), {.slice_bytes = kSlice, .window = kWindow}));
+  }
+  return programs;
+}
+
+Status verify(const Programs& programs) {
+  std::vector<const Program*> ranks;
+  for (const auto& program : programs) ranks.push_back(program.get());
+  return verify_program(ranks);
+}
+
+// ---- every plan ----
+
+class EveryPlanner : public testing::TestWithParam<Planner> {
+ protected:
+  /// Chunks of one slice, of as many as are in flight, of one more, and of three times as many; and
+  /// so few elements that some chunks are empty.
+  void expect_proven(std::uint32_t ranks) const {
+    const Planner& planner = GetParam();
+    for (const std::uint32_t root : model_roots(ranks)) {
+      for (const std::uint32_t per_host : collectives::model::ranks_per_host(planner, ranks)) {
+        const Shape shape{planner.collective, ranks, root, per_host};
+        for (const std::uint64_t slices : slices_of_chunks(ranks)) {
+          const std::uint64_t chunk = slices * kSlice / sizeof(std::uint32_t);
+          const EngineCall call{&planner, ranks, std::max<std::uint64_t>(1, chunk * ranks)};
+          const Status outcome = verify(compile_all(call, shape));
+          ASSERT_TRUE(outcome) << collectives::model::title(planner, shape) << ", " << slices
+                               << " slices: " << outcome.to_string();
+        }
+      }
+    }
+  }
+  static std::vector<std::uint64_t> slices_of_chunks(std::uint32_t ranks) {
+    constexpr std::uint32_t kFew = 16;
+    if (ranks > kFew) return {0, 3 * kWindow};
+    return {0, 1, kWindow, kWindow + 1, 3 * kWindow};
+  }
+  static std::set<std::uint32_t> model_roots(std::uint32_t ranks) {
+    return collectives::model::roots(GetParam().collective, ranks);
+  }
+};
+
+TEST_P(EveryPlanner, IsProvenAsAProgramFor1To64Ranks) {
+  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks) expect_proven(ranks);
+}
+
+TEST_P(EveryPlanner, IsProvenAsAProgramFor127And128Ranks) {
+  expect_proven(127);
+  expect_proven(128);
+}
+
+INSTANTIATE_TEST_SUITE_P(Registered,
+                         EveryPlanner,
+                         testing::ValuesIn(collectives::planners().begin(),
+                                           collectives::planners().end()),
+                         [](const auto& tested) {
+                           return std::string(name(tested.param.collective)) + "_" +
+                                  std::string(tested.param.name);
+                         });
+
+// ---- mutants ----
+
+enum class Mutation {
+  view_of_receive,  ///< A receive has no view any more, or that of another, or one that it had not.
+  view_of_source,   ///< An operand is read from no view any more, or from another's.
+  view_wait,        ///< A receive does not wait until its view has been read.
+  cast_of_step,     ///< A step is in another cast, in none, or in one that it was not in.
+  cast_of_send,     ///< A cast has another send in the place of one.
+  cast_copy,        ///< A cast has no copy any more, or another one.
+  unawaited,        ///< A step is unawaited that was not, or the other way round.
+  exchange,         ///< A program is an exchange that was none, or the other way round.
+  stay,             ///< What is sent stays with its sender, or does not.
+};
+constexpr std::array kMutations = {
+    Mutation::view_of_receive, Mutation::view_of_source, Mutation::view_wait,
+    Mutation::cast_of_step,    Mutation::cast_of_send,   Mutation::cast_copy,
+    Mutation::unawaited,       Mutation::exchange,       Mutation::stay};
+constexpr std::array kNames = {"view_of_receive", "view_of_source", "view_wait",
+                               "cast_of_step",    "cast_of_send",   "cast_copy",
+                               "unawaited",       "exchange",       "stay"};
+
+using Random = std::mt19937_64;
+
+/// One of `count` values, or kNone.
+std::uint32_t draw_or_none(std::uint64_t count, Random& random) {
+  const auto drawn = static_cast<std::uint32_t>(random() % (count + 1));
+  return drawn == count ? collectives::kNone : drawn;
+}
+
+/// One of the steps that a test accepts; kNone if there is none.
+template <typename Accepts>
+StepId draw_step(const Program& program, Random& random, const Accepts& accepts) {
+  std::vector<StepId> found;
+  for (StepId id = 0; id < program.steps.size(); ++id) {
+    if (program.steps[id].bytes > 0 && accepts(program.steps[id])) found.push_back(id);
+  }
+  return found.empty() ? collectives::kNone : found[random() % found.size()];
+}
+
+void remove_lag(Program& program, Random& random) {
+  std::vector<std::pair<StepId, std::uint32_t>> found;
+  for (StepId id = 0; id < program.steps.size(); ++id) {
+    const ProgramStep& step = program.steps[id];
+    for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
+      if (program.edges[e].kind == collectives::EdgeKind::lag) found.emplace_back(id, e);
+    }
+  }
+  if (found.empty()) return;
+  const auto [id, edge] = found[random() % found.size()];
+  ProgramStep& step = program.steps[id];
+  std::swap(program.edges[edge], program.edges[step.first_edge + --step.edge_count]);
+}
+
+void mutate(Program& program, Mutation mutation, Random& random) {
+  const auto is = [](collectives::StepKind kind) {
+    return [kind](const ProgramStep& step) { return step.kind == kind; };
+  };
+  const auto any = [](const ProgramStep& /*step*/) { return true; };
+  const auto draw_view = [&] {
+    const std::uint32_t drawn = draw_or_none(program.view_count / program.window, random);
+    return drawn == collectives::kNone ? drawn : drawn * program.window;
+  };
+  switch (mutation) {
+    case Mutation::view_of_receive: {
+      const StepId id = draw_step(program, random, is(collectives::StepKind::recv));
+      if (id != collectives::kNone) program.steps[id].target.view = draw_view();
+      break;
+    }
+    case Mutation::view_of_source:
+      if (program.sources.empty()) break;
+      program.sources[random() % program.sources.size()].view = draw_view();
+      break;
+    case Mutation::view_wait: remove_lag(program, random); break;
+    case Mutation::cast_of_step: {
+      const StepId id = draw_step(program, random, any);
+      if (id == collectives::kNone) break;
+      program.steps[id].cast = draw_or_none(program.casts.size(), random);
+      break;
+    }
+    case Mutation::cast_of_send: {
+      const StepId id = draw_step(program, random, is(collectives::StepKind::send));
+      if (id == collectives::kNone || program.cast_sends.empty()) break;
+      program.cast_sends[random() % program.cast_sends.size()] = id;
+      break;
+    }
+    case Mutation::cast_copy: {
+      if (program.casts.empty()) break;
+      const bool is_none = random() % 2 == 0;
+      program.casts[random() % program.casts.size()].copy =
+          is_none ? collectives::kNone : draw_step(program, random, any);
+      break;
+    }
+    case Mutation::unawaited: {
+      const StepId id = draw_step(program, random, any);
+      if (id != collectives::kNone) program.steps[id].is_unawaited ^= true;
+      break;
+    }
+    case Mutation::exchange: program.is_exchange ^= true; break;
+    case Mutation::stay: program.stay = static_cast<transport::Stay>(random() % 3); break;
+  }
+}
+
+/// Whether two programs are alike in what mutations change.
+bool same_fusions(const Program& a, const Program& b) {
+  const auto same_step = [](const ProgramStep& x, const ProgramStep& y) {
+    return x.target.view == y.target.view && x.cast == y.cast && x.is_unawaited == y.is_unawaited &&
+           x.edge_count == y.edge_count;
+  };
+  const auto same_view = [](const Place& x, const Place& y) { return x.view == y.view; };
+  const auto same_cast = [](const Cast& x, const Cast& y) { return x.copy == y.copy; };
+  return std::ranges::equal(a.steps, b.steps, same_step) &&
+         std::ranges::equal(a.sources, b.sources, same_view) &&
+         std::ranges::equal(a.casts, b.casts, same_cast) && a.cast_sends == b.cast_sends &&
+         a.is_exchange == b.is_exchange && a.stay == b.stay;
+}
+
+/// The programs of a call with one of them changed, or all of them in the same way; none if the
+/// draw changed nothing.
+std::optional<Programs> mutant_of(const Programs& programs, Mutation mutation, Random& random) {
+  // Ranks that wait for each other in a circle all keep what they send.
+  const bool is_everywhere = mutation == Mutation::stay && random() % 2 == 0;
+  const std::size_t chosen = random() % programs.size();
+  const Random drawn = random;
+  bool has_changed = false;
+  Programs mutant = programs;
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    if (rank != chosen && !is_everywhere) continue;
+    random = drawn;
+    auto changed = std::make_shared<Program>(*programs[rank]);
+    mutate(*changed, mutation, random);
+    has_changed = has_changed || !same_fusions(*changed, *programs[rank]);
+    mutant[rank] = std::move(changed);
+  }
+  return has_changed ? std::optional(std::move(mutant)) : std::nullopt;
+}
+
+/// Ranks that share memory.
+struct SharedRanks {
+  explicit SharedRanks(std::uint32_t count) {
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      auto transport = transport::make_shm({.endpoints = count});
+      EXPECT_TRUE(transport) << transport.status().to_string();
+      // So that all that may stay with its sender does.
+      (*transport)->pull_from(1);
+      ranks.emplace_back(rank, std::move(*transport));
+    }
+    for (Rank& rank : ranks) rank.connect(ranks);
+  }
+  ~SharedRanks() {
+    for (Rank& rank : ranks) rank.disconnect();
+  }
+
+  /// What went wrong in a call, if anything did.
+  std::optional<std::string> run(const EngineCall& call, const Programs& programs) {
+    std::vector<Words> inputs, outputs;
+    for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
+      Words& input = inputs.emplace_back(call.elements(rank, Buffer::input));
+      for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+      outputs.emplace_back(call.elements(rank, Buffer::output));
+    }
+    for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
+      ranks[rank].start(programs[rank], sequence, inputs[rank], outputs[rank]);
+    }
+    ++sequence;
+    if (!turn_until_ended(ranks, /*most_turns=*/20'000)) return "it does not end";
+    for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
+      if (ranks[rank].engine.views_given_up() > 0) return "its views stand still";
+      const Status& outcome = ranks[rank].execution.outcome;
+      if (!outcome) return std::string(outcome.message());
+      for (std::size_t i = 0; i < outputs[rank].size(); ++i) {
+        if (outputs[rank][i] != call.expected(rank, i)) {
+          return "wrong at rank " + std::to_string(rank) + ", element " + std::to_string(i);
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::deque<Rank> ranks;
+  std::uint64_t sequence = 0;
+};
+
+class Mutants : public testing::TestWithParam<Mutation> {};
+
+TEST_P(Mutants, AreRejectedOrRight) {
+  constexpr int kMutants = 300;
+  Random random(20261124 + static_cast<std::uint64_t>(GetParam()));
+  std::map<std::uint32_t, std::unique_ptr<SharedRanks>> worlds;  // By number of ranks.
+  std::map<std::string, int> rejected;                           // By claim.
+  int made = 0, harmless = 0;
+  for (std::size_t turn = 0; made < kMutants && turn < 50'000; ++turn) {
+    const auto planners = collectives::planners();
+    const Planner& planner = planners[turn % planners.size()];
+    constexpr std::uint32_t kRanks[] = {2, 3, 4, 5};
+    const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
+    const std::uint64_t counts[] = {5, 700, ranks * 256ULL * (1 + random() % (3 * kWindow))};
+    const EngineCall call{&planner, ranks, counts[random() % std::size(counts)]};
+    const auto programs =
+        compile_all(call, {planner.collective, ranks, call.root(), call.per_host});
+    const auto mutant = mutant_of(programs, GetParam(), random);
+    if (!mutant) continue;
+    ++made;
+    if (const Status outcome = verify(*mutant); !outcome) {
+      EXPECT_EQ(outcome.code(), Code::bad_schedule);
+      ++rejected[std::string(outcome.message().substr(0, outcome.message().find(':')))];
+      continue;
+    }
+    ++harmless;
+    auto& world = worlds[ranks];
+    if (world == nullptr) world = std::make_unique<SharedRanks>(ranks);
+    const auto problem = world->run(call, *mutant);
+    ASSERT_FALSE(problem) << name(planner.collective) << " " << planner.name << ", " << ranks
+                          << " ranks, " << call.count << " elements: " << *problem;
+  }
+  std::string text = std::to_string(made) + " mutants, " + std::to_string(harmless) + " harmless";
+  for (const auto& [claim, count] : rejected) {
+    text += ", " + std::to_string(count) + " rejected by " + claim;
+  }
+  std::cout << kNames[static_cast<std::size_t>(GetParam())] << ": " << text << "\n";
+  EXPECT_EQ(made, kMutants);
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, Mutants, testing::ValuesIn(kMutations), [](const auto& tested) {
+  return kNames[static_cast<std::size_t>(tested.param)];
+});
+
+}  // namespace
+}  // namespace xylem::execution
