@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints docs/conformance.md from what distributed_suite.py and repository_suite.py wrote.
+"""Prints docs/conformance.md from the results of distributed_suite.py and repository_suite.py.
 
     python conformance_page.py RESULTS.json ... > docs/conformance.md
 
-Give the results of one version of torch: of distributed_suite.py for each backend and number of processes
-one file, and of "--also-as mpi '*all_to_all*'" for xylem; of repository_suite.py one of each backend.
+Requires results of a single version of torch: from distributed_suite.py one file for each backend and
+number of processes, and one of "--also-as mpi '*all_to_all*'" for xylem; from repository_suite.py one file
+for each backend.
 """
 
 from __future__ import annotations
@@ -12,39 +13,43 @@ from __future__ import annotations
 import collections
 import json
 import sys
+import textwrap
 
 HEAD = """# Conformance: PyTorch's own tests
 
-The tests of torch.distributed that ship with torch (`torch.testing._internal.distributed.distributed_test`,
-`_DistTestBase`), which torch's developers run on gloo, nccl and mpi, run here on xylem and, by the same
-driver, on gloo. They are {count} tests of collectives and messages, groups, objects, DistributedDataParallel and its
-hooks, joins, and profiling, on {sizes} processes; torch {torch}.
+This page shows how many of PyTorch's own tests of torch.distributed pass on xylem, and why the others are
+skipped. The tests are part of torch (`_DistTestBase` in
+`torch.testing._internal.distributed.distributed_test`). PyTorch's developers run them on gloo, nccl and
+mpi; here, the same driver runs them on xylem and on gloo. There are {count} tests of collectives, messages,
+groups, objects, DistributedDataParallel and its hooks, joins, and profiling. They ran with {sizes}
+processes and torch {torch}:
 
     python tests/torch/distributed_suite.py --backend xylem --world-size 2 --also-as gloo
     python tests/torch/distributed_suite.py --backend gloo --world-size 2
     python tests/torch/distributed_suite.py --backend xylem --world-size 3 --also-as mpi '*all_to_all*'
 
-Many tests name the backends that they are for. `--also-as gloo` lets the suite take xylem for gloo, so
-that xylem runs what is for gloo alone as well; `--also-as mpi` does so for the tests of all_to_all on
-CPU tensors, which gloo's name excludes. This page is written by `tests/torch/conformance_page.py`;
-`tests/torch/check` runs the suite with the newest torch and with the oldest that is supported.
+Many tests run only on the backends that they name. With `--also-as gloo`, xylem also runs the tests for
+gloo. With `--also-as mpi`, it runs the tests of all_to_all on CPU tensors, which do not run on gloo.
+
+`tests/torch/conformance_page.py` writes this page. `tests/torch/check` runs the tests with the newest
+torch and with the oldest supported one.
 """
 
 REPOSITORY = """
 ## Tests of PyTorch's repository
 
 `test_c10d_gloo.py`, `test_c10d_common.py` and `test_c10d_object_collectives.py` are not in torch's wheels.
-They were run by hand, from the repository's files of about that version (commits 005a6a0b9ec2, 00eb953ba8db
-and 107beeaf289c), with xylem wherever they take gloo, also where they make a ProcessGroupGloo by hand; two
-to four processes each, as they choose. What they ask of the texts of errors is not asked of xylem, but an
-error is.
+They were run by hand, from files of PyTorch's repository of about the same version (commits 005a6a0b9ec2,
+00eb953ba8db and 107beeaf289c). Wherever they use gloo, including objects of ProcessGroupGloo, xylem is used
+instead. Each test uses two to four processes, as it chooses. Where a test expects an error with a certain
+text, xylem must report an error, but its text may differ.
 
     python tests/torch/repository_suite.py --sources PYTORCH/test/distributed --backend xylem \\
         test_c10d_object_collectives test_c10d_gloo test_c10d_common
 
-Functional collectives (eager, compiled, with gradients), meshes, DTensor, tensor parallelism, fully_shard and
-checkpoints have tests of ours, `tests/torch/functional_test.py`: those of the repository run on a backend
-of threads in one process, or need GPUs.
+Functional collectives (eager, compiled, with gradients), meshes, DTensor, tensor parallelism, fully_shard
+and checkpoints are tested by `tests/torch/functional_test.py`. The tests in PyTorch's repository cannot be
+used for these: they run on a backend of threads in one process, or need GPUs.
 
 | backend | in place of gloo | executed | passed | failed | skipped |
 | --- | --- | ---: | ---: | ---: | ---: |"""
@@ -76,38 +81,53 @@ def main() -> int:
             f"| {counts['passed'] + counts['failed']} | {counts['passed']} | {counts['failed']} "
             f"| {counts['skipped']} |"
         )
-    print("\nFailed:")
+    print("\nFailed tests:\n")
     failed = [
         f"- {run['backend']}, {run['world_size']} processes: `{name.removeprefix('Suite.')}`"
         for run in runs
         for name, test in run["tests"].items()
         if test["outcome"] == "failed"
     ]
-    print("\n".join(failed) or "none.")
+    print("\n".join(failed) or "None.")
     largest = {
         run["backend"]: run for run in whole if run["world_size"] == sizes[-1]
     }
     if {"xylem", "gloo"} <= largest.keys():
-        print(f"\nRun on gloo and not on xylem, {sizes[-1]} processes:\n")
-        for name, test in largest["xylem"]["tests"].items():
-            if test["outcome"] == "skipped" and largest["gloo"]["tests"][name]["outcome"] != "skipped":
-                print(f"- `{name.removeprefix('Suite.')}`: {test['why']}")
-    print(f"\nWhy tests were skipped on xylem, {sizes[-1]} processes:\n")
+        print(f"\nTests that run on gloo and not on xylem, with {sizes[-1]} processes:\n")
+        print_differences(largest["xylem"]["tests"], largest["gloo"]["tests"])
+    print(f"\nNumber of tests that were skipped on xylem, by reason, with {sizes[-1]} processes:\n")
     print_reasons(largest["xylem"]["tests"])
     print_repository([run for run in everything if "world_size" not in run])
     return 0
 
 
+def print_item(text: str) -> None:
+    """Prints an item of a list, in lines that are not too long."""
+    lines = textwrap.wrap(text, 116, break_long_words=False, break_on_hyphens=False)
+    print("- " + "\n  ".join(lines))
+
+
+def print_differences(tests: dict[str, dict], gloo: dict[str, dict]) -> None:
+    """Lists the tests that are skipped and that gloo runs, for each reason."""
+    names = collections.defaultdict(list)
+    for name, test in tests.items():
+        if test["outcome"] == "skipped" and gloo.get(name, test)["outcome"] != "skipped":
+            names[test["why"]].append(name.removeprefix("Suite."))
+    for reason, of_reason in names.items():
+        print_item(f"{reason}:")
+        for name in of_reason:
+            print(f"  - `{name}`")
+
+
 def print_reasons(tests: dict[str, dict]) -> None:
-    """How many were skipped for each reason."""
-    print("| tests | reason |\n| ---: | --- |")
+    """Lists how many tests were skipped for each reason."""
     reasons = collections.Counter(test["why"] for test in tests.values() if test["outcome"] == "skipped")
     for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        print(f"| {count} | {reason} |")
+        print_item(f"{count}: {reason}")
 
 
 def print_repository(runs: list[dict]) -> None:
-    """Of repository_suite.py, what each backend's tests came to, and what they skipped."""
+    """Prints the results of repository_suite.py for each backend, and what was skipped."""
     if not runs:
         return
     print(REPOSITORY)
@@ -126,13 +146,11 @@ def print_repository(runs: list[dict]) -> None:
         for name, test in results.items()
         if test["outcome"] == "failed"
     ]
-    print("\nFailed:")
-    print("\n".join(failed) or "none.")
-    print("\nRun on gloo and not on xylem:\n")
-    for name, test in tests.get("xylem", {}).items():
-        if test["outcome"] == "skipped" and tests.get("gloo", {}).get(name, test)["outcome"] != "skipped":
-            print(f"- `{name}`: {test['why']}")
-    print("\nWhy tests were skipped on xylem:\n")
+    print("\nFailed tests:\n")
+    print("\n".join(failed) or "None.")
+    print("\nTests that run on gloo and not on xylem:\n")
+    print_differences(tests.get("xylem", {}), tests.get("gloo", {}))
+    print("\nNumber of tests that were skipped on xylem, by reason:\n")
     print_reasons(tests["xylem"])
 
 

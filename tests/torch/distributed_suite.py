@@ -40,12 +40,12 @@ def excuses() -> dict[str, str]:
     import torch.distributed as dist
 
     excused = {
-        "test_ddp_logging_data_cpu": "DDP's logs call every backend from elsewhere 'custom' "
+        "test_ddp_logging_data_cpu": "DDP's logs name every backend that is not part of torch 'custom' "
         "(ProcessGroup::getBackendName of torch)",
     }
     if "only implemented for GLOO" in inspect.getsource(dist.monitored_barrier):
         for name in ("test_monitored_barrier_gloo", "test_monitored_barrier_gloo_subgroup"):
-            excused[name] = "this torch's monitored_barrier refuses any backend but gloo"
+            excused[name] = "monitored_barrier of this torch refuses all backends except gloo"
     return excused
 
 

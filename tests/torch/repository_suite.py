@@ -44,7 +44,7 @@ def parse() -> argparse.Namespace:
 # Tests that are about no backend.
 LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "reads the C++ sources of torch"}
 # Tests that are about gloo itself, and why xylem does not run them.
-SEVERAL = "several tensors of one rank, which no call of torch.distributed gives; nccl refuses them, too"
+SEVERAL = "passes several tensors of one rank, which no function of torch.distributed does; nccl refuses them, too"
 EXCUSED = {
     **{
         f"ProcessGroupGloo*Test.{test}": SEVERAL
@@ -57,9 +57,11 @@ EXCUSED = {
             "test_sparse_allreduce_basics",
         )
     },
-    "ProcessGroupGloo*Test.test_allgather_checks": "gloo refuses uneven all_gathers; xylem makes them, as nccl does",
-    "ProcessGroupGloo*Test.test_set_gloo_pg_timeout": "reads the options of gloo's class",
-    "*.test_init_process_group_for_all_backends": "torch calls every backend from elsewhere 'custom'",
+    "ProcessGroupGloo*Test.test_allgather_checks": (
+        "expects that uneven all_gathers fail; xylem supports them, as nccl does"
+    ),
+    "ProcessGroupGloo*Test.test_set_gloo_pg_timeout": "reads options of gloo's class",
+    "*.test_init_process_group_for_all_backends": "torch names every backend that is not part of it 'custom'",
 }
 
 
