@@ -23,9 +23,9 @@ Status empty() {
 /// Submits what `make(const Caller&)` gives, or a refusal.
 template <typename Make>
 Work submit(runtime::Group* group, Make&& make) {
-  if (group == nullptr) return runtime::Operation::refused(empty());
+  if (group == nullptr) return runtime::Group::refused(empty());
   Result<runtime::Call> call = make(Caller{group->rank(), group->size()});
-  if (!call) return runtime::Operation::refused(call.status());
+  if (!call) return runtime::Group::refused(call.status());
   return group->submit(std::move(call).value());
 }
 
@@ -123,7 +123,8 @@ Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::u
 
 Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) const {
   if (group_ == nullptr) return empty();
-  return group_->split(color, key);
+  XYLEM_TRY(auto part, group_->split(color, key));
+  return Communicator(std::move(part));
 }
 
 Status Communicator::destroy() {
@@ -148,7 +149,14 @@ Result<PlanInfo> Communicator::plan_info(std::string_view collective,
     return failure(Code::invalid_argument,
                    fmt::format("{}: root {} among {} ranks", collective, root, size()));
   }
-  return group_->plan_info({which, size(), root}, count, type);
+  XYLEM_TRY(const auto choice, group_->choose({which, size(), root}, count, type));
+  PlanInfo info;
+  info.algorithm = choice.planner->name;
+  info.predicted_us = choice.predicted_us;
+  if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
+  info.runner_up_us = choice.runner_up_us;
+  info.reason = choice.reason;
+  return info;
 }
 
 }  // namespace xylem

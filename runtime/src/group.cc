@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group.h"
 
-#include "job.h"
 #include "kernels/reduce.h"
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
@@ -84,9 +83,9 @@ Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
-std::uint64_t slice_for(const Job& job, std::span<const std::uint32_t> world_ranks) {
-  const std::uint64_t wanted = job.config().slice.value;
-  const std::uint64_t fits = job.wires().view_bytes(world_ranks);
+std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> world_ranks) {
+  const std::uint64_t wanted = context.config().slice.value;
+  const std::uint64_t fits = context.wires->view_bytes(world_ranks);
   return fits == 0 ? wanted : std::min(wanted, fits);
 }
 
@@ -97,14 +96,18 @@ bool needs_staging(const Call& call) noexcept {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model)
-    : job_(std::move(job)),
+Group::Group(std::shared_ptr<Context> context,
+             GroupObserver& observer,
+             GroupSpec spec,
+             collectives::CostModel model)
+    : context_(std::move(context)),
+      observer_(observer),
       spec_(std::move(spec)),
-      slice_bytes_(slice_for(*job_, spec_.world_ranks)),
+      slice_bytes_(slice_for(*context_, spec_.world_ranks)),
       chooser_({}),
       peers_{spec_.rank, spec_.slot, std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
-      messages_(*this) {
+      messages_(*this, spec_, peers_, context_->engine, context_->headers) {
   set_model(std::move(model));
 }
 
@@ -116,52 +119,95 @@ void Group::set_model(collectives::CostModel model) {
   programs_.clear();
 }
 
-std::shared_ptr<Group> Group::make(const std::shared_ptr<Job>& job,
+std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
+                                   GroupObserver& observer,
                                    GroupSpec spec,
                                    collectives::CostModel model) {
-  const auto retire = [](Group* group) {
-    const std::shared_ptr<Job> kept = group->job_;
-    kept->bury(std::unique_ptr<Group>(group));
-  };
-  const std::shared_ptr<Group> group(new Group(job, std::move(spec), std::move(model)), retire);
-  job->with_token([&] { job->enlist(group); });
+  const std::shared_ptr<Group> group(
+      new Group(context, observer, std::move(spec), std::move(model)), &Group::retire);
+  context->progress.with_token([&] { group->enlist(); });
   return group;
 }
 
-Group::~Group() {
-  if (job_->check_process()) leave();
+/// From now on the group hears of deaths and verdicts, and of those that came before it.
+void Group::enlist() {
+  context_->registry.enlist(uid(), weak_from_this());
+  for (const std::uint32_t member : spec_.world_ranks) {
+    const Status& lost = context_->failures.lost(member);
+    if (!lost.is_ok()) poison(lost);
+  }
+  observer_.on_enlisted(*this);
 }
 
-std::optional<std::uint32_t> Group::rank_of(std::uint32_t world_rank) const noexcept {
-  const auto& ranks = spec_.world_ranks;
-  const auto found = std::ranges::find(ranks, world_rank);
-  if (found == ranks.end()) return std::nullopt;
-  return static_cast<std::uint32_t>(found - ranks.begin());
+/// Nobody refers to it any more: it ends under the token.
+void Group::retire(Group* group) {
+  const std::shared_ptr<Context> context = group->context_;
+  Grave grave(group, [](Group* dead) { std::default_delete<Group>()(dead); });
+  if (context->process.is_forked()) return;
+  context->registry.bury(std::move(grave));
+  if (context->process.is_closed()) return;
+  if (context->progress.try_acquire()) {
+    context->progress.release();
+  } else {
+    context->progress.notify();
+    context->keeper.wake();
+  }
+}
+
+Group::~Group() {
+  if (context_->process.allows()) leave();
+}
+
+Work Group::refused(Status why) {
+  auto operation = std::make_unique<Operation>();
+  operation->end(std::move(why));
+  return Work(*operation.release());
 }
 
 Work Group::submit(Call&& call) {
-  if (Status alive = job_->check_process(); !alive) return Operation::refused(std::move(alive));
+  if (Status alive = context_->process.check(); !alive) return refused(std::move(alive));
   Operation& operation = take_operation(std::move(call));
-  Work work = operation.handle();
-  job_->submit(operation);
+  Work work(operation);
+  Progress& progress = context_->progress;
+  if (progress.try_acquire()) {
+    launch_all(context_->inbox.take_submitted());
+    launch(operation);
+    context_->headers.hand_over_completed();
+    context_->engine.run();
+    progress.release();
+  } else {
+    context_->inbox.submit(operation);
+    progress.notify();
+  }
   return work;
 }
 
+void Group::launch_all(Operation* oldest) {
+  while (oldest != nullptr) {
+    Operation& operation = *oldest;
+    oldest = std::exchange(operation.lists.queue_next, nullptr);
+    operation.acquire();  // It may end within, and its submitter may have let go of it.
+    operation.group->launch(operation);
+    operation.release();
+  }
+}
+
 Operation& Group::take_operation(Call&& call) {
-  Operation& operation = job_->operations().take(shared_from_this());
+  Operation& operation = context_->operations.take(shared_from_this());
   operation.call = std::move(call);
-  operation.source = world_rank(rank());
+  operation.source = spec_.own_world_rank();
   operation.peers = &peers_;
   pending_.fetch_add(1, std::memory_order_relaxed);
-  job_->count_operation();
+  context_->keeper.add_pending();
   return operation;
 }
 
 // The caller holds a reference: the operation may end within.
 void Group::launch(Operation& operation) {
-  job_->engine().activate(operation);
-  if (has_left_) return job_->engine().fail(operation, destroyed());
-  if (!health_) return job_->engine().fail(operation, health_);
+  Engine& engine = context_->engine;
+  engine.activate(operation);
+  if (has_left_) return engine.fail(operation, destroyed());
+  if (!health_) return engine.fail(operation, health_);
   if (operation.call.kind == CallKind::collective) {
     if (running_ >= kMaxOperations || deferred_ != nullptr) {
       operation.lists.queue_next = nullptr;
@@ -175,8 +221,8 @@ void Group::launch(Operation& operation) {
   const std::uint32_t first = any ? 0 : operation.call.peer;
   const std::uint32_t last = any ? size() : first + 1;
   for (std::uint32_t peer = first; peer < last; ++peer) {
-    auto link = job_->link(world_rank(peer));
-    if (!link) return job_->suspect(*this, link.status());
+    auto link = context_->wires->link(world_rank(peer));
+    if (!link) return suspect(link.status());
     peers_.links[peer] = *link;
   }
   messages_.start(operation);
@@ -184,14 +230,23 @@ void Group::launch(Operation& operation) {
 
 // ---- the short way ----
 
+bool Group::try_enter() noexcept {
+  Context& context = *context_;
+  if (!context.process.allows() || !context.progress.try_acquire()) return false;
+  const bool is_quiet = context.inbox.is_empty() && !context.headers.has_completed() &&
+                        context.engine.active() == nullptr;
+  if (!is_quiet) context.progress.release();
+  return is_quiet;
+}
+
 std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
-  if (!job_->try_enter()) return std::nullopt;
+  if (!try_enter()) return std::nullopt;
   std::optional<Work> work;
   const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
   if (const CachedProgram* known = is_free ? find_exchange(arguments) : nullptr) {
     if (known->exchange) work = run_exchange(*known, *known->exchange, arguments);
   }
-  job_->progress().release();
+  context_->progress.release();
   return work;
 }
 
@@ -211,7 +266,7 @@ const Group::CachedProgram* Group::find_exchange(const EvenArguments& arguments)
 std::optional<Work> Group::run_exchange(const CachedProgram& known,
                                         const Exchange& exchange,
                                         const EvenArguments& arguments) {
-  Engine& engine = job_->engine();
+  Engine& engine = context_->engine;
   Run& run = engine.at_hand();
   // Planners never write `input`: verify() proves it, so the cast does not reach a write.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(arguments.input.data));
@@ -221,7 +276,7 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
   record(known.key);
   const bool has_begun = health_.is_ok();
   if (has_begun && engine.try_exchange(exchange, sequence_ - 1, history_)) {
-    return Operation::over(world_rank(rank()));
+    return Work(spec_.own_world_rank());
   }
   // Right, as they are those of an earlier call.
   Call call = even_call({rank(), size()}, arguments).value();
@@ -231,7 +286,7 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
   operation.fingerprint = history_;
   operation.run.kept = known.program;
   operation.run.program = known.program.get();
-  Work work = operation.handle();
+  Work work(operation);
   engine.activate(operation);
   if (has_begun) {
     engine.take_over(operation);
@@ -244,18 +299,18 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
 std::optional<Work> Group::try_send(const ConstBuffer& buffer,
                                     std::uint32_t to,
                                     std::uint32_t tag) {
-  if (!job_->try_enter()) return std::nullopt;
+  if (!try_enter()) return std::nullopt;
   std::optional<Work> work;
   if (is_well()) work = messages_.try_send(buffer, to, tag);
-  job_->progress().release();
+  context_->progress.release();
   return work;
 }
 
 std::optional<Work> Group::try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag) {
-  if (!job_->try_enter()) return std::nullopt;
+  if (!try_enter()) return std::nullopt;
   std::optional<Work> work;
   if (is_well()) work = messages_.try_recv(buffer, from, tag);
-  job_->progress().release();
+  context_->progress.release();
   return work;
 }
 
@@ -274,14 +329,14 @@ void Group::start_collective(Operation& operation) {
   }
   if (!health_) return;  // The call disagrees with what another rank has published.
   if (Status ready = prepare(operation); !ready) {
-    const std::uint32_t self = world_rank(rank());
+    const std::uint32_t self = spec_.own_world_rank();
     const bool wire = ready.code() == Code::link_lost || ready.code() == Code::peer_lost;
     std::string what = fmt::format("rank {} cannot take part in call {}: {}", self,
                                    operation.sequence, ready.message());
-    if (wire) return job_->suspect(*this, failure(ready.code(), std::move(what), self));
-    return job_->announce(*this, ready.code(), self, std::move(what));
+    if (wire) return suspect(failure(ready.code(), std::move(what), self));
+    return announce(ready.code(), self, std::move(what));
   }
-  job_->engine().start(operation);
+  context_->engine.start(operation);
 }
 
 /// Numbers a call and folds it into the history. It may poison the group: others have published a
@@ -295,7 +350,7 @@ void Group::record(CallRecord call) {
   record = call;
   record.sequence = sequence_++;
   history_ = record.history = combine(history_, record.fingerprint);
-  job_->watch().on_call(*this, record);
+  observer_.on_call(*this, record);
 }
 
 std::optional<std::uint64_t> Group::history_at(std::uint64_t sequence) const noexcept {
@@ -338,11 +393,11 @@ Result<std::shared_ptr<const Program>> Group::program_for(const Operation& opera
 
 Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
   const Shape shape{call.collective, size(), call.root};
-  const auto forced = forced_algorithm(job_->config().algorithm, call.collective);
+  const auto forced = forced_algorithm(context_->config().algorithm, call.collective);
   XYLEM_TRY(const auto choice, chooser_.choose(shape, agreed_bytes(call), forced));
-  if (job_->logger().enabled(LogLevel::debug)) {
-    job_->logger().debug(fmt::format("communicator {}: {} of {} bytes: {}", slot(),
-                                     name(call.collective), agreed_bytes(call), choice.reason));
+  if (context_->logger.enabled(LogLevel::debug)) {
+    context_->logger.debug(fmt::format("communicator {}: {} of {} bytes: {}", slot(),
+                                       name(call.collective), agreed_bytes(call), choice.reason));
   }
   ProgramOptions options;
   options.counts.count = call.count;
@@ -352,7 +407,7 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
     options.counts.output_counts = call.output_counts;
   }
   options.slice_bytes = slice_bytes_;
-  options.window = job_->config().window;
+  options.window = context_->config().window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? size() : 1;
@@ -364,7 +419,7 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
 
 Status Group::connect(const Program& program) {
   for (const Lane& lane : program.lanes) {
-    XYLEM_TRY(peers_.links[lane.peer], job_->link(world_rank(lane.peer)));
+    XYLEM_TRY(peers_.links[lane.peer], context_->wires->link(world_rank(lane.peer)));
   }
   return {};
 }
@@ -427,33 +482,38 @@ void Group::poison(const Status& why) {
   health_ = why;
   deferred_ = nullptr;
   deferred_tail_ = &deferred_;
-  Engine& engine = job_->engine();
+  Engine& engine = context_->engine;
   for (Operation* operation = as_operation(engine.active()); operation != nullptr;) {
     Operation* next = as_operation(operation->active_next);
     if (operation->group.get() == this) engine.fail(*operation, why);
     operation = next;
   }
-  job_->on_poisoned(*this);
+  context_->registry.on_poisoned(slot());
+  context_->keeper.wake();
 }
 
-Result<PlanInfo> Group::plan_info(const Shape& shape, std::uint64_t count, DataType type) {
-  if (Status alive = job_->check_process(); !alive) return alive;
-  return job_->with_token([&]() -> Result<PlanInfo> {
-    const auto forced = forced_algorithm(job_->config().algorithm, shape.collective);
-    XYLEM_TRY(const auto choice, chooser_.choose(shape, count * size_of(type), forced));
-    PlanInfo info;
-    info.algorithm = choice.planner->name;
-    info.predicted_us = choice.predicted_us;
-    if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
-    info.runner_up_us = choice.runner_up_us;
-    info.reason = choice.reason;
-    return info;
+void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {
+  if (!is_well()) return;
+  if (code != Code::cancelled) context_->logger.error(message);
+  context_->control->flood(encode(Verdict{uid(), code, culprit, message}));
+  poison(failure(code, std::move(message), culprit));
+}
+
+void Group::suspect(Status why) {
+  context_->failures.suspect(weak_from_this(), std::move(why), Suspicion::Leaver::counts);
+}
+
+Result<collectives::Choice> Group::choose(const Shape& shape, std::uint64_t count, DataType type) {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  return context_->progress.with_token([&] {
+    const auto forced = forced_algorithm(context_->config().algorithm, shape.collective);
+    return chooser_.choose(shape, count * size_of(type), forced);
   });
 }
 
 Status Group::destroy() {
-  if (job_->is_forked()) return job_->check_process();
-  return job_->with_token([this]() -> Status {
+  if (context_->process.is_forked()) return context_->process.check();
+  return context_->progress.with_token([this]() -> Status {
     if (const auto left = pending(); left > 0) {
       return failure(Code::busy, fmt::format("{} operations of communicator {} are pending; wait "
                                              "for them first, or abort it",
@@ -465,26 +525,26 @@ Status Group::destroy() {
 }
 
 Status Group::abort(std::string_view why) {
-  if (Status alive = job_->check_process(); !alive) return alive;
-  return job_->with_token([&]() -> Status {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  return context_->progress.with_token([&]() -> Status {
     if (has_left_) return destroyed();
-    job_->announce(
-        *this, Code::cancelled, std::nullopt,
-        fmt::format("rank {} aborted communicator {}: {}", world_rank(rank()), slot(), why));
+    announce(
+        Code::cancelled, std::nullopt,
+        fmt::format("rank {} aborted communicator {}: {}", spec_.own_world_rank(), slot(), why));
     return {};
   });
 }
 
 void Group::close() {
-  job_->with_token([this] { leave(); });
+  context_->progress.with_token([this] { leave(); });
 }
 
 void Group::leave() {
   if (has_left_) return;
   has_left_ = true;
   messages_.close();
-  job_->watch().forget(uid());
-  job_->registry().delist(*this);
+  observer_.on_left(*this);
+  context_->registry.delist(uid(), slot());
 }
 
 }  // namespace xylem::runtime

@@ -6,13 +6,15 @@
 #pragma once
 
 #include "calls.h"
+#include "context.h"
+#include "group_spec.h"
 #include "operation.h"
 #include "point_to_point.h"
-#include "xylem/base/log.h"
+#include "situation.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/execution/engine.h"
-#include "xylem/runtime/communicator.h"
+#include "xylem/runtime/work.h"
 
 #include <array>
 #include <atomic>
@@ -25,25 +27,33 @@
 
 namespace xylem::runtime {
 
-class Job;
+class Group;
 
-/// Members and name of a communicator to be made; alike on all of them.
-struct GroupSpec {
-  std::uint64_t uid = 0;   ///< Names the group in the job.
-  std::uint32_t slot = 0;  ///< Its place in tags; no other group of any member has it.
-  std::uint32_t rank = 0;  ///< One's own.
-  std::vector<std::uint32_t> world_ranks;
+/// Hears what groups do. Token holder only.
+class GroupObserver {
+ public:
+  /// The group is made.
+  virtual void on_enlisted(Group& group) = 0;
+  /// A call was numbered.
+  virtual void on_call(Group& group, const CallRecord& record) = 0;
+  /// The group takes no part any more.
+  virtual void on_left(const Group& group) = 0;
+
+ protected:
+  ~GroupObserver() = default;
 };
 
-class Group : public std::enable_shared_from_this<Group> {
+class Group final : public std::enable_shared_from_this<Group>, public PointToPoint::Client {
  public:
   static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
   /// Calls of which it is remembered what came before: more than a rank can be ahead of others.
   static constexpr std::size_t kHistories = 8192;
 
-  /// Makes and enlists it. Whoever drops the last reference, and whatever he holds, it ends under
-  /// the progress token: at once, or after the turn that goes on.
-  static std::shared_ptr<Group> make(const std::shared_ptr<Job>& job,
+  /// Makes and enlists it; it keeps the context, and the observer outlives it. Whoever drops the
+  /// last reference, and whatever he holds, it ends under the progress token: at once, or after the
+  /// turn that goes on.
+  static std::shared_ptr<Group> make(const std::shared_ptr<Context>& context,
+                                     GroupObserver& observer,
                                      GroupSpec spec,
                                      collectives::CostModel model);
   Group(const Group&) = delete;
@@ -52,14 +62,15 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Any thread.
   std::uint32_t rank() const noexcept { return spec_.rank; }
-  std::uint32_t size() const noexcept {
-    return static_cast<std::uint32_t>(spec_.world_ranks.size());
-  }
+  std::uint32_t size() const noexcept { return spec_.size(); }
   std::uint32_t slot() const noexcept { return spec_.slot; }
   std::uint64_t uid() const noexcept { return spec_.uid; }
   std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
-  std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept;
-  Job& job() const noexcept { return *job_; }
+  std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
+    return spec_.rank_of(world_rank);
+  }
+  /// A Work that has ended with this error.
+  static Work refused(Status why);
   /// Submits a checked call.
   Work submit(Call&& call);
   /// The short way, for calls like an earlier one: if nobody else drives the job, the call is run
@@ -68,22 +79,30 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<Work> try_collective(const EvenArguments& arguments);
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
-  Result<Communicator> split(std::int32_t color, std::int32_t key);
+  /// As Communicator::split(); null if this rank takes part in none.
+  Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
   Status abort(std::string_view why);
-  Result<PlanInfo> plan_info(const collectives::Shape& shape, std::uint64_t count, DataType type);
+  /// How a call of this shape is carried out.
+  Result<collectives::Choice> choose(const collectives::Shape& shape,
+                                     std::uint64_t count,
+                                     DataType type);
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
-  /// An operation to be started, which counts as pending.
-  Operation& take_operation(Call&& call);
+  Operation& take_operation(Call&& call) override;
 
   // Token holder.
-  const Link& link(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
+  /// Launches the operations of an Inbox::take_submitted(), of whatever groups.
+  static void launch_all(Operation* oldest);
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
   void launch(Operation& operation);
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
   void poison(const Status& why);
-  const Status& health() const noexcept { return health_; }
+  void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
+  /// Announces that a wire failed, unless the control plane tells within a moment that the rank
+  /// died, which says more (failure_detector.h).
+  void suspect(Status why) override;
+  const Status& health() const noexcept override { return health_; }
   /// Neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
   void set_model(collectives::CostModel model);
@@ -101,11 +120,19 @@ class Group : public std::enable_shared_from_this<Group> {
   void close();
 
  private:
-  Group(std::shared_ptr<Job> job, GroupSpec spec, collectives::CostModel model);
+  Group(std::shared_ptr<Context> context,
+        GroupObserver& observer,
+        GroupSpec spec,
+        collectives::CostModel model);
+  static void retire(Group* group);
+  void enlist();
   std::shared_ptr<Group> make_part(const std::vector<std::uint32_t>& ranks,
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
   void leave();  ///< Token holder.
+  /// Takes the token for a call that may be over at once. False if somebody else has it, or if
+  /// there is something else to be seen to: calls that are over at once move nothing forward.
+  bool try_enter() noexcept;
   void start_deferred();
   struct CachedProgram {
     CallRecord key;
@@ -125,7 +152,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Status bind(Operation& operation);
   Status connect(const Program& program);
 
-  std::shared_ptr<Job> job_;
+  const std::shared_ptr<Context> context_;
+  GroupObserver& observer_;
   const GroupSpec spec_;
   const std::uint64_t slice_bytes_;  ///< Where all share memory, such that steps can be fused.
   std::atomic<std::uint32_t> pending_{0};

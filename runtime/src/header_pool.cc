@@ -35,6 +35,11 @@ void HeaderPool::completed(HeaderSlot& slot) noexcept {
   completed_tail_ = &slot.next;
 }
 
+void HeaderPool::hand_over_completed() {
+  while (HeaderSlot* slot = take_completed()) hand_over(*slot);
+}
+
+/// The next slot whose message has completed, or null.
 HeaderSlot* HeaderPool::take_completed() noexcept {
   if (completed_ == nullptr) return nullptr;
   HeaderSlot& slot = *completed_;

@@ -37,7 +37,8 @@ class HeaderUser {
  public:
   /// A slot that it posted has ended, well or not (`code`). The slot is the user's to give back.
   virtual void on_header(HeaderSlot& slot) = 0;
-  /// A transport holds a header no more that it sent. The slot goes back by itself.
+  /// A transport holds a header no more that was to be sent; it has failed if `code` says so. The
+  /// slot goes back by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
 
  protected:
@@ -76,11 +77,9 @@ class HeaderPool {
   }
   /// A slot's message has completed within the call that posted it, as by its callback.
   void completed(HeaderSlot& slot) noexcept;
-  /// The next slot whose message has completed, or null; hand_over() must follow. After each round
+  /// Tells the users of all completed slots, and takes back those that have none. After each round
   /// of transport progress.
-  HeaderSlot* take_completed() noexcept;
-  /// Tells the user of a completed slot, or takes the slot back if there is none.
-  void hand_over(HeaderSlot& slot);
+  void hand_over_completed();
   /// Slots posted to receive, or that hold what was received.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
@@ -91,6 +90,8 @@ class HeaderPool {
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:
+  HeaderSlot* take_completed() noexcept;
+  void hand_over(HeaderSlot& slot);
   static void on_done(transport::Operation& done) noexcept;
   std::vector<std::unique_ptr<HeaderSlot>> all_;
   HeaderSlot* free_ = nullptr;

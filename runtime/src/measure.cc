@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.h"
 
+#include "context.h"
 #include "group.h"
-#include "job.h"
 #include "kernels/reduce.h"
 #include "xylem/base/copy.h"
 
@@ -157,7 +157,7 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
 }
 
 /// From which size on messages are better fetched; and how quick the link is then.
-Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
+Status measure_pull(Context& context, Group& world, const Partner& partner, Tuning& tuning) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, 64 << 10};
   // Who copies twice keeps two cores busy, but does not depend on what the system allows.
   constexpr double kClearly = 0.9;
@@ -165,9 +165,9 @@ Status measure_pull(Group& world, const Partner& partner, Tuning& tuning) {
   tuning.pull_from = transport::kAnySize;
   // All sizes in any case: both ends must agree on what is sent, whatever they measure.
   for (const std::uint64_t bytes : kSizes) {
-    world.job().pull_from(transport::kAnySize);
+    context.pull_from(transport::kAnySize);
     XYLEM_TRY(const double through_slots, ping_pong(world, partner, bytes, kLargeRounds));
-    world.job().pull_from(bytes);
+    context.pull_from(bytes);
     XYLEM_TRY(const double pulled, ping_pong(world, partner, bytes, kLargeRounds));
     has_won = has_won && pulled < kClearly * through_slots;
     if (!has_won) continue;
@@ -187,7 +187,7 @@ bool shares_cores(const CostModel& model, std::uint32_t rank) {
   return cores > 0 && std::ranges::count(model.host, host) > cores;
 }
 
-Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
+Status measure_links(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
   for (const bool local : {true, false}) {
     const auto other = partner(model, world, local);
@@ -195,8 +195,8 @@ Status measure_links(Group& world, Tuning& tuning, Deadline deadline) {
     const Partner with{*other, world.rank() < *other, deadline};
     XYLEM_TRY(const auto cost, measure_link(world, with));
     (local ? model.local : model.remote) = cost;
-    if (local && !world.job().config().pull_from) {
-      XYLEM_TRY(measure_pull(world, with, tuning));
+    if (local && !context.config().pull_from) {
+      XYLEM_TRY(measure_pull(context, world, with, tuning));
     }
     // In turn, writing and reading do not overlap, and the estimate counts both.
     if (local && shares_cores(model, world.rank())) model.local.bandwidth_GBps *= 2;
@@ -214,11 +214,10 @@ Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts) {
   return tuning;
 }
 
-Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline) {
-  const Job& job = world.job();
-  const std::string& source = job.config().tuning;
+Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline) {
+  const std::string& source = context.config().tuning;
   if (source == "off" || world.size() == 1) return tuning;
-  const bool use_file = source != "measure", is_asked = !job.config().pull_from;
+  const bool use_file = source != "measure", is_asked = !context.config().pull_from;
   // Only rank 0's file counts; the others learn in the broadcast whether it served.
   std::uint8_t known = 0;
   if (use_file && world.rank() == 0) {
@@ -232,11 +231,11 @@ Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline) {
   call.input = call.output = &known;
   XYLEM_TRY(complete(world, std::move(call), deadline));
   if (known == 0) {
-    XYLEM_TRY(measure_links(world, tuning, deadline));
+    XYLEM_TRY(measure_links(context, world, tuning, deadline));
     if (world.rank() == 0) measure_core(tuning.model);
     // Links that were measured as somebody asked for it are not the machine's.
     if (use_file && is_asked && world.rank() == 0) {
-      if (Status saved = save_tuning(source, tuning); !saved) job.logger().warn(saved.message());
+      if (Status saved = save_tuning(source, tuning); !saved) context.logger.warn(saved.message());
     }
   }
   XYLEM_TRY(share(world, tuning, deadline));

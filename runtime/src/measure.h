@@ -17,12 +17,13 @@
 namespace xylem::runtime {
 
 class Group;
+struct Context;
 
 /// What is assumed before anything is measured, and with XYLEM_TUNING=off.
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
 
-/// Collective over `world`; takes some milliseconds. With a tuning file, rank 0's file is read, or
-/// written after measuring.
-Result<Tuning> measure(Group& world, Tuning tuning, Deadline deadline);
+/// Collective over `world`, whose job's context is given; takes some milliseconds. With a tuning
+/// file, rank 0's file is read, or written after measuring.
+Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operation.h"
 
-#include "group.h"
-#include "job.h"
-
 namespace xylem::runtime {
-
-Work Operation::refused(Status why) {
-  auto operation = std::make_unique<Operation>();
-  operation->end(std::move(why));
-  return operation.release()->handle();
-}
 
 void Operation::unreferenced() noexcept {
   if (pool_ != nullptr) return pool_->give_back(*this);
@@ -44,8 +35,7 @@ Operation& OperationPool::take(std::shared_ptr<Group> group) {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
-  if (operation.group->job().is_forked())
-    return;  // The parent's; another thread may hold the lock.
+  if (process_.is_forked()) return;  // The parent's; another thread may hold the lock.
   // The group may be the last owner of the job and so of this pool: it must go after the operation
   // is back.
   const std::shared_ptr<Group> group = std::move(operation.group);

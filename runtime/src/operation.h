@@ -11,6 +11,8 @@
 // nothing changes.
 #pragma once
 
+#include "process_guard.h"
+#include "progress.h"
 #include "situation.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
@@ -19,7 +21,6 @@
 #include "xylem/execution/execution.h"
 #include "xylem/execution/patience.h"
 #include "xylem/runtime/types.h"
-#include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
@@ -44,6 +45,7 @@ using execution::Program;
 using execution::Run;
 
 class Group;
+class Operation;
 class OperationPool;
 
 enum class CallKind : std::uint8_t { collective, send, recv };
@@ -66,8 +68,6 @@ struct Call {
   /// outlives the call's Work if a transport does not let go of it.
   std::shared_ptr<const void> owned;
 };
-
-class Operation;
 
 /// What the watch knows of an operation.
 struct Watched {
@@ -96,18 +96,9 @@ class Operation final : public Execution {
   Operation& operator=(const Operation&) = delete;
   ~Operation() = default;
 
-  /// A Work of no job, that has ended with this error.
-  static Work refused(Status why);
-  /// A Work that has ended well without an operation.
-  static Work over(std::uint32_t source) noexcept { return Work(source); }
-
-  /// A handle for the user.
-  Work handle() noexcept {
-    acquire();
-    return Work(this);
-  }
-
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  /// The same, for Progress::wait().
+  const std::atomic<bool>& end_flag() const noexcept { return ended_; }
   /// Only once ended.
   const Status& outcome() const noexcept { return outcome_; }
 
@@ -127,9 +118,13 @@ class Operation final : public Execution {
     timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
   }
 
+  /// Those of its job. Only for an operation of a job.
+  Progress& progress() const noexcept;
+  const ProcessGuard& process() const noexcept;
+
   // Written by the submitter.
   Call call;
-  std::shared_ptr<Group> group;
+  std::shared_ptr<Group> group;  ///< Keeps the group, and so the job.
 
   // Of the token holder, as is all that it inherits but the count of references.
   std::uint32_t source = 0;  ///< World rank a receive matched.
@@ -162,6 +157,9 @@ inline Operation& operation_of(const Message& message) noexcept {
 /// The operations of one job. Thread-safe.
 class OperationPool {
  public:
+  OperationPool(Progress& progress, const ProcessGuard& process)
+      : progress_(progress), process_(process) {}
+
   /// A fresh operation with one reference.
   Operation& take(std::shared_ptr<Group> group);
 
@@ -169,10 +167,15 @@ class OperationPool {
   friend class Operation;
   void give_back(Operation& operation) noexcept;
 
+  Progress& progress_;
+  const ProcessGuard& process_;
   std::atomic<Operation*> spare_{nullptr};  ///< One that is free, for programs that wait each time.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;
 };
+
+inline Progress& Operation::progress() const noexcept { return pool_->progress_; }
+inline const ProcessGuard& Operation::process() const noexcept { return pool_->process_; }
 
 }  // namespace xylem::runtime

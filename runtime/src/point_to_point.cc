@@ -2,8 +2,6 @@
 #include "point_to_point.h"
 
 #include "calls.h"
-#include "group.h"
-#include "job.h"
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -36,8 +34,17 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
 
 }  // namespace
 
-PointToPoint::PointToPoint(Group& group)
-    : group_(group), pool_(group.job().headers()), patience_(group.job().engine().patience()) {}
+PointToPoint::PointToPoint(Client& client,
+                           const GroupSpec& spec,
+                           const execution::Peers& peers,
+                           Engine& engine,
+                           HeaderPool& headers)
+    : client_(client),
+      spec_(spec),
+      peers_(peers),
+      engine_(engine),
+      pool_(headers),
+      patience_(engine.patience()) {}
 
 // ---- within the call ----
 
@@ -65,26 +72,20 @@ MessageHeader PointToPoint::next_header(std::uint32_t to,
                                         std::uint64_t count,
                                         DataType type,
                                         std::uint32_t tag) const noexcept {
-  return {group_.uid(),
-          pairs_[to].sent,
-          count,
-          group_.rank(),
-          tag,
-          static_cast<std::uint8_t>(type),
-          {}};
+  return {spec_.uid, pairs_[to].sent, count, spec_.rank, tag, static_cast<std::uint8_t>(type), {}};
 }
 
 std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
                                            std::uint32_t to,
                                            std::uint32_t tag) {
-  if (to >= group_.size() || to == group_.rank() || !is_plain(buffer) || pairs_.empty()) {
+  if (to >= spec_.size() || to == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
     return std::nullopt;
   }
-  const Link& link = group_.link(to);
+  const Link& link = link_to(to);
   if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
   if (pairs_[to].waiting != nullptr) return std::nullopt;
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
-  const transport::Tag header_tag = group_tag(TagKind::message_header, group_.slot());
+  const transport::Tag header_tag = group_tag(TagKind::message_header, spec_.slot);
   const std::uint64_t bytes = buffer.bytes();
   const bool is_small = bytes <= kInlineMessage;
   const std::uint64_t payload = is_small ? bytes : 0;
@@ -104,13 +105,12 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   }
   ++pairs_[to].sent;
   if (!is_small && !try_send_body(link, header, buffer.data)) {
-    Operation& operation =
-        begin(send_call({group_.rank(), group_.size()}, buffer, to, tag).value());
-    Work work = operation.handle();
+    Operation& operation = begin(send_call({spec_.rank, spec_.size()}, buffer, to, tag).value());
+    Work work(operation);
     send_body(operation, header);
     return work;
   }
-  return Operation::over(group_.world_rank(group_.rank()));
+  return Work(spec_.own_world_rank());
 }
 
 /// Sends the body of a message if it fits into a slot, and there is one.
@@ -129,23 +129,23 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
 std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
                                            std::uint32_t from,
                                            std::uint32_t tag) {
-  if (from >= group_.size() || from == group_.rank() || !is_plain(buffer) || pairs_.empty()) {
+  if (from >= spec_.size() || from == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
     return std::nullopt;
   }
   // Others come before it, or may.
   if (receives_ != nullptr || !unexpected_.empty() || !pairs_[from].early.empty()) {
     return std::nullopt;
   }
-  const Link& link = group_.link(from);
+  const Link& link = link_to(from);
   if (link.view_bytes == 0) return std::nullopt;
   const auto message =
-      take_next(link, group_tag(TagKind::message_header, group_.slot()), transport::kAnySize);
+      take_next(link, group_tag(TagKind::message_header, spec_.slot), transport::kAnySize);
   if (!message) return std::nullopt;
   MessageHeader header;
   std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
   const std::uint64_t bytes = buffer.bytes();
   const bool is_small = bytes <= kInlineMessage;
-  const bool is_due = header.group == group_.uid() && header.source == from && header.tag == tag &&
+  const bool is_due = header.group == spec_.uid && header.source == from && header.tag == tag &&
                       header.number == pairs_[from].expected && header.count == buffer.count &&
                       header.type == static_cast<std::uint8_t>(buffer.type) &&
                       message->bytes == sizeof header + (is_small ? bytes : 0);
@@ -157,13 +157,12 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   link.transport->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, header, buffer.data)) {
-    Operation& operation =
-        begin(recv_call({group_.rank(), group_.size()}, buffer, from, tag).value());
-    Work work = operation.handle();
+    Operation& operation = begin(recv_call({spec_.rank, spec_.size()}, buffer, from, tag).value());
+    Work work(operation);
     receive_body(operation, header);
     return work;
   }
-  return Operation::over(group_.world_rank(from));
+  return Work(spec_.world_ranks[from]);
 }
 
 /// Receives the body of a message if it comes in a slot, and within a moment.
@@ -179,8 +178,8 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
 
 /// An operation for a call that has begun without one.
 Operation& PointToPoint::begin(Call&& call) {
-  Operation& operation = group_.take_operation(std::move(call));
-  group_.job().engine().activate(operation);
+  Operation& operation = client_.take_operation(std::move(call));
+  engine_.activate(operation);
   return operation;
 }
 
@@ -210,9 +209,9 @@ void PointToPoint::keep(const transport::View& view, transport::Transport& trans
 // ---- as an operation ----
 
 void PointToPoint::start(Operation& operation) {
-  if (pairs_.empty()) pairs_.resize(group_.size());
+  if (pairs_.empty()) pairs_.resize(spec_.size());
   if (operation.call.kind == CallKind::recv) return receive(operation);
-  if (operation.call.peer == group_.rank()) return send_to_self(operation);
+  if (operation.call.peer == spec_.rank) return send_to_self(operation);
   send(operation);
 }
 
@@ -233,7 +232,7 @@ void PointToPoint::begin_send(Operation& operation) {
   slot.sender = this;
   slot.incoming = false;
   slot.to = call.peer;
-  slot.peer = group_.world_rank(call.peer);
+  slot.peer = spec_.world_ranks[call.peer];
   slot.header = next_header(call.peer, call.count, call.type, call.tag);
   Pair& pair = pairs_[call.peer];
   ++pair.sent;
@@ -241,26 +240,31 @@ void PointToPoint::begin_send(Operation& operation) {
   const std::uint64_t bytes = body_bytes(slot.header);
   const bool small = bytes <= kInlineMessage;
   if (small) copy_bytes(slot.payload, call.input, bytes);
-  const Link link = group_.link(call.peer);
+  const Link link = link_to(call.peer);
   const MessageHeader header = slot.header;
   const transport::ConstRegion region{
       &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
   pool_.note_sent(slot);
-  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, group_.slot()), region,
+  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, spec_.slot), region,
                            slot) == Posted::done) {
     pool_.completed(slot);
   }
   if (!small) return send_body(operation, header);
   operation.run.steps_left = 0;
-  group_.job().engine().finish(operation, Status::ok());
+  engine_.finish(operation, Status::ok());
 }
 
 /// Makes room for those that wait.
 void PointToPoint::on_sent(const HeaderSlot& slot) {
   Pair& pair = pairs_[slot.to];
   --pair.sending;
-  if (slot.code != Code::ok) return;  // The group ends.
-  while (pair.waiting != nullptr && pair.sending < kMostSending && group_.health()) {
+  if (slot.code != Code::ok) {  // The header has not reached its peer.
+    return client_.suspect(failure(slot.code,
+                                   fmt::format("rank {} lost its connection to rank {} ({})",
+                                               spec_.own_world_rank(), slot.peer, name(slot.code)),
+                                   slot.peer));
+  }
+  while (pair.waiting != nullptr && pair.sending < kMostSending && client_.health()) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
@@ -271,13 +275,13 @@ void PointToPoint::on_sent(const HeaderSlot& slot) {
 }
 
 transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noexcept {
-  return body_tag(group_.slot(), header.source, header.number, fingerprint_of(header));
+  return body_tag(spec_.slot, header.source, header.number, fingerprint_of(header));
 }
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
   const Call& call = operation.call;
-  group_.job().engine().post_send(
-      operation, group_.link(call.peer), tag_of_body(header),
+  engine_.post_send(
+      operation, link_to(call.peer), tag_of_body(header),
       {.data = call.input, .bytes = body_bytes(header), .stay = transport::Stay::anywhere});
 }
 
@@ -336,27 +340,26 @@ void PointToPoint::deliver(Operation& receive,
                            const MessageHeader& header,
                            const std::byte* payload,
                            Operation* self) {
-  Engine& engine = group_.job().engine();
   const auto type = static_cast<DataType>(header.type);
   if (header.count != receive.call.count || type != receive.call.type) {
-    group_.job().announce(group_, Code::mismatch, group_.world_rank(header.source),
-                          fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
-                                      "{} {}; count and type must agree",
-                                      group_.world_rank(header.source), header.count, name(type),
-                                      group_.world_rank(group_.rank()), header.tag,
-                                      receive.call.count, name(receive.call.type)));
+    client_.announce(Code::mismatch, spec_.world_ranks[header.source],
+                     fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
+                                 "{} {}; count and type must agree",
+                                 spec_.world_ranks[header.source], header.count, name(type),
+                                 spec_.own_world_rank(), header.tag, receive.call.count,
+                                 name(receive.call.type)));
     return;
   }
-  receive.source = group_.world_rank(header.source);
+  receive.source = spec_.world_ranks[header.source];
   const std::uint64_t bytes = body_bytes(header);
   if (self != nullptr || bytes <= kInlineMessage) {
     const void* source = self != nullptr ? self->call.input : payload;
     if (bytes > 0) std::memmove(receive.call.output, source, bytes);
     receive.run.steps_left = 0;
-    engine.finish(receive, Status::ok());
+    engine_.finish(receive, Status::ok());
     if (self != nullptr) {
       self->run.steps_left = 0;
-      engine.finish(*self, Status::ok());
+      engine_.finish(*self, Status::ok());
     }
     return;
   }
@@ -364,20 +367,19 @@ void PointToPoint::deliver(Operation& receive,
 }
 
 void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
-  operation.source = group_.world_rank(header.source);
-  group_.job().engine().post_recv(operation, group_.link(header.source), tag_of_body(header),
-                                  transport::kExactMatch,
-                                  {operation.call.output, body_bytes(header), {}});
+  operation.source = spec_.world_ranks[header.source];
+  engine_.post_recv(operation, link_to(header.source), tag_of_body(header), transport::kExactMatch,
+                    {operation.call.output, body_bytes(header), {}});
 }
 
 void PointToPoint::on_body(Message& message) {
   Operation& operation = operation_of(message);
   const Call& call = operation.call;
   if (message.incoming && message.bytes != call.count * size_of(call.type)) {
-    return group_.job().announce(
-        group_, Code::mismatch, operation.source,
+    return client_.announce(
+        Code::mismatch, operation.source,
         fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
-                    group_.job().rank(), message.bytes, operation.source, call.count,
+                    spec_.own_world_rank(), message.bytes, operation.source, call.count,
                     name(call.type)));
   }
   operation.run.steps_left = 0;
@@ -386,9 +388,9 @@ void PointToPoint::on_body(Message& message) {
 void PointToPoint::post_slots(const Operation& receive) {
   const std::uint32_t peer = receive.call.peer;
   const std::uint32_t first = peer == kNone ? 0 : peer;
-  const std::uint32_t last = peer == kNone ? group_.size() : first + 1;
+  const std::uint32_t last = peer == kNone ? spec_.size() : first + 1;
   for (std::uint32_t rank = first; rank < last; ++rank) {
-    auto* const transport = group_.link(rank).transport;
+    auto* const transport = link_to(rank).transport;
     if (transport == nullptr || std::ranges::find(posted_, transport) != posted_.end()) continue;
     posted_.push_back(transport);
     for (std::size_t i = 0; i < kPostedSlots; ++i) add_slot(*transport);
@@ -407,9 +409,9 @@ void PointToPoint::add_slot(transport::Transport& transport) {
 void PointToPoint::post_slot(HeaderSlot& slot) {
   slot.code = Code::ok;
   slot.state = nullptr;
-  const auto posted = slot.transport->recv(
-      group_tag(TagKind::message_header, group_.slot()), transport::kExactMatch,
-      {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
+  const auto posted =
+      slot.transport->recv(group_tag(TagKind::message_header, spec_.slot), transport::kExactMatch,
+                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
   if (posted == Posted::done) pool_.completed(slot);
 }
 
@@ -432,10 +434,10 @@ void PointToPoint::wake_slots() {
 
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
-  if (whole && slot.header.group != group_.uid()) {
+  if (whole && slot.header.group != spec_.uid) {
     return slot.is_unposted ? drop(slot) : post_slot(slot);  // Of the dead; dropped.
   }
-  if (!whole || slot.header.source >= group_.size() || slot.header.type >= kDataTypeCount) {
+  if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {
     return on_bad_slot(slot);
   }
   Pair& pair = pairs_[slot.header.source];
@@ -471,13 +473,12 @@ void PointToPoint::drop(HeaderSlot& slot) noexcept {
 /// Cancelled, or a wire that failed: without posted slots no message comes any more.
 void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
-    const std::uint32_t self = group_.world_rank(group_.rank());
+    const std::uint32_t self = spec_.own_world_rank();
     const Code code = slot.code == Code::ok ? Code::internal : slot.code;
-    group_.job().suspect(
-        group_,
+    client_.suspect(
         failure(code,
                 fmt::format("rank {} can receive no messages of communicator {} any more ({})",
-                            self, group_.slot(), name(code)),
+                            self, spec_.slot, name(code)),
                 self));
   }
   drop(slot);
@@ -486,7 +487,7 @@ void PointToPoint::on_bad_slot(HeaderSlot& slot) {
 void PointToPoint::accept(HeaderSlot& slot) {
   const MessageHeader& header = slot.header;
   ++pairs_[header.source].expected;
-  if (!group_.health()) return;
+  if (!client_.health()) return;
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, slot.payload, nullptr);
   }
@@ -503,7 +504,7 @@ void PointToPoint::forget(Operation& operation) noexcept {
   for (Operation** place = &receives_; *place != nullptr; place = &(*place)->lists.match_next) {
     if (*place == &operation) return unlink(place);
   }
-  if (operation.call.kind == CallKind::send && operation.call.peer != group_.rank()) {
+  if (operation.call.kind == CallKind::send && operation.call.peer != spec_.rank) {
     return forget_waiting(operation);
   }
   std::erase_if(unexpected_, [&](const Arrived& arrived) {

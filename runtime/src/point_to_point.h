@@ -17,26 +17,49 @@
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 #pragma once
 
+#include "group_spec.h"
 #include "header_pool.h"
 #include "operation.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/engine.h"
+#include "xylem/execution/link.h"
+#include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace xylem::runtime {
 
-class Group;
-
 /// One group's messages. Token holder only.
 class PointToPoint final : private HeaderUser {
  public:
-  explicit PointToPoint(Group& group);
+  /// What the group does for its messages.
+  class Client {
+   public:
+    /// An operation to be started, which counts as pending.
+    virtual Operation& take_operation(Call&& call) = 0;
+    /// Not OK once the group is poisoned.
+    virtual const Status& health() const noexcept = 0;
+    /// Poisons the group here and on all ranks.
+    virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
+    /// A wire to `why.peer()` failed.
+    virtual void suspect(Status why) = 0;
+
+   protected:
+    ~Client() = default;
+  };
+
+  /// All of these outlive it. `peers` has the links of those whom an operation is started for.
+  PointToPoint(Client& client,
+               const GroupSpec& spec,
+               const execution::Peers& peers,
+               Engine& engine,
+               HeaderPool& headers);
 
   void start(Operation& operation);
   /// As Group::try_send() and try_recv().
@@ -110,7 +133,12 @@ class PointToPoint final : private HeaderUser {
                const std::byte* payload,
                Operation* self);
 
-  Group& group_;
+  const Link& link_to(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
+
+  Client& client_;
+  const GroupSpec& spec_;
+  const execution::Peers& peers_;
+  Engine& engine_;
   HeaderPool& pool_;
   Patience patience_;                          ///< With what a receive is called for.
   std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.

@@ -76,8 +76,8 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
   return {{}, microseconds(1000), true};
 }
 
-Progress::Progress(Client& client, WaitPolicy policy)
-    : client_(client), policy_(policy), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Progress::Progress(Client& client)
+    : client_(client), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Progress::poke() {
   if (!try_acquire()) return;
@@ -86,40 +86,46 @@ void Progress::poke() {
   release();
 }
 
-bool Progress::wait(const Operation& operation, Deadline deadline) {
+void Progress::turn_if_free() {
+  if (!try_acquire()) return;
+  client_.turn();
+  release();
+}
+
+bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline) {
   Idleness idleness(policy_);
-  while (!operation.ended()) {
+  while (!ended.load(std::memory_order_acquire)) {
     if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
       visited();
-      drive(operation, deadline);
+      drive(ended, deadline);
       release();
-      if (!operation.ended() && deadline.passed()) return false;
+      if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
       continue;
     }
     bool looked = false;
     switch (idleness.step(looked)) {
       case Idleness::Next::spin: relax(); break;
       case Idleness::Next::yield: sched_yield(); break;
-      case Idleness::Next::sleep: park(operation, deadline); break;
+      case Idleness::Next::sleep: park(ended, deadline); break;
     }
     if (looked) {
       wanted_.fetch_add(1, std::memory_order_seq_cst);
       notify();
       wanted_.fetch_sub(1, std::memory_order_relaxed);
-      if (deadline.passed()) return operation.ended();
+      if (deadline.passed()) return ended.load(std::memory_order_acquire);
     }
   }
   return true;
 }
 
-void Progress::drive(const Operation& operation, Deadline deadline) {
+void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
   Idleness idleness(policy_);
-  while (!operation.ended() && claims_.load(std::memory_order_relaxed) == 0) {
+  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0) {
     if (client_.turn() != 0) {
       idleness.reset();
       continue;
     }
-    if (operation.ended()) return;
+    if (ended.load(std::memory_order_acquire)) return;
     bool looked = false;
     switch (idleness.step(looked)) {
       case Idleness::Next::spin: relax(); break;
@@ -200,12 +206,13 @@ bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   return slept;
 }
 
-void Progress::park(const Operation& operation, Deadline deadline) {
+void Progress::park(const std::atomic<bool>& ended, Deadline deadline) {
   parked_.fetch_add(1, std::memory_order_seq_cst);
   {
     std::unique_lock lock(park_mutex_);
     const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);
-    park_condition_.wait_until(lock, until, [&] { return operation.ended() || !held(); });
+    park_condition_.wait_until(lock, until,
+                               [&] { return ended.load(std::memory_order_acquire) || !held(); });
   }
   parked_.fetch_sub(1, std::memory_order_relaxed);
 }

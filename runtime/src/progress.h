@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress: who moves things forward, and how the others wait. One token; its holder turns the
-// engine and the transports. A waiter takes the token if it is free, else it watches its own
-// operation and takes over when the holder leaves. Waiting spins while there is a core for each
+// engine and the transports. A waiter takes the token if it is free, else it watches the flag that
+// it waits for and takes over when the holder leaves. Waiting spins while there is a core for each
 // local rank, then yields, then sleeps.
 #pragma once
 
 #include "config.h"
-#include "operation.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
 
@@ -17,6 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -47,10 +47,17 @@ class Progress {
     virtual void on_release() = 0;
   };
 
-  Progress(Client& client, WaitPolicy policy);
+  explicit Progress(Client& client);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() = default;
 
-  /// Waits until the operation has ended; false if the deadline passed first.
-  bool wait(const Operation& operation, Deadline deadline);
+  /// Before anybody waits.
+  void set_policy(WaitPolicy policy) noexcept { policy_ = policy; }
+
+  /// Waits until `ended` is true; false if the deadline passed first. The token's holder sets it,
+  /// and then calls announce_ended().
+  bool wait(const std::atomic<bool>& ended, Deadline deadline);
   /// One turn if nobody else drives.
   void poke();
 
@@ -62,12 +69,21 @@ class Progress {
   /// waiter after its turn. For rare work. Never while holding it.
   void acquire();
   void release() noexcept;
+  /// Runs `work` as the token holder, and returns what it returns.
+  template <typename Work>
+  auto with_token(Work work) {
+    acquire();
+    const std::unique_ptr<Progress, Release> held(this);
+    return work();
+  }
   /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the
   /// work.
   void notify() noexcept;
   /// Operations have ended: wakes those that watch without the token. Holder only.
   void announce_ended() noexcept;
 
+  /// The progress thread's turn, if nobody else drives.
+  void turn_if_free();
   /// What came of work_off().
   enum class Worked : std::uint8_t { nothing, some, interrupted };
   /// The progress thread's share: turns until one finds nothing to do; interrupted after 10 ms, at
@@ -81,14 +97,18 @@ class Progress {
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
 
  private:
+  struct Release {
+    void operator()(Progress* progress) const noexcept { progress->release(); }
+  };
+
   /// Holder only, so the only writer.
   void visited() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  void drive(const Operation& operation, Deadline deadline);
+  void drive(const std::atomic<bool>& ended, Deadline deadline);
   /// False if there was something to do, or the transports cannot sleep.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
-  void park(const Operation& operation, Deadline deadline);
+  void park(const std::atomic<bool>& ended, Deadline deadline);
 
   Client& client_;
   WaitPolicy policy_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.h"
 
-#include "group.h"
 #include "xylem/execution/tag.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -61,7 +61,7 @@ void Registry::free_slot(std::uint32_t slot) noexcept {
   slots_[slot / 64] &= ~bit_of(slot);
 }
 
-void Registry::bury(std::unique_ptr<Group> group) {
+void Registry::bury(Grave group) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return;
   graves_.push_back(std::move(group));
@@ -70,7 +70,7 @@ void Registry::bury(std::unique_ptr<Group> group) {
 
 void Registry::empty_graves() {
   if (!has_graves()) return;
-  std::vector<std::unique_ptr<Group>> dead;
+  std::vector<Grave> dead;
   {
     const std::lock_guard lock(mutex_);
     dead.swap(graves_);
@@ -78,27 +78,27 @@ void Registry::empty_graves() {
   }
 }
 
-void Registry::enlist(const std::shared_ptr<Group>& group) {
+void Registry::enlist(std::uint64_t uid, std::weak_ptr<Group> group) {
   const std::lock_guard lock(mutex_);
-  groups_[group->uid()] = group;
+  groups_[uid] = std::move(group);
 }
 
-void Registry::delist(const Group& group) noexcept {
+void Registry::delist(std::uint64_t uid, std::uint32_t slot) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    groups_.erase(group.uid());
+    groups_.erase(uid);
   }
-  const auto drain = std::ranges::find(drains_, group.slot(), &Drain::slot);
+  const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
   if (drain != drains_.end() && Clock::now() < drain->until) {
     drain->is_group_gone = true;
     return;
   }
   if (drain != drains_.end()) drains_.erase(drain);
-  free_slot(group.slot());
+  free_slot(slot);
 }
 
-void Registry::on_poisoned(const Group& group) {
-  drains_.push_back({group.slot(), Clock::now() + kDrain});
+void Registry::on_poisoned(std::uint32_t slot) {
+  drains_.push_back({slot, Clock::now() + kDrain});
   is_draining_.store(true, std::memory_order_relaxed);
 }
 
@@ -126,7 +126,7 @@ void Registry::end_drains(Clock::time_point now) {
 }
 
 void Registry::close() {
-  std::vector<std::unique_ptr<Group>> dead;
+  std::vector<Grave> dead;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;

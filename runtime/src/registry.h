@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the groups of a job, the slots that they have in tags, and how they end.
+// Registry: the groups of a job, the slots that they have in tags, and how they end. It knows of a
+// group no more than its uid and its slot.
 //
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
@@ -24,6 +25,9 @@ namespace xylem::runtime {
 
 class Group;
 
+/// A group that nobody refers to any more, with the function that ends it.
+using Grave = std::unique_ptr<Group, void (*)(Group*)>;
+
 class Registry {
  public:
   Registry();
@@ -38,18 +42,18 @@ class Registry {
   std::vector<std::uint64_t> slots_taken() const;
   bool claim_slot(std::uint32_t slot);
   void free_slot(std::uint32_t slot) noexcept;
-  /// A group that nobody refers to any more: kept for empty_graves(), or ended at once after
-  /// close().
-  void bury(std::unique_ptr<Group> group);
+  /// Keeps the group for empty_graves(), or ends it at once after close().
+  void bury(Grave group);
   bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
   /// Some slot has not drained for as long as it must.
   bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
 
   // Token holder.
-  void enlist(const std::shared_ptr<Group>& group);
-  /// A group that takes no part any more; gives its slot back.
-  void delist(const Group& group) noexcept;
-  void on_poisoned(const Group& group);
+  void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
+  /// The group takes no part any more: its slot comes free, at once or once it has drained.
+  void delist(std::uint64_t uid, std::uint32_t slot) noexcept;
+  /// The group in this slot was poisoned: the slot drains.
+  void on_poisoned(std::uint32_t slot);
   void empty_graves();
   /// Drops what has arrived for slots that drain.
   void drain(const Wires& wires);
@@ -69,7 +73,7 @@ class Registry {
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< By uid.
   std::vector<std::uint64_t> slots_;
-  std::vector<std::unique_ptr<Group>> graves_;
+  std::vector<Grave> graves_;
   bool is_closed_ = false;
   std::atomic<bool> has_graves_{false};
 

@@ -11,7 +11,7 @@ namespace {
 std::uint32_t count_local(const runtime::Job& job, std::uint32_t end) noexcept {
   std::uint32_t count = 0;
   for (std::uint32_t other = 0; other < end; ++other)
-    count += job.wires().same_host(job.rank(), other) ? 1 : 0;
+    count += job.context().wires->same_host(job.context().rank(), other) ? 1 : 0;
   return count;
 }
 
@@ -37,8 +37,8 @@ Runtime::~Runtime() {
 Communicator Runtime::world() const noexcept {
   return job_ ? Communicator(job_->world()) : Communicator();
 }
-std::uint32_t Runtime::rank() const noexcept { return job_ ? job_->rank() : kNoRank; }
-std::uint32_t Runtime::size() const noexcept { return job_ ? job_->size() : 0; }
+std::uint32_t Runtime::rank() const noexcept { return job_ ? job_->context().rank() : kNoRank; }
+std::uint32_t Runtime::size() const noexcept { return job_ ? job_->context().size() : 0; }
 
 std::uint32_t Runtime::local_rank() const noexcept {
   return job_ ? count_local(*job_, rank()) : kNoRank;
@@ -49,7 +49,7 @@ std::uint32_t Runtime::local_size() const noexcept { return job_ ? count_local(*
 std::vector<std::string> Runtime::hosts() const {
   std::vector<std::string> hosts;
   if (job_ == nullptr) return hosts;
-  for (const auto& peer : job_->wires().peers()) hosts.push_back(peer.host);
+  for (const auto& peer : job_->context().wires->peers()) hosts.push_back(peer.host);
   return hosts;
 }
 
@@ -58,7 +58,7 @@ std::vector<PathInfo> Runtime::paths() const {
 }
 
 std::string_view Runtime::launcher() const noexcept {
-  return job_ ? std::string_view(job_->placement().launcher) : std::string_view();
+  return job_ ? std::string_view(job_->context().placement.launcher) : std::string_view();
 }
 
 Status Runtime::shutdown() { return job_ == nullptr ? Status::ok() : job_->shutdown(false); }

@@ -4,7 +4,6 @@
 // the lowest slot that is free at all of them, and claim it. Two splits of different communicators
 // may race for a slot; who loses says so to all, and all try again.
 #include "group.h"
-#include "job.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
 
@@ -56,12 +55,12 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
 /// A slot claimed for as long as the group to which it belongs is not made.
 class SlotClaim {
  public:
-  SlotClaim(Job& job, std::optional<std::uint32_t> slot)
-      : job_(job), slot_(slot.value_or(0)), held_(slot && job.registry().claim_slot(slot_)) {}
+  SlotClaim(Registry& registry, std::optional<std::uint32_t> slot)
+      : registry_(registry), slot_(slot.value_or(0)), held_(slot && registry.claim_slot(slot_)) {}
   SlotClaim(const SlotClaim&) = delete;
   SlotClaim& operator=(const SlotClaim&) = delete;
   ~SlotClaim() {
-    if (held_) job_.registry().free_slot(slot_);
+    if (held_) registry_.free_slot(slot_);
   }
   bool held() const noexcept { return held_; }
   /// Now the group's.
@@ -71,7 +70,7 @@ class SlotClaim {
   }
 
  private:
-  Job& job_;
+  Registry& registry_;
   std::uint32_t slot_;
   bool held_;
 };
@@ -110,16 +109,17 @@ Party party_of(const std::vector<Member>& members, std::int32_t color) {
 
 }  // namespace
 
-Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
-  if (Status alive = job_->check_process(); !alive) return alive;
+Result<std::shared_ptr<Group>> Group::split(std::int32_t color, std::int32_t key) {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  Registry& registry = context_->registry;
   const std::uint64_t number = splits_.fetch_add(1, std::memory_order_relaxed);
   int waits = 0;
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    Member mine{color, key, job_->registry().is_draining() ? 1U : 0U, {}};
-    std::ranges::copy(job_->registry().slots_taken(), mine.taken.begin());
+    Member mine{color, key, registry.is_draining() ? 1U : 0U, {}};
+    std::ranges::copy(registry.slots_taken(), mine.taken.begin());
     XYLEM_TRY(const auto members, gather_from_all(*this, mine));
     const Party party = party_of(members, color);
-    SlotClaim claim(*job_, color < 0 ? std::nullopt : party.slot);
+    SlotClaim claim(registry, color < 0 ? std::nullopt : party.slot);
     Outcome outcome = Outcome::well;
     if (color >= 0 && !claim.held()) outcome = party.slot ? Outcome::lost_race : Outcome::no_slot;
     XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
@@ -134,10 +134,10 @@ Result<Communicator> Group::split(std::int32_t color, std::int32_t key) {
       continue;
     }
     if (worst == Outcome::lost_race) continue;
-    if (color < 0) return Communicator();
+    if (color < 0) return std::shared_ptr<Group>();
     const std::uint64_t uid =
         combine(combine(this->uid(), number), static_cast<std::uint64_t>(color));
-    return Communicator(make_part(party.ranks, uid, claim.keep()));
+    return make_part(party.ranks, uid, claim.keep());
   }
   return failure(Code::exhausted, fmt::format("no communicator can be made: a rank has {} already, "
                                               "or races for them never end; destroy "
@@ -159,7 +159,7 @@ std::shared_ptr<Group> Group::make_part(const std::vector<std::uint32_t>& ranks,
     spec.world_ranks.push_back(world_rank(member));
     if (!this->model().host.empty()) model.host.push_back(this->model().host[member]);
   }
-  return make(job_, std::move(spec), std::move(model));
+  return make(context_, observer_, std::move(spec), std::move(model));
 }
 
 }  // namespace xylem::runtime

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch.h"
 
-#include "group.h"
-#include "job.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,20 +17,20 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-void judge(Job& job, Group& group, const Verdict& verdict) {
+void judge(const Logger& logger, Group& group, const Verdict& verdict) {
   // Who aborts says so to whom it likes.
-  if (group.health() && verdict.code != Code::cancelled) job.logger().error(verdict.message);
+  if (group.health() && verdict.code != Code::cancelled) logger.error(verdict.message);
   group.poison(failure(verdict.code, verdict.message, verdict.culprit));
 }
 
 }  // namespace
 
-Watch::Watch(Job& job) : job_(job), rolls_(job.rank()) {}
+Watch::Watch(Context& context) : context_(context), rolls_(context.rank()) {}
 
 void Watch::tick(Clock::time_point now) {
   rolls_.tick(now);
   find_oldest();
-  for (Operation* operation = as_operation(job_.engine().active()); operation != nullptr;) {
+  for (Operation* operation = as_operation(context_.engine.active()); operation != nullptr;) {
     Operation* next = as_operation(operation->active_next);
     operation->acquire();
     if (next != nullptr) next->acquire();  // Looking at one may end others.
@@ -55,7 +52,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.watched.stalled_since = now;
     operation.watched.reported = false;
   }
-  const auto limit = operation.timeout().value_or(job_.config().timeout);
+  const auto limit = operation.timeout().value_or(context_.config().timeout);
   const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
   else operation.watched.roll = {};  // The limit has been moved.
@@ -79,16 +76,16 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     said.is_question = true;
     publish(group, std::move(said));
   }
-  if (stalled >= job_.config().stall_report && !operation.watched.warned) {
+  if (stalled >= context_.config().stall_report && !operation.watched.warned) {
     operation.watched.warned = true;
-    job_.logger().warn(fmt::format("stalled: {}", explain(group, operation)));
+    context_.logger.warn(fmt::format("stalled: {}", explain(group, operation)));
   }
   if (stalled >= kLetGo) look_for_leavers(group, operation, now);
 }
 
 void Watch::find_oldest() {
   oldest_.clear();
-  for (const Execution* execution = job_.engine().active(); execution != nullptr;
+  for (const Execution* execution = context_.engine.active(); execution != nullptr;
        execution = execution->active_next) {
     const auto* op = static_cast<const Operation*>(execution);
     if (op->call.kind != CallKind::collective || op->run.program == nullptr) continue;
@@ -134,7 +131,7 @@ bool Watch::is_over(const Group& group, const RollCall& roll) const {
   std::size_t missing = 0;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const std::uint32_t world = group.world_rank(rank);
-    const bool may_answer = world != job_.rank() && !job_.has_left(world);
+    const bool may_answer = world != context_.rank() && !context_.failures.has_left(world);
     if (may_answer && !roll.answers.contains(world)) ++missing;
   }
   return roll.is_over(missing);
@@ -156,7 +153,7 @@ void Watch::time_out(Group& group,
       if (has_peer) culprit = group.world_rank(operation.call.peer);
       else if (attendance.left.size() == 1) culprit = attendance.left.front();
     }
-    text = fmt::format("rank {}: a {} with tag {} met no partner within {}", job_.rank(),
+    text = fmt::format("rank {}: a {} with tag {} met no partner within {}", context_.rank(),
                        operation.call.kind == CallKind::send ? "send" : "receive",
                        operation.call.tag, limit);
     if (attendance.silent.size() == 1) {
@@ -166,12 +163,12 @@ void Watch::time_out(Group& group,
   } else if (operation.run.program == nullptr) {
     text = fmt::format(
         "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
-        job_.rank(), name(operation.call.collective), limit, group.slot());
+        context_.rank(), name(operation.call.collective), limit, group.slot());
     if (attendance.silent.size() != 1) culprit.reset();
   } else {
     text = explain(group, operation, attendance);
   }
-  job_.announce(group, Code::timed_out, culprit, std::move(text));
+  group.announce(Code::timed_out, culprit, std::move(text));
 }
 
 /// A partner that has left the job will not come; what it sent before has had the time to.
@@ -180,15 +177,15 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
   std::optional<std::uint32_t> gone;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     if (peer != kNone ? rank != peer : rank == group.rank()) continue;
-    if (now - kLetGo < job_.left_at(group.world_rank(rank))) return;
+    if (now - kLetGo < context_.failures.left_at(group.world_rank(rank))) return;
     gone = group.world_rank(rank);
   }
   if (!gone) return;
   const bool is_send = operation.call.kind == CallKind::send;
-  job_.announce(group, Code::peer_lost, gone,
-                fmt::format("rank {} left the job before it {} what rank {} {} with tag {}", *gone,
-                            is_send ? "received" : "sent", job_.rank(),
-                            is_send ? "sends" : "receives", operation.call.tag));
+  group.announce(Code::peer_lost, gone,
+                 fmt::format("rank {} left the job before it {} what rank {} {} with tag {}", *gone,
+                             is_send ? "received" : "sent", context_.rank(),
+                             is_send ? "sends" : "receives", operation.call.tag));
 }
 
 /// A rank that has left the job before it took its part: a message to or from it is under way, or
@@ -198,10 +195,10 @@ void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::ti
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
     const std::uint32_t world = group.world_rank(lane.peer);
-    if (now - kLetGo < job_.left_at(world)) return false;
-    job_.announce(group, Code::peer_lost, world,
-                  fmt::format("rank {} left the job before it took its part in {}", world,
-                              explain(group, operation)));
+    if (now - kLetGo < context_.failures.left_at(world)) return false;
+    group.announce(Code::peer_lost, world,
+                   fmt::format("rank {} left the job before it took its part in {}", world,
+                               explain(group, operation)));
     return true;
   };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
@@ -219,7 +216,7 @@ void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
   // A transport still holds messages: the operation's memory is never reused, and the user is told
   // not to free theirs.
   operation.acquire();
-  job_.engine().finish(
+  context_.engine.finish(
       operation,
       Error{.code = operation.health.code(),
             .message = fmt::format("{} (and {} messages could not be withdrawn: do not free or "
@@ -242,7 +239,7 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
     situation.records.push_back(group.records()[s % Group::kRecords]);
   if (next <= sequence) return situation;
   situation.state = Situation::State::done;
-  for (const Execution* execution = job_.engine().active(); execution != nullptr;
+  for (const Execution* execution = context_.engine.active(); execution != nullptr;
        execution = execution->active_next) {
     const auto* op = static_cast<const Operation*>(execution);
     if (op->group.get() != &group || op->call.kind != CallKind::collective ||
@@ -262,7 +259,7 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
 
 void Watch::publish(Group& group, Situation&& said) {
   heard_[group.uid()].published[said.sequence] = said.state;
-  job_.control().flood(encode(said));
+  context_.control->flood(encode(said));
 }
 
 void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
@@ -270,16 +267,16 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
   if (auto* situation = std::get_if<Situation>(&decoded))
     return on_situation(origin, std::move(*situation));
   if (const auto* verdict = std::get_if<Verdict>(&decoded)) {
-    const auto group = job_.registry().find(verdict->group);
-    return group != nullptr ? judge(job_, *group, *verdict) : keep(*verdict);
+    const auto group = context_.registry.find(verdict->group);
+    return group != nullptr ? judge(context_.logger, *group, *verdict) : keep(*verdict);
   }
-  job_.logger().warn(
+  context_.logger.warn(
       fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
                   message.size()));
 }
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
-  const auto group = job_.registry().find(situation.group);
+  const auto group = context_.registry.find(situation.group);
   // Whoever lives answers, also for a group that has failed here or is here no more.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
@@ -307,7 +304,7 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
 
 void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   const RollCallId id{.caller = origin, .number = situation.roll_call};
-  if (const auto group = job_.registry().find(situation.group)) {
+  if (const auto group = context_.registry.find(situation.group)) {
     if (rolls_.hear(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
   } else if (std::ranges::find(gone_, situation.group) != gone_.end()) {
@@ -324,7 +321,7 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
 
 void Watch::answer(RollCallId roll, Situation&& said) {
   said.answers = roll;
-  job_.control().flood(encode(said));
+  context_.control->flood(encode(said));
 }
 
 /// The first on each group counts.
@@ -342,13 +339,13 @@ void Watch::on_enlisted(Group& group) {
   std::erase_if(early_rolls_, [&](const EarlyRoll& roll) { return roll.group == group.uid(); });
   const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
   if (verdict == early_verdicts_.end()) return;
-  judge(job_, group, *verdict);
+  judge(context_.logger, group, *verdict);
   early_verdicts_.erase(verdict);
 }
 
-void Watch::forget(std::uint64_t group) {
-  heard_.erase(group);
-  gone_.push_back(group);
+void Watch::on_left(const Group& group) {
+  heard_.erase(group.uid());
+  gone_.push_back(group.uid());
   if (gone_.size() > kGone) gone_.pop_front();
 }
 
@@ -357,12 +354,12 @@ void Watch::forget(std::uint64_t group) {
 bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
   const auto history = group.history_at(record.sequence);
   if (!history || *history == record.history) return true;
-  job_.announce(
-      group, Code::mismatch, origin,
+  group.announce(
+      Code::mismatch, origin,
       fmt::format("call {} of communicator {}: rank {} calls {}; rank {} called something "
                   "else then or before, and is at call {} by now, too far ahead to say "
                   "what",
-                  record.sequence, group.slot(), origin, describe(record), job_.rank(),
+                  record.sequence, group.slot(), origin, describe(record), context_.rank(),
                   group.next_sequence()));
   return false;
 }
@@ -376,12 +373,12 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
       continue;
     }
     if (mine.fingerprint == record.fingerprint) continue;
-    const std::uint32_t rank = job_.rank();
-    job_.announce(group, Code::mismatch, origin,
-                  fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}",
-                              record.sequence, group.slot(), std::min(rank, origin),
-                              describe(rank < origin ? mine : record), std::max(rank, origin),
-                              describe(rank < origin ? record : mine)));
+    const std::uint32_t rank = context_.rank();
+    group.announce(Code::mismatch, origin,
+                   fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}",
+                               record.sequence, group.slot(), std::min(rank, origin),
+                               describe(rank < origin ? mine : record), std::max(rank, origin),
+                               describe(rank < origin ? record : mine)));
     return false;
   }
   const auto origin_rank = group.rank_of(origin);
@@ -391,11 +388,12 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
   const auto sent = group.sent_to(theirs.sequence, *origin_rank);
   const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
   if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
-  job_.announce(group, Code::mismatch, origin,
-                fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes "
-                            "to rank {}, which expects {}",
-                            theirs.sequence, group.slot(), job_.rank(), *sent * size_of(mine.type),
-                            origin, theirs.blocked_bytes));
+  group.announce(
+      Code::mismatch, origin,
+      fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes "
+                  "to rank {}, which expects {}",
+                  theirs.sequence, group.slot(), context_.rank(), *sent * size_of(mine.type),
+                  origin, theirs.blocked_bytes));
   return false;
 }
 
@@ -429,8 +427,8 @@ Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of)
   Attendance attendance;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const std::uint32_t world = group.world_rank(rank);
-    if (world == job_.rank()) continue;
-    if (job_.has_left(world)) {
+    if (world == context_.rank()) continue;
+    if (context_.failures.has_left(world)) {
       attendance.left.push_back(world);
       continue;
     }

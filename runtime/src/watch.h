@@ -10,6 +10,8 @@
 // who has not called, who waits, and who does not answer.
 #pragma once
 
+#include "context.h"
+#include "group.h"
 #include "operation.h"
 #include "roll_calls.h"
 #include "situation.h"
@@ -27,11 +29,8 @@
 
 namespace xylem::runtime {
 
-class Group;
-class Job;
-
 /// Token holder only.
-class Watch {
+class Watch final : public GroupObserver {
  public:
   static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
   /// So long before its limit, and not before half of it, an operation has the roll called.
@@ -41,18 +40,18 @@ class Watch {
   static constexpr std::chrono::milliseconds kQuarantine{
       1700};  ///< Until it reports although messages are under way.
 
-  explicit Watch(Job& job);
+  explicit Watch(Context& context);
 
   /// Looks at every operation under way; about every 50 ms while there are any.
   void tick(Clock::time_point now);
   /// A message from the control plane. Damaged ones are dropped with a warning.
   void on_message(std::uint32_t origin, std::span<const std::byte> message);
   /// A call has been numbered: others may have published theirs already.
-  void on_call(Group& group, const CallRecord& record);
+  void on_call(Group& group, const CallRecord& record) override;
   /// A group is there: it may have been spoken of before.
-  void on_enlisted(Group& group);
+  void on_enlisted(Group& group) override;
   /// A group is here no more.
-  void forget(std::uint64_t group);
+  void on_left(const Group& group) override;
 
  private:
   void look(Operation& operation, Clock::time_point now);
@@ -111,7 +110,7 @@ class Watch {
   };
   static constexpr std::size_t kEarly = 64, kGone = 256;
 
-  Job& job_;
+  Context& context_;
   RollCalls rolls_;
   std::map<std::uint64_t, Heard> heard_;
   std::unordered_map<const Group*, std::uint64_t> oldest_;  ///< Calls under way; of this tick.

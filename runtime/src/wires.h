@@ -12,7 +12,7 @@
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/link.h"
-#include "xylem/runtime/runtime.h"
+#include "xylem/runtime/path_info.h"
 #include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/runtime/work.h"
 
-#include "group.h"
-#include "job.h"
 #include "operation.h"
+#include "process_guard.h"
+#include "progress.h"
 
 namespace xylem {
+
+Work::Work(runtime::Operation& operation) noexcept : operation_(&operation) { operation.acquire(); }
 
 Work::Work(const Work& other) noexcept : operation_(other.operation_), source_(other.source_) {
   if (operation_ != nullptr) operation_->acquire();
@@ -17,22 +19,21 @@ Work::~Work() {
 
 bool Work::test() const noexcept {
   if (operation_ == nullptr || operation_->ended()) return true;
-  runtime::Job& job = operation_->group->job();
-  if (job.check_process()) job.progress().poke();
+  if (operation_->process().allows()) operation_->progress().poke();
   return ended();
 }
 
 bool Work::ended() const noexcept {
-  return operation_ == nullptr || operation_->ended() || operation_->group->job().is_forked();
+  return operation_ == nullptr || operation_->ended() || operation_->process().is_forked();
 }
 
 Status Work::wait() const {
   if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) {
-    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
+    if (Status forked = operation_->process().check(); !forked) return forked;
     // The engine ends every operation by its own deadline, which bounds this.
     constexpr auto kNoOther = Clock::time_point::max();
-    operation_->group->job().progress().wait(*operation_, Deadline::at(kNoOther));
+    operation_->progress().wait(operation_->end_flag(), Deadline::at(kNoOther));
   }
   return operation_->outcome();
 }
@@ -40,8 +41,8 @@ Status Work::wait() const {
 Status Work::wait_for(std::chrono::nanoseconds limit) const {
   if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) {
-    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
-    if (!operation_->group->job().progress().wait(*operation_, Deadline::after(limit))) {
+    if (Status forked = operation_->process().check(); !forked) return forked;
+    if (!operation_->progress().wait(operation_->end_flag(), Deadline::after(limit))) {
       return failure(Code::timed_out,
                      "the operation goes on; wait again, or abort its communicator");
     }
@@ -56,7 +57,7 @@ void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {
 Status Work::status() const {
   if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) {
-    if (Status forked = operation_->group->job().check_process(); !forked) return forked;
+    if (Status forked = operation_->process().check(); !forked) return forked;
     return failure(Code::busy, "the operation goes on");
   }
   return operation_->outcome();

@@ -56,7 +56,7 @@ Result<Runtime> start_rank(const RankOptions& options,
   }
   XYLEM_TRY(auto job,
             runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));
-  return runtime::Job::handle(std::move(job));
+  return Runtime(std::move(job));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meeting and connecting.
+// Joining, from the interface to the connections.
 #include "bootstrap/control_join.h"
 
+#include "bootstrap/interface.h"
 #include "bootstrap/neighbours.h"
 #include "bootstrap/socket.h"
 #include "xylem/base/hash.h"
@@ -27,6 +28,21 @@ constexpr auto kTick = milliseconds(200);
 constexpr auto kFarewell = milliseconds(1000);
 
 }  // namespace
+
+Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const Placement& placement,
+                                                         Store& store,
+                                                         const Config& config,
+                                                         const Logger& logger,
+                                                         Deadline deadline) {
+  XYLEM_TRY(const auto interfaces, list_interfaces());
+  // Who is alone meets nobody.
+  const std::string host = placement.size == 1 ? "" : placement.meeting_host;
+  XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(host, deadline));
+  XYLEM_TRY(const InterfaceChoice choice, choose_interface(interfaces, config.interfaces, meeting));
+  logger.debug(fmt::format("start: interface {} ({}): {}", choice.chosen.name,
+                           choice.chosen.address.host(), choice.reason));
+  return ControlJoin(placement, store, logger, deadline).run(choice);
+}
 
 ControlJoin::ControlJoin(const Placement& placement,
                          Store& store,

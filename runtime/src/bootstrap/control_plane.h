@@ -52,7 +52,8 @@ class ControlPlane {
   static constexpr std::size_t kMaxMessage = 64 * 1024;
 
   /// Meets the other ranks through the store and connects. `interfaces` as XYLEM_INTERFACES.
-  /// timed_out names the ranks that did not come; mismatch names both versions.
+  /// timed_out names the ranks that did not come; mismatch names both versions. Defined in
+  /// control_join.cc, since this header is below all that implements it.
   static Result<std::unique_ptr<ControlPlane>> join(const Placement& placement,
                                                     Store& store,
                                                     const Config& config,

@@ -4,12 +4,16 @@
 // once per instruction set; these functions look up in the one chosen for this CPU.
 #pragma once
 
-#include "kernels/reduce.h"
+#include "xylem/execution/reduce_kernel.h"
+#include "xylem/runtime/types.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace xylem::runtime {
+
+using execution::Finish;
+using execution::ReduceKernel;
 
 using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);

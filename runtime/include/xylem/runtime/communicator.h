@@ -135,7 +135,6 @@ class XYLEM_API Communicator {
 
  private:
   friend class Runtime;
-  friend class runtime::Group;
   explicit Communicator(std::shared_ptr<runtime::Group> group) noexcept
       : group_(std::move(group)) {}
   std::shared_ptr<runtime::Group> group_;

@@ -12,11 +12,13 @@
 #include "xylem/base/status.h"
 #include "xylem/runtime/communicator.h"
 #include "xylem/runtime/options.h"
+#include "xylem/runtime/path_info.h"
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace xylem {
@@ -24,16 +26,6 @@ namespace xylem {
 namespace runtime {
 class Job;
 }
-
-/// How this rank reaches another.
-struct PathInfo {
-  std::uint32_t rank = 0;  ///< World rank of the other.
-  std::string host;        ///< Its host's name.
-  std::string transport;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback"; "self".
-  std::vector<std::string>
-      lanes;  ///< Wires in use, "shm/memory", "tcp/eth0"; empty before the first message.
-  std::uint64_t bytes_sent = 0;
-};
 
 /// A handle may be empty: by default, and when it was moved from. Its world is an empty
 /// communicator, its sizes are 0, its ranks are kNoRank, and shutdown() does nothing.
@@ -45,6 +37,8 @@ class XYLEM_API Runtime {
   static Result<Runtime> create(const Options& options = {});
 
   Runtime() noexcept = default;
+  /// Of a job that has been started by other means; for Xylem and its tests, as users have none.
+  explicit Runtime(std::shared_ptr<runtime::Job> job) noexcept : job_(std::move(job)) {}
   Runtime(Runtime&&) noexcept = default;
   Runtime& operator=(Runtime&& other) noexcept;
   Runtime(const Runtime&) = delete;
@@ -73,8 +67,6 @@ class XYLEM_API Runtime {
   Status shutdown();
 
  private:
-  friend class runtime::Job;
-  explicit Runtime(std::shared_ptr<runtime::Job> job) noexcept : job_(std::move(job)) {}
   std::shared_ptr<runtime::Job> job_;
 };
 

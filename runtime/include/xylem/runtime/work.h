@@ -13,8 +13,10 @@
 namespace xylem {
 
 namespace runtime {
+class Group;
 class Operation;
-}
+class PointToPoint;
+}  // namespace runtime
 
 /// A handle to one operation; copies share it. Any thread may test or wait, several at once.
 ///
@@ -56,8 +58,10 @@ class [[nodiscard]] XYLEM_API Work {
   std::uint32_t source() const noexcept;
 
  private:
-  friend class runtime::Operation;
-  explicit Work(runtime::Operation* operation) noexcept : operation_(operation) {}
+  friend class runtime::Group;
+  friend class runtime::PointToPoint;
+  /// One more handle to an operation.
+  explicit Work(runtime::Operation& operation) noexcept;
   /// Of a call that was over when it returned.
   explicit Work(std::uint32_t source) noexcept : source_(source) {}
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PathInfo: how one rank of a job reaches another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem {
+
+/// How this rank reaches another.
+struct PathInfo {
+  std::uint32_t rank = 0;  ///< World rank of the other.
+  std::string host;        ///< Its host's name.
+  std::string transport;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback"; "self".
+  std::vector<std::string>
+      lanes;  ///< Wires in use, "shm/memory", "tcp/eth0"; empty before the first message.
+  std::uint64_t bytes_sent = 0;
+};
+
+}  // namespace xylem

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Context: what the communicators of a job share: its configuration, its wires, the engine with its
+// pools, and the progress token. The Job owns it and fills it while it starts; each communicator
+// keeps it alive. It holds the parts and decides nothing.
+#pragma once
+
+#include "bootstrap/control_plane.h"
+#include "config.h"
+#include "failure_detector.h"
+#include "header_pool.h"
+#include "inbox.h"
+#include "keeper.h"
+#include "operation.h"
+#include "process_guard.h"
+#include "progress.h"
+#include "registry.h"
+#include "wires.h"
+#include "xylem/base/log.h"
+#include "xylem/execution/engine.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace xylem::runtime {
+
+struct Context {
+  Context(LoadedConfig settings,
+          Placement place,
+          Logger log,
+          std::unique_ptr<ControlPlane> plane,
+          Progress::Client& driver,
+          execution::EngineListener& listener)
+      : loaded(std::move(settings)),
+        placement(std::move(place)),
+        logger(std::move(log)),
+        control(std::move(plane)),
+        progress(driver),
+        engine(listener),
+        failures(placement.size) {}
+
+  std::uint32_t rank() const noexcept { return placement.rank; }
+  std::uint32_t size() const noexcept { return placement.size; }
+  const Config& config() const noexcept { return loaded.config; }
+  /// As Transport::pull_from(), for the messages within this host.
+  void pull_from(std::uint64_t bytes) {
+    progress.with_token([&] { wires->pull_from(bytes); });
+  }
+
+  // In order of creation; destroyed in reverse. Those marked «token» belong to the holder of the
+  // progress token.
+  const LoadedConfig loaded;
+  const Placement placement;
+  const Logger logger;
+  ProcessGuard process;
+  const std::unique_ptr<ControlPlane> control;
+  Progress progress;
+  OperationPool operations{progress, process};
+  HeaderPool headers;            ///< «token»
+  Engine engine;                 ///< «token»
+  FailureDetector failures;      ///< «token»
+  std::unique_ptr<Wires> wires;  ///< «token»; null until the job has met its ranks.
+  Inbox inbox;
+  Registry registry;
+  Keeper keeper{progress, {inbox, headers, registry, failures}};
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FailureDetector: which ranks of the job have died or left, and which are suspected. A wire that
+// fails is only a suspicion: its group fails a moment later, unless the control plane reports
+// meanwhile that the rank died, which says more, or that it left in good order.
+#pragma once
+
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace xylem::runtime {
+
+class Group;
+
+/// A group that may have lost a rank.
+struct Suspicion {
+  /// Whether a rank that is said to have left counts as lost.
+  enum class Leaver : std::uint8_t { counts, is_excused };
+
+  std::weak_ptr<Group> group;
+  Status why;  ///< Its peer() is the rank suspected.
+  Leaver leaver = Leaver::counts;
+  Clock::time_point since{};
+};
+
+/// Token holder only, but for has_suspicions(). Ranks are those of the job.
+class FailureDetector {
+ public:
+  explicit FailureDetector(std::uint32_t size)
+      : lost_(size), left_(size, Clock::time_point::max()) {}
+
+  void note_lost(std::uint32_t rank, Status why) { lost_[rank] = std::move(why); }
+  void note_left(std::uint32_t rank) { left_[rank] = Clock::now(); }
+  /// How the rank was lost; OK while it lives.
+  const Status& lost(std::uint32_t rank) const noexcept { return lost_[rank]; }
+  /// When the rank said goodbye; far in the future if it has not.
+  Clock::time_point left_at(std::uint32_t rank) const noexcept { return left_[rank]; }
+  bool has_left(std::uint32_t rank) const noexcept {
+    return left_[rank] != Clock::time_point::max();
+  }
+
+  void suspect(std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
+  /// Takes the suspicions that are old enough to be believed and that no goodbye has excused.
+  std::vector<Suspicion> take_confirmed(Clock::time_point now);
+  /// Any thread.
+  bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<Status> lost_;             ///< By rank.
+  std::vector<Clock::time_point> left_;  ///< By rank.
+  std::vector<Suspicion> suspicions_;
+  std::atomic<bool> has_suspicions_{false};
+};
+
+}  // namespace xylem::runtime

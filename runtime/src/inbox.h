@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inbox: what other threads leave for the holder of the progress token: submitted operations, what
+// the control plane has heard, and the tick of the clock. Any thread puts something in; only the
+// holder takes it out, at its next turn.
+#pragma once
+
+#include "bootstrap/control_plane.h"
+#include "bootstrap/encounter.h"
+#include "operation.h"
+#include "xylem/base/status.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Something that the control plane has heard: one call of a ControlListener.
+struct ControlEvent {
+  enum class Kind : std::uint8_t { message, lost, left, met, unmet } kind = Kind::message;
+  std::uint32_t rank = 0;
+  std::string text;                ///< lost: how.
+  std::vector<std::byte> message;  ///< message
+  Encounter encounter{};           ///< met
+  Status why{};                    ///< unmet
+};
+
+class Inbox final : public ControlListener {
+ public:
+  // Any thread.
+  void submit(Operation& operation) noexcept;
+  void set_tick_due() noexcept { tick_due_.store(true, std::memory_order_relaxed); }
+  void on_peer_lost(std::uint32_t rank, std::string_view how) override;
+  void on_peer_left(std::uint32_t rank) override;
+  void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
+  void on_met(Encounter encounter) override;
+  void on_unmet(std::uint32_t rank, const Status& why) override;
+
+  bool is_empty() const noexcept {
+    return submitted_.load(std::memory_order_relaxed) == nullptr && !has_events() && !is_tick_due();
+  }
+  bool has_events() const noexcept { return has_events_.load(std::memory_order_relaxed); }
+  bool is_tick_due() const noexcept { return tick_due_.load(std::memory_order_relaxed); }
+  /// True if something was put in that a holder who is about to sleep would miss.
+  bool has_work_for_sleeper() const noexcept {
+    return submitted_.load(std::memory_order_seq_cst) != nullptr ||
+           has_events_.load(std::memory_order_seq_cst);
+  }
+
+  // Token holder.
+  /// The operations submitted, oldest first, in a list by OperationLists::queue_next; or null.
+  Operation* take_submitted() noexcept;
+  std::vector<ControlEvent> take_events();
+  bool take_tick() noexcept { return is_tick_due() && tick_due_.exchange(false); }
+
+ private:
+  void post(ControlEvent event);
+
+  std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
+  std::atomic<bool> tick_due_{false};
+  std::atomic<bool> has_events_{false};
+  std::mutex events_mutex_;
+  std::vector<ControlEvent> events_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keeper.h"
+
+#include "bootstrap/service_thread.h"
+#include "xylem/base/clock.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How often the keeper looks while work is pending, and how long it goes on so after the last.
+constexpr milliseconds kBusyLook{1};
+constexpr milliseconds kTick{50};
+constexpr milliseconds kIdleLook{1000};
+constexpr unsigned kLooksUntilDoze = 100;
+constexpr unsigned kLooksUnattended = 2;
+
+}  // namespace
+
+Keeper::Keeper(Progress& progress, const Sources& sources)
+    : progress_(progress), sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Status Keeper::start(ControlPlane& control, bool drives) {
+  drives_ = drives;
+  XYLEM_TRY(thread_, start_service_thread("drive progress", [this, &control] { keep(control); }));
+  return {};
+}
+
+void Keeper::stop() noexcept {
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Keeper::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+// Counts first and looks for a dozing keeper after it, while keep() announces its doze first and
+// counts after it: one of the two sees the other.
+void Keeper::add_pending() noexcept {
+  pending_.fetch_add(1, std::memory_order_seq_cst);
+  if (dozes_.load(std::memory_order_seq_cst) && dozes_.exchange(false)) wake();
+}
+
+void Keeper::keep(ControlPlane& control) {
+  Inbox& inbox = sources_.inbox;
+  Attention attention;
+  auto next_tick = Clock::now() + kTick;
+  auto control_due = Clock::now();
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const bool busy = has_work();
+    milliseconds wait = attention.wait;
+    if (attention.quiet_looks > kLooksUntilDoze) {
+      dozes_.store(true, std::memory_order_seq_cst);
+      if (!has_work()) wait = kIdleLook;
+    }
+    const auto until_control = std::chrono::ceil<milliseconds>(control_due - Clock::now());
+    const auto limit = std::clamp(until_control, milliseconds(0), wait);
+    pollfd descriptors[] = {{control.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    ::poll(descriptors, 2, static_cast<int>(limit.count()));
+    dozes_.store(false, std::memory_order_relaxed);
+    std::uint64_t drained = 0;
+    if (descriptors[1].revents != 0) {
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+    }
+    control_due = control.serve(inbox);
+    if (Clock::now() >= next_tick) {
+      next_tick = Clock::now() + kTick;
+      if (busy) inbox.set_tick_due();
+    }
+    if (inbox.has_events() || sources_.registry.has_graves() || inbox.is_tick_due()) {
+      progress_.notify();
+      progress_.turn_if_free();
+    }
+    attend(attention, control.fd());
+  }
+}
+
+/// Drives when work is pending that nobody has waited for since the last look but one. Where there
+/// is none it looks now and then, less and less often: a peer may wait for our part in making a
+/// connection, or for room.
+void Keeper::attend(Attention& attention, int control_fd) {
+  const auto visits = progress_.visits();
+  const bool is_visited = visits != attention.visits || progress_.held();
+  attention.visits = visits;
+  attention.wait = kBusyLook;
+  const bool busy = has_work();
+  attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
+  attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
+  if (!drives_ || is_visited) return;
+  if ((busy && attention.unattended < kLooksUnattended) || !progress_.try_acquire()) return;
+  const auto worked = progress_.work_off(stop_);
+  if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
+  // Asleep on the transports' descriptors, which is quicker than the next look; but a transport
+  // whose messages wait for room may refuse.
+  const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
+                     progress_.doze(pollfd{control_fd, POLLIN, 0});
+  progress_.release();
+  if (slept || worked == Progress::Worked::interrupted) attention.wait = milliseconds(0);
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ProcessGuard: whether this process may use a job. A forked child may not: the job's threads,
+// locks and sockets are its parent's. After shutdown nobody may.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <atomic>
+
+namespace xylem::runtime {
+
+/// Any thread.
+class ProcessGuard {
+ public:
+  ProcessGuard() noexcept;
+  ProcessGuard(const ProcessGuard&) = delete;
+  ProcessGuard& operator=(const ProcessGuard&) = delete;
+  ~ProcessGuard();
+
+  /// True in a child that was forked since the job started. A child takes none of the job's locks.
+  bool is_forked() const noexcept { return page_ != nullptr && *page_ == 0; }
+  /// True after shutdown.
+  bool is_closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
+  bool allows() const noexcept { return !is_forked() && !is_closed(); }
+  /// The error that a call gets which is not allowed.
+  Status check() const noexcept;
+  /// From now on no use is allowed.
+  void close() noexcept { closed_ = true; }
+
+ private:
+  const volatile char* page_;  ///< Reads 1 here; the system wipes it in a forked child.
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace xylem::runtime
