@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/collectives/cost_model.h"
+
+namespace xylem::collectives {
+
+CostModel assumed_costs() {
+  // Of the runtime's engine in rounds: with it, two_shot overtakes recursive_doubling (2 ranks) and
+  // one_shot (4) where it does in fact (docs/benchmarks.md, "The choice").
+  constexpr double kStepUs = 0.8;
+  CostModel model;
+  model.step_us = kStepUs;
+  model.local = {1.0, 5.0};
+  model.remote = {15.0, 1.2};
+  model.reduce_GBps = 8.0;
+  model.copy_GBps = 8.0;
+  return model;
+}
+
+}  // namespace xylem::collectives
