@@ -6,7 +6,7 @@
 #pragma once
 
 #include "verify/world.h"
-#include "xylem/collectives/estimate.h"
+#include "xylem/collectives/cost_model.h"
 #include "xylem/collectives/layout.h"
 
 #include <cstdint>

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of the states and kinds of devices.
+// Which GID of a port reaches farthest.
 #include "xylem/topology/device.h"
-
-#include "enum_names.h"
 
 #include <algorithm>
 #include <array>
 #include <tuple>
 
 namespace xylem::topology {
-
-std::string_view name(PortState state) noexcept { return name_of(state); }
-std::string_view name(LinkLayer layer) noexcept { return name_of(layer); }
-std::string_view name(GidType type) noexcept { return name_of(type); }
-std::string_view name(GidScope scope) noexcept { return name_of(scope); }
-std::string_view name(InterfaceState state) noexcept { return name_of(state); }
-std::string_view name(InterfaceKind kind) noexcept { return name_of(kind); }
 
 const Gid* preferred_gid(const Port& port) noexcept {
   const auto distance = [](const Gid& gid) {

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rates of PCIe links, and names of nodes and links.
+// Rates of PCIe links.
 #include "xylem/topology/link.h"
-
-#include "enum_names.h"
-#include "text.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -25,10 +20,6 @@ double coding_efficiency(double gigatransfers) {
 
 }  // namespace
 
-std::string_view name(Origin origin) noexcept { return name_of(origin); }
-std::string_view name(NodeKind kind) noexcept { return name_of(kind); }
-std::string_view name(LinkKind kind) noexcept { return name_of(kind); }
-
 Rate pcie_rate(double gigatransfers, std::uint32_t width) {
   constexpr double kBitsPerByte = 8;
   Rate rate;
@@ -44,19 +35,5 @@ std::optional<int> pcie_generation(double gigatransfers) noexcept {
   if (at == kGenerationSpeeds.end()) return std::nullopt;
   return static_cast<int>(at - kGenerationSpeeds.begin()) + 1;
 }
-
-Result<NodeRef> NodeRef::parse(std::string_view text) {
-  const auto digits = text.find_first_of("0123456789");
-  if (digits != std::string_view::npos) {
-    const auto kind = enumerator_of<NodeKind>(text.substr(0, digits));
-    const auto index = parse_number<std::uint32_t>(text.substr(digits));
-    if (kind && index) return NodeRef{*kind, *index};
-  }
-  return failure(Code::invalid_argument,
-                 fmt::format("\"{}\" names no node (a kind and an index, such as gpu0 or bridge12)",
-                             excerpt(text)));
-}
-
-std::string NodeRef::to_string() const { return fmt::format("{}{}", name_of(kind), index); }
 
 }  // namespace xylem::topology

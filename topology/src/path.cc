@@ -3,7 +3,6 @@
 // Finds paths over the PCIe tree and over NVLink.
 #include "xylem/topology/path.h"
 
-#include "enum_names.h"
 #include "xylem/base/check.h"
 
 #include <algorithm>
@@ -169,8 +168,6 @@ std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) 
 }
 
 }  // namespace
-
-std::string_view name(PathClass path_class) noexcept { return name_of(path_class); }
 
 Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
   XYLEM_CHECK(is_device(a) && is_device(b), a.to_string(), b.to_string());

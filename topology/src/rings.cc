@@ -3,7 +3,6 @@
 // Decides at which rates to search, and when to stop.
 #include "xylem/topology/rings.h"
 
-#include "enum_names.h"
 #include "graph.h"
 #include "ring_search.h"
 #include "xylem/base/check.h"
@@ -195,8 +194,6 @@ void check_gpus(const Topology& topology, std::span<const std::uint32_t> gpus) {
 }
 
 }  // namespace
-
-std::string_view name(GpuFabric fabric) noexcept { return name_of(fabric); }
 
 RingPlan plan_rings(const Topology& topology) { return plan_rings(topology, all_gpus(topology)); }
 

@@ -6,9 +6,9 @@
 
 #include "xylem/base/status.h"
 #include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/plan_of.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/collectives/symmetry.h"
-#include "xylem/collectives/verify.h"
 
 #include <cstdint>
 #include <span>

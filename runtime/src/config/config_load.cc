@@ -3,7 +3,6 @@
 // From defaults, environment and program to one Config: each row of the table is given at most one
 // text, by whoever of them speaks last, and every text goes through the row's own reader.
 #include "config.h"
-
 #include "config_table.h"
 #include "xylem/base/suggest.h"
 

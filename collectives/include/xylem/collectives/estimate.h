@@ -6,6 +6,7 @@
 // shared.
 #pragma once
 
+#include "xylem/collectives/cost_model.h"
 #include "xylem/collectives/layout.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/collectives/symmetry.h"
@@ -15,37 +16,6 @@
 #include <vector>
 
 namespace xylem::collectives {
-
-/// Cost of one kind of link.
-struct LinkCost {
-  double alpha_us = 0;        ///< Time of an empty message.
-  double bandwidth_GBps = 1;  ///< 10^9 bytes per second.
-};
-
-/// The constants of one job. All ranks agree on them when a communicator is made.
-struct CostModel {
-  LinkCost local;   ///< Between two ranks of one host.
-  LinkCost remote;  ///< Between hosts; the ranks of a host share it.
-  /// Bandwidth of one rank's own NICs, to or from other hosts; 0: as much as its host has.
-  double rank_remote_GBps = 0;
-  double reduce_GBps = 10;  ///< For bytes of output of a two-source reduction.
-  double copy_GBps = 10;
-  double step_us = 0.05;  ///< Time to dispatch one slice of a step.
-  /// The same in an exchange (is_exchange() in schedule.h) within a host, with one slice per step.
-  double exchange_step_us = 0.05;
-  std::uint64_t slice_bytes = 256 * 1024;
-  std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all ranks on one host.
-  /// By host index, the number of cores for all ranks of the host together. With more ranks than
-  /// cores, the ranks take turns. Empty, or 0: one core for each rank.
-  std::vector<std::uint32_t> host_cores;
-  /// Time until a core continues with its next rank: sched_yield and cold caches. That rank may
-  /// only find that it has to wait, and pass the core on.
-  double switch_us = 1.5;
-};
-
-/// Assumed constants, used until something is measured: typical shared-memory and TCP transports,
-/// with all ranks on one host.
-CostModel assumed_costs();
 
 /// Predicted time in microseconds until the last rank is done. `ranks[i]` is the schedule of rank
 /// i. The schedules must be verified; otherwise the result is meaningless. Equal inputs give equal

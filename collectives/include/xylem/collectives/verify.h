@@ -18,11 +18,10 @@
 #pragma once
 
 #include "xylem/base/status.h"
+#include "xylem/collectives/plan_of.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/collectives/symmetry.h"
 
-#include <cstdint>
-#include <functional>
 #include <span>
 
 namespace xylem::collectives {
@@ -30,13 +29,6 @@ namespace xylem::collectives {
 /// OK, or `bad_schedule` with a message that names the claim, the rank, the step and the chunk.
 /// `ranks[i]` is the schedule of rank i.
 Status verify(std::span<const Schedule> ranks);
-
-/// Makes the schedule of a rank.
-using PlanOf = std::function<Schedule(std::uint32_t rank)>;
-/// Calls part(0) … part(parts − 1), in any order and on any number of threads, and returns when all
-/// calls have returned.
-using RunParts =
-    std::function<void(std::uint32_t parts, const std::function<void(std::uint32_t part)>& part)>;
 
 /// Proves the same claims for all ranks of a plan whose schedules together would not fit into
 /// memory. `plan` makes them one by one on the threads of `run` (if null, on the calling thread).

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/collectives/cost_model.h"
+
+namespace xylem::collectives {
+
+CostModel assumed_costs() {
+  // Measured for the engine with steps in rounds. With this value, two_shot overtakes
+  // recursive_doubling (2 ranks) and one_shot (4 ranks) at the sizes at which it really does
+  // (docs/benchmarks.md, "The choice").
+  constexpr double kStepUs = 0.8;
+  CostModel model;
+  model.step_us = kStepUs;
+  model.local = {1.0, 5.0};
+  model.remote = {15.0, 1.2};
+  model.reduce_GBps = 8.0;
+  model.copy_GBps = 8.0;
+  return model;
+}
+
+}  // namespace xylem::collectives
