@@ -28,8 +28,9 @@ class Stager {
   }
 
   Schedule run() && {
+    if (staging_.input && is_overwritten()) copy_whole_input();
     for (const Step& step : original_.steps) {
-      if (staging_.input) copy_input_of(step);
+      if (staging_.input) copy_input_before(step);
       last_of_.push_back(add(step));
     }
     return std::move(staged_);
@@ -48,18 +49,32 @@ class Stager {
     }
   }
 
-  /// Copies the input chunks that a step reads and no earlier step has read.
-  void copy_input_of(const Step& step) {
+  /// Copies the input chunks that a step reads and that no step has copied yet.
+  void copy_input_before(const Step& step) {
     for (const Operand& source : original_.sources(step)) {
       if (source.buffer != Buffer::input) continue;
       for (std::uint32_t chunk = source.chunk; chunk < source.chunk + step.chunk_count; ++chunk) {
-        if (input_copies_[chunk] != kNone) continue;
-        const Operand target{original_.rank, first_staged_input_ + chunk, Buffer::scratch};
-        const Operand input{original_.rank, chunk, Buffer::input};
-        input_copies_[chunk] = add_copy(target, input, 1, {});
+        if (input_copies_[chunk] == kNone) input_copies_[chunk] = copy_input(chunk, 1);
       }
     }
   }
+
+  /// Copies the whole input, by one step. Its scratch is no ring then: chunks of a ring are copied
+  /// as they are used, but what overwrites the input has to wait until all of it has been copied.
+  void copy_whole_input() {
+    if (input_copies_.empty()) return;
+    const StepId copy = copy_input(0, static_cast<std::uint32_t>(input_copies_.size()));
+    std::ranges::fill(input_copies_, copy);
+  }
+
+  StepId copy_input(std::uint32_t first, std::uint32_t count) {
+    const Operand target{original_.rank, first_staged_input_ + first, Buffer::scratch};
+    return add_copy(target, {original_.rank, first, Buffer::input}, count, {});
+  }
+
+  /// Whether steps may write over input that others have not read, in a call whose output is its
+  /// input. Only all_to_all has plans that do not allow for that.
+  bool is_overwritten() const { return original_.shape.collective == Collective::all_to_all; }
 
   /// Adds what stands for a step of the original; returns the step after which its effect is there.
   StepId add(const Step& step) {
@@ -68,6 +83,9 @@ class Stager {
     for (const Operand& source : original_.sources(step)) {
       sources.push_back(staged_input(source, step, before));
     }
+    const bool writes_output =
+        step.target != kNone && original_.operands[step.target].buffer == Buffer::output;
+    if (staging_.input && is_overwritten() && writes_output) before.push_back(input_copies_[0]);
     const bool is_staged = staging_.messages && step.chunk_count > 0;
     if (is_staged && step.kind == StepKind::send && sources[0].buffer != Buffer::scratch) {
       const Operand room = add_scratch(sources[0], step.chunk_count);

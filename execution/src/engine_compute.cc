@@ -51,19 +51,42 @@ void Engine::find_pending(const Execution& execution,
   }
 }
 
+void Engine::add_pending(const PendingWork& work) {
+  Execution& execution = *work.execution;
+  ++execution.outstanding;
+  ++pending_count_;
+  pending_queue(*execution.run.device.compute, work.ticket.queue).work.push_back(work);
+}
+
 /// A slice has been enqueued: computed steps may follow it at once.
 void Engine::await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket) {
   auto& run = execution.run;
   const auto& program = *run.program;
   run.tickets[id * program.window + slice % program.window] = ticket;
-  ++execution.outstanding;
-  ++pending_count_;
-  pending_queue(*run.device.compute, ticket.queue).work.push_back({&execution, id, slice, ticket});
+  add_pending({&execution, id, slice, ticket});
   const ProgramStep& step = program.steps[id];
   for (std::uint32_t s = 0; s < step.successor_count; ++s) {
     const StepId next = program.successors[step.first_successor + s];
     if (program.steps[next].is_computed()) queue(execution, next);
   }
+}
+
+void Engine::post_copy(Execution& execution,
+                       void* target,
+                       const void* source,
+                       std::uint64_t bytes) {
+  const auto& device = execution.run.device;
+  ComputeWork work;
+  work.bytes = bytes;
+  work.target = static_cast<std::byte*>(target);
+  work.sources = {&source, 1};
+  const auto gate = std::span(&device.gate, device.gate.is_pending() ? 1 : 0);
+  const Ticket ticket = device.compute->enqueue(0, work, gate);
+  if (!ticket.is_pending()) {
+    listener_.on_copied(execution);
+    return end_if_idle(execution);
+  }
+  add_pending({&execution, kPointToPoint, 0, ticket});
 }
 
 void Engine::await_gate(Execution& execution) {
@@ -88,7 +111,7 @@ void Engine::look_at_work() {
     }
     closed_gates_.erase(closed_gates_.begin() + static_cast<std::ptrdiff_t>(i));
     --pending_count_;
-    work_ended({&execution, kNone, 0, {}});
+    open_gate(execution);
   }
   // What ends may enqueue more, on queues that were not there: a deque keeps its elements in place.
   for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -109,29 +132,42 @@ void Engine::work_ended(const PendingWork& work) {
   if (execution.health && !execution.run.is_lost) {
     if (const Status health = execution.run.device.compute->health(); !health) {
       listener_.on_compute_error(execution, health);
-    } else if (work.step == kNone) {
-      open_gate(execution);
+    } else if (work.step == kPointToPoint) {
+      listener_.on_copied(execution);
     } else {
-      slice_done(execution, work.step, work.slice);
-      if (execution.run.steps[work.step].issued < execution.run.program->steps[work.step].slices) {
-        queue(execution, work.step);
-      }
+      advance_after(work);
     }
   }
-  if (!execution.has_ended && !execution.run.ready.empty() && !execution.is_busy) {
-    run_ready(execution);
-  }
-  end_if_idle(execution);
+  run_and_end(execution);
   execution.release();
+}
+
+/// A slice has completed: those that wait for it may follow, and more of the same step.
+void Engine::advance_after(const PendingWork& work) {
+  Execution& execution = *work.execution;
+  slice_done(execution, work.step, work.slice);
+  const ProgramStep& step = execution.run.program->steps[work.step];
+  if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }
 
 /// The call's messages may begin.
 void Engine::open_gate(Execution& execution) {
+  execution.acquire();  // It may end within.
+  --execution.outstanding;
   execution.run.device.gate = {};
   for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {
     const StepId head = head_of(execution, lane);
     if (head != kNone) queue(execution, head);
   }
+  run_and_end(execution);
+  execution.release();
+}
+
+void Engine::run_and_end(Execution& execution) {
+  if (!execution.has_ended && !execution.run.ready.empty() && !execution.is_busy) {
+    run_ready(execution);
+  }
+  end_if_idle(execution);
 }
 
 /// The execution fails: its results are not wanted, and its gate is not waited for.

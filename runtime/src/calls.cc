@@ -23,13 +23,15 @@ constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
 std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
 
 /// One user's buffer, for reading or writing.
-Status check_buffer(const char* which, const ConstBuffer& buffer) {
+Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& caller) {
   XYLEM_TRY(check_elements(which, buffer.count, buffer.type));
   if (buffer.data == nullptr && buffer.count > 0) {
     return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null",
                            which, buffer.count));
   }
-  if (buffer.memory.kind != MemoryKind::host) {
+  const bool is_reached = buffer.memory.kind == MemoryKind::host ||
+                          (caller.devices != nullptr && caller.devices->find(buffer.memory));
+  if (!is_reached) {
     return failure(
         Code::unsupported,
         fmt::format("{}: {} memory; this build moves host memory only, copy it to the host first",
@@ -60,9 +62,12 @@ struct Needs {
 };
 
 /// Those of the two that the call uses here.
-Status check_buffers(const Needs& needs, const ConstBuffer& input, const Buffer& output) {
-  if (needs.input) XYLEM_TRY(check_buffer("input", input));
-  if (needs.output) XYLEM_TRY(check_buffer("output", output));
+Status check_buffers(const Needs& needs,
+                     const ConstBuffer& input,
+                     const Buffer& output,
+                     const Caller& caller) {
+  if (needs.input) XYLEM_TRY(check_buffer("input", input, caller));
+  if (needs.output) XYLEM_TRY(check_buffer("output", output, caller));
   return {};
 }
 
@@ -83,6 +88,13 @@ Status check_pair(Collective collective,
   if (input.type != output.type) {
     return bad(fmt::format("{}: the input is {}, the output {}; they must be alike",
                            name(collective), name(input.type), name(output.type)));
+  }
+  if (input.memory.kind != output.memory.kind || input.memory.device != output.memory.device) {
+    return bad(
+        fmt::format("{}: the input is in {} memory (device {}), the output in {} memory "
+                    "(device {}); both must be in the same memory",
+                    name(collective), name(input.memory.kind), input.memory.device,
+                    name(output.memory.kind), output.memory.device));
   }
   if (!overlap(input.data, input.bytes(), output.data, output.bytes())) return {};
   const bool input_is_part = input.count <= output.count;
@@ -208,7 +220,7 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
   call.collective = collective;
   call.root = root;
   Needs needs = buffers_of(caller, collective, root);
-  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(check_buffers(needs, input, output, caller));
   XYLEM_TRY(call.count, measure_even(caller, collective, input, output, needs));
   XYLEM_TRY(check_pair(collective, needs, input, output));
   if (collective == Collective::barrier) return call;
@@ -217,6 +229,7 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
     XYLEM_TRY(check_reduction(op.op, call.type));
     call.op = op;
   }
+  call.memory = needs.input ? input.memory : output.memory;
   call.input = needs.input ? input.data : nullptr;
   call.output = needs.output ? output.data : nullptr;
   return call;
@@ -267,7 +280,7 @@ Result<Call> uneven_call(const Caller& caller,
   XYLEM_TRY(check_counts("counts", counts, caller));
   const bool gathers = collective == Collective::all_gather;
   Needs needs;
-  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(check_buffers(needs, input, output, caller));
   XYLEM_TRY(const auto whole, sum_of("counts", counts, gathers ? output.type : input.type));
   const std::uint64_t own = counts[caller.rank];
   needs.input_count = gathers ? own : whole;
@@ -282,6 +295,7 @@ Result<Call> uneven_call(const Caller& caller,
   if (!gathers) call.op = op;
   call.uneven = true;
   (gathers ? call.output_counts : call.input_counts).assign(counts.begin(), counts.end());
+  call.memory = input.memory;
   call.input = input.data;
   call.output = output.data;
   return call;
@@ -295,7 +309,7 @@ Result<Call> all_to_all_v_call(const Caller& caller,
   XYLEM_TRY(check_counts("send_counts", send_counts, caller));
   XYLEM_TRY(check_counts("recv_counts", recv_counts, caller));
   Needs needs;
-  XYLEM_TRY(check_buffers(needs, input, output));
+  XYLEM_TRY(check_buffers(needs, input, output, caller));
   XYLEM_TRY(needs.input_count, sum_of("send_counts", send_counts, input.type));
   XYLEM_TRY(needs.output_count, sum_of("recv_counts", recv_counts, output.type));
   if (send_counts[caller.rank] != recv_counts[caller.rank]) {
@@ -310,6 +324,7 @@ Result<Call> all_to_all_v_call(const Caller& caller,
   call.uneven = true;
   call.input_counts.assign(send_counts.begin(), send_counts.end());
   call.output_counts.assign(recv_counts.begin(), recv_counts.end());
+  call.memory = input.memory;
   call.input = input.data;
   call.output = output.data;
   return call;
@@ -319,7 +334,7 @@ Result<Call> send_call(const Caller& caller,
                        ConstBuffer buffer,
                        std::uint32_t to,
                        std::uint32_t tag) {
-  XYLEM_TRY(check_buffer("buffer", buffer));
+  XYLEM_TRY(check_buffer("buffer", buffer, caller));
   XYLEM_TRY(check_rank("destination", to, caller));
   if (buffer.count > transport::kLargestMessage / size_of(buffer.type)) {
     return bad(
@@ -333,6 +348,7 @@ Result<Call> send_call(const Caller& caller,
   call.count = buffer.count;
   call.peer = to;
   call.tag = tag;
+  call.memory = buffer.memory;
   call.input = buffer.data;
   return call;
 }
@@ -341,7 +357,7 @@ Result<Call> recv_call(const Caller& caller,
                        Buffer buffer,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag) {
-  XYLEM_TRY(check_buffer("buffer", buffer));
+  XYLEM_TRY(check_buffer("buffer", buffer, caller));
   if (from) XYLEM_TRY(check_rank("source", *from, caller));
   Call call;
   call.kind = CallKind::recv;
@@ -349,6 +365,7 @@ Result<Call> recv_call(const Caller& caller,
   call.count = buffer.count;
   call.peer = from.value_or(collectives::kNone);
   call.tag = tag;
+  call.memory = buffer.memory;
   call.output = buffer.data;
   return call;
 }

@@ -4,6 +4,7 @@
 // that one rank can check is checked here; what only all ranks together can see is the watch's.
 #pragma once
 
+#include "compute_devices.h"
 #include "operation.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/types.h"
@@ -17,6 +18,7 @@ namespace xylem::runtime {
 struct Caller {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
+  const ComputeDevices* devices = nullptr;  ///< Whose memory buffers may be in; null: none.
 };
 
 /// Whether `type` is one, and memory can hold so much of it.

@@ -24,7 +24,7 @@ Status empty() {
 template <typename Make>
 Work submit(runtime::Group* group, Make&& make) {
   if (group == nullptr) return runtime::Group::refused(empty());
-  Result<runtime::Call> call = make(Caller{group->rank(), group->size()});
+  Result<runtime::Call> call = make(group->caller());
   if (!call) return runtime::Group::refused(call.status());
   return group->submit(std::move(call).value());
 }

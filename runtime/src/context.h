@@ -6,6 +6,7 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
+#include "compute_devices.h"
 #include "config.h"
 #include "failure_detector.h"
 #include "header_pool.h"
@@ -29,12 +30,14 @@ struct Context {
   Context(LoadedConfig settings,
           Placement place,
           Logger log,
+          ComputeDevices computes,
           std::unique_ptr<ControlPlane> plane,
           Progress::Client& driver,
           execution::EngineListener& listener)
       : loaded(std::move(settings)),
         placement(std::move(place)),
         logger(std::move(log)),
+        devices(std::move(computes)),
         control(std::move(plane)),
         progress(driver),
         engine(listener),
@@ -53,6 +56,7 @@ struct Context {
   const LoadedConfig loaded;
   const Placement placement;
   const Logger logger;
+  const ComputeDevices devices;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;
   Progress progress;

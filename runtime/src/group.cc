@@ -5,6 +5,7 @@
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
+#include "xylem/collectives/staging.h"
 #include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
@@ -87,11 +88,6 @@ std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> w
   const std::uint64_t wanted = context.config().slice.value;
   const std::uint64_t fits = context.wires->view_bytes(world_ranks);
   return fits == 0 ? wanted : std::min(wanted, fits);
-}
-
-bool needs_staging(const Call& call) noexcept {
-  return call.op.op == RedOp::premul_sum ||
-         (call.collective == Collective::all_to_all && call.input == call.output);
 }
 
 }  // namespace
@@ -225,6 +221,7 @@ void Group::launch(Operation& operation) {
     if (!link) return suspect(link.status());
     peers_.links[peer] = *link;
   }
+  place_on_device(operation);
   messages_.start(operation);
 }
 
@@ -279,7 +276,7 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
     return Work(spec_.own_world_rank());
   }
   // Right, as they are those of an earlier call.
-  Call call = even_call({rank(), size()}, arguments).value();
+  Call call = even_call(caller(), arguments).value();
   Operation& operation = take_operation(std::move(call));
   ++running_;
   operation.sequence = sequence_ - 1;
@@ -378,15 +375,13 @@ Result<std::shared_ptr<const Program>> Group::program_for(const Operation& opera
   const Call& call = operation.call;
   if (call.uneven) return make_program(call);
   for (auto cached = programs_.begin(); cached != programs_.end(); ++cached) {
-    if (!same_call(cached->key, call)) continue;
+    if (!same_call(cached->key, call) || cached->variant != variant_of(call)) continue;
     if (cached != programs_.begin()) programs_.splice(programs_.begin(), programs_, cached);
     return programs_.front().program;
   }
   XYLEM_TRY(auto program, make_program(call));
-  const bool is_scaled = call.op.op == RedOp::premul_sum;
-  auto exchange = is_scaled ? std::nullopt : Exchange::bind(*program, peers_);
-  programs_.push_front({records_[operation.sequence % kRecords], program,
-                        KnownArguments({rank(), size()}, call), std::move(exchange)});
+  programs_.push_front({records_[operation.sequence % kRecords], variant_of(call), program,
+                        KnownArguments(caller(), call), Exchange::bind(*program, peers_)});
   if (programs_.size() > kCachedPrograms) programs_.pop_back();
   return program;
 }
@@ -412,7 +407,14 @@ Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? size() : 1;
   }
-  XYLEM_TRY(auto program, compile(choice.planner->plan(choice.shape, rank()), options));
+  const Variant variant = variant_of(call);
+  if (call.op.op == RedOp::premul_sum) options.scale = scale_kernel(call.type);
+  options.fuses = !variant.is_on_device;
+  const collectives::Staging staging{.input = variant.stages_input,
+                                     .messages = variant.is_on_device && !wires_reach_devices()};
+  auto plan = choice.planner->plan(choice.shape, rank());
+  if (staging.input || staging.messages) plan = stage(plan, staging);
+  XYLEM_TRY(auto program, compile(plan, options));
   XYLEM_TRY(connect(*program));
   return program;
 }
@@ -424,6 +426,14 @@ Status Group::connect(const Program& program) {
   return {};
 }
 
+Group::Variant Group::variant_of(const Call& call) noexcept {
+  const bool is_scaled = call.op.op == RedOp::premul_sum;
+  const bool is_overwritten =
+      call.collective == Collective::all_to_all && call.input == call.output;
+  return {.is_on_device = call.memory.kind != MemoryKind::host,
+          .stages_input = is_scaled || is_overwritten};
+}
+
 Status Group::bind(Operation& operation) {
   auto& run = operation.run;
   const Call& call = operation.call;
@@ -432,25 +442,34 @@ Status Group::bind(Operation& operation) {
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(call.input));
   run.base[1] = static_cast<std::byte*>(call.output);
   run.base[2] = run.scratch.reserve(program.scratch_bytes);
-  bool short_of_memory = program.scratch_bytes > 0 && run.base[2] == nullptr;
-  if (needs_staging(call) && program.input_bytes > 0) {
-    std::byte* staged = run.staged.reserve(program.input_bytes);
-    short_of_memory = short_of_memory || staged == nullptr;
-    if (staged != nullptr) {
-      if (call.op.op == RedOp::premul_sum) {
-        scale(staged, call.input, program.input_bytes / program.element_bytes, call.type,
-              call.op.factor);
-      } else {
-        copy_bytes(staged, call.input, program.input_bytes);
-      }
-      run.base[0] = staged;
-    }
-  }
-  if (short_of_memory) {
-    return failure(Code::exhausted, fmt::format("no memory for {} bytes of scratch",
-                                                program.scratch_bytes + program.input_bytes));
+  run.factor = call.op.factor;
+  place_on_device(operation);
+  if (run.base[2] == nullptr && program.scratch_bytes > 0) {
+    return failure(Code::exhausted,
+                   fmt::format("no memory for {} bytes of scratch", program.scratch_bytes));
   }
   return {};
+}
+
+/// Where the buffers are on a device, it computes.
+void Group::place_on_device(Operation& operation) {
+  const Memory memory = operation.call.memory;
+  if (memory.kind == MemoryKind::host) return;
+  const ComputeDevice& device = *context_->devices.find(memory);  // The call was checked.
+  auto& placed = operation.run.device;
+  placed.compute = device.compute.get();
+  for (const collectives::Buffer buffer :
+       {collectives::Buffer::input, collectives::Buffer::output}) {
+    placed.memory[static_cast<int>(buffer)] = memory;
+  }
+  if (device.make_gate) placed.gate = device.make_gate();
+}
+
+/// Whether messages go directly from and to the memory of devices.
+bool Group::wires_reach_devices() const noexcept {
+  return std::ranges::all_of(context_->wires->all(), [](const Wire& wire) {
+    return wire.transport == nullptr || wire.transport->capabilities().cuda;
+  });
 }
 
 void Group::on_ended(Operation& operation) {

@@ -63,6 +63,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   // Any thread.
   std::uint32_t rank() const noexcept { return spec_.rank; }
   std::uint32_t size() const noexcept { return spec_.size(); }
+  Caller caller() const noexcept { return {rank(), size(), &context_->devices}; }
   std::uint32_t slot() const noexcept { return spec_.slot; }
   std::uint64_t uid() const noexcept { return spec_.uid; }
   std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
@@ -97,6 +98,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void launch(Operation& operation);
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
+  void on_copied(Operation& operation) { messages_.on_copied(operation); }
   void poison(const Status& why);
   void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
   /// Announces that a wire failed, unless the control plane tells within a moment that the rank
@@ -134,8 +136,18 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// there is something else to be seen to: calls that are over at once move nothing forward.
   bool try_enter() noexcept;
   void start_deferred();
+  /// What programs of the same call at one rank may differ in. Other ranks do not see it.
+  struct Variant {
+    bool is_on_device = false;  ///< A device computes.
+    /// The input is scaled before it is used, or overwritten before all of it has been used.
+    bool stages_input = false;
+
+    friend bool operator==(const Variant&, const Variant&) = default;
+  };
+  static Variant variant_of(const Call& call) noexcept;
   struct CachedProgram {
     CallRecord key;
+    Variant variant;
     std::shared_ptr<const Program> program;
     KnownArguments arguments;
     std::optional<Exchange> exchange;
@@ -150,6 +162,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Result<std::shared_ptr<const Program>> program_for(const Operation& operation);
   Result<std::shared_ptr<const Program>> make_program(const Call& call);
   Status bind(Operation& operation);
+  void place_on_device(Operation& operation);
+  bool wires_reach_devices() const noexcept;
   Status connect(const Program& program);
 
   const std::shared_ptr<Context> context_;

@@ -66,6 +66,7 @@ Job::Job(JobParts parts)
       context_(std::move(parts.loaded),
                std::move(parts.placement),
                std::move(parts.logger),
+               ComputeDevices(std::move(parts.devices)),
                std::move(parts.control),
                *this,
                *this) {}
@@ -196,6 +197,11 @@ void Job::on_compute_error(Execution& execution, const Status& why) {
   operation.group->announce(why.code(), rank(),
                             fmt::format("rank {} cannot go on with call {}: {}", rank(),
                                         operation.sequence, why.message()));
+}
+
+void Job::on_copied(Execution& execution) {
+  Operation& operation = *as_operation(&execution);
+  operation.group->on_copied(operation);
 }
 
 void Job::on_body(Message& message) { operation_of(message).group->on_body(message); }

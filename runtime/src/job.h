@@ -11,6 +11,7 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
+#include "compute_devices.h"
 #include "config.h"
 #include "context.h"
 #include "group.h"
@@ -39,6 +40,7 @@ struct JobParts {
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
   Logger logger;
+  std::vector<ComputeDevice> devices{};  ///< Besides the CPU.
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
@@ -78,6 +80,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_ended(Execution& execution, Status outcome) override;
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
   void on_compute_error(Execution& execution, const Status& why) override;
+  void on_copied(Execution& execution) override;
   void on_body(Message& message) override;
   void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;

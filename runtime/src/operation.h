@@ -15,6 +15,7 @@
 #include "progress.h"
 #include "situation.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/execution/engine.h"
@@ -62,6 +63,7 @@ struct Call {
   std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
   const void* input = nullptr;
   void* output = nullptr;
+  Memory memory{};                          ///< Where both of them are.
   std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
   std::uint32_t tag = 0;
   /// Memory of our own that the call uses, where it does: it lives as long as the operation, which
@@ -84,6 +86,7 @@ struct Watched {
 struct OperationLists {
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
   Operation* match_next = nullptr;  ///< Receives waiting for a message, sends waiting for room.
+  bool is_staging = false;          ///< A send whose bytes are still being copied to the host.
   bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
 };
 

@@ -211,17 +211,71 @@ void PointToPoint::keep(const transport::View& view, transport::Transport& trans
 void PointToPoint::start(Operation& operation) {
   if (pairs_.empty()) pairs_.resize(spec_.size());
   if (operation.call.kind == CallKind::recv) return receive(operation);
-  if (operation.call.peer == spec_.rank) return send_to_self(operation);
   send(operation);
 }
 
 void PointToPoint::send(Operation& operation) {
+  Call& call = operation.call;
+  Pair& pair = pairs_[call.peer];
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  if (operation.run.device.compute == nullptr || bytes == 0) {
+    if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_any_send(operation);
+    return wait_for_turn(operation);
+  }
+  std::byte* const room = host_room(operation, bytes);
+  if (room == nullptr) return;
+  const void* const source = std::exchange(call.input, room);
+  operation.lists.is_staging = true;
+  wait_for_turn(operation);
+  engine_.post_copy(operation, room, source, bytes);
+}
+
+/// Puts a send behind the others to its rank.
+void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
-  if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
   operation.lists.match_next = nullptr;
   operation.lists.is_unmatched = true;
   (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->lists.match_next) = &operation;
   pair.last_waiting = &operation;
+}
+
+/// Begins the sends to a rank that have room, in the order called.
+void PointToPoint::send_waiting(Pair& pair) {
+  while (pair.waiting != nullptr && !pair.waiting->lists.is_staging &&
+         pair.sending < kMostSending && client_.health()) {
+    Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
+    next.lists.is_unmatched = false;
+    next.lists.match_next = nullptr;
+    next.acquire();  // It may end within.
+    begin_any_send(next);
+    next.release();
+  }
+}
+
+void PointToPoint::begin_any_send(Operation& operation) {
+  if (operation.call.peer == spec_.rank) {
+    send_to_self(operation);
+  } else {
+    begin_send(operation);
+  }
+}
+
+/// Memory of the host for a message from or to a device; null, and the communicator ends, if there
+/// is none.
+std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
+  std::byte* const room = operation.run.staged.reserve(bytes);
+  if (room == nullptr) {
+    client_.announce(Code::exhausted, spec_.own_world_rank(),
+                     fmt::format("rank {} has no host memory for a message of {} bytes",
+                                 spec_.own_world_rank(), bytes));
+  }
+  return room;
+}
+
+void PointToPoint::on_copied(Operation& operation) {
+  if (operation.call.kind == CallKind::recv) return;  // It ends now.
+  operation.lists.is_staging = false;
+  send_waiting(pairs_[operation.call.peer]);
 }
 
 /// A small message is copied, and its send is over; a large one is as its body is.
@@ -264,14 +318,7 @@ void PointToPoint::on_sent(const HeaderSlot& slot) {
                                                spec_.own_world_rank(), slot.peer, name(slot.code)),
                                    slot.peer));
   }
-  while (pair.waiting != nullptr && pair.sending < kMostSending && client_.health()) {
-    Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
-    next.lists.is_unmatched = false;
-    next.lists.match_next = nullptr;
-    next.acquire();  // It may end within.
-    begin_send(next);
-    next.release();
-  }
+  send_waiting(pair);
 }
 
 transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noexcept {
@@ -351,12 +398,8 @@ void PointToPoint::deliver(Operation& receive,
     return;
   }
   receive.source = spec_.world_ranks[header.source];
-  const std::uint64_t bytes = body_bytes(header);
-  if (self != nullptr || bytes <= kInlineMessage) {
-    const void* source = self != nullptr ? self->call.input : payload;
-    if (bytes > 0) std::memmove(receive.call.output, source, bytes);
-    receive.run.steps_left = 0;
-    engine_.finish(receive, Status::ok());
+  if (self != nullptr || body_bytes(header) <= kInlineMessage) {
+    complete_receive(receive, self != nullptr ? self->call.input : payload);
     if (self != nullptr) {
       self->run.steps_left = 0;
       engine_.finish(*self, Status::ok());
@@ -366,10 +409,30 @@ void PointToPoint::deliver(Operation& receive,
   receive_body(receive, header);
 }
 
+/// A receive has its bytes, in memory of the host.
+void PointToPoint::complete_receive(Operation& operation, const void* source) {
+  const Call& call = operation.call;
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  operation.run.steps_left = 0;
+  if (operation.run.device.compute == nullptr || bytes == 0) {
+    if (bytes > 0) std::memmove(call.output, source, bytes);
+    return engine_.finish(operation, Status::ok());
+  }
+  std::byte* const room = host_room(operation, bytes);
+  if (room == nullptr) return;
+  std::memcpy(room, source, bytes);
+  engine_.post_copy(operation, call.output, room, bytes);
+}
+
 void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
   operation.source = spec_.world_ranks[header.source];
+  void* target = operation.call.output;
+  if (operation.run.device.compute != nullptr) {
+    target = host_room(operation, body_bytes(header));
+    if (target == nullptr) return;
+  }
   engine_.post_recv(operation, link_to(header.source), tag_of_body(header), transport::kExactMatch,
-                    {operation.call.output, body_bytes(header), {}});
+                    {target, body_bytes(header), {}});
 }
 
 void PointToPoint::on_body(Message& message) {
@@ -383,6 +446,9 @@ void PointToPoint::on_body(Message& message) {
                     name(call.type)));
   }
   operation.run.steps_left = 0;
+  if (!message.incoming || operation.run.device.compute == nullptr) return;
+  const std::byte* const room = host_room(operation, message.bytes);
+  engine_.post_copy(operation, call.output, room, message.bytes);
 }
 
 void PointToPoint::post_slots(const Operation& receive) {
@@ -504,9 +570,7 @@ void PointToPoint::forget(Operation& operation) noexcept {
   for (Operation** place = &receives_; *place != nullptr; place = &(*place)->lists.match_next) {
     if (*place == &operation) return unlink(place);
   }
-  if (operation.call.kind == CallKind::send && operation.call.peer != spec_.rank) {
-    return forget_waiting(operation);
-  }
+  if (operation.call.kind == CallKind::send && forget_waiting(operation)) return;
   std::erase_if(unexpected_, [&](const Arrived& arrived) {
     if (arrived.self != &operation) return false;
     unexpected_bytes_ -= weight_of(arrived);
@@ -514,7 +578,8 @@ void PointToPoint::forget(Operation& operation) noexcept {
   });
 }
 
-void PointToPoint::forget_waiting(Operation& operation) noexcept {
+/// False if it is no send that waits for its turn.
+bool PointToPoint::forget_waiting(Operation& operation) noexcept {
   Pair& pair = pairs_[operation.call.peer];
   Operation* previous = nullptr;
   for (Operation* at = pair.waiting; at != nullptr; previous = at, at = at->lists.match_next) {
@@ -522,8 +587,9 @@ void PointToPoint::forget_waiting(Operation& operation) noexcept {
     (previous == nullptr ? pair.waiting : previous->lists.match_next) = at->lists.match_next;
     if (pair.last_waiting == at) pair.last_waiting = previous;
     operation.lists.is_unmatched = false;
-    return;
+    return true;
   }
+  return false;
 }
 
 void PointToPoint::close() noexcept {

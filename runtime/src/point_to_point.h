@@ -15,6 +15,9 @@
 //   sender                                   receiver
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
+//
+// A message from or to a device's memory goes through memory of the host, as a whole: it is copied
+// there before it is sent, and to its place after it has arrived.
 #pragma once
 
 #include "group_spec.h"
@@ -67,6 +70,8 @@ class PointToPoint final : private HeaderUser {
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// A large body has been sent or received.
   void on_body(Message& message);
+  /// The bytes of a message have been copied between the host and a device.
+  void on_copied(Operation& operation);
   /// An operation that ends, and may not have met its partner.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.
@@ -109,7 +114,12 @@ class PointToPoint final : private HeaderUser {
   void send(Operation& operation);
   void begin_send(Operation& operation);
   void on_sent(const HeaderSlot& slot) override;
+  void wait_for_turn(Operation& operation);
+  void send_waiting(Pair& pair);
+  void begin_any_send(Operation& operation);
   void send_to_self(Operation& operation);
+  std::byte* host_room(Operation& operation, std::uint64_t bytes);
+  void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
   /// Keeps slots posted on every wire over which a message for the receive may come.
   void post_slots(const Operation& receive);
@@ -126,7 +136,7 @@ class PointToPoint final : private HeaderUser {
   /// Takes the first waiting receive that matches off its list; null if there is none.
   Operation* take_receive(const MessageHeader& header) noexcept;
   void unlink(Operation** place) noexcept;
-  void forget_waiting(Operation& operation) noexcept;
+  bool forget_waiting(Operation& operation) noexcept;
   void on_bad_slot(HeaderSlot& slot);
   void deliver(Operation& receive,
                const MessageHeader& header,

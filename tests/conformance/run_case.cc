@@ -14,19 +14,19 @@ constexpr std::size_t kGuard = 64;
 constexpr std::byte kPoison{0x5a};
 
 /// Memory of one rank: guards around an output, and an input that lies in it in place.
-struct Memory {
+struct Space {
   std::vector<std::byte> output_space, input_space;
   std::byte* output = nullptr;
   std::byte* input = nullptr;
 };
 
-Memory make_memory(const Case& one,
-                   std::uint32_t ranks,
-                   std::uint32_t rank,
-                   std::uint64_t inputs,
-                   std::uint64_t outputs) {
+Space make_space(const Case& one,
+                 std::uint32_t ranks,
+                 std::uint32_t rank,
+                 std::uint64_t inputs,
+                 std::uint64_t outputs) {
   const std::size_t size = size_of(one.type);
-  Memory memory;
+  Space memory;
   const std::uint64_t whole = one.in_place ? std::max(inputs, outputs) : outputs;
   memory.output_space.assign(whole * size + 2 * kGuard, kPoison);
   memory.output = memory.input = memory.output_space.data() + kGuard;
@@ -99,17 +99,35 @@ bool close_enough(const Case& one, double got, double expected) {
 
 }  // namespace
 
-std::string run_case(const Communicator& comm, const Case& one) {
+std::string run_case(const Communicator& comm, const Case& one, const BuffersOnDevice* device) {
   const std::uint32_t ranks = comm.size(), rank = comm.rank();
   const std::uint64_t inputs = input_elements(one, ranks, rank),
                       outputs = output_elements(one, ranks, rank);
   const std::size_t size = size_of(one.type);
-  Memory memory = make_memory(one, ranks, rank, inputs, outputs);
+  Space memory = make_space(one, ranks, rank, inputs, outputs);
   for (std::uint64_t i = 0; i < inputs; ++i)
     store(one.type, memory.input + i * size, input_value(one, rank, i));
   const std::vector<std::byte> input_before = memory.input_space;
-  const Status status =
-      call(comm, one, {memory.input, inputs, one.type}, {memory.output, outputs, one.type}).wait();
+  ConstBuffer input(memory.input, inputs, one.type);
+  Buffer output(memory.output, outputs, one.type);
+  std::byte *output_there = nullptr, *input_there = nullptr;
+  if (device != nullptr) {
+    output_there = device->memory.allocate(memory.output_space.size());
+    input_there = device->memory.allocate(memory.input_space.size());
+    output = {output_there + (memory.output - memory.output_space.data()), outputs, one.type};
+    input = {
+        one.in_place ? output_there + (memory.input - memory.output_space.data()) : input_there,
+        inputs, one.type};
+    output.memory = input.memory = device->kind;
+    device->memory.write(output_there, memory.output_space.data(), memory.output_space.size());
+    device->memory.write(input_there, memory.input_space.data(), memory.input_space.size());
+  }
+  const Status status = call(comm, one, input, output).wait();
+  if (device != nullptr) {
+    device->memory.read(memory.output_space.data(), output_there, memory.output_space.size());
+    device->memory.read(memory.input_space.data(), input_there, memory.input_space.size());
+    device->memory.clear();
+  }
   std::ostringstream wrong;
   if (!status) wrong << status.to_string();
   for (std::uint64_t i = 0; i < outputs && status; ++i) {

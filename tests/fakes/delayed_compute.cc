@@ -86,6 +86,7 @@ DelayedCompute::Ticket DelayedCompute::enqueue(std::uint32_t queue,
 
 bool DelayedCompute::has_completed(Ticket ticket) noexcept {
   for (auto pieces = random_() % 3; pieces > 0; --pieces) run_one();
+  if (options_.opens_gates && random_() % 4 == 0) open_one();
   return is_done(ticket);
 }
 
@@ -98,6 +99,11 @@ bool DelayedCompute::may_run(const Piece& piece) const {
   if (options_.ignores_order || !health()) return true;
   if (piece.is_cancelled && !options_.keeps_cancelled) return true;
   return std::ranges::all_of(piece.after, [this](Ticket ticket) { return is_done(ticket); });
+}
+
+/// Opens one of the gates, of those that are closed.
+void DelayedCompute::open_one() {
+  if (gates_ > 0) open_gates_.insert(1 + random_() % gates_);
 }
 
 /// Runs the oldest work of a queue, drawn among those whose oldest work may run.

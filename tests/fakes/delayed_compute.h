@@ -26,8 +26,10 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory();
 
-  /// A device address, aligned to 256 bytes. All is given back together, with the object.
+  /// A device address, aligned to 256 bytes.
   std::byte* allocate(std::size_t bytes);
+  /// Gives all of it back.
+  void clear() noexcept { used_ = 0; }
   bool contains(const void* address) const noexcept;
   /// Where the device sees a device address; other addresses stay as they are.
   std::byte* seen_by_device(const void* address) const noexcept;
@@ -47,6 +49,7 @@ struct DelayedComputeOptions {
   bool ignores_order = false;     ///< A broken device: work does not wait for other queues.
   bool keeps_cancelled = false;   ///< Cancelled work still waits for what it follows.
   std::uint64_t fault_after = 0;  ///< Pieces of work until a fault; 0: there is none.
+  bool opens_gates = false;       ///< Gates open by themselves, one by one.
 };
 
 class DelayedCompute final : public execution::Compute {
@@ -86,6 +89,7 @@ class DelayedCompute final : public execution::Compute {
   bool is_done(Ticket ticket) const;
   bool may_run(const Piece& piece) const;
   void run_one();
+  void open_one();
   void run(Piece& piece);
 
   const DeviceMemory& memory_;

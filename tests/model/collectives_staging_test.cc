@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace xylem::collectives {
 namespace {
@@ -25,6 +26,13 @@ std::string title(const Planner& planner, const Shape& shape, Staging staging) {
 std::vector<Schedule> stage_all(std::vector<Schedule> ranks, Staging staging) {
   for (Schedule& schedule : ranks) schedule = stage(schedule, staging);
   return ranks;
+}
+
+bool comes_after(const Schedule& plan, StepId step, StepId before) {
+  if (step == before) return true;
+  const auto predecessors = plan.predecessors_of(plan.steps[step]);
+  return std::ranges::any_of(predecessors,
+                             [&](StepId id) { return comes_after(plan, id, before); });
 }
 
 class EveryPlanner : public testing::TestWithParam<Planner> {
@@ -72,6 +80,32 @@ TEST_P(EveryPlanner, TouchesOnlyScratchByWhatIsStaged) {
         }
       }
     });
+  }
+}
+
+// An all_to_all whose output is its input: each chunk has been copied before it is overwritten.
+TEST(Staging, OfAnAllToAllSavesTheInputBeforeItIsOverwritten) {
+  for (const Planner& planner : planners()) {
+    if (planner.collective != Collective::all_to_all) continue;
+    for (const Staging staging : {Staging{true, false}, Staging{true, true}}) {
+      for (const Schedule& plan :
+           stage_all(model::plan_all(planner, {planner.collective, 5}), staging)) {
+        std::vector<StepId> copies(5, kNone);
+        for (StepId id = 0; id < plan.steps.size(); ++id) {
+          const Step& step = plan.steps[id];
+          for (const Operand& source : plan.sources(step)) {
+            if (source.buffer != Buffer::input) continue;
+            std::fill_n(copies.begin() + source.chunk, step.chunk_count, id);
+          }
+          if (step.target == kNone || plan.operands[step.target].buffer != Buffer::output) continue;
+          for (std::uint32_t i = 0; i < step.chunk_count; ++i) {
+            const StepId copy = copies[plan.operands[step.target].chunk + i];
+            ASSERT_NE(copy, kNone) << planner.name << ", step " << id;
+            EXPECT_TRUE(comes_after(plan, id, copy)) << planner.name << ", step " << id;
+          }
+        }
+      }
+    }
   }
 }
 

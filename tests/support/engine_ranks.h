@@ -116,6 +116,7 @@ class Rank final : public EngineListener {
     engine.fail(failed, failure(code, "from rank " + std::to_string(peer)));
   }
   void on_compute_error(Execution& failed, const Status& why) override { engine.fail(failed, why); }
+  void on_copied(Execution& /*execution*/) override { ADD_FAILURE() << "no copy was posted"; }
   void on_body(Message& /*message*/) override { ADD_FAILURE() << "no message was posted"; }
 
   Engine engine{*this};

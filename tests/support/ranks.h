@@ -4,6 +4,7 @@
 // rank with that rank's Runtime.
 #pragma once
 
+#include "runtime/src/compute_devices.h"
 #include "runtime/src/config/config.h"
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
@@ -29,6 +30,8 @@ struct RankOptions {
   bool past_cache = false;
   /// What BufferAllocator gives to the rank's thread is of xylem::allocate().
   bool allocates_buffers = false;
+  /// What each rank computes on besides the CPU.
+  std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables.
   /// Variables of single ranks, over those of all.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

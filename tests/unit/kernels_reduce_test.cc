@@ -339,9 +339,9 @@ TEST(KernelScale, MultipliesInFp32AndRoundsOnceOnEveryTarget) {
         for (const std::string_view target : kernel_targets()) {
           ASSERT_TRUE(force_kernel_target(target));
           Elements result(type, count, 0);
-          scale(result.data(), input.data(), count, type, factor);
+          scale_kernel(type)(result.data(), input.data(), count, factor);
           Elements in_place = input;
-          scale(in_place.data(), in_place.data(), count, type, factor);
+          scale_kernel(type)(in_place.data(), in_place.data(), count, factor);
           ASSERT_TRUE(force_kernel_target(""));
           ASSERT_TRUE(result.same_bytes(expected)) << target << ' ' << name(type) << ' ' << count;
           ASSERT_TRUE(in_place.same_bytes(expected)) << target << ' ' << name(type) << ' ' << count;

@@ -14,8 +14,8 @@ namespace xylem::runtime {
 
 using execution::Finish;
 using execution::ReduceKernel;
+using execution::ScaleKernel;
 
-using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
 /// int8 to uint64, and bool. Null if the operation is not defined on the type; so below.

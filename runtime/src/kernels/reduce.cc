@@ -23,10 +23,9 @@ ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept {
   return kernel;
 }
 
-void scale(void* target, const void* source, std::size_t count, DataType type, double factor) {
+ScaleKernel scale_kernel(DataType type) noexcept {
   XYLEM_CHECK(is_half(type) || is_full_float(type), name(type));
-  const ScaleKernel kernel = is_half(type) ? half_scale_kernel(type) : float_scale_kernel(type);
-  kernel(target, source, count, factor);
+  return is_half(type) ? half_scale_kernel(type) : float_scale_kernel(type);
 }
 
 void widen(float* target, const void* source, std::size_t count, DataType half_type) {

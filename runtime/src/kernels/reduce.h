@@ -16,21 +16,22 @@ namespace xylem::runtime {
 
 using execution::Finish;
 using execution::ReduceKernel;
+using execution::ScaleKernel;
 
 /// The kernel for a checked (op, type) on this CPU. Look it up once per plan, not per step.
 /// Precondition: check_reduction(op, type) is OK.
 ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept;
 
-/// target[i] = source[i] * factor in fp32 (fp64 for float64), rounded once. Floats only. May be in
-/// place.
-void scale(void* target, const void* source, std::size_t count, DataType type, double factor);
+/// The kernel that multiplies elements of a floating-point type on this CPU, in fp32 (fp64 for
+/// float64), rounded once.
+ScaleKernel scale_kernel(DataType type) noexcept;
 
 /// Names of the instruction sets this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
 /// first is used. While a target is forced, that one alone.
 std::vector<std::string_view> kernel_targets();
-/// Tests only: makes reduce_kernel() and scale() use the named target until called with "" again.
-/// False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as they
-/// were. Not thread-safe.
+/// Tests only: makes reduce_kernel() and scale_kernel() use the named target until called with ""
+/// again. False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as
+/// they were. Not thread-safe.
 bool force_kernel_target(std::string_view target);
 
 /// One conversion of many 16-bit values, as the kernels do them; exposed for the exhaustive tests

@@ -10,7 +10,8 @@
 namespace xylem::collectives {
 
 struct Staging {
-  /// The input is read by copies into scratch alone, each chunk once.
+  /// The input is read by copies into scratch alone, each chunk once. An all_to_all may then have
+  /// its output where its input is.
   bool input = false;
   /// Sends and receives name scratch alone. What a send reads is copied there before, and what a
   /// receive brings is copied to its place afterwards.

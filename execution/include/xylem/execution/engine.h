@@ -71,6 +71,8 @@ class EngineListener {
   virtual void on_compute_error(Execution& execution, const Status& why) = 0;
   /// A message of a point-to-point call (step kPointToPoint) has ended well.
   virtual void on_body(Message& message) = 0;
+  /// A copy of a point-to-point call (Engine::post_copy) has ended well.
+  virtual void on_copied(Execution& execution) = 0;
 };
 
 class Engine {
@@ -107,6 +109,9 @@ class Engine {
                      transport::Tag tag,
                      transport::Tag mask,
                      transport::Region target);
+  /// Copies bytes for a point-to-point call by its device, `run.device`, after its gate.
+  /// on_copied() follows, perhaps within. Until then the execution does not end.
+  void post_copy(Execution& execution, void* target, const void* source, std::uint64_t bytes);
   /// Fails it: nothing more is issued, its messages are cancelled, and on_ended() follows when the
   /// last of them has ended.
   void fail(Execution& execution, Status why);
@@ -134,7 +139,7 @@ class Engine {
   void activate(Execution& execution) noexcept;
 
  private:
-  /// A slice that a Compute has not completed. Step kNone stands for the gate of the execution.
+  /// A slice that a Compute has not completed, or a copy of a point-to-point call (kPointToPoint).
   struct PendingWork {
     Execution* execution = nullptr;
     StepId step = collectives::kNone;
@@ -226,12 +231,15 @@ class Engine {
 
   // Pending work.
   void find_pending(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
+  void add_pending(const PendingWork& work);
   void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
   void await_gate(Execution& execution);
   PendingQueue& pending_queue(Compute& compute, std::uint32_t queue);
   void look_at_work();
   void work_ended(const PendingWork& work);
+  void advance_after(const PendingWork& work);
   void open_gate(Execution& execution);
+  void run_and_end(Execution& execution);
   void cancel_work(Execution& execution);
 
   EngineListener& listener_;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ComputeDevices: what a job computes on besides the CPU. Buffers in the memory of one of these
+// devices can be used in all calls.
+#pragma once
+
+#include "xylem/base/memory.h"
+#include "xylem/execution/compute.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+
+struct ComputeDevice {
+  Memory memory;  ///< The memory that it serves.
+  std::shared_ptr<execution::Compute> compute;
+  /// Makes a ticket for everything that a caller has enqueued on the device so far; the call begins
+  /// when it has completed. Token holder. Null: calls begin at once.
+  std::function<execution::Ticket()> make_gate;
+};
+
+class ComputeDevices {
+ public:
+  ComputeDevices() = default;
+  explicit ComputeDevices(std::vector<ComputeDevice> devices) : devices_(std::move(devices)) {}
+
+  /// The device that serves this memory; null if there is none, as for host memory.
+  const ComputeDevice* find(const Memory& memory) const noexcept {
+    const auto found = std::ranges::find(devices_, memory, &ComputeDevice::memory);
+    return found == devices_.end() ? nullptr : &*found;
+  }
+
+ private:
+  std::vector<ComputeDevice> devices_;
+};
+
+}  // namespace xylem::runtime

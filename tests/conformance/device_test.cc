@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All calls on buffers of a made-up device: it finishes later, in an order drawn from a seed, on up
+// to four queues, calls begin behind gates, and the CPU may not touch its memory.
+#include "conformance/run_case.h"
+#include "fakes/delayed_compute.h"
+#include "support/ranks.h"
+#include "xylem/collectives/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+constexpr Memory kDevice{MemoryKind::cuda, 0};
+
+/// A made-up device for each rank.
+class Devices {
+ public:
+  explicit Devices(std::uint32_t ranks, std::uint64_t fault_after = 0) : fault_after_(fault_after) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(kBytes);
+  }
+
+  /// For RankOptions::devices. A rank's device has one to four queues.
+  std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
+    auto compute = std::make_shared<DelayedCompute>(
+        memories_[rank], DelayedComputeOptions{.seed = rank + 1,
+                                               .queues = 1 + rank % 4,
+                                               .fault_after = rank == 0 ? fault_after_ : 0,
+                                               .opens_gates = true});
+    return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
+  }
+  DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{64} << 20;
+  std::uint64_t fault_after_;
+  std::deque<DeviceMemory> memories_;
+};
+
+RankOptions options_for(std::uint32_t ranks, Devices& devices) {
+  RankOptions options;
+  options.size = ranks;
+  options.seed = ranks;
+  options.eager_bytes = ranks % 2 == 0 ? 0 : 512;
+  options.environment["XYLEM_SLICE"] = "1K";  // So that small messages have several slices.
+  options.environment["XYLEM_WINDOW"] = "3";
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+// ---- collectives ----
+
+class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
+ protected:
+  /// `are_mixed`: odd ranks use memory of the host.
+  static void run(const std::string& transport, bool are_mixed, std::size_t most_cases) {
+    const auto& planner = *GetParam();
+    for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+      auto cases = full_product(planner.collective, ranks);
+      std::mt19937 shuffle(ranks);
+      std::shuffle(cases.begin(), cases.end(), shuffle);
+      if (cases.size() > most_cases) cases.resize(most_cases);
+      Devices devices(ranks);
+      RankOptions options = options_for(ranks, devices);
+      options.transport = transport;
+      options.environment["XYLEM_ALGORITHM"] =
+          std::string(name(planner.collective)) + "=" + std::string(planner.name);
+      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        const BuffersOnDevice there{devices.memory(world.rank()), kDevice};
+        const bool is_on_device = !are_mixed || world.rank() % 2 == 0;
+        for (const auto& one : cases) {
+          const std::string wrong = run_case(world, one, is_on_device ? &there : nullptr);
+          ASSERT_EQ(wrong, "") << planner.name << " over " << transport;
+        }
+        EXPECT_TRUE(world.barrier().wait());
+      });
+      if (HasFailure()) return;
+    }
+  }
+};
+
+TEST_P(OnDevice, IsRightOverLoopback) { run("loopback", /*are_mixed=*/false, 120); }
+TEST_P(OnDevice, IsRightOverSharedMemory) { run("shm", /*are_mixed=*/false, 40); }
+TEST_P(OnDevice, IsRightOverTcpBesideRanksOnTheHost) { run("tcp", /*are_mixed=*/true, 12); }
+TEST_P(OnDevice, IsRightBesideRanksOnTheHost) { run("shm", /*are_mixed=*/true, 40); }
+
+std::vector<const collectives::Planner*> all_planners() {
+  std::vector<const collectives::Planner*> all;
+  for (const auto& planner : collectives::planners()) all.push_back(&planner);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Planners, OnDevice, testing::ValuesIn(all_planners()), [](const auto& tested) {
+      return std::string(name(tested.param->collective)) + "_" + std::string(tested.param->name);
+    });
+
+// ---- messages ----
+
+class MessagesOnDevice : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, MessagesOnDevice, testing::Values("loopback", "shm", "tcp"));
+
+/// What message `number` from a rank holds.
+std::vector<std::uint8_t> pattern(std::uint32_t rank, std::size_t number, std::size_t bytes) {
+  std::vector<std::uint8_t> pattern(bytes);
+  std::iota(pattern.begin(), pattern.end(), static_cast<std::uint8_t>(7 * rank + number));
+  return pattern;
+}
+
+constexpr std::size_t kSizes[] = {0, 1, 500, 4000, 5000, 70'000, 300'000};
+
+/// Whether a message is in memory of the host: some are, so that these could overtake the others.
+bool is_on_host(std::size_t number) { return number % 3 == 1; }
+
+// All with one tag, so that each receive must meet the message that was sent at the same place.
+TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
+  constexpr std::uint32_t kRanks = 3;
+  Devices devices(kRanks);
+  RankOptions options = options_for(kRanks, devices);
+  options.transport = GetParam();
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    DeviceMemory& memory = devices.memory(world.rank());
+    // Around the ring, and to oneself.
+    for (const std::uint32_t distance : {1U, 0U}) {
+      const std::uint32_t to = (world.rank() + distance) % kRanks;
+      const std::uint32_t from = (world.rank() + kRanks - distance) % kRanks;
+      std::vector<std::vector<std::uint8_t>> sent, received;
+      std::vector<std::byte*> there;
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+        sent.push_back(pattern(world.rank(), i, kSizes[i]));
+        ConstBuffer buffer(sent.back().data(), kSizes[i], DataType::uint8);
+        if (!is_on_host(i)) {
+          std::byte* const place = memory.allocate(kSizes[i]);
+          memory.write(place, sent.back().data(), kSizes[i]);
+          buffer = {place, kSizes[i], DataType::uint8};
+          buffer.memory = kDevice;
+        }
+        works.push_back(world.send(buffer, to, 5));
+      }
+      for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+        received.emplace_back(kSizes[i]);
+        there.push_back(memory.allocate(kSizes[i]));
+        Buffer buffer(received.back().data(), kSizes[i], DataType::uint8);
+        if (!is_on_host(i + 1)) {
+          buffer = {there.back(), kSizes[i], DataType::uint8};
+          buffer.memory = kDevice;
+        }
+        works.push_back(world.recv(buffer, from, 5));
+      }
+      for (const Work& work : works) ASSERT_TRUE(work.wait());
+      for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+        if (!is_on_host(i + 1)) memory.read(received[i].data(), there[i], kSizes[i]);
+        ASSERT_EQ(received[i], pattern(from, i, kSizes[i])) << "message " << i;
+      }
+      ASSERT_TRUE(world.barrier().wait());
+      memory.clear();
+    }
+  });
+}
+
+// ---- errors ----
+
+TEST(Device, WhoseMemoryNobodyServesIsAnError) {
+  run_ranks({.size = 1}, [](Runtime& runtime, MemoryHub&) {
+    float value = 0;
+    Buffer buffer(&value, 1, DataType::float32);
+    buffer.memory = kDevice;
+    const Status status = runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait();
+    EXPECT_EQ(status.code(), Code::unsupported);
+    EXPECT_NE(status.message().find("cuda memory"), std::string_view::npos) << status.message();
+  });
+}
+
+TEST(Device, InputAndOutputMustBeInTheSameMemory) {
+  Devices devices(1);
+  run_ranks(options_for(1, devices), [&](Runtime& runtime, MemoryHub&) {
+    float value = 0;
+    Buffer there(devices.memory(0).allocate(sizeof(float)), 1, DataType::float32);
+    there.memory = kDevice;
+    const ConstBuffer here(&value, 1, DataType::float32);
+    const Status status = runtime.world().all_reduce(here, there, RedOp::sum).wait();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_NE(status.message().find("same memory"), std::string_view::npos) << status.message();
+  });
+}
+
+TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
+  constexpr std::uint32_t kRanks = 3;
+  Devices devices(kRanks, /*fault_after=*/40);
+  run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr std::uint64_t kCount = 3000;
+    Buffer buffer(devices.memory(world.rank()).allocate(kCount * sizeof(float)), kCount,
+                  DataType::float32);
+    buffer.memory = kDevice;
+    Status status;
+    for (int i = 0; i < 100 && status; ++i) {
+      status = world.all_reduce(buffer, buffer, RedOp::sum).wait();
+    }
+    EXPECT_EQ(status.code(), Code::internal) << status.to_string();
+    EXPECT_EQ(status.peer(), 0U);
+    EXPECT_NE(status.message().find("the made-up device has a fault"), std::string_view::npos)
+        << status.message();
+  });
+}
+
+TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
+  constexpr std::uint32_t kRanks = 2;
+  Devices devices(kRanks);
+  run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    auto part = world.duplicate();
+    ASSERT_TRUE(part) << part.status().to_string();
+    constexpr std::uint64_t kCount = 300'000;
+    Buffer buffer(devices.memory(world.rank()).allocate(kCount * sizeof(float)), kCount,
+                  DataType::float32);
+    buffer.memory = kDevice;
+    const Work work = part->all_reduce(buffer, buffer, RedOp::sum);
+    if (world.rank() == 0) {
+      EXPECT_TRUE(part->abort("the test"));
+    }
+    const Status status = work.wait();
+    EXPECT_TRUE(status || status.code() == Code::cancelled) << status.to_string();
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
