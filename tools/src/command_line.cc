@@ -86,7 +86,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
       "--diff", options.diff, "List the differences to FILE, a machine of the same kind");
   CLI::Option* const explain = app.add_option(
       "--explain", options.explain,
-      "Say where a device is and which NICs serve it, or show the path from one to another");
+      "Say where a device (gpu0) is and which NICs serve it; for two devices, show the path");
   compare->type_name("SMI")->excludes(diff)->excludes(explain);
   diff->type_name("FILE")->excludes(explain);
   explain->type_name("DEVICE")->expected(1, 2);
