@@ -135,7 +135,7 @@ TEST(Plan, RefusesWhatCannotBe) {
   EXPECT_THAT(message({"all_reduce", "-n", "2", "--hosts", "3"}), HasSubstr("at least one"));
   EXPECT_THAT(message({"all_reduce", "--algorithm", "star"}), HasSubstr("use one of"));
   EXPECT_THAT(message({"all_reduce", "2 gpus", "4 gpus", "--hosts", "3"}),
-              HasSubstr("the 2 machines are taken again and again"));
+              HasSubstr("the 2 machines are repeated"));
   EXPECT_THAT(message({"all_reduce", "128 gpus", "--hosts", "1024"}),
               HasSubstr("131072 ranks: at most 65535"));
   EXPECT_THAT(message({"all_reduce", "--network", "fast"}), HasSubstr("say oversubscription"));

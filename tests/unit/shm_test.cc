@@ -501,7 +501,7 @@ TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
   a->progress();
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(text, HasSubstr("1 others have come before it"));
+  EXPECT_THAT(text, HasSubstr("there is room for 1 peers, and all places are taken"));
   std::filesystem::remove(path);
 }
 

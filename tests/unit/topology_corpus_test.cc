@@ -337,7 +337,7 @@ TEST_F(Corpus, PathsOfOtherMachinesReadBackFromNcclXml) {
       for (std::uint32_t nic = 0; nic < back->nics().size(); ++nic) {
         const std::uint32_t original = topology.fabric_nics()[nic];
         auto there = pci_path(topology, {NodeKind::gpu, gpu}, {NodeKind::nic, original}).path_class;
-        // NCCL does not tell host bridges apart.
+        // NCCL does not distinguish host bridges.
         if (there == PathClass::node) there = PathClass::phb;
         EXPECT_EQ(pci_path(*back, {NodeKind::gpu, gpu}, {NodeKind::nic, nic}).path_class, there)
             << gpu << ' ' << topology.nics()[original].name;

@@ -105,7 +105,7 @@ const Breakage kBreakages[] = {
     {"LinkTwice", [](Machine& m) { m.links[1] = m.links[0]; }, "links are in order"},
     {"LinkToNic", [](Machine& m) { m.links[0].b = nic(0); }, "links join GPUs"},
     {"LinkNowhere", [](Machine& m) { m.links[0].b = gpu(7); }, "that exist"},
-    {"PcieLink", [](Machine& m) { m.links[0].kind = LinkKind::pcie; }, "told by uplinks"},
+    {"PcieLink", [](Machine& m) { m.links[0].kind = LinkKind::pcie; }, "given by uplinks"},
     {"TooManyGpus", [](Machine& m) { m.gpus.resize(kMaxGpus + 1); }, "GPUs are more than the"},
 };
 

@@ -27,10 +27,10 @@ constexpr std::array<std::string_view, 2> kPlanFormats{"text", "svg"};
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
       "Start N ranks of a program on this host\n\n"
-      "Each line the ranks write is led by its rank. When one fails, the others are ended; the\n"
-      "exit status is that of the first to fail, or 128 plus the signal that killed it. Standard\n"
-      "input goes to rank 0, unless it is a terminal. Ctrl-C ends all ranks and whatever they\n"
-      "started; a second one kills.\n");
+      "Each line of output begins with the rank that wrote it. When one rank fails, the others\n"
+      "are ended; the exit status is that of the first to fail, or 128 plus the signal that\n"
+      "killed it. Standard input goes to rank 0, unless it is a terminal. Ctrl-C ends all ranks\n"
+      "and the processes that they started; a second Ctrl-C kills them.\n");
   app.formatter(
       std::make_shared<HelpFormatter>("xylem run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]"));
   app.footer(
@@ -48,8 +48,8 @@ void describe_run(CLI::App& app, RunOptions& options) {
       "End the job after this time, with status 124 (90s, 10min)");
   app.add_flag(
       "--bind", options.bind,
-      "Let each rank run on its share of the CPUs near its GPU, or of all CPUs where there\n"
-      "are no GPUs (xylem topo and xylem plan show what is near)");
+      "Let each rank run on its share of the CPUs near its GPU or, without GPUs, of all CPUs\n"
+      "(xylem plan shows the shares)");
   app.add_flag(
       "--no-prefix", [&options](std::int64_t) { options.prefix = false; },
       "Write lines as they are, without the rank");
@@ -58,9 +58,8 @@ void describe_run(CLI::App& app, RunOptions& options) {
 void describe_topo(CLI::App& app, TopoOptions& options) {
   app.description(
       "Show what a machine is made of: NUMA nodes, GPUs, NICs and paths\n\n"
-      "FILE is XML of hwloc (lstopo machine.xml) or NCCL (NCCL_TOPO_DUMP_FILE), or our own JSON, "
-      "or\n"
-      "a description in its place; without one, it is this machine.\n");
+      "FILE is XML of hwloc (lstopo machine.xml) or NCCL (NCCL_TOPO_DUMP_FILE), JSON of Xylem,\n"
+      "or a one-line description. Without FILE, this machine is shown.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem topo [OPTIONS] [FILE]"));
   app.footer(
       "Examples:\n"
@@ -69,7 +68,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
       "  xylem topo --format svg '2 packages, 8 gpus, 1 nic/gpu, nvswitch' > server.svg\n"
       "  nvidia-smi topo -m > smi.txt; xylem topo --compare smi.txt\n"
       "  xylem topo node1.xml --diff node2.xml\n\n"
-      "Exit status: 0, also if all agrees; 1 if something differs; 2 if a file cannot be read");
+      "Exit status: 0 on success; 1 if something differs; 2 if a file cannot be read");
   app.add_option("file", options.source, "Machine to show instead of this one")->type_name("FILE");
   add_value<TopoOptions::Format, TopoOptions::Format>(
       app, "--format", options.format,
@@ -82,12 +81,12 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
       "tree, matrix (as nvidia-smi topo -m), json, svg, html, xml (of hwloc) or nccl [tree]");
   CLI::Option* const compare = app.add_option(
       "--compare", options.compare,
-      "List the cells in which what nvidia-smi topo -m (or -mp) printed differs from this");
-  CLI::Option* const diff =
-      app.add_option("--diff", options.diff, "List what another machine of the kind has otherwise");
+      "List the cells that differ from SMI, the output of nvidia-smi topo -m (or -mp)");
+  CLI::Option* const diff = app.add_option(
+      "--diff", options.diff, "List the differences to FILE, a machine of the same kind");
   CLI::Option* const explain = app.add_option(
       "--explain", options.explain,
-      "Say where a device is and which NICs serve it, or what is between two (gpu0 mlx5_2)");
+      "Say where a device (gpu0) is and which NICs serve it; for two devices, show the path");
   compare->type_name("SMI")->excludes(diff)->excludes(explain);
   diff->type_name("FILE")->excludes(explain);
   explain->type_name("DEVICE")->expected(1, 2);
@@ -96,11 +95,11 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
 void describe_plan(CLI::App& app, PlanOptions& options) {
   app.description(
       "Show what Xylem would do for a call, and why\n\n"
-      "Chooses an algorithm for one machine or several by predicted time; proves the plan of all\n"
-      "ranks for every interleaving, or says that they are too many; prints where a rank is at\n"
-      "home and what it does.\n"
-      "FILE is what topo takes, one for each host; without any, it is this machine. Sizes are\n"
-      "those of bench.\n");
+      "Chooses the algorithm with the least predicted time for one or more machines. Proves the\n"
+      "plan of all ranks for every interleaving, unless these are too many. Prints the place and\n"
+      "the steps of a rank.\n"
+      "FILE is as for topo, one for each host; without any, the plan is for this machine. Sizes\n"
+      "are those of bench.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem plan OPERATION [OPTIONS] [FILE...]"));
   app.footer(
       "Examples:\n"
@@ -108,7 +107,7 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
       "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n"
       "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n\n"
-      "Exit status: 0, also if there is no proof; 1 if the plan is wrong; 2 if it cannot be made");
+      "Exit status: 0, even without a proof; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
       [](const std::string& text) { return collectives::parse_collective(text); }, "OPERATION",
@@ -122,27 +121,28 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
                                           "Ranks in all [one for each GPU]");
   add_value<std::uint32_t, std::uint32_t>(app, "--hosts", options.hosts,
                                           whole_number(1, kMostPlannedRanks), "N",
-                                          "Hosts: the machines again and again [each once]");
+                                          "Number of hosts; the machines are repeated [each once]");
   app.add_option("--network", options.network,
-                 "What is between the hosts: oversubscription N, latency N us, rail N Gb/s")
+                 "The network between the hosts: oversubscription N, latency N us, rail N Gb/s")
       ->type_name("TEXT");
   add_value<Bytes, Bytes>(
       app, "-b,--bytes", options.bytes, [](const std::string& text) { return parse_bytes(text); },
       "SIZE", "Data of the call, as bench counts it [1M]");
   add_value<std::uint32_t, std::uint32_t>(
       app, "--root", options.root, whole_number(0, kMostPlannedRanks - 1), "RANK", "Root [0]");
-  app.add_option("--algorithm", options.algorithm, "Plan with this one, whatever is faster")
+  app.add_option("--algorithm", options.algorithm,
+                 "Plan with this algorithm, even if another one is faster")
       ->type_name("NAME");
   add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
                                           whole_number(0, kMostPlannedRanks - 1), "RANK",
-                                          "Whose steps to print [0]");
+                                          "The rank whose steps are printed [0]");
   add_value<bool, bool>(
       app, "--format", options.is_picture,
       [](const std::string& text) -> Result<bool> {
         XYLEM_TRY(const std::string format, one_of(text, kPlanFormats));
         return format == "svg";
       },
-      "FORMAT", "text, or svg: who sends to whom, and when [text]");
+      "FORMAT", "text, or svg: a picture of the messages between ranks over time [text]");
   app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
 }
 
@@ -196,7 +196,7 @@ Status check_bench(const BenchOptions& options) {
 
 Answer usage_error(std::string_view verb, std::string_view message) {
   const std::string program = verb.empty() ? "xylem" : fmt::format("xylem {}", verb);
-  return {fmt::format("{0}: {1}\n{0} --help tells more.\n", program, message), kExitUsage};
+  return {fmt::format("{0}: {1}\nSee {0} --help.\n", program, message), kExitUsage};
 }
 
 /// Handles a first word that is neither a flag nor a verb, and a missing verb; CLI11 would only
@@ -245,7 +245,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App& topo_verb = *app.add_subcommand("topo");
   CLI::App& plan_verb = *app.add_subcommand("plan");
   CLI::App& info_verb = *app.add_subcommand("info");
-  app.footer("xylem VERB --help tells more of a verb.");
+  app.footer("xylem VERB --help describes a verb.");
   describe_run(run_verb, run);
   describe_bench(bench_verb, bench);
   describe_topo(topo_verb, topo);

@@ -109,12 +109,12 @@ std::string explain(const Topology& topology, NodeRef a, NodeRef b) {
     text += fmt::format("  bandwidth: {}{} ({})\n", way.bandwidth_is_bound ? "at most " : "",
                         format_bandwidth(*way.bandwidth), name(way.origin));
   } else {
-    text += "  bandwidth: unknown, as no link on the way tells its rate\n";
+    text += "  bandwidth: unknown, because no link on the path has a known rate\n";
   }
   if (way.locality_assumed) {
     text += way.path_class == PathClass::nvl
                 ? "  assumed: the host's NVSwitches are one fabric; the source does not say so\n"
-                : "  assumed: the source does not tell these places apart\n";
+                : "  assumed: the source does not distinguish these places\n";
   }
   if (way.path_class == PathClass::nvl) {
     text += fmt::format("  over PCIe alone: {}\n", cell_of(pci_path(topology, a, b)));

@@ -124,15 +124,15 @@ std::string to_matrix(const Topology& topology) {
   text += nic_legend(topology);
   if (matrix.node_assumed) {
     text +=
-        "\nThis host does not say which NUMA node its devices are near: NODE may be SYS in "
-        "truth.\n";
+        "\nThis host does not say which NUMA node its devices are near: NODE may really be "
+        "SYS.\n";
   }
   if (matrix.phb_assumed) {
-    text += "\nThis source does not tell host bridges apart: PHB may be NODE in truth.\n";
+    text += "\nThis source does not distinguish host bridges: PHB may really be NODE.\n";
   }
   if (matrix.nvswitch_assumed) {
     text +=
-        "\nThis source does not tell how NVSwitches are joined: all are taken for one fabric.\n";
+        "\nThis source does not show how NVSwitches are connected: all are taken for one fabric.\n";
   }
   return text;
 }

@@ -228,7 +228,8 @@ class Checker {
         return wrong(what, "links join GPUs, NVSwitches and packages that exist");
       }
       if (link.a >= link.b) return wrong(what, "its first end comes before its second");
-      if (link.kind == LinkKind::pcie) return wrong(what, "PCIe is told by uplinks, not by links");
+      if (link.kind == LinkKind::pcie)
+        return wrong(what, "PCIe links are given by uplinks, not by links");
       if (i > 0 && key(machine_.links[i - 1]) >= key(link)) {
         return wrong(what, "links are in order of their ends and kind, each once");
       }

@@ -108,7 +108,7 @@ class TreeWriter {
   std::string address(NodeRef node) const { return topology_.pci(node).address.to_string(); }
 
   std::string host_bridge_label(const HostBridge& bridge) const {
-    if (bridge.implied) return "host bridges, not told apart";
+    if (bridge.implied) return "host bridges, not distinguished";
     std::string label = fmt::format("host bridge {:04x}:[{:02x}-{:02x}]", bridge.domain,
                                     bridge.first_bus, bridge.last_bus);
     if (bridge.numa.size() > 1) {

@@ -83,7 +83,7 @@ std::string ring_text(const Topology& topology,
   const std::size_t count = plan.channels.size();
   std::string text = fmt::format("{} GPU ring{} over {}", count, count == 1 ? "" : "s",
                                  fabric_text(topology, plan.fabric));
-  if (!plan.bandwidth) return text + ", whose bandwidth no link tells";
+  if (!plan.bandwidth) return text + ", of unknown bandwidth";
   text += fmt::format(", {}{}{}", plan.bandwidth_is_bound ? "at most " : "",
                       format_bandwidth(*plan.bandwidth), count == 1 ? "" : " together");
   if (!plan.best_is_exact) text += ", the best found";

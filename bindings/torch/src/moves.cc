@@ -76,7 +76,7 @@ Gathering prepare_all_gather(
   const at::Tensor& own = outputs[static_cast<std::size_t>(rank)];
   if (own.numel() != input.numel()) {
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, this rank's output of ",
-                    own.numel(), "; both must have as many"));
+                    own.numel(), "; both must have the same number"));
   }
   const Buffer from = moved(read_from(input, begun));
   const Packed to = write_to(outputs, begun);
@@ -250,7 +250,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const bool is_even = output_splits.empty() && input_splits.empty();
   if (is_even && output.numel() != input.numel()) {
     refuse(c10::str("all_to_all_single: input of ", input.numel(), " elements, output of ",
-                    output.numel(), "; without split sizes both must have as many"));
+                    output.numel(), "; without split sizes both must have the same number"));
   }
   const auto given = split_counts("the input", input, input_splits, getSize());
   const auto taken = split_counts("the output", output, output_splits, getSize());

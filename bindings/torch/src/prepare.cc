@@ -107,7 +107,7 @@ void check_same_elements(const char* call, const Tensors& tensors, std::int64_t 
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() != expected) {
       refuse(c10::str(call, ": a tensor of ", tensor.numel(), " elements in a list, another of ",
-                      expected, "; all must have as many"));
+                      expected, "; all must have the same number"));
     }
   }
 }

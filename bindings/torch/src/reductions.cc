@@ -153,7 +153,8 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const at::Tensor& own = parts[static_cast<std::size_t>(getRank())];
   if (own.numel() != output.numel()) {
     refuse(c10::str("reduce_scatter: output of ", output.numel(),
-                    " elements, this rank's input of ", own.numel(), "; both must have as many"));
+                    " elements, this rank's input of ", own.numel(),
+                    "; both must have the same number"));
   }
   const ReduceOp op = reduction(options.reduceOp);
   Begun begun;

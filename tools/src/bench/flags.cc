@@ -45,7 +45,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
       "REDOP", "Reduction: sum prod min max avg and or xor premul_sum [sum]")
       ->group(group);
   add_value<std::uint32_t, std::uint32_t>(app, "--root", options.root, whole_number(0, kMostRoots),
-                                          "RANK", "Root, where the operation has one [0]")
+                                          "RANK", "Root, for operations that have one [0]")
       ->group(group);
   app.add_flag("--in-place", options.in_place, "Let input and output be the same memory")
       ->group(group);
@@ -59,7 +59,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
         if (bytes.value < kMostOffset) return bytes;
         return failure(Code::invalid_argument, "an offset is less than a page, 4096 bytes");
       },
-      "BYTES", "Let buffers begin so far into a page [0]")
+      "BYTES", "Let buffers begin at this offset in a page [0]")
       ->group(group);
   add_value<Parts, Parts>(
       app, "--parts", options.parts,
@@ -68,8 +68,8 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
         return static_cast<Parts>(std::ranges::find(kPartsNames, name) - kPartsNames.begin());
       },
       "even|rising|one",
-      "Shares in the operations whose names end in _v: alike; as 1 : 2 : ... : n; the\n"
-      "first rank's nine tenths, the second's the rest, no others [rising]")
+      "Shares of the ranks in operations whose names end in _v: equal; 1 : 2 : ... : n; or\n"
+      "nine tenths for the first rank and the rest for the second [rising]")
       ->group(group);
   app.add_option("--algorithm", options.algorithm,
                  "Force an algorithm (see xylem info) instead of choosing by size")
@@ -86,11 +86,11 @@ void describe_bench_method(CLI::App& app, BenchOptions& options) {
   const std::string group = "Measuring";
   const auto number = whole_number(0, kMostCalls);
   add_value<std::optional<std::uint32_t>, std::uint32_t>(
-      app, "--warmup", options.warmup, number, "CALLS", "Calls before the clock [by size]")
+      app, "--warmup", options.warmup, number, "CALLS", "Calls before the measurement [by size]")
       ->group(group);
-  add_value<std::optional<std::uint32_t>, std::uint32_t>(app, "--iters", options.iterations,
-                                                         whole_number(1, kMostCalls), "CALLS",
-                                                         "Calls under the clock [0.2 s of them]")
+  add_value<std::optional<std::uint32_t>, std::uint32_t>(
+      app, "--iters", options.iterations, whole_number(1, kMostCalls), "CALLS",
+      "Calls that are measured [as many as take 0.2 s]")
       ->group(group);
   add_value<bool, bool>(
       app, "--check", options.check,
@@ -99,11 +99,12 @@ void describe_bench_method(CLI::App& app, BenchOptions& options) {
         XYLEM_TRY(const std::string value, one_of(text, kSwitch));
         return value == "on";
       },
-      "on|off", "Check every element of a call before and one after the timed ones [on]")
+      "on|off", "Check all elements of one call before and one call after the measured ones [on]")
       ->group(group);
-  app.add_flag("--back-to-back", options.back_to_back,
-               "Mean of consecutive calls, as nccl-tests times, instead of the median of\n"
-               "calls that begin at a barrier")
+  app.add_flag(
+         "--back-to-back", options.back_to_back,
+         "Report the mean of consecutive calls, as nccl-tests does, instead of the median of\n"
+         "calls that begin at a barrier")
       ->group(group);
 }
 

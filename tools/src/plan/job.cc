@@ -26,10 +26,11 @@ Result<std::vector<topology::Topology>> hosts_of(const PlanOptions& options) {
   }
   const std::size_t count = options.hosts == 0 ? machines.size() : options.hosts;
   if (count % machines.size() != 0) {
-    return failure(Code::invalid_argument,
-                   fmt::format("--hosts {}: the {} machines are taken again and again, so it is a "
-                               "multiple of that",
-                               options.hosts, machines.size()));
+    return failure(
+        Code::invalid_argument,
+        fmt::format("--hosts {}: the {} machines are repeated, so give a multiple of this "
+                    "number",
+                    options.hosts, machines.size()));
   }
   std::vector<topology::Topology> hosts;
   hosts.reserve(count);

@@ -37,7 +37,7 @@ Result<CpuSet> own_cpus() {
     if (sched_getaffinity(0, bytes, set.get()) != 0) {
       if (errno == EINVAL && cpus < kMostCpus) continue;
       return failure(Code::unsupported,
-                     fmt::format("--bind: the system does not tell which CPUs may be used: {}",
+                     fmt::format("--bind: the system does not report which CPUs may be used: {}",
                                  std::generic_category().message(errno)));
     }
     CpuSet own;

@@ -134,7 +134,7 @@ class Parser {
   template <typename Take>
   Status once(Told told, std::string_view clause, Take take) {
     if (!told_.insert(static_cast<unsigned>(told)).second) {
-      return wrong(clause, "this was told before");
+      return wrong(clause, "this kind of clause was given before");
     }
     return take();
   }
@@ -151,7 +151,7 @@ class Parser {
     if (!noun) return wrong(clause, kRule);
     if (*number > kMostThings) return wrong(clause, fmt::format("more than {}", kMostThings));
     const unsigned told = static_cast<unsigned>(Told::things) + static_cast<unsigned>(*noun);
-    if (!told_.insert(told).second) return wrong(clause, "this was told before");
+    if (!told_.insert(told).second) return wrong(clause, "this kind of clause was given before");
     Count count{*number, default_place(*noun)};
     if (slash != std::string_view::npos) {
       const auto per = lookup(kPlaces, words[1].substr(slash + 1));
@@ -213,7 +213,8 @@ class Parser {
       } else if (is_generation && number && *number >= 1 && *number <= kSpeeds.size()) {
         speed = kSpeeds[*number - 1];
       } else {
-        return wrong(clause, "PCIe is told as gen1 to gen7 and x1 to x32, such as pcie gen5 x16");
+        return wrong(clause,
+                     "PCIe is written as gen1 to gen7 and x1 to x32, such as pcie gen5 x16");
       }
     }
     if (words.size() == 1) return wrong(clause, "it does not say which, such as pcie gen5 x16");
@@ -235,7 +236,7 @@ class Parser {
     const bool is_nvlink = words[0] == "nvlink";
     if (!shape || (*shape == Fabric::cube && (!is_nvlink || words.size() > 2))) {
       return wrong(clause,
-                   "links are told as nvlink or xgmi with mesh, ring or pairs and their "
+                   "links are written as nvlink or xgmi with mesh, ring or pairs and their "
                    "number (such as nvlink mesh x4), or as nvlink cube");
     }
     description_.fabric = *shape;

@@ -120,8 +120,8 @@ bool ShmTransport::is_left(const Peer& peer) const noexcept {
 void ShmTransport::heed_hello(const Introduction& hello, Peer& peer) {
   if (hello.channel >= peer.segment.geometry().channels) return refuse("it names no channel");
   if (sources_.size() == segment_.geometry().channels) {
-    return refuse(fmt::format("{} others have come before it, as many as there is room for",
-                              sources_.size()));
+    return refuse(
+        fmt::format("there is room for {} peers, and all places are taken", sources_.size()));
   }
   const auto channel = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back({&peer, hello.channel, false,
@@ -145,7 +145,7 @@ void ShmTransport::heed_accept(const Introduction& accept, const Peer& peer) {
   const bool is_known = accept.channel < endpoints_.size() &&
                         endpoints_[accept.channel].nonce == accept.from &&
                         !endpoints_[accept.channel].outgoing.receiver().is_known();
-  if (!is_known) return refuse("it answers what nobody asked");
+  if (!is_known) return refuse("it answers no introduction of this transport");
   if (accept.credit >= peer.segment.geometry().channels) return refuse("it names no credit");
   Endpoint& endpoint = endpoints_[accept.channel];
   endpoint.outgoing.open(peer.owner(), peer.segment.credit(accept.credit));
@@ -158,7 +158,7 @@ ShmTransport::Peer* ShmTransport::peer_of(Visitor& visitor) {
   const auto known = std::ranges::find(peers_, nonce, &Peer::nonce);
   if (known != peers_.end()) return &*known;
   if (descriptors_of(said.kind) != Visitor::kMostDescriptors) {
-    refuse("it comes from somebody who has not said hello");
+    refuse("its sender has not introduced itself");
     return nullptr;
   }
   auto segment = Segment::open(std::move(visitor.descriptors[0]), nonce);

@@ -97,7 +97,7 @@ Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {
   }
   if (endpoints_.size() == segment_.geometry().channels) {
     return failure(Code::exhausted, fmt::format("shared memory was made for {} endpoints: make it "
-                                                "for as many as are needed",
+                                                "for more endpoints",
                                                 endpoints_.size()));
   }
   const auto id = static_cast<EndpointId>(endpoints_.size());

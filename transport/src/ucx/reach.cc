@@ -92,8 +92,8 @@ Result<std::string> allowed_devices(const UcxOptions& options, std::span<const U
     if (!exists) {
       return failure(
           Code::invalid_argument,
-          fmt::format("network device {} is none that UCX can use for reach {}, which has "
-                      "{}: name one of these",
+          fmt::format("UCX cannot use network device {} for reach {}: name one of the devices that "
+                      "it can use: {}",
                       wanted, name(options.reach), describe(devices)));
     }
   }
