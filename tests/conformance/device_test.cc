@@ -3,7 +3,7 @@
 // All calls on buffers of a made-up device: it finishes later, in an order drawn from a seed, on up
 // to four queues, calls begin behind gates, and the CPU may not touch its memory.
 #include "conformance/run_case.h"
-#include "fakes/delayed_compute.h"
+#include "support/made_up_devices.h"
 #include "support/ranks.h"
 #include "xylem/collectives/planner.h"
 
@@ -22,33 +22,7 @@
 namespace xylem::test {
 namespace {
 
-constexpr Memory kDevice{MemoryKind::cuda, 0};
-
-/// A made-up device for each rank.
-class Devices {
- public:
-  explicit Devices(std::uint32_t ranks, std::uint64_t fault_after = 0) : fault_after_(fault_after) {
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(kBytes);
-  }
-
-  /// For RankOptions::devices. A rank's device has one to four queues.
-  std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
-    auto compute = std::make_shared<DelayedCompute>(
-        memories_[rank], DelayedComputeOptions{.seed = rank + 1,
-                                               .queues = 1 + rank % 4,
-                                               .fault_after = rank == 0 ? fault_after_ : 0,
-                                               .opens_gates = true});
-    return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
-  }
-  DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
-
- private:
-  static constexpr std::size_t kBytes = std::size_t{64} << 20;
-  std::uint64_t fault_after_;
-  std::deque<DeviceMemory> memories_;
-};
-
-RankOptions options_for(std::uint32_t ranks, Devices& devices) {
+RankOptions options_for(std::uint32_t ranks, MadeUpDevices& devices) {
   RankOptions options;
   options.size = ranks;
   options.seed = ranks;
@@ -71,7 +45,7 @@ class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
       std::mt19937 shuffle(ranks);
       std::shuffle(cases.begin(), cases.end(), shuffle);
       if (cases.size() > most_cases) cases.resize(most_cases);
-      Devices devices(ranks);
+      MadeUpDevices devices(ranks);
       RankOptions options = options_for(ranks, devices);
       options.transport = transport;
       options.environment["XYLEM_ALGORITHM"] =
@@ -127,7 +101,7 @@ bool is_on_host(std::size_t number) { return number % 3 == 1; }
 // All with one tag, so that each receive must meet the message that was sent at the same place.
 TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
   constexpr std::uint32_t kRanks = 3;
-  Devices devices(kRanks);
+  MadeUpDevices devices(kRanks);
   RankOptions options = options_for(kRanks, devices);
   options.transport = GetParam();
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
@@ -186,7 +160,7 @@ TEST(Device, WhoseMemoryNobodyServesIsAnError) {
 }
 
 TEST(Device, InputAndOutputMustBeInTheSameMemory) {
-  Devices devices(1);
+  MadeUpDevices devices(1);
   run_ranks(options_for(1, devices), [&](Runtime& runtime, MemoryHub&) {
     float value = 0;
     Buffer there(devices.memory(0).allocate(sizeof(float)), 1, DataType::float32);
@@ -200,7 +174,7 @@ TEST(Device, InputAndOutputMustBeInTheSameMemory) {
 
 TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
   constexpr std::uint32_t kRanks = 3;
-  Devices devices(kRanks, /*fault_after=*/40);
+  MadeUpDevices devices(kRanks, /*fault_after=*/40);
   run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     constexpr std::uint64_t kCount = 3000;
@@ -220,7 +194,7 @@ TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
 
 TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
   constexpr std::uint32_t kRanks = 2;
-  Devices devices(kRanks);
+  MadeUpDevices devices(kRanks);
   run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     auto part = world.duplicate();

@@ -3,6 +3,7 @@
 // Programs drawn from seeds that mix all calls, by ranks that are threads: what the thread
 // sanitizer sees of them. As processes they are the tests mixed_*.
 #include "mixed/rank.h"
+#include "support/made_up_devices.h"
 #include "support/ranks.h"
 
 #include <gtest/gtest.h>
@@ -14,12 +15,13 @@
 namespace xylem::test {
 namespace {
 
-using Case = std::tuple<const char*, std::uint32_t, const char*>;
+/// Transport, ranks, fault, and whether some buffers are in the memory of a made-up device.
+using Case = std::tuple<const char*, std::uint32_t, const char*, bool>;
 
 class MixedThreads : public testing::TestWithParam<Case> {};
 
 TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
-  const auto& [transport, ranks, fault] = GetParam();
+  const auto& [transport, ranks, fault, uses_devices] = GetParam();
   // Faults take their time.
   const std::uint64_t programs = *fault == '\0' ? 4 : 1;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
@@ -28,34 +30,45 @@ TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
     options.transport = transport;
     options.seed = seed;
     options.environment["XYLEM_TIMEOUT"] = "60s";
+    MadeUpDevices devices(ranks, /*fault_after=*/0, std::size_t{512} << 20);
+    if (uses_devices) options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+      DeviceMemory& memory = devices.memory(runtime.rank());
+      const mixed::DeviceBuffers buffers{
+          kDevice, [&memory](std::uint64_t bytes) {
+            std::byte* const address = memory.allocate(bytes);
+            return mixed::DeviceRoom{address, memory.seen_by_device(address)};
+          }};
       mixed::Setting setting;
       setting.seed = 1000 * seed + ranks;
       setting.calls = 80;
       setting.fault = fault;
       setting.victim = ranks / 2;
+      if (uses_devices) setting.device = &buffers;
       EXPECT_EQ(mixed::Rank(runtime, setting).run(), "") << "rank " << runtime.rank();
     });
   }
 }
 
 std::string label(const testing::TestParamInfo<Case>& row) {
-  const auto& [transport, ranks, fault] = row.param;
+  const auto& [transport, ranks, fault, uses_devices] = row.param;
   return std::string(transport) + "_" + std::to_string(ranks) + "_" +
-         (*fault == '\0' ? "none" : fault);
+         (*fault == '\0' ? "none" : fault) + (uses_devices ? "_devices" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(WithoutFaults,
                          MixedThreads,
                          testing::Combine(testing::Values("loopback", "shm", "tcp"),
                                           testing::Values(1U, 2U, 5U),
-                                          testing::Values("")),
+                                          testing::Values(""),
+                                          testing::Bool()),
                          label);
 INSTANTIATE_TEST_SUITE_P(WithFaults,
                          MixedThreads,
                          testing::Combine(testing::Values("loopback", "shm", "tcp"),
                                           testing::Values(3U),
-                                          testing::Values("abort", "mismatch", "leave")),
+                                          testing::Values("abort", "mismatch", "leave"),
+                                          testing::Bool()),
                          label);
 
 }  // namespace

@@ -30,6 +30,18 @@ Place::Place(std::uint64_t bytes, std::uint64_t offset, bool shared) : bytes_(by
     ordinary_.resize(whole);
     memory = ordinary_.data();
   }
+  lay(memory, whole, offset);
+}
+
+Place::Place(std::uint64_t bytes, std::uint64_t offset, const DeviceBuffers& device)
+    : bytes_(bytes) {
+  const std::uint64_t whole = bytes + offset + 2 * kGuard;
+  const DeviceRoom room = device.allocate(whole);
+  to_address_ = room.address - room.seen;
+  lay(room.seen, whole, offset);
+}
+
+void Place::lay(std::byte* memory, std::uint64_t whole, std::uint64_t offset) {
   std::fill_n(memory, whole, kGuardByte);
   data_ = memory + kGuard + offset;
 }
@@ -44,10 +56,15 @@ void Place::fill() noexcept { std::fill_n(data_, bytes_, kPattern); }
 bool Place::is_filled() const noexcept { return all_are(data_, bytes_, kPattern); }
 
 ConstBuffer Flight::in(std::uint64_t count, std::uint64_t at) const {
-  return {in_ + at * size_of(call_.type), count, call_.type};
+  const Place& place = in_place_ ? output : input;
+  return {place.address_of(in_ + at * size_of(call_.type)), count, call_.type,
+          device_ != nullptr ? device_->memory : Memory{}};
 }
 
-Buffer Flight::out(std::uint64_t count) const { return {out_, count, call_.type}; }
+Buffer Flight::out(std::uint64_t count) const {
+  return {output.address_of(out_), count, call_.type,
+          device_ != nullptr ? device_->memory : Memory{}};
+}
 
 /// Buffers of so many elements; in place, the input begins with element `in_at` of the larger one.
 void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at) {
@@ -56,13 +73,16 @@ void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint6
   const bool is_shared = chance % 8 == 0;
   in_place_ = in_place && chance / 8 % 3 == 0;
   const std::uint64_t offset = chance / 64 % 8 * element;
-  output = Place(out * element, offset, is_shared);
+  const auto place = [&](std::uint64_t bytes, std::uint64_t from) {
+    return device_ != nullptr ? Place(bytes, from, *device_) : Place(bytes, from, is_shared);
+  };
+  output = place(out * element, offset);
   out_ = output.data();
   if (in_place_) {
     in_ = out_ + in_at * element;
     return;
   }
-  input = Place(in * element, (offset + element) % (8 * element), is_shared);
+  input = place(in * element, (offset + element) % (8 * element));
   in_ = input.data();
 }
 
@@ -85,12 +105,13 @@ void Flight::expect_reduced(std::uint64_t count, std::uint64_t first) {
   parts_.push_back({0, count, std::nullopt, first});
 }
 
-Flight Flight::begin(const MixedCall& call, const Communicator& comm) {
+Flight Flight::begin(const MixedCall& call, const Communicator& comm, const DeviceBuffers* device) {
   Flight flight;
   flight.call_ = call;
   flight.rank_ = comm.rank();
   flight.size_ = comm.size();
   flight.root_ = call.root % comm.size();
+  if (draw(call.seed, 32, flight.rank_) % 3 != 0) flight.device_ = device;
   flight.start(comm);
   return flight;
 }

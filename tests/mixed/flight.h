@@ -7,11 +7,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace xylem::test::mixed {
+
+/// Memory of a device: where calls find it, and where the test may read and write the same bytes.
+struct DeviceRoom {
+  std::byte* address = nullptr;
+  std::byte* seen = nullptr;
+};
+struct DeviceBuffers {
+  Memory memory;
+  std::function<DeviceRoom(std::uint64_t bytes)> allocate;
+};
 
 /// Memory for one buffer, at an odd place, with guards before and behind.
 class Place {
@@ -19,7 +30,11 @@ class Place {
   Place() = default;
   /// `bytes` of ordinary memory or, if `shared`, of xylem::allocate(), `offset` bytes after a line.
   Place(std::uint64_t bytes, std::uint64_t offset, bool shared);
+  /// The same in the memory of a device.
+  Place(std::uint64_t bytes, std::uint64_t offset, const DeviceBuffers& device);
 
+  /// What calls get for a place in data().
+  std::byte* address_of(std::byte* place) const noexcept { return place + to_address_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   bool guards_hold() const noexcept;
@@ -30,14 +45,20 @@ class Place {
  private:
   std::vector<std::byte> ordinary_;
   Allocation shared_;
+  void lay(std::byte* memory, std::uint64_t whole, std::uint64_t offset);
+
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  std::ptrdiff_t to_address_ = 0;
 };
 
 class Flight {
  public:
-  /// Makes the buffers and begins the call. `comm` holds this rank. `seed` of what is local.
-  static Flight begin(const MixedCall& call, const Communicator& comm);
+  /// Makes the buffers, some on the device if there is one, and begins the call. `comm` holds this
+  /// rank.
+  static Flight begin(const MixedCall& call,
+                      const Communicator& comm,
+                      const DeviceBuffers* device = nullptr);
 
   const MixedCall& call() const noexcept { return call_; }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
@@ -71,6 +92,7 @@ class Flight {
   MixedCall call_;
   std::uint32_t rank_ = 0, size_ = 1, root_ = 0;
   bool in_place_ = false;
+  const DeviceBuffers* device_ = nullptr;  ///< Where this call's buffers are; null: on the host.
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   Work work_, receive_;

@@ -60,7 +60,7 @@ void Rank::run_program() {
     if (at == fault_at_ && is_victim() && !commit_fault(program[at])) return;
     const Communicator& comm = comms_[program[at].comm];
     if (!comm) continue;
-    flights_.push_back(Flight::begin(program[at], comm));
+    flights_.push_back(Flight::begin(program[at], comm, setting_.device));
     while (flights_.size() >= most && failure_.empty()) take_one(at);
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
@@ -176,7 +176,7 @@ bool Rank::commit_fault(const MixedCall& call) {
                                  call.kind == Kind::all_to_all_v;
     if (may_be_the_same) other.kind = Kind::all_reduce;
     if (const Communicator& comm = comms_[call.comm]) {
-      flights_.push_back(Flight::begin(other, comm));
+      flights_.push_back(Flight::begin(other, comm, setting_.device));
     }
   }
   if (fault != "leave") return true;

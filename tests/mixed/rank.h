@@ -35,7 +35,8 @@ struct Setting {
   std::uint32_t programs = 1, calls = 0;
   std::string fault;
   std::uint32_t victim = 0;
-  std::string directory;  ///< Where the victim says that it is through.
+  std::string directory;                  ///< Where the victim says that it is through.
+  const DeviceBuffers* device = nullptr;  ///< Where some of the buffers are.
   bool withdraws = true;  ///< The transport lets go of buffers though a peer stands still.
 };
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Made-up devices for ranks that are threads.
+#pragma once
+
+#include "fakes/delayed_compute.h"
+#include "runtime/src/compute_devices.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace xylem::test {
+
+inline constexpr Memory kDevice{MemoryKind::cuda, 0};
+
+/// A made-up device for each rank.
+class MadeUpDevices {
+ public:
+  explicit MadeUpDevices(std::uint32_t ranks,
+                         std::uint64_t fault_after = 0,
+                         std::size_t bytes = std::size_t{64} << 20)
+      : fault_after_(fault_after) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(bytes);
+  }
+
+  /// For RankOptions::devices. A rank's device has one to four queues.
+  std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
+    auto compute = std::make_shared<DelayedCompute>(
+        memories_[rank], DelayedComputeOptions{.seed = rank + 1,
+                                               .queues = 1 + rank % 4,
+                                               .fault_after = rank == 0 ? fault_after_ : 0,
+                                               .opens_gates = true});
+    return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
+  }
+  DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
+
+ private:
+  std::uint64_t fault_after_;
+  std::deque<DeviceMemory> memories_;
+};
+
+}  // namespace xylem::test
