@@ -17,7 +17,7 @@ def sweep(xylem, options):
         print(f"\n{operation}, {options.ranks} ranks: microseconds of the algorithms, and the "
               "chosen one's time over the quickest's")
         names = xylem.algorithms(operation)
-        for size in options.sizes if operation != "barrier" else options.sizes[:1]:
+        for size in options.sizes[operation]:
             times, chosen = {name: [] for name in names}, []
             for _ in range(options.reps):
                 row = xylem.bench(operation, size, environment, options.timeout)

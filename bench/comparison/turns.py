@@ -17,7 +17,7 @@ def collect(peers, options):
     times, wrong, dropped = {}, [], {}
     environment = environment_of_launchers()
     for operation in options.ops:
-        for size in options.sizes if operation != "barrier" else options.sizes[:1]:
+        for size in options.sizes[operation]:
             print(f"{operation}, {size} B", file=sys.stderr)
             cell = times.setdefault(operation, {}).setdefault(size, {})
             for _ in range(options.reps):

@@ -73,11 +73,12 @@ def compare_variants(options):
     print(f"{'operation':<18} {'variant':<26} {'size (B)':>9} {'variant':>10} {'plain':>10} "
           f"{'ratio':>6} {'at most':>8}")
     for variant in VARIANTS:
-        if variant.operation.removesuffix("_v") not in options.ops:
+        operation = variant.operation.removesuffix("_v")
+        if operation not in options.ops:
             continue
         ours = with_ranks(options, variant.ranks)
         plain = with_ranks(options, variant.plain_ranks or variant.ranks)
-        for size in options.sizes:
+        for size in options.sizes[operation]:
             pairs = []
             for _ in range(options.reps):
                 one = ours.bench(variant.operation, size + element * variant.extra, environment,

@@ -49,26 +49,34 @@ static float of_previous(const struct call* c, size_t i) {
   return value((rank + ranks - 1) % ranks, i);
 }
 
+static float of_partner(const struct call* c, size_t i) {
+  (void)c;
+  return value(1 - rank, i);
+}
+
 /* An operation, independent of the library. `right` is NULL if there is no data. `input_parts`,
- * `output_parts`: whether that buffer has a share for each rank. `root_only`: whether only the
- * root has a result. */
+ * `output_parts`: whether that buffer has a share for each rank. `results`: how many of the first
+ * ranks have a result; 0: all. `messages`: messages of one call that follow one after another; the
+ * time is that of one of them. */
 struct operation {
   const char* name;
   float (*right)(const struct call*, size_t);
-  int input_parts, output_parts, root_only;
+  int input_parts, output_parts, results, messages;
 };
 
 static const struct operation kOperations[] = {
-    {"all_reduce", summed, 0, 0, 0},
-    {"reduce", summed, 0, 0, 1},
-    {"broadcast", of_root, 0, 0, 0},
-    {"all_gather", of_each, 0, 1, 0},
-    {"reduce_scatter", summed_part, 1, 0, 0},
-    {"all_to_all", part_of_each, 1, 1, 0},
-    {"gather", of_each, 0, 1, 1},
-    {"scatter", part_of_root, 1, 0, 0},
-    {"barrier", NULL, 0, 0, 0},
-    {"send_recv", of_previous, 0, 0, 0},
+    {"all_reduce", summed, 0, 0, 0, 1},
+    {"reduce", summed, 0, 0, 1, 1},
+    {"broadcast", of_root, 0, 0, 0, 1},
+    {"all_gather", of_each, 0, 1, 0, 1},
+    {"reduce_scatter", summed_part, 1, 0, 0, 1},
+    {"all_to_all", part_of_each, 1, 1, 0, 1},
+    {"gather", of_each, 0, 1, 1, 1},
+    {"scatter", part_of_root, 1, 0, 0, 1},
+    {"barrier", NULL, 0, 0, 0, 1},
+    {"send_recv", of_previous, 0, 0, 0, 1},
+    {"exchange", of_previous, 0, 0, 0, 1},
+    {"ping_pong", of_partner, 0, 0, 2, 2},
 };
 
 float* broadcast_buffer(const struct call* c) { return rank == 0 ? c->in : c->out; }
@@ -93,7 +101,7 @@ static long check(const struct operation* op, const struct collective* by, const
   }
   by->make(c);
   const float* out = by->result != NULL ? by->result(c) : c->out;
-  if (op->right != NULL && (rank == 0 || !op->root_only)) {
+  if (op->right != NULL && (rank < op->results || op->results == 0)) {
     for (size_t i = 0; i < c->output; i++) wrong += out[i] != op->right(c, i);
   }
   MPI_Allreduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
@@ -143,6 +151,7 @@ static void measure(const struct operation* op, const struct collective* by, siz
   const int done = time_calls(by, &c, times);
   wrong += check(op, by, &c);
   if (rank == 0) {
+    for (int i = 0; i < done; i++) times[i] /= op->messages;
     qsort(times, (size_t)done, sizeof(double), ascending);
     const double p50 = done % 2 ? times[done / 2] : (times[done / 2 - 1] + times[done / 2]) / 2;
     printf("%s %zu %d %.3f %.3f %.3f %ld\n", op->name,

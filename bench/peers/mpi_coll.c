@@ -43,6 +43,20 @@ static void send_recv(const struct call* c) {
   MPI_Sendrecv(c->in, c->count, MPI_FLOAT, (rank + 1) % ranks, 0, c->out, c->count, MPI_FLOAT,
                (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
+static void exchange(const struct call* c) {
+  MPI_Request requests[2];
+  MPI_Irecv(c->out, c->count, MPI_FLOAT, (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD,
+            &requests[0]);
+  MPI_Isend(c->in, c->count, MPI_FLOAT, (rank + 1) % ranks, 0, MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+}
+static void ping_pong(const struct call* c) {
+  if (rank == 0) MPI_Send(c->in, c->count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+  if (rank < 2) {
+    MPI_Recv(c->out, c->count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  if (rank == 1) MPI_Send(c->in, c->count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+}
 
 static const struct collective kCollectives[] = {
     {"all_reduce", all_reduce, NULL},
@@ -55,6 +69,8 @@ static const struct collective kCollectives[] = {
     {"scatter", scatter, NULL},
     {"barrier", barrier, NULL},
     {"send_recv", send_recv, NULL},
+    {"exchange", exchange, NULL},
+    {"ping_pong", ping_pong, NULL},
 };
 
 int main(int argc, char** argv) {

@@ -72,7 +72,8 @@ TEST(Bench, TellsTheShareOfTheMachinesLimitThatALargeRowReaches) {
 }
 
 TEST(Bench, TakesBuffersFromTheLibraryAsAsked) {
-  for (const char* operation : {"all_reduce", "all_gather", "broadcast", "send_recv"}) {
+  for (const char* operation :
+       {"all_reduce", "all_gather", "broadcast", "send_recv", "ping_pong"}) {
     const auto done = run_command(bench({operation, "-n", "3", "-b", "16K", "-e", "1M", "-f", "8",
                                          "--allocate", "--iters", "5"}),
                                   {}, kLimit);
@@ -112,7 +113,7 @@ TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
     EXPECT_LE(row["time_us"]["p50"], row["time_us"]["p99"]);
     EXPECT_FALSE(row["algorithm"].get<std::string>().empty());
   }
-  EXPECT_EQ(seen.size(), 13U);
+  EXPECT_EQ(seen.size(), 15U);
 }
 
 TEST(Bench, MeasuresInPlaceEveryTypeThatReduces) {

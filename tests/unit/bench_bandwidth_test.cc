@@ -18,6 +18,8 @@ TEST(BusFactor, IsThatOfNcclTestsPerformanceDocument) {
   EXPECT_DOUBLE_EQ(bus_factor(Operation::broadcast, 4), 1.0);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce, 4), 1.0);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::send_recv, 4), 1.0);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::exchange, 4), 1.0);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::ping_pong, 4), 1.0);
 }
 
 TEST(BusFactor, OfGatherAndScatterLeavesTheRootsOwnPartOut) {
@@ -44,6 +46,8 @@ TEST(LeastTraffic, ReadsEveryInputAndWritesEveryOutputOnce) {
   EXPECT_DOUBLE_EQ(least_traffic(Operation::reduce_scatter, 4, false), 5);
   EXPECT_DOUBLE_EQ(least_traffic(Operation::reduce, 4, false), 5);
   EXPECT_DOUBLE_EQ(least_traffic(Operation::gather, 4, false), 2);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::exchange, 4, false), 8);
+  EXPECT_DOUBLE_EQ(least_traffic(Operation::ping_pong, 4, false), 2) << "of one message";
   EXPECT_DOUBLE_EQ(least_traffic(Operation::barrier, 4, false), 0);
 }
 

@@ -57,6 +57,17 @@ TEST(Geometry, SendRecvGetsFromTheRankBefore) {
   EXPECT_EQ(geometry(query(Operation::send_recv, 8, 2, 3)).result.front().source, 1U);
 }
 
+TEST(Geometry, ExchangeGetsFromTheRankBefore) {
+  EXPECT_EQ(geometry(query(Operation::exchange, 8, 0, 3)).result,
+            geometry(query(Operation::send_recv, 8, 0, 3)).result);
+}
+
+TEST(Geometry, PingPongIsBetweenTheFirstTwoRanks) {
+  EXPECT_EQ(geometry(query(Operation::ping_pong, 8, 0, 3)).result.front().source, 1U);
+  EXPECT_EQ(geometry(query(Operation::ping_pong, 8, 1, 3)).result.front().source, 0U);
+  EXPECT_TRUE(geometry(query(Operation::ping_pong, 8, 2, 3)).result.empty());
+}
+
 TEST(Geometry, BarrierHasNoData) {
   const auto made = geometry(query(Operation::barrier, 64, 0, 4));
   EXPECT_EQ(made.size, Bytes{0});

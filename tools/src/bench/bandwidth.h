@@ -32,7 +32,9 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
     case Operation::scatter: return others;
     case Operation::reduce:
     case Operation::broadcast:
-    case Operation::send_recv: return 1;
+    case Operation::send_recv:
+    case Operation::exchange:
+    case Operation::ping_pong: return 1;
     case Operation::barrier: return 0;
   }
   return 0;
@@ -41,13 +43,15 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
 /// The least number of bytes that all ranks of one host together must read and write in memory for
 /// one call, divided by the size of the row: every input is read once, and every output is written
 /// once, except parts that are already in place. Data that passes through caches in between costs
-/// no memory traffic.
+/// no memory traffic. For ping_pong that is the traffic of one message.
 constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in_place) noexcept {
   const double n = ranks;
   if (in_place && ranks == 1) return 0;
   switch (operation) {
     case Operation::all_reduce:
-    case Operation::send_recv: return 2 * n;
+    case Operation::send_recv:
+    case Operation::exchange: return 2 * n;
+    case Operation::ping_pong: return 2;
     case Operation::all_to_all:
     case Operation::all_to_all_v: return in_place ? 2 * (n - 1) : 2 * n;
     case Operation::reduce:

@@ -89,15 +89,42 @@ Status Call::operator()() const {
     case Operation::gather: return comm.gather(input(), output(), root_).wait();
     case Operation::scatter: return comm.scatter(input(), output(), root_).wait();
     case Operation::barrier: return comm.barrier().wait();
-    case Operation::send_recv: {
-      const std::uint32_t rank = comm.rank();
-      const std::uint32_t size = comm.size();
-      const Work sent = comm.send(input(), (rank + 1) % size);
-      const Work received = comm.recv(output(), (rank + size - 1) % size);
-      return wait_all(sent, received);
-    }
+    case Operation::send_recv: return send_recv();
+    case Operation::exchange: return exchange();
+    case Operation::ping_pong: return ping_pong();
   }
   return {};
+}
+
+Status Call::send_recv() const {
+  const std::uint32_t rank = communicator_.rank();
+  const std::uint32_t size = communicator_.size();
+  const Work sent = communicator_.send(input(), (rank + 1) % size);
+  const Work received = communicator_.recv(output(), (rank + size - 1) % size);
+  return wait_all(sent, received);
+}
+
+/// The order of a program that posts its receives early, and waits for each operation by itself.
+Status Call::exchange() const {
+  const std::uint32_t rank = communicator_.rank();
+  const std::uint32_t size = communicator_.size();
+  const Work received = communicator_.recv(output(), (rank + size - 1) % size);
+  const Work sent = communicator_.send(input(), (rank + 1) % size);
+  const Status arrived = received.wait();
+  const Status left = sent.wait();
+  return arrived ? left : arrived;
+}
+
+/// Ranks from 2 on have no part in it.
+Status Call::ping_pong() const {
+  const std::uint32_t rank = communicator_.rank();
+  if (rank > 1) return {};
+  if (rank == 0) {
+    XYLEM_TRY(communicator_.send(input(), 1).wait());
+    return communicator_.recv(output(), 1).wait();
+  }
+  XYLEM_TRY(communicator_.recv(output(), 0).wait());
+  return communicator_.send(input(), 0).wait();
 }
 
 std::span<const std::byte> Call::expected(const Region& region) const {

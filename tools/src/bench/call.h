@@ -46,6 +46,10 @@ class Call {
   Buffer output() const;
   std::span<const std::byte> expected(const Region& region) const;
 
+  Status send_recv() const;
+  Status exchange() const;
+  Status ping_pong() const;
+
   Communicator communicator_;
   Operation operation_;
   DataType type_;

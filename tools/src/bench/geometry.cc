@@ -71,8 +71,8 @@ class Builder {
         break;
       case Operation::broadcast: whole(true, query_.root); break;
       case Operation::send_recv:
-        whole(true, (query_.rank + query_.ranks - 1) % query_.ranks);
-        break;
+      case Operation::exchange: whole(true, (query_.rank + query_.ranks - 1) % query_.ranks); break;
+      case Operation::ping_pong: whole(query_.rank < 2, query_.rank ^ 1U); break;
       case Operation::all_gather:
       case Operation::gather:
         collect(Counts(query_.ranks, made_.count),

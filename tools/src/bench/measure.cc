@@ -140,6 +140,9 @@ Result<Measurement> measure(const Call& call,
     XYLEM_TRY(call());
   }
   XYLEM_TRY(Measurement row, time_row(call, options, ranks.control));
+  for (double* time : {&row.microseconds.min, &row.microseconds.p50, &row.microseconds.p99}) {
+    *time /= traits(operation).messages;
+  }
   XYLEM_TRY(const std::uint64_t wrong_after, check_call());
   row.wrong = wrong_before + wrong_after;
   return row;

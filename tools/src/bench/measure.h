@@ -3,8 +3,9 @@
 // measure: measures one row. The call is checked, then warmed up and timed, and then checked again.
 //
 // A sample is the time of one call on the slowest rank, with a barrier before each call that is not
-// timed. Back to back, it is the slowest rank's mean time of many consecutive calls. The number of
-// calls depends on their time; rank 0 decides it for all ranks.
+// timed. Back to back, it is the slowest rank's mean time of many consecutive calls. If a call
+// consists of messages one after another, the row has the time of one message. The number of calls
+// depends on their time; rank 0 decides it for all ranks.
 #pragma once
 
 #include "bench/call.h"

@@ -17,6 +17,8 @@ namespace {
 constexpr std::string_view kBuffer = "the buffer of one rank";
 constexpr std::string_view kOutput = "the whole output of one rank";
 constexpr std::string_view kInput = "the whole input of one rank";
+constexpr std::string_view kMessage =
+    "what each rank sends to the next and gets from the one before";
 
 constexpr std::array kOperations = {
     OperationTraits{Operation::all_reduce, "all_reduce", "all_reduce", kBuffer, Sizing::whole, true,
@@ -42,9 +44,13 @@ constexpr std::array kOperations = {
     OperationTraits{Operation::scatter, "scatter", "scatter", "the whole input of the root",
                     Sizing::parts, false, true, true},
     OperationTraits{Operation::barrier, "barrier", "barrier", "nothing", Sizing::none},
-    OperationTraits{Operation::send_recv, "send_recv", "",
-                    "what each rank sends to the next and gets from the one before", Sizing::whole,
-                    false, false, false, 2},
+    OperationTraits{Operation::send_recv, "send_recv", "", kMessage, Sizing::whole, false, false,
+                    false, 2},
+    OperationTraits{Operation::exchange, "exchange", "", kMessage, Sizing::whole, false, false,
+                    false, 2},
+    OperationTraits{Operation::ping_pong, "ping_pong", "",
+                    "the message from rank 0 to 1 and back, time: half of both ways", Sizing::whole,
+                    false, false, false, 2, 2},
 };
 
 constexpr bool in_order() {

@@ -27,6 +27,8 @@ enum class Operation : std::uint8_t {
   scatter,
   barrier,
   send_recv,
+  exchange,
+  ping_pong,
 };
 
 /// The meaning of a row's size, which determines how much of it crosses the network.
@@ -48,6 +50,8 @@ struct OperationTraits {
   bool rooted = false;
   bool in_place = false;  ///< Whether an in-place form exists.
   std::uint32_t least_ranks = 1;
+  /// Messages of one call that follow one after another. A row's time is that of one of them.
+  std::uint32_t messages = 1;
 };
 
 /// In the order of the enumeration.
