@@ -227,17 +227,17 @@ void Group::launch(Operation& operation) {
 
 // ---- the short way ----
 
-bool Group::try_enter() noexcept {
+bool Group::try_enter(Company company) noexcept {
   Context& context = *context_;
   if (!context.process.allows() || !context.progress.try_acquire()) return false;
   const bool is_quiet = context.inbox.is_empty() && !context.headers.has_completed() &&
-                        context.engine.active() == nullptr;
+                        (company == Company::any || context.engine.active() == nullptr);
   if (!is_quiet) context.progress.release();
   return is_quiet;
 }
 
 std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
-  if (!try_enter()) return std::nullopt;
+  if (!try_enter(Company::none)) return std::nullopt;
   std::optional<Work> work;
   const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
   if (const CachedProgram* known = is_free ? find_exchange(arguments) : nullptr) {
@@ -296,7 +296,8 @@ std::optional<Work> Group::run_exchange(const CachedProgram& known,
 std::optional<Work> Group::try_send(const ConstBuffer& buffer,
                                     std::uint32_t to,
                                     std::uint32_t tag) {
-  if (!try_enter()) return std::nullopt;
+  // Receives are mostly under way while their peers are sent to.
+  if (!try_enter(Company::any)) return std::nullopt;
   std::optional<Work> work;
   if (is_well()) work = messages_.try_send(buffer, to, tag);
   context_->progress.release();
@@ -304,7 +305,7 @@ std::optional<Work> Group::try_send(const ConstBuffer& buffer,
 }
 
 std::optional<Work> Group::try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag) {
-  if (!try_enter()) return std::nullopt;
+  if (!try_enter(Company::none)) return std::nullopt;
   std::optional<Work> work;
   if (is_well()) work = messages_.try_recv(buffer, from, tag);
   context_->progress.release();

@@ -132,9 +132,11 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
   void leave();  ///< Token holder.
+  /// Whether a call that may be over at once can run beside operations that are under way.
+  enum class Company : std::uint8_t { none, any };
   /// Takes the token for a call that may be over at once. False if somebody else has it, or if
-  /// there is something else to be seen to: calls that are over at once move nothing forward.
-  bool try_enter() noexcept;
+  /// something else has to be done first, since calls that are over at once move nothing forward.
+  bool try_enter(Company company) noexcept;
   void start_deferred();
   /// What programs of the same call at one rank may differ in. Other ranks do not see it.
   struct Variant {

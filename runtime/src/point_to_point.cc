@@ -81,6 +81,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (to >= spec_.size() || to == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
     return std::nullopt;
   }
+  note_send();
   const Link& link = link_to(to);
   if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
   if (pairs_[to].waiting != nullptr) return std::nullopt;
@@ -138,8 +139,8 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   }
   const Link& link = link_to(from);
   if (link.view_bytes == 0) return std::nullopt;
-  const auto message =
-      take_next(link, group_tag(TagKind::message_header, spec_.slot), transport::kAnySize);
+  const auto message = take_header(link);
+  has_missed_ = !message;
   if (!message) return std::nullopt;
   MessageHeader header;
   std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
@@ -183,6 +184,16 @@ Operation& PointToPoint::begin(Call&& call) {
   return operation;
 }
 
+/// The next header from there, if it is here, or comes within a moment in which nothing else is to
+/// be done.
+std::optional<transport::View> PointToPoint::take_header(const Link& link) {
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+  if (!receives_first_) return take_next(link, tag, transport::kAnySize);
+  transport::View view;
+  const bool is_here = link.transport->take_view(link.endpoint, tag, transport::kAnySize, view);
+  return is_here ? std::optional(view) : std::nullopt;
+}
+
 /// The next message from there, if it comes within a moment.
 std::optional<transport::View> PointToPoint::take_next(const Link& link,
                                                        transport::Tag tag,
@@ -215,6 +226,7 @@ void PointToPoint::start(Operation& operation) {
 }
 
 void PointToPoint::send(Operation& operation) {
+  note_send();
   Call& call = operation.call;
   Pair& pair = pairs_[call.peer];
   const std::uint64_t bytes = call.count * size_of(call.type);
@@ -397,6 +409,7 @@ void PointToPoint::deliver(Operation& receive,
                                  name(receive.call.type)));
     return;
   }
+  note_arrival();
   receive.source = spec_.world_ranks[header.source];
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     complete_receive(receive, self != nullptr ? self->call.input : payload);

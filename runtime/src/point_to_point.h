@@ -102,6 +102,15 @@ class PointToPoint final : private HeaderUser {
                             DataType type,
                             std::uint32_t tag) const noexcept;
   transport::Tag tag_of_body(const MessageHeader& header) const noexcept;
+  void note_send() noexcept {
+    receives_first_ = receives_first_ || has_missed_;
+    has_missed_ = false;
+  }
+  void note_arrival() noexcept {
+    receives_first_ = receives_first_ && !has_missed_;
+    has_missed_ = false;
+  }
+  std::optional<transport::View> take_header(const Link& link);
   std::optional<transport::View> take_next(const Link& link,
                                            transport::Tag tag,
                                            std::uint64_t bytes);
@@ -150,7 +159,11 @@ class PointToPoint final : private HeaderUser {
   const execution::Peers& peers_;
   Engine& engine_;
   HeaderPool& pool_;
-  Patience patience_;                          ///< With what a receive is called for.
+  /// How long a receive that is called polls for its message. The message may come only after the
+  /// caller's own send, if both ranks receive first and then send: then polling delays that send.
+  Patience patience_;
+  bool receives_first_ = false;  ///< The last receive had its message only after a send.
+  bool has_missed_ = false;      ///< The last receive found no message, and nothing was sent since.
   std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
   bool closed_ = false;
   std::vector<Pair> pairs_;

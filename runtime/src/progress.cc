@@ -27,25 +27,34 @@ class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };
 
-  explicit Idleness(const WaitPolicy& policy) noexcept : policy_(policy) { reset(); }
+  /// `learner`: of this thread alone, for the time being; null where the policy does not learn.
+  Idleness(const WaitPolicy& policy, SpinLearner* learner) noexcept
+      : policy_(policy), learner_(policy.learns ? learner : nullptr), spin_(policy.spin) {}
 
+  /// Something has happened: an idle period, if there was one, is over.
   void reset() noexcept {
+    if (turns_ == 0) return;
+    // So short that the clock was not read.
+    constexpr std::chrono::nanoseconds kMoment{500};
+    if (learner_ != nullptr && next_ != Next::sleep) {
+      learner_->note(spin_.count() > 0, has_looked_ ? Clock::now() - since_ : kMoment);
+    }
     turns_ = 0;
-    next_ = policy_.spin.count() > 0    ? Next::spin
-            : policy_.yield.count() > 0 ? Next::yield
-                                        : Next::sleep;
+    has_looked_ = false;
   }
   /// Call after a turn in which nothing happened. `looked` is set when the clock was read.
   Next step(bool& looked) noexcept {
     looked = false;
+    if (turns_ == 0) begin();
     if (++turns_ % (next_ == Next::spin ? kTurnsPerLook : 4) != 0) return next_;
     looked = true;
     const auto now = Clock::now();
-    if (turns_ <= kTurnsPerLook) since_ = now;
+    if (!has_looked_) since_ = now;
+    has_looked_ = true;
     const auto idle = now - since_;
-    if (idle < policy_.spin) {
+    if (idle < spin_) {
       next_ = Next::spin;
-    } else if (idle < policy_.spin + policy_.yield || !policy_.sleep) {
+    } else if (idle < spin_ + policy_.yield || !policy_.sleep) {
       next_ = policy_.yield.count() == 0 ? Next::spin : Next::yield;
     } else {
       next_ = Next::sleep;
@@ -54,10 +63,20 @@ class Idleness {
   }
 
  private:
+  void begin() noexcept {
+    if (learner_ != nullptr) {
+      spin_ = learner_->should_spin() ? policy_.spin : std::chrono::nanoseconds(0);
+    }
+    next_ = spin_.count() > 0 ? Next::spin : policy_.yield.count() > 0 ? Next::yield : Next::sleep;
+  }
+
   const WaitPolicy& policy_;
+  SpinLearner* const learner_;
+  std::chrono::nanoseconds spin_;  ///< In this idle period.
   std::uint32_t turns_ = 0;
+  bool has_looked_ = false;
   Next next_ = Next::spin;
-  Clock::time_point since_{};
+  Clock::time_point since_{};  ///< The first look at the clock in this idle period.
 };
 
 }  // namespace
@@ -72,8 +91,32 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
     case WaitMode::sleep: return {{}, {}, true};
     case WaitMode::automatic: break;
   }
-  if (cores >= local_ranks) return {microseconds(200), microseconds(1000), true};
-  return {{}, microseconds(1000), true};
+  const bool has_cores = cores >= local_ranks;
+  return {.spin = has_cores ? microseconds(200) : microseconds(0),
+          .yield = microseconds(1000),
+          .sleep = true,
+          .learns = has_cores};
+}
+
+bool SpinLearner::should_spin() noexcept {
+  // Yielding has to be better by a fifth, or chance would decide where both are alike.
+  const bool spins = 5 * yielding_ >= 4 * spinning_;
+  is_trial_ = --until_trial_ <= 0;
+  if (!is_trial_) return spins;
+  constexpr Nanoseconds kLeast = 100, kMostRatio = 1024;
+  const auto better = std::max(spins ? spinning_ : yielding_, kLeast);
+  const auto worse = std::max(spins ? yielding_ : spinning_, kLeast);
+  constexpr std::int64_t kPart = 64;
+  until_trial_ = kPart * std::clamp<Nanoseconds>(worse / better, 1, kMostRatio);
+  return !spins;
+}
+
+void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
+  constexpr Nanoseconds kLongest = 4'000'000;
+  // Trials are rare, so what was learnt long ago counts for less.
+  const Nanoseconds weight = is_trial_ ? 2 : 8;
+  Nanoseconds& average = has_spun ? spinning_ : yielding_;
+  average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;
 }
 
 Progress::Progress(Client& client)
@@ -93,7 +136,7 @@ void Progress::turn_if_free() {
 }
 
 bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline) {
-  Idleness idleness(policy_);
+  Idleness idleness(policy_, nullptr);
   while (!ended.load(std::memory_order_acquire)) {
     if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
       visited();
@@ -119,7 +162,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline) {
 }
 
 void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
-  Idleness idleness(policy_);
+  Idleness idleness(policy_, &learner_);
   while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0) {
     if (client_.turn() != 0) {
       idleness.reset();

@@ -27,9 +27,29 @@ struct WaitPolicy {
   std::chrono::nanoseconds spin{0};
   std::chrono::nanoseconds yield{0};
   bool sleep = true;
+  bool learns = false;  ///< It spins only while that is found to be better (SpinLearner).
 
   /// `cores`: those that this host's ranks have together; `local_ranks`: how many these are.
   static WaitPolicy make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept;
+};
+
+/// Learns what ends idle periods sooner: spinning, which answers at once, or yielding, which lets
+/// run a peer that has no core of its own. Only the outcome tells, since ranks may share cores with
+/// others that they do not know of. The way that is better is taken, and the other one is tried now
+/// and then, so seldom that it costs about one part in 64.
+class SpinLearner {
+ public:
+  /// At the start of an idle period: whether to spin in it, or to yield from the start.
+  bool should_spin() noexcept;
+  /// How long the idle period was.
+  void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
+
+ private:
+  using Nanoseconds = std::int64_t;
+
+  Nanoseconds spinning_ = 0, yielding_ = 0;  ///< Moving averages of idle periods.
+  std::int64_t until_trial_ = 64;            ///< Idle periods until the other way is tried.
+  bool is_trial_ = false;                    ///< It is tried in this idle period.
 };
 
 class Progress {
@@ -112,6 +132,7 @@ class Progress {
 
   Client& client_;
   WaitPolicy policy_;
+  SpinLearner learner_;  ///< Of the holder's idle periods.
   alignas(64) std::atomic<bool> held_{false};
   std::atomic<std::uint32_t> wanted_{
       0};  ///< By waiters and by acquire(); the progress thread yields.

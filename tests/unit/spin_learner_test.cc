@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SpinLearner, in worlds where each way of waiting takes its time.
+#include "progress.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// How long an idle period takes in each way.
+struct World {
+  nanoseconds spinning, yielding;
+};
+
+/// How many of some idle periods the learner spins in.
+int spins_in(SpinLearner& learner, World world, int periods) {
+  int spun = 0;
+  for (int i = 0; i < periods; ++i) {
+    const bool spins = learner.should_spin();
+    learner.note(spins, spins ? world.spinning : world.yielding);
+    spun += spins ? 1 : 0;
+  }
+  return spun;
+}
+
+constexpr World kOwnCore{nanoseconds(1500), nanoseconds(2000)};
+constexpr World kSharedCore{nanoseconds(200'000), nanoseconds(20'000)};
+/// Others on the core compute: who yields gets it back after milliseconds.
+constexpr World kBusyCore{nanoseconds(5'000), nanoseconds(3'000'000)};
+
+TEST(SpinLearner, SpinsFromTheStart) {
+  SpinLearner learner;
+  EXPECT_TRUE(learner.should_spin());
+}
+
+TEST(SpinLearner, SpinsWhereThatIsBetterOrAsGood) {
+  for (const World world : {kOwnCore, World{nanoseconds(500), nanoseconds(500)}}) {
+    SpinLearner learner;
+    spins_in(learner, world, 2'000);
+    EXPECT_GT(spins_in(learner, world, 10'000), 9'700);
+  }
+}
+
+TEST(SpinLearner, YieldsWhereThatIsBetter) {
+  SpinLearner learner;
+  spins_in(learner, kSharedCore, 2'000);
+  EXPECT_LT(spins_in(learner, kSharedCore, 10'000), 100);
+}
+
+TEST(SpinLearner, TriesTheOtherWaySoSeldomThatItCostsLittle) {
+  for (const World world : {kSharedCore, kBusyCore}) {
+    SpinLearner learner;
+    spins_in(learner, world, 200'000);
+    constexpr int kPeriods = 1'000'000;
+    const int spun = spins_in(learner, world, kPeriods);
+    const auto best = std::min(world.spinning, world.yielding);
+    const auto total = spun * world.spinning + (kPeriods - spun) * world.yielding;
+    EXPECT_LT(total, kPeriods * best * 11 / 10);
+  }
+}
+
+TEST(SpinLearner, LearnsAnewWhenTheWorldChanges) {
+  SpinLearner learner;
+  spins_in(learner, kOwnCore, 10'000);
+  spins_in(learner, kSharedCore, 3'000);
+  EXPECT_LT(spins_in(learner, kSharedCore, 10'000), 200);
+  spins_in(learner, kOwnCore, 20'000);
+  EXPECT_GT(spins_in(learner, kOwnCore, 10'000), 9'700);
+}
+
+}  // namespace
+}  // namespace xylem::runtime
