@@ -51,6 +51,31 @@ function(xylem_target_defaults target)
   endif()
 endfunction()
 
+# The headers that most sources include. Clang reads them in a third of the time that it takes to compile a source.
+set(XYLEM_COMMON_HEADERS
+  <algorithm> <array> <chrono> <cstdint> <cstring> <functional> <map> <memory> <mutex> <optional> <set> <span>
+  <string> <string_view> <system_error> <utility> <variant> <vector> <fmt/format.h>)
+
+# xylem_precompile(TARGET HEADER…): precompiles headers for the sources of a target, if XYLEM_PRECOMPILE is on.
+function(xylem_precompile target)
+  if(XYLEM_PRECOMPILE)
+    # Without times of files in it, a precompiled header is the same in each build, which ccache needs.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+# xylem_precompile_common(TARGET)
+#
+# For Clang only. GCC gains little by it. And GCC's objects of the release build and of the wheels for torch are
+# the same, so that ccache finds them again, as long as no precompiled header's path in the build tree is part of
+# them.
+function(xylem_precompile_common target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    xylem_precompile(${target} ${XYLEM_COMMON_HEADERS})
+  endif()
+endfunction()
+
 # xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])
 #
 # A layer: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under
@@ -65,6 +90,7 @@ function(xylem_component name)
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(xylem::${name} ALIAS ${target})
   xylem_target_defaults(${target})
+  xylem_precompile_common(${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   target_include_directories(${target} PRIVATE src)

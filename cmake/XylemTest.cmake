@@ -30,11 +30,13 @@ if(XYLEM_PRECOMPILE)
   add_library(xylem_test_headers OBJECT support/headers.cc)
   xylem_target_defaults(xylem_test_headers)
   # -fPIE, as the executables that use them.
-  target_compile_options(xylem_test_headers PRIVATE
-    ${XYLEM_TEST_OPTIONS} -fPIE $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)
+  target_compile_options(xylem_test_headers PRIVATE ${XYLEM_TEST_OPTIONS} -fPIE)
   target_link_libraries(xylem_test_headers PRIVATE GTest::gmock GTest::gtest_main)
-  target_precompile_headers(xylem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  xylem_precompile(xylem_test_headers <gmock/gmock.h> <gtest/gtest.h>)
 endif()
+
+add_library(one_thread OBJECT support/one_thread.cc)
+xylem_target_defaults(one_thread)
 
 # What has to be built for the tests of one kind.
 foreach(kind IN LISTS XYLEM_TEST_KINDS)
@@ -57,8 +59,13 @@ function(xylem_check_labels name)
   endforeach()
 endfunction()
 
-# Reads arg_LABELS, arg_TIMEOUT and arg_SERIAL of the caller. Every test has a deadline; under a
+# Reads arg_LABELS, arg_TIMEOUT, arg_SERIAL and arg_WAITS of the caller. Every test has a deadline; under a
 # sanitizer it is longer by what the sanitizer costs.
+#
+# A test occupies two of ctest's places, and one if it WAITS: if it uses less than half a core, because it mostly
+# waits for time limits. With twice as many places as cores, as many tests compute beside each other as there are
+# cores, or twice as many wait. A fresh build tree has no record of durations: the tests with the longest time
+# limits start first, so that no long test is left alone at the end.
 function(xylem_test_properties name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
@@ -66,18 +73,50 @@ function(xylem_test_properties name)
   if(XYLEM_SANITIZE)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
   endif()
+  set(places 2)
+  if(arg_WAITS)
+    set(places 1)
+  endif()
   set_tests_properties(${name} PROPERTIES
+    PROCESSORS ${places} COST ${arg_TIMEOUT}
     LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
     ENVIRONMENT "${XYLEM_TEST_ENVIRONMENT}")
 endfunction()
 
-# xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES])
+# xylem_test_library(NAME SOURCES … LINKS …): code that several tests share, compiled once.
+function(xylem_test_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  add_library(${name} STATIC ${arg_SOURCES})
+  xylem_target_defaults(${name})
+  target_compile_options(${name} PRIVATE ${XYLEM_TEST_OPTIONS})
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PUBLIC ${arg_LINKS})
+endfunction()
+
+# xylem_test_variant(NAME SOURCES … DEFINES … LINKS …)
+#
+# Sources of a component, compiled once more with definitions that only a test needs. clang-tidy reads them as
+# sources of their component only.
+function(xylem_test_variant name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEFINES;LINKS")
+  add_library(${name} OBJECT ${arg_SOURCES})
+  xylem_target_defaults(${name})
+  set_target_properties(${name} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
+  target_compile_options(${name} PRIVATE ${XYLEM_COMPUTING_TEST_OPTIONS})
+  target_compile_definitions(${name} PUBLIC ${arg_DEFINES})
+  target_link_libraries(${name} PUBLIC ${arg_LINKS})
+endfunction()
+
+# xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES]
+#            [THREADS] [WAITS])
 #
 # A GoogleTest executable NAME with GoogleTest's main and gmock. Includes are relative to the repository
 # ("runtime/src/group.h") and to tests/. Tests that need the machine for themselves are SERIAL; those that
-# spend their time in their own code, with references and brute force, say that they are COMPUTES.
+# spend their time in their own code, with references and brute force, say that they are COMPUTES. The thread
+# sanitizer runs the tests that say THREADS, since it has nothing to find in a single thread; of the others, unit
+# and model tests end with an error if they start a thread (support/one_thread.cc).
 function(xylem_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES;THREADS;WAITS" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "xylem_test(${name}): unexpected ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -99,6 +138,12 @@ function(xylem_test name)
   target_compile_definitions(${name} PRIVATE
     XYLEM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" XYLEM_TEST_BIN="${PROJECT_BINARY_DIR}/bin")
 
+  if(NOT arg_THREADS AND XYLEM_SANITIZE STREQUAL "thread")
+    return()
+  endif()
+  if(NOT arg_THREADS AND NOT XYLEM_SANITIZE AND arg_LABELS MATCHES "unit|model")
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:one_thread>)
+  endif()
   list(TRANSFORM arg_LABELS APPEND _tests OUTPUT_VARIABLE groups)
   foreach(group IN LISTS groups)
     add_dependencies(${group} ${name})
@@ -116,11 +161,11 @@ function(xylem_test name)
   endforeach()
 endfunction()
 
-# xylem_script_test(NAME COMMAND … LABELS kind… [TIMEOUT seconds] [SERIAL])
+# xylem_script_test(NAME COMMAND … LABELS kind… [TIMEOUT seconds] [SERIAL] [WAITS])
 #
 # A command as a test; it skips itself by the line "[  SKIPPED ] NAME: reason" and exit code 77.
 function(xylem_script_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   xylem_check_labels(${name})
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   xylem_test_properties(${name})
@@ -148,7 +193,7 @@ function(xylem_fuzz name)
       -seed=${XYLEM_FUZZ_SEED} -print_final_stats=1 "${found}" "${corpus}")
     math(EXPR arg_TIMEOUT "${XYLEM_FUZZ_SECONDS} + 60")
   else()
-    xylem_program(${name} SOURCES ${arg_SOURCES} fuzz/replay.cc LINKS ${arg_LINKS})
+    xylem_program(${name} SOURCES ${arg_SOURCES} LINKS fuzz_replay ${arg_LINKS})
     add_test(NAME ${name} COMMAND ${name} "${corpus}")
   endif()
   add_dependencies(fuzz_tests ${name})

@@ -95,4 +95,10 @@ inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   return data;
 }
 
+/// As operator== of the vectors, but by one memcmp(). The operator compares byte by byte, which
+/// under the thread sanitizer takes most of the time of tests with large messages.
+inline bool same(const std::vector<std::byte>& one, const std::vector<std::byte>& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
+}
+
 }  // namespace xylem::transport::testing
