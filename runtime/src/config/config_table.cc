@@ -306,8 +306,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auto",
      .example = "yield",
-     .sentence = "How waiting waits: auto, spin, yield or sleep; auto spins only where each local "
-                 "rank has a core.",
+     .sentence = "How a thread waits: auto, spin, yield or sleep. auto spins only where each local "
+                 "rank has a core and spinning is found to be better.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(const auto index, parse_word(t, kWaitModes));
        c.wait = static_cast<WaitMode>(index);
