@@ -150,7 +150,8 @@ class Stager {
     step.source_count = static_cast<std::uint16_t>(sources.size());
     staged_.operands.insert(staged_.operands.end(), sources.begin(), sources.end());
     std::ranges::sort(before);
-    before.erase(std::unique(before.begin(), before.end()), before.end());
+    const auto repeated = std::ranges::unique(before);
+    before.erase(repeated.begin(), repeated.end());
     step.first_predecessor = static_cast<std::uint32_t>(staged_.predecessors.size());
     step.predecessor_count = static_cast<std::uint16_t>(before.size());
     staged_.predecessors.insert(staged_.predecessors.end(), before.begin(), before.end());

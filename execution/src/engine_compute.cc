@@ -113,8 +113,9 @@ void Engine::look_at_work() {
     --pending_count_;
     open_gate(execution);
   }
-  // What ends may enqueue more, on queues that were not there: a deque keeps its elements in place.
-  for (std::size_t i = 0; i < pending_.size(); ++i) {
+  // What ends may enqueue more, on queues that were not there: that keeps the elements of a deque
+  // in place, but not its iterators.
+  for (std::size_t i = 0; i < pending_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     PendingQueue& pending = pending_[i];
     while (!pending.work.empty() && pending.compute->has_completed(pending.work.front().ticket)) {
       const PendingWork work = pending.work.front();

@@ -57,6 +57,8 @@ class DelayedCompute final : public execution::Compute {
   using Ticket = execution::Ticket;
 
   DelayedCompute(const DeviceMemory& memory, DelayedComputeOptions options);
+  DelayedCompute(const DelayedCompute&) = delete;
+  DelayedCompute& operator=(const DelayedCompute&) = delete;
   ~DelayedCompute() override;
 
   /// A ticket that completes when it is opened.

@@ -245,6 +245,8 @@ struct SharedRanks {
     }
     for (Rank& rank : ranks) rank.connect(ranks);
   }
+  SharedRanks(const SharedRanks&) = delete;
+  SharedRanks& operator=(const SharedRanks&) = delete;
   ~SharedRanks() {
     for (Rank& rank : ranks) rank.disconnect();
   }
