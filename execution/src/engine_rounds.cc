@@ -373,9 +373,10 @@ void Engine::compute_shared(Execution& execution,
     reserved_on_->fill(source, also_to(run, target, source));
     return release_and_commit(execution, step, slice);
   }
-  work.past_cache = run.past_cache;
-  work.shared_past_cache = slot.past_cache;
-  if (work.past_cache || work.shared_past_cache) {
+  const bool goes_past_cache = run.past_cache || slot.past_cache;
+  if (work.kind == ComputeWork::Kind::reduce && goes_past_cache) {
+    work.past_cache = run.past_cache;
+    work.shared_past_cache = slot.past_cache;
     work.shared = slot.memory;
     HostCompute::run(work);
     return release_and_commit(execution, step, slice);

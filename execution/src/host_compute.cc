@@ -4,6 +4,7 @@
 // into the cache first would cost a third of the memory's bandwidth.
 #include "xylem/execution/host_compute.h"
 
+#include "xylem/base/check.h"
 #include "xylem/base/copy.h"
 
 #include <algorithm>
@@ -92,6 +93,7 @@ void reduce(const ComputeWork& work) noexcept {
 }  // namespace
 
 void HostCompute::run(const ComputeWork& work) noexcept {
+  XYLEM_CHECK(work.shared == nullptr || work.kind == ComputeWork::Kind::reduce, work.bytes);
   const void* const source = work.sources.front();
   switch (work.kind) {
     case ComputeWork::Kind::copy:

@@ -412,11 +412,14 @@ void PointToPoint::deliver(Operation& receive,
   note_arrival();
   receive.source = spec_.world_ranks[header.source];
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
-    complete_receive(receive, self != nullptr ? self->call.input : payload);
-    if (self != nullptr) {
+    if (self == nullptr) return complete_receive(receive, payload);
+    self->acquire();  // It may end within, if there is no memory for the receive.
+    complete_receive(receive, self->call.input);
+    if (!self->has_ended) {
       self->run.steps_left = 0;
       engine_.finish(*self, Status::ok());
     }
+    self->release();
     return;
   }
   receive_body(receive, header);

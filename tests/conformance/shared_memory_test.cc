@@ -319,5 +319,26 @@ INSTANTIATE_TEST_SUITE_P(Worlds,
                          testing::Combine(worlds(), testing::Values("two_shot", "ring")),
                          name_of_all_reduce);
 
+// The copy that scales the input makes what is sent, in a slot that is written past the cache.
+TEST(PremultipliedSums, AreRightInSlotsPastTheCache) {
+  for (const std::uint32_t ranks : {2U, 3U, 5U}) {
+    RankOptions options;
+    options.size = ranks;
+    options.transport = "shm";
+    options.past_cache = true;
+    run_ranks(options, [](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
+        const std::vector<float> input(count, 2.0F);
+        std::vector<float> output(count);
+        const auto op = ReduceOp::premul_sum(world.rank() + 1);
+        ASSERT_TRUE(world.all_reduce(std::span(input), std::span(output), op).wait());
+        const auto n = static_cast<float>(world.size());
+        EXPECT_EQ(output, std::vector<float>(count, n * (n + 1)));
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace xylem::test

@@ -65,6 +65,14 @@ TEST(SpinLearner, TriesTheOtherWaySoSeldomThatItCostsLittle) {
   }
 }
 
+TEST(SpinLearner, SpinsForAWhileWhereAYieldLostTheCore) {
+  SpinLearner learner;
+  spins_in(learner, kSharedCore, 10'000);
+  learner.note_lost_core();
+  // Idle periods are long in both ways, as a peer that yields makes them.
+  EXPECT_EQ(spins_in(learner, {nanoseconds(3'000'000), nanoseconds(3'000'000)}, 4000), 4000);
+}
+
 TEST(SpinLearner, LearnsAnewWhenTheWorldChanges) {
   SpinLearner learner;
   spins_in(learner, kOwnCore, 10'000);
