@@ -68,10 +68,12 @@ class Idleness {
       return;
     }
     // A peer that waits, too, gives the core back sooner.
-    constexpr microseconds kLong{500};
+    constexpr microseconds kLong{900};
+    constexpr unsigned kInARow = 3;
     const auto before = Clock::now();
     sched_yield();
-    if (Clock::now() - before > kLong) learner_->note_lost_core();
+    long_yields_ = Clock::now() - before > kLong ? long_yields_ + 1 : 0;
+    if (long_yields_ >= kInARow) learner_->note_lost_core();
   }
 
  private:
@@ -87,6 +89,7 @@ class Idleness {
   std::chrono::nanoseconds spin_;  ///< In this idle period.
   std::uint32_t turns_ = 0;
   bool has_looked_ = false;
+  unsigned long_yields_ = 0;  ///< In a row.
   Next next_ = Next::spin;
   Clock::time_point since_{};  ///< The first look at the clock in this idle period.
 };
@@ -125,7 +128,7 @@ bool SpinLearner::should_spin() noexcept {
 
 void SpinLearner::note_lost_core() noexcept {
   constexpr Nanoseconds kSlice = 4'000'000;
-  constexpr std::int64_t kPeriods = 4096;
+  constexpr std::int64_t kPeriods = 1024;
   yielding_ = kSlice;
   spinning_ = 0;
   until_trial_ = kPeriods;

@@ -43,7 +43,7 @@ class SpinLearner {
   bool should_spin() noexcept;
   /// How long the idle period was.
   void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
-  /// A yield took so long that others compute on this core: the next idle periods spin. The lengths
+  /// Yields take so long that others compute on this core: the next idle periods spin. The lengths
   /// of idle periods do not show it, since they become as long for a peer that spins.
   void note_lost_core() noexcept;
 
