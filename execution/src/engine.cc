@@ -52,7 +52,8 @@ void Engine::start(Execution& execution) {
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) return post_rest(execution);
   if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});
-  if (execution.run.device.gate.is_pending()) await_gate(execution);
+  XYLEM_CHECK(!is_immediate || !run.device.gate.is_pending(), program.algorithm);
+  if (run.device.gate.is_pending()) await_gate(execution);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.views.assign(program.view_count, HeldView{});
@@ -195,8 +196,8 @@ void Engine::finish(Execution& execution, Status outcome) {
   execution.run.arrived.clear();
   deactivate(execution);
   execution.has_ended = true;
-  if (execution.run.device.end.is_pending())
-    execution.run.device.compute->open(execution.run.device.end);
+  const OnDevice& device = execution.run.device;
+  if (device.end.is_pending()) device.compute->open(device.end);
   listener_.on_ended(execution, std::move(outcome));
 }
 

@@ -263,7 +263,7 @@ transport::ConstRegion Engine::source_of(const Run& run,
   return {.data = place_of(run, place, slice),
           .bytes = run.program->slice_size(step, slice),
           .memory = run.device.memory[static_cast<int>(place.buffer)],
-          .stay = run.program->stay};
+          .stay = run.program->stay_of(place)};
 }
 
 void Engine::slice_done(Execution& execution, StepId id, std::uint32_t slice) {

@@ -38,6 +38,12 @@ bool writes(const ProgramStep& step) {
                             step.kind == StepKind::reduce);
 }
 
+/// Whether a step is a send that may end only when its receiver has read it at the sender.
+bool stays(const Program& program, const ProgramStep& step) {
+  return step.kind == StepKind::send && step.bytes > 0 &&
+         program.stay_of(program.sources[step.first_source]) != transport::Stay::nowhere;
+}
+
 bool follows(const Program& program, StepId id, Edge edge) {
   const auto edges = edges_of(program, program.steps[id]);
   return std::ranges::find(edges, edge) != edges.end();
@@ -49,6 +55,7 @@ class FusionChecker {
   FusionChecker(const Program& program, std::size_t rank) : program_(program), rank_(rank) {}
 
   Status check() {
+    XYLEM_TRY(check_rings());
     XYLEM_TRY(check_views());
     XYLEM_TRY(check_casts());
     return program_.is_exchange ? check_exchange() : Status();
@@ -63,6 +70,25 @@ class FusionChecker {
     return failure(Code::bad_schedule, fmt::format("{}: rank {}, step {} ({}): {}", claim, rank_,
                                                    id, name(program_.steps[id].kind),
                                                    fmt::format(rule, std::forward<Args>(args)...)));
+  }
+
+  // ---- rings ----
+
+  /// Whoever writes a ring waits until the slice that was in its place has been read.
+  Status check_rings() const {
+    for (StepId writer = 0; writer < program_.steps.size(); ++writer) {
+      const ProgramStep& step = program_.steps[writer];
+      if (!writes(step) || !step.target.ring) continue;
+      for (StepId id = 0; id < program_.steps.size(); ++id) {
+        const auto reads = places_read_by(program_, program_.steps[id]);
+        const bool reads_it = std::ranges::any_of(
+            reads, [&](const Place& place) { return place.same_memory(step.target); });
+        if (reads_it && !follows(program_, writer, {id, EdgeKind::lag})) {
+          return reject(writer, "rings", "does not wait until step {} has read what was there", id);
+        }
+      }
+    }
+    return {};
   }
 
   // ---- views ----
@@ -131,10 +157,6 @@ class FusionChecker {
         !follows(program_, reader, {receive, EdgeKind::slice})) {
       return reject(reader, "views", "does not follow step {}, whose view it reads, by slices",
                     receive);
-    }
-    if (!follows(program_, receive, {reader, EdgeKind::lag})) {
-      return reject(receive, "views", "does not wait until step {} has read the view before",
-                    reader);
     }
     return {};
   }
@@ -336,16 +358,18 @@ class Waits {
       const auto send = sends.find(step.ordinal);
       if (send == sends.end()) return unmatched(to.rank, *to.lane);
       if (step.kind == StepKind::wait) {
-        for (auto signal = send;
-             signal != sends.end() && signal->first < step.ordinal + step.slices; ++signal) {
+        const auto last = sends.lower_bound(step.ordinal + step.slices);
+        for (auto signal = send; signal != last; ++signal) {
           signals_.emplace_back(at(from.rank, signal->second), at(to.rank, id));
         }
+        sends.erase(send, last);
         continue;
       }
       if (sender.steps[send->second].slices != step.slices) return unmatched(to.rank, *to.lane);
       event_[at(to.rank, id)] = at(from.rank, send->second);
+      sends.erase(send);
     }
-    return {};
+    return sends.empty() ? Status() : unmatched(from.rank, *from.lane);
   }
 
   /// A view is released by the step that reads it.
@@ -392,13 +416,10 @@ class Waits {
 
   void add_rounds(WaitGraph& graph, std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
-    const bool stays = program.stay != transport::Stay::nowhere;
     for (StepId id = 0; id < program.steps.size(); ++id) {
       for (const Edge& edge : edges_of(program, program.steps[id])) {
         Event before = event_[at(rank, edge.before)];
-        if (stays && program.steps[edge.before].kind == StepKind::send) {
-          before = release_of(before);
-        }
+        if (stays(program, program.steps[edge.before])) before = release_of(before);
         graph.add(before, event_[at(rank, id)], edge.kind);
       }
     }

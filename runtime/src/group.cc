@@ -2,7 +2,6 @@
 #include "group.h"
 
 #include "kernels/reduce.h"
-#include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"

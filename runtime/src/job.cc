@@ -197,6 +197,8 @@ void Job::on_compute_error(Execution& execution, const Status& why) {
   operation.group->announce(why.code(), rank(),
                             fmt::format("rank {} cannot go on with call {}: {}", rank(),
                                         operation.sequence, why.message()));
+  // A group that has been left announces nothing any more.
+  context_.engine.fail(execution, why);
 }
 
 void Job::on_copied(Execution& execution) {

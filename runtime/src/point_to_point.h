@@ -38,6 +38,11 @@
 
 namespace xylem::runtime {
 
+/// Bytes of the message that a header announces.
+inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
+  return header.count * size_of(static_cast<DataType>(header.type));
+}
+
 /// One group's messages. Token holder only.
 class PointToPoint final : private HeaderUser {
  public:

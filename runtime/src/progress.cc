@@ -197,7 +197,10 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
       case Idleness::Next::spin: relax(); break;
       case Idleness::Next::yield: idleness.yield(); break;
       case Idleness::Next::sleep:
-        sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()));
+        // What a device does wakes nobody, so there may be no sleep.
+        if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
+          sched_yield();
+        }
         break;
     }
     if (looked && deadline.passed()) return;

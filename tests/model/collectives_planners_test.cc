@@ -52,10 +52,7 @@ TEST_P(EveryPlanner, PlansTheSameTwiceAndSaysItsName) {
 INSTANTIATE_TEST_SUITE_P(Registered,
                          EveryPlanner,
                          testing::ValuesIn(planners().begin(), planners().end()),
-                         [](const auto& tested) {
-                           return std::string(name(tested.param.collective)) + "_" +
-                                  std::string(tested.param.name);
-                         });
+                         model::label);
 
 TEST(Planners, CoverEveryCollectiveUnderDistinctNames) {
   std::set<Collective> covered;

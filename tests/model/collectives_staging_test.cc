@@ -135,10 +135,7 @@ TEST_P(EveryPlanner, StagesSingleChunksThroughRings) {
 INSTANTIATE_TEST_SUITE_P(Registered,
                          EveryPlanner,
                          testing::ValuesIn(planners().begin(), planners().end()),
-                         [](const auto& tested) {
-                           return std::string(name(tested.param.collective)) + "_" +
-                                  std::string(tested.param.name);
-                         });
+                         model::label);
 
 }  // namespace
 }  // namespace xylem::collectives

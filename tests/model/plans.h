@@ -5,6 +5,8 @@
 
 #include "xylem/collectives/planner.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <set>
 #include <string>
@@ -41,6 +43,11 @@ inline std::string title(const Planner& planner, const Shape& shape) {
   return std::string(name(planner.collective)) + " " + std::string(planner.name) + ", " +
          std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root) + ", " +
          std::to_string(shape.per_host) + " per host";
+}
+
+/// For tests that run once for each planner.
+inline std::string label(const testing::TestParamInfo<Planner>& tested) {
+  return std::string(name(tested.param.collective)) + "_" + std::string(tested.param.name);
 }
 
 }  // namespace xylem::collectives::model

@@ -63,8 +63,10 @@ class Rank final : public EngineListener {
   void start(const std::shared_ptr<const Program>& program,
              std::uint64_t sequence,
              std::span<const std::uint32_t> input,
-             std::span<std::uint32_t> output) {
+             std::span<std::uint32_t> output,
+             double factor = 1) {
     prepare(program, sequence);
+    execution.run.factor = factor;
     auto& base = execution.run.base;
     // Programs do not write their input.
     base[static_cast<int>(Buffer::input)] =

@@ -26,19 +26,22 @@ class MadeUpDevices {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(bytes);
   }
 
+  /// From now on gates do not open by themselves, in devices that are made later.
+  void keep_gates_closed() noexcept { opens_gates_ = false; }
   /// For RankOptions::devices. A rank's device has one to four queues.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
     auto compute = std::make_shared<DelayedCompute>(
         memories_[rank], DelayedComputeOptions{.seed = rank + 1,
                                                .queues = 1 + rank % 4,
                                                .fault_after = rank == 0 ? fault_after_ : 0,
-                                               .opens_gates = true});
+                                               .opens_gates = opens_gates_});
     return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
   }
   DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
 
  private:
   std::uint64_t fault_after_;
+  bool opens_gates_ = true;
   std::deque<DeviceMemory> memories_;
 };
 

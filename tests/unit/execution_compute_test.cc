@@ -194,6 +194,7 @@ TEST_P(ComputeOver, ADeviceThatDoesNotKeepTheOrderIsNoticed) {
 
 TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
   std::uint64_t sequence = 0;
+  unsigned failed_with_work = 0;
   for (const auto* algorithm : {"ring", "recursive_doubling"}) {
     const auto* planner = collectives::find_planner(Collective::all_reduce, algorithm);
     ASSERT_NE(planner, nullptr);
@@ -205,18 +206,25 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
       for (unsigned i = 0; i < turns; ++i) {
         for (Rank& rank : engines) rank.turn();
       }
+      std::vector<Code> expected;
       for (Rank& rank : engines) {
+        if (rank.engine.has_pending_work()) ++failed_with_work;
+        expected.push_back(rank.execution.ended > 0 ? Code::ok : Code::cancelled);
         rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
       }
       // Work that waits for a gate goes on to wait for it, where the device cannot take it back.
       if (has_gates) open_gates(turns);
       ASSERT_TRUE(turn_until_ended(engines));
       expect_ended();
-      for (Rank& rank : engines) rank.discard_all();
+      for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+        EXPECT_EQ(engines[rank].execution.outcome.code(), expected[rank]);
+        engines[rank].discard_all();
+      }
       this->call(call, sequence++, std::nullopt);
       if (HasFatalFailure()) return;
     }
   }
+  EXPECT_GT(failed_with_work, 20U);
 }
 
 TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {

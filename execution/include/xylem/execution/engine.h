@@ -6,7 +6,8 @@
 // each step in a round, so that messages are heard in between. On the CPU they are done at once. On
 // a device they are pending for a while, and copies and reductions of their results are enqueued
 // behind them without waiting; messages wait until they have completed. Nothing on a step's path
-// allocates, locks, calls the system or formats text.
+// locks, calls the system or formats text, and nothing allocates but lists of pending work that
+// grow.
 //
 // Where the CPU computes and the transport shares memory, steps are fused. A reduction reads
 // messages where they arrived; what it makes and sends on, and what goes to several peers, is

@@ -107,6 +107,12 @@ struct Program {
   /// Where what is sent may stay until its receiver has read it.
   transport::Stay stay = transport::Stay::nowhere;
 
+  /// The same for what is sent from one place: scratch is no memory that peers map.
+  transport::Stay stay_of(const Place& source) const noexcept {
+    const bool is_scratch = source.buffer == collectives::Buffer::scratch;
+    return is_scratch && stay == transport::Stay::in_shared ? transport::Stay::nowhere : stay;
+  }
+
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
     const std::uint64_t begin = slice * slice_bytes;
     return begin >= step.bytes ? 0 : std::min(slice_bytes, step.bytes - begin);

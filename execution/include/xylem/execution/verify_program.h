@@ -4,9 +4,10 @@
 // says. verify() has proven the schedules; here it is shown that the fusions, which are fields of
 // the programs, change neither results nor progress.
 //
-//   views      A message is read where it arrived by exactly one computed step, slice by slice, and
-//              its receive waits until the slice that was there before has been read. No other step
-//              reads or writes the memory that the view stands for.
+//   rings      Whatever writes a ring of slices waits until the slice that was in its place has
+//              been read by all steps that read the ring.
+//   views      A message is read where it arrived by exactly one computed step, slice by slice. No
+//              other step reads or writes the memory that the view stands for.
 //   casts      All sends of a cast send the same bytes. Whatever makes these bytes, or copies them
 //              along, works on the same memory, and is ordered before or after each of the sends.
 //   exchange   All messages of the program may go at once: each has one slice, at most one goes

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PointToPoint: sends and receives that are over when the call returns, where ranks share memory
+// and the peer is there. They need no operation. What cannot be done at once is left to start().
+#include "calls.h"
+#include "point_to_point.h"
+#include "xylem/base/copy.h"
+#include "xylem/execution/tag.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace xylem::runtime {
+
+using execution::group_tag;
+using execution::TagKind;
+using transport::Room;
+
+namespace {
+
+/// Whether a buffer needs no other check, but for its size.
+template <typename SomeBuffer>
+bool is_plain(const SomeBuffer& buffer) noexcept {
+  return static_cast<std::size_t>(buffer.type) < kDataTypeCount &&
+         buffer.memory.kind == MemoryKind::host && (buffer.data != nullptr || buffer.count == 0);
+}
+
+/// A header, and behind it the payload of a small message.
+void write_message(std::byte* to,
+                   const MessageHeader& header,
+                   const void* payload,
+                   std::uint64_t bytes) noexcept {
+  std::memcpy(to, &header, sizeof header);
+  copy_bytes(to + sizeof header, payload, bytes);
+}
+
+}  // namespace
+
+std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
+                                           std::uint32_t to,
+                                           std::uint32_t tag) {
+  if (to >= spec_.size() || to == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
+    return std::nullopt;
+  }
+  note_send();
+  const Link& link = link_to(to);
+  if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
+  if (pairs_[to].waiting != nullptr) return std::nullopt;
+  const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
+  const transport::Tag header_tag = group_tag(TagKind::message_header, spec_.slot);
+  const std::uint64_t bytes = buffer.bytes();
+  const bool is_small = bytes <= kInlineMessage;
+  const std::uint64_t payload = is_small ? bytes : 0;
+  std::array<std::byte, 256> message;
+  if (sizeof header + payload <= std::min<std::uint64_t>(link.inline_bytes, message.size())) {
+    write_message(message.data(), header, buffer.data, payload);
+    if (!link.transport->send_inline(link.endpoint, header_tag, message.data(),
+                                     sizeof header + payload)) {
+      return std::nullopt;
+    }
+  } else {
+    transport::Reservation slot;
+    const auto room = link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, slot);
+    if (room != Room::given) return std::nullopt;
+    write_message(slot.memory, header, buffer.data, payload);
+    link.transport->commit(link.endpoint, header_tag);
+  }
+  ++pairs_[to].sent;
+  if (!is_small && !try_send_body(link, header, buffer.data)) {
+    Operation& operation = begin(send_call({spec_.rank, spec_.size()}, buffer, to, tag).value());
+    Work work(operation);
+    send_body(operation, header);
+    return work;
+  }
+  return Work(spec_.own_world_rank());
+}
+
+/// Sends the body of a message if it fits into a slot, and there is one.
+bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, const void* data) {
+  const std::uint64_t bytes = body_bytes(header);
+  transport::Reservation slot;
+  if (bytes > link.view_bytes ||
+      link.transport->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
+    return false;
+  }
+  link.transport->fill(data, {});
+  link.transport->commit(link.endpoint, tag_of_body(header));
+  return true;
+}
+
+std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
+                                           std::uint32_t from,
+                                           std::uint32_t tag) {
+  if (from >= spec_.size() || from == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
+    return std::nullopt;
+  }
+  // Others come before it, or may.
+  if (receives_ != nullptr || !unexpected_.empty() || !pairs_[from].early.empty()) {
+    return std::nullopt;
+  }
+  const Link& link = link_to(from);
+  if (link.view_bytes == 0) return std::nullopt;
+  const auto message = take_header(link);
+  has_missed_ = !message;
+  if (!message) return std::nullopt;
+  MessageHeader header;
+  std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
+  const std::uint64_t bytes = buffer.bytes();
+  const bool is_small = bytes <= kInlineMessage;
+  const bool is_due = header.group == spec_.uid && header.source == from && header.tag == tag &&
+                      header.number == pairs_[from].expected && header.count == buffer.count &&
+                      header.type == static_cast<std::uint8_t>(buffer.type) &&
+                      message->bytes == sizeof header + (is_small ? bytes : 0);
+  if (!is_due) {
+    keep(*message, *link.transport);
+    return std::nullopt;
+  }
+  if (is_small) copy_bytes(buffer.data, message->data + sizeof header, bytes);
+  link.transport->release(*message);
+  ++pairs_[from].expected;
+  if (!is_small && !try_receive_body(link, header, buffer.data)) {
+    Operation& operation = begin(recv_call({spec_.rank, spec_.size()}, buffer, from, tag).value());
+    Work work(operation);
+    receive_body(operation, header);
+    return work;
+  }
+  return Work(spec_.world_ranks[from]);
+}
+
+/// Receives the body of a message if it comes in a slot, and within a moment.
+bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
+  const std::uint64_t bytes = body_bytes(header);
+  if (bytes > link.view_bytes) return false;
+  const auto body = take_next(link, tag_of_body(header), bytes);
+  if (!body) return false;
+  copy_bytes(data, body->data, bytes);
+  link.transport->release(*body);
+  return true;
+}
+
+/// An operation for a call that has begun without one.
+Operation& PointToPoint::begin(Call&& call) {
+  Operation& operation = client_.take_operation(std::move(call));
+  engine_.activate(operation);
+  return operation;
+}
+
+/// The next header from there, if it is here, or comes within a moment in which nothing else is to
+/// be done.
+std::optional<transport::View> PointToPoint::take_header(const Link& link) {
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+  if (!receives_first_) return take_next(link, tag, transport::kAnySize);
+  transport::View view;
+  const bool is_here = link.transport->take_view(link.endpoint, tag, transport::kAnySize, view);
+  return is_here ? std::optional(view) : std::nullopt;
+}
+
+/// The next message from there, if it comes within a moment.
+std::optional<transport::View> PointToPoint::take_next(const Link& link,
+                                                       transport::Tag tag,
+                                                       std::uint64_t bytes) {
+  transport::View view;
+  const auto take = [&] { return link.transport->take_view(link.endpoint, tag, bytes, view); };
+  return patience_.await(take) ? std::optional(view) : std::nullopt;
+}
+
+/// Treats a message as if it had come to a posted slot.
+void PointToPoint::keep(const transport::View& view, transport::Transport& transport) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.transport = &transport;
+  slot.incoming = true;
+  slot.is_unposted = true;
+  slot.bytes = std::min<std::uint64_t>(view.bytes, sizeof(MessageHeader) + kInlineMessage);
+  std::memcpy(&slot.header, view.data, slot.bytes);
+  transport.release(view);
+  slots_.push_back(&slot);
+  pool_.completed(slot);
+}
+
+}  // namespace xylem::runtime
