@@ -196,7 +196,8 @@ void Engine::finish(Execution& execution, Status outcome) {
   execution.run.arrived.clear();
   deactivate(execution);
   execution.has_ended = true;
-  const OnDevice& device = execution.run.device;
+  OnDevice& device = execution.run.device;
+  forget_gate(device);
   if (device.end.is_pending()) device.compute->open(device.end);
   listener_.on_ended(execution, std::move(outcome));
 }

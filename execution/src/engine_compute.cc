@@ -155,13 +155,18 @@ void Engine::advance_after(const PendingWork& work) {
 void Engine::open_gate(Execution& execution) {
   execution.acquire();  // It may end within.
   --execution.outstanding;
-  execution.run.device.gate = {};
+  forget_gate(execution.run.device);
   for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {
     const StepId head = head_of(execution, lane);
     if (head != kNone) queue(execution, head);
   }
   run_and_end(execution);
   execution.release();
+}
+
+void Engine::forget_gate(OnDevice& device) noexcept {
+  if (device.gate.is_pending()) device.compute->forget(device.gate);
+  device.gate = {};
 }
 
 void Engine::run_and_end(Execution& execution) {

@@ -7,8 +7,8 @@
 //
 // Where all share memory, and the peers call at the same time, that takes no longer than the call:
 //
-//   try_exchange() ──► all has come: done, without an execution
-//         └──► something has not: take_over() makes an execution of it, which posts the rest
+//   try_start() ──► all has come: the execution has ended
+//        └──► something has not: start() posts the rest
 #include "xylem/base/check.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/tag.h"
@@ -58,26 +58,25 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Peers& peer
 
 // ---- within the call ----
 
-bool Engine::try_exchange(const Exchange& exchange,
-                          std::uint64_t sequence,
-                          std::uint64_t fingerprint) {
-  Run& run = at_hand_;
-  run.program = exchange.program;
+bool Engine::try_start(Execution& execution, const Exchange& exchange) {
+  Run& run = execution.run;
   run.past_cache = is_past_cache(run);
-  run.is_lost = false;
-  run.sent = 0;
-  run.arrived.clear();
-  if (!send_now(exchange, sequence, fingerprint) || !receive_now(exchange, sequence, fingerprint)) {
+  run.is_within_call = true;
+  if (!send_now(execution, exchange) || !receive_now(execution, exchange)) {
+    run.views_held = static_cast<std::uint32_t>(run.arrived.size());
+    views_held_ += run.views_held;
+    ++views_touched_;
     return false;
   }
   const StepId lost = finish_exchange(run);
   XYLEM_CHECK(lost == kNone, lost);  // What is taken within a call has left its sender's buffer.
+  static_cast<RunState&>(run) = RunState{};
   return true;
 }
 
 /// Sends what there is room for; whether that was all.
-bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint) {
-  Run& run = at_hand_;
+bool Engine::send_now(Execution& execution, const Exchange& exchange) {
+  Run& run = execution.run;
   for (const Exchange::Cast& cast : exchange.casts) {
     const Exchange::Message& first = exchange.sends[cast.first];
     const ProgramStep& step = run.program->steps[first.step];
@@ -92,7 +91,8 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
     }
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
       const Exchange::Message& message = exchange.sends[i];
-      const auto tag = collective_tag(message.tag, sequence, fingerprint, message.bytes);
+      const auto tag =
+          collective_tag(message.tag, execution.sequence, execution.fingerprint, message.bytes);
       if (!is_inline) {
         exchange.transport->commit(message.endpoint, tag);
       } else if (!exchange.transport->send_inline(message.endpoint, tag, data, message.bytes)) {
@@ -105,15 +105,15 @@ bool Engine::send_now(const Exchange& exchange, std::uint64_t sequence, std::uin
 }
 
 /// Receives what comes within a moment; whether that was all.
-bool Engine::receive_now(const Exchange& exchange,
-                         std::uint64_t sequence,
-                         std::uint64_t fingerprint) {
+bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
+  Run& run = execution.run;
   const auto take = [&](const Exchange::Message* message) {
     View view;
-    const auto tag = collective_tag(message->tag, sequence, fingerprint, message->bytes);
+    const auto tag =
+        collective_tag(message->tag, execution.sequence, execution.fingerprint, message->bytes);
     if (!exchange.transport->take_view(message->endpoint, tag, message->bytes, view)) return false;
-    trace(at_hand_, at_hand_.program->steps[message->step], 0, Traced::received, 0, view.data);
-    at_hand_.arrived.push_back({exchange.transport, view, message->step, 0});
+    trace(run, run.program->steps[message->step], 0, Traced::received, 0, view.data);
+    run.arrived.push_back({exchange.transport, view, message->step, 0});
     return true;
   };
   expected_.clear();
@@ -127,24 +127,14 @@ bool Engine::receive_now(const Exchange& exchange,
   });
 }
 
-// ---- as an execution ----
-
-void Engine::take_over(Execution& execution) {
-  auto& run = execution.run;
-  std::shared_ptr<const Program> kept = std::move(run.kept);
-  std::swap(run, at_hand_);
-  run.kept = std::move(kept);
-  run.views_held = static_cast<std::uint32_t>(run.arrived.size());
-  views_held_ += run.views_held;
-  ++views_touched_;
-  post_rest(execution);
-}
+// ---- as an execution under way ----
 
 /// Posts what has not been sent and has not arrived.
 void Engine::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
   run.steps_left = 1;
+  run.is_within_call = false;
   // While it is not known whether more will be posted, none is the last.
   run.under_way = 1;
   std::uint32_t sends = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.h"
 
+#include "xylem/base/hash.h"
 #include "xylem/transport/transport.h"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ Status bad(std::string message) { return failure(Code::invalid_argument, std::mo
 
 /// No object is larger, so no buffer is: what a call would need above it is a wrong count.
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
+constexpr std::size_t kLargestElement = 16;  ///< In bytes; of all data types.
 
 std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
 
@@ -207,7 +209,8 @@ Status check_elements(const char* which, std::uint64_t count, DataType type) {
   if (static_cast<std::size_t>(type) >= kDataTypeCount) {
     return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(type)));
   }
-  if (count <= most_elements(type)) return {};
+  // A division takes longer than the rest of the check.
+  if (count <= kMostBytes / kLargestElement || count <= most_elements(type)) return {};
   return bad(fmt::format(
       "{}: {} elements of {} are more than the {} that memory can hold; check the count", which,
       count, name(type), most_elements(type)));
@@ -232,6 +235,18 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
   call.memory = needs.input ? input.memory : output.memory;
   call.input = needs.input ? input.data : nullptr;
   call.output = needs.output ? output.data : nullptr;
+  return call;
+}
+
+Call call_of(const CallRecord& record, const EvenArguments& arguments) noexcept {
+  Call call;
+  call.collective = record.collective;
+  call.type = record.type;
+  call.op = arguments.op;
+  call.root = record.root;
+  call.count = record.count;
+  call.input = arguments.input.data;
+  call.output = arguments.output.data;
   return call;
 }
 
@@ -330,18 +345,24 @@ Result<Call> all_to_all_v_call(const Caller& caller,
   return call;
 }
 
-Result<Call> send_call(const Caller& caller,
-                       ConstBuffer buffer,
-                       std::uint32_t to,
-                       std::uint32_t tag) {
+Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to) {
   XYLEM_TRY(check_buffer("buffer", buffer, caller));
   XYLEM_TRY(check_rank("destination", to, caller));
-  if (buffer.count > transport::kLargestMessage / size_of(buffer.type)) {
-    return bad(
-        fmt::format("buffer: {} elements of {} are more than a message of 1 TiB holds; "
-                    "send them in parts",
-                    buffer.count, name(buffer.type)));
-  }
+  if (buffer.count <= transport::kLargestMessage / kLargestElement) return {};
+  if (buffer.count <= transport::kLargestMessage / size_of(buffer.type)) return {};
+  return bad(
+      fmt::format("buffer: {} elements of {} are more than a message of 1 TiB holds; "
+                  "send them in parts",
+                  buffer.count, name(buffer.type)));
+}
+
+Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from) {
+  XYLEM_TRY(check_buffer("buffer", buffer, caller));
+  if (from) return check_rank("source", *from, caller);
+  return {};
+}
+
+Call send_call(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
   Call call;
   call.kind = CallKind::send;
   call.type = buffer.type;
@@ -353,12 +374,7 @@ Result<Call> send_call(const Caller& caller,
   return call;
 }
 
-Result<Call> recv_call(const Caller& caller,
-                       Buffer buffer,
-                       std::optional<std::uint32_t> from,
-                       std::uint32_t tag) {
-  XYLEM_TRY(check_buffer("buffer", buffer, caller));
-  if (from) XYLEM_TRY(check_rank("source", *from, caller));
+Call recv_call(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
   Call call;
   call.kind = CallKind::recv;
   call.type = buffer.type;
@@ -368,6 +384,38 @@ Result<Call> recv_call(const Caller& caller,
   call.memory = buffer.memory;
   call.output = buffer.data;
   return call;
+}
+
+namespace {
+
+std::uint64_t fingerprint_of(const Call& call) noexcept {
+  constexpr int kByte = 8;
+  std::uint64_t hash = call.root;
+  for (const auto part :
+       {static_cast<std::uint64_t>(call.collective), std::uint64_t{call.uneven},
+        static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
+    hash = hash << kByte | part;
+  }
+  if (!call.uneven) return combine(hash, call.count);
+  // The counts of an all_to_all_v differ from rank to rank.
+  if (call.collective == Collective::all_to_all) return hash;
+  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
+  for (const std::uint64_t count : counts) hash = combine(hash, count);
+  return hash;
+}
+
+}  // namespace
+
+CallRecord record_of(const Call& call) noexcept {
+  CallRecord record;
+  record.fingerprint = fingerprint_of(call);
+  record.collective = call.collective;
+  record.type = call.type;
+  record.op = call.op.op;
+  record.root = call.root;
+  record.count = call.count;
+  record.uneven = call.uneven;
+  return record;
 }
 
 }  // namespace xylem::runtime

@@ -5,14 +5,41 @@
 #pragma once
 
 #include "compute_devices.h"
-#include "operation.h"
+#include "situation.h"
+#include "xylem/base/memory.h"
 #include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
 #include "xylem/runtime/types.h"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 namespace xylem::runtime {
+
+enum class CallKind : std::uint8_t { collective, send, recv };
+
+/// What the user asked for; checked.
+struct Call {
+  CallKind kind = CallKind::collective;
+  collectives::Collective collective = collectives::Collective::barrier;
+  DataType type = DataType::uint8;
+  ReduceOp op{};
+  std::uint32_t root = 0;   ///< Root of a collective.
+  std::uint64_t count = 0;  ///< As collectives::Counts; point to point: elements.
+  bool uneven = false;
+  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
+  const void* input = nullptr;
+  void* output = nullptr;
+  Memory memory{};                          ///< Where both of them are.
+  std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
+  std::uint32_t tag = 0;
+  /// Memory of our own that the call uses, where it does: it lives as long as the operation, which
+  /// outlives the call's Work if a transport does not let go of it.
+  std::shared_ptr<const void> owned;
+};
 
 /// Where the caller stands.
 struct Caller {
@@ -35,15 +62,15 @@ struct EvenArguments {
 };
 Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
 
-/// The arguments with which a call was right, but for the addresses: what is like them needs no
-/// other check than that.
+/// The arguments of a call that was right, without their addresses. A call whose arguments match
+/// them needs no other check.
 class KnownArguments {
  public:
   /// Those of an even call that was made at `caller`.
   KnownArguments(const Caller& caller, const Call& call);
 
-  /// Whether these are so, and lie beside or upon each other as they may. Where not, they may be
-  /// right all the same.
+  /// Whether these arguments are the same, and their buffers lie apart or in place as they may.
+  /// Arguments that do not match may be right, too.
   bool match(const EvenArguments& arguments) const noexcept;
 
  private:
@@ -56,6 +83,9 @@ class KnownArguments {
   std::uint64_t input_bytes_, output_bytes_;
   std::uint64_t in_place_offset_;  ///< From the start of the larger buffer, in bytes.
 };
+/// The call that a record tells of, with the addresses of these arguments, which are right.
+Call call_of(const CallRecord& record, const EvenArguments& arguments) noexcept;
+
 /// all_gather_v and reduce_scatter_v: `counts` has one entry per rank, alike on all ranks.
 Result<Call> uneven_call(const Caller& caller,
                          collectives::Collective collective,
@@ -68,13 +98,13 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> send_counts,
                                Buffer output,
                                std::span<const std::uint64_t> recv_counts);
-Result<Call> send_call(const Caller& caller,
-                       ConstBuffer buffer,
-                       std::uint32_t to,
-                       std::uint32_t tag);
-Result<Call> recv_call(const Caller& caller,
-                       Buffer buffer,
-                       std::optional<std::uint32_t> from,
-                       std::uint32_t tag);
+Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
+Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
+/// Of arguments that are right.
+Call send_call(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
+Call recv_call(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
+
+/// What verdicts and fingerprints say of a collective. It has no number yet.
+CallRecord record_of(const Call& call) noexcept;
 
 }  // namespace xylem::runtime

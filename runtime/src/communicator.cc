@@ -30,10 +30,7 @@ Work submit(runtime::Group* group, Make&& make) {
 }
 
 Work even(runtime::Group* group, const runtime::EvenArguments& arguments) {
-  if (group != nullptr) {
-    if (auto work = group->try_collective(arguments)) return *std::move(work);
-  }
-  return submit(group, [&](const Caller& at) { return even_call(at, arguments); });
+  return group == nullptr ? runtime::Group::refused(empty()) : group->collective(arguments);
 }
 
 }  // namespace
@@ -108,17 +105,11 @@ Work Communicator::barrier() const {
 }
 
 Work Communicator::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) const {
-  if (group_ != nullptr) {
-    if (auto work = group_->try_send(buffer, to, tag)) return *std::move(work);
-  }
-  return submit(group_.get(), [&](const Caller& at) { return send_call(at, buffer, to, tag); });
+  return group_ == nullptr ? runtime::Group::refused(empty()) : group_->send(buffer, to, tag);
 }
 
 Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) const {
-  if (group_ != nullptr && from) {
-    if (auto work = group_->try_recv(buffer, *from, tag)) return *std::move(work);
-  }
-  return submit(group_.get(), [&](const Caller& at) { return recv_call(at, buffer, from, tag); });
+  return group_ == nullptr ? runtime::Group::refused(empty()) : group_->recv(buffer, from, tag);
 }
 
 Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) const {

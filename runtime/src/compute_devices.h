@@ -18,8 +18,9 @@ namespace xylem::runtime {
 struct ComputeDevice {
   Memory memory;  ///< The memory that it serves.
   std::shared_ptr<execution::Compute> compute;
-  /// Makes a ticket for everything that a caller has enqueued on the device so far; the call begins
-  /// when it has completed. Token holder. Null: calls begin at once.
+  /// Makes a ticket for everything that the calling thread has enqueued on the device so far; the
+  /// call that it is about to make begins when the ticket has completed. Any thread. Null: calls
+  /// begin at once.
   std::function<execution::Ticket()> make_gate;
 };
 

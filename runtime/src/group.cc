@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group.h"
 
-#include "kernels/reduce.h"
 #include "xylem/base/hash.h"
-#include "xylem/collectives/planner.h"
-#include "xylem/collectives/staging.h"
 #include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
@@ -13,80 +10,42 @@
 
 namespace xylem::runtime {
 
-using execution::compile;
 using execution::kMaxOperations;
 using execution::Lane;
-using execution::ProgramOptions;
 
 using collectives::Collective;
-using collectives::Shape;
 
 namespace {
 
-constexpr std::size_t kCachedPrograms = 64;
 constexpr std::size_t kRememberedSizes = 4;
-/// What an all_to_all_v is taken for when a plan is chosen: its sizes are local, so they must not
-/// decide.
-constexpr std::uint64_t kUnknownBytes = 64 * 1024;
-
-std::uint64_t fingerprint_of(const Call& call) noexcept {
-  // Each call pays for this: what is small shares a word.
-  constexpr int kByte = 8;
-  std::uint64_t hash = call.root;
-  for (const auto part :
-       {static_cast<std::uint64_t>(call.collective), std::uint64_t{call.uneven},
-        static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
-    hash = hash << kByte | part;
-  }
-  if (!call.uneven) return combine(hash, call.count);
-  if (call.collective == Collective::all_to_all) return hash;
-  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
-  for (const std::uint64_t count : counts) hash = combine(hash, count);
-  return hash;
-}
-
-/// Elements by which the plan is chosen: alike on all ranks.
-std::uint64_t agreed_bytes(const Call& call) noexcept {
-  if (!call.uneven) return call.count * size_of(call.type);
-  if (call.collective == Collective::all_to_all) return kUnknownBytes;
-  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
-  std::uint64_t sum = 0;
-  for (const std::uint64_t count : counts) sum += count;
-  return sum / std::max<std::uint64_t>(1, counts.size()) * size_of(call.type);
-}
-
-bool same_call(const CallRecord& a, const Call& call) noexcept {
-  return a.collective == call.collective && a.type == call.type && a.op == call.op.op &&
-         a.root == call.root && a.count == call.count;
-}
-
-/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
-/// "all_reduce=ring,all_gather=bruck".
-std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
-  std::string_view general;
-  while (!setting.empty()) {
-    const auto comma = setting.find(',');
-    const std::string_view item = setting.substr(0, comma);
-    setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
-    const auto equals = item.find('=');
-    if (equals == std::string_view::npos) {
-      // A bare name speaks for the collectives that have such a planner.
-      if (collectives::find_planner(collective, item) != nullptr) general = item;
-    } else if (item.substr(0, equals) == name(collective)) {
-      return item.substr(equals + 1);
-    }
-  }
-  return general;
-}
 
 Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
+/// Where all members share memory, slices are small enough for steps to be fused.
 std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> world_ranks) {
   const std::uint64_t wanted = context.config().slice.value;
   const std::uint64_t fits = context.wires->view_bytes(world_ranks);
   return fits == 0 ? wanted : std::min(wanted, fits);
+}
+
+/// Whether messages go directly from and to the memory of devices.
+bool reach_devices(const Wires& wires) noexcept {
+  return std::ranges::all_of(wires.all(), [](const Wire& wire) {
+    return wire.transport == nullptr || wire.transport->capabilities().cuda;
+  });
+}
+
+Plans::Site site_of(const Context& context, const GroupSpec& spec) {
+  return {.rank = spec.rank,
+          .size = spec.size(),
+          .slice_bytes = slice_for(context, spec.world_ranks),
+          .window = context.config().window,
+          .algorithm = context.config().algorithm,
+          .reaches_devices = reach_devices(*context.wires),
+          .devices = &context.devices,
+          .name = fmt::to_string(spec.slot)};
 }
 
 }  // namespace
@@ -98,21 +57,10 @@ Group::Group(std::shared_ptr<Context> context,
     : context_(std::move(context)),
       observer_(observer),
       spec_(std::move(spec)),
-      slice_bytes_(slice_for(*context_, spec_.world_ranks)),
-      chooser_({}),
+      plans_(site_of(*context_, spec_), std::move(model), context_->logger),
       peers_{spec_.rank, spec_.slot, std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
-      messages_(*this, spec_, peers_, context_->engine, context_->headers) {
-  set_model(std::move(model));
-}
-
-void Group::set_model(collectives::CostModel model) {
-  model.slice_bytes = slice_bytes_;
-  chooser_ = collectives::Chooser(std::move(model));
-  // They follow from the model. Which of them are still here differs from rank to rank, so one that
-  // stayed could be another plan than the one that another rank makes anew.
-  programs_.clear();
-}
+      messages_(*this, spec_, peers_, context_->engine, context_->headers) {}
 
 std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
                                    GroupObserver& observer,
@@ -153,28 +101,111 @@ Group::~Group() {
   if (context_->process.allows()) leave();
 }
 
+// ---- calls ----
+
 Work Group::refused(Status why) {
   auto operation = std::make_unique<Operation>();
   operation->end(std::move(why));
   return Work(*operation.release());
 }
 
-Work Group::submit(Call&& call) {
-  if (Status alive = context_->process.check(); !alive) return refused(std::move(alive));
-  Operation& operation = take_operation(std::move(call));
-  Work work(operation);
-  Progress& progress = context_->progress;
-  if (progress.try_acquire()) {
-    launch_all(context_->inbox.take_submitted());
-    launch(operation);
-    context_->headers.hand_over_completed();
-    context_->engine.run();
-    progress.release();
-  } else {
-    context_->inbox.submit(operation);
-    progress.notify();
+Work Group::collective(const EvenArguments& arguments) {
+  Context& context = *context_;
+  if (context.process.allows() && context.progress.try_acquire()) {
+    const bool was_quiet = is_quiet();
+    if (!was_quiet) launch_all(context.inbox.take_submitted());
+    auto work = begin_known(arguments);
+    finish_turn(was_quiet && (!work || work->operation_ == nullptr));
+    if (work) return *std::move(work);
   }
+  Result<Call> call = even_call(caller(), arguments);
+  if (!call) return refused(call.status());
+  return submit(std::move(call).value());
+}
+
+Work Group::send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
+  if (Status right = check_send(caller(), buffer, to); !right) return refused(std::move(right));
+  return message([&] { return messages_.try_send(buffer, to, tag); },
+                 [&] { return send_call(buffer, to, tag); });
+}
+
+Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+  if (Status right = check_recv(caller(), buffer, from); !right) return refused(std::move(right));
+  // A receive that is over at once moves nothing forward.
+  const auto try_now = [&] {
+    const bool is_idle = from && context_->engine.active() == nullptr;
+    return is_idle ? messages_.try_recv(buffer, *from, tag) : std::nullopt;
+  };
+  return message(try_now, [&] { return recv_call(buffer, from, tag); });
+}
+
+/// A message: at once, by `try_now()`, or as an operation of `make_call()`.
+template <typename TryNow, typename MakeCall>
+Work Group::message(const TryNow& try_now, const MakeCall& make_call) {
+  Context& context = *context_;
+  if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
+  if (!context.progress.try_acquire()) {
+    Operation& operation = make_operation(make_call());
+    Work work(operation);
+    hand_in(operation);
+    return work;
+  }
+  const bool was_quiet = is_quiet();
+  if (!was_quiet) launch_all(context.inbox.take_submitted());
+  std::optional<Work> work = is_well() ? try_now() : std::nullopt;
+  const bool is_over = work.has_value();
+  if (!is_over) {
+    Operation& operation = make_operation(make_call());
+    work = Work(operation);
+    launch(operation);
+  }
+  finish_turn(was_quiet && is_over);
+  return *std::move(work);
+}
+
+Work Group::submit(Call&& call) {
+  Context& context = *context_;
+  if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
+  Operation& operation = make_operation(std::move(call));
+  Work work(operation);
+  if (operation.call.kind == CallKind::collective) {
+    auto plan = plans_.plan_for(operation.call);
+    if (plan) {
+      operation.plan = std::move(plan).value();
+    } else {
+      operation.unplanned = plan.status();
+    }
+  }
+  if (!context.progress.try_acquire()) {
+    hand_in(operation);
+    return work;
+  }
+  launch_all(context.inbox.take_submitted());
+  launch(operation);
+  finish_turn(/*is_over=*/false);
   return work;
+}
+
+/// For the token holder.
+void Group::hand_in(Operation& operation) {
+  context_->inbox.submit(operation);
+  context_->progress.notify();
+  context_->keeper.rouse();
+}
+
+bool Group::is_quiet() const noexcept {
+  return context_->inbox.is_empty() && !context_->headers.has_completed();
+}
+
+/// Gives up the token, after a round for what has been begun, unless all of it is over.
+void Group::finish_turn(bool is_over) {
+  Context& context = *context_;
+  if (!is_over) {
+    context.headers.hand_over_completed();
+    context.engine.run();
+  }
+  context.progress.release();
+  if (!is_over) context.keeper.rouse();
 }
 
 void Group::launch_all(Operation* oldest) {
@@ -187,20 +218,33 @@ void Group::launch_all(Operation* oldest) {
   }
 }
 
-Operation& Group::take_operation(Call&& call) {
+/// Any thread.
+Operation& Group::make_operation(Call&& call) {
   Operation& operation = context_->operations.take(shared_from_this());
   operation.call = std::move(call);
   operation.source = spec_.own_world_rank();
   operation.peers = &peers_;
-  pending_.fetch_add(1, std::memory_order_relaxed);
+  place_on_device(operation);
+  return operation;
+}
+
+/// From now on the operation is under way.
+void Group::count_in(Operation& operation) noexcept {
+  ++pending_;
   context_->keeper.add_pending();
+  context_->engine.activate(operation);
+}
+
+Operation& Group::begin_operation(Call&& call) {
+  Operation& operation = make_operation(std::move(call));
+  count_in(operation);
   return operation;
 }
 
 // The caller holds a reference: the operation may end within.
 void Group::launch(Operation& operation) {
   Engine& engine = context_->engine;
-  engine.activate(operation);
+  count_in(operation);
   if (has_left_) return engine.fail(operation, destroyed());
   if (!health_) return engine.fail(operation, health_);
   if (operation.call.kind == CallKind::collective) {
@@ -220,106 +264,50 @@ void Group::launch(Operation& operation) {
     if (!link) return suspect(link.status());
     peers_.links[peer] = *link;
   }
-  place_on_device(operation);
   messages_.start(operation);
 }
 
-// ---- the short way ----
+// ---- collectives ----
 
-bool Group::try_enter(Company company) noexcept {
+/// Begins a call whose plan is kept; none if there is no such plan, or no memory for it.
+std::optional<Work> Group::begin_known(const EvenArguments& arguments) {
   Context& context = *context_;
-  if (!context.process.allows() || !context.progress.try_acquire()) return false;
-  const bool is_quiet = context.inbox.is_empty() && !context.headers.has_completed() &&
-                        (company == Company::any || context.engine.active() == nullptr);
-  if (!is_quiet) context.progress.release();
-  return is_quiet;
-}
-
-std::optional<Work> Group::try_collective(const EvenArguments& arguments) {
-  if (!try_enter(Company::none)) return std::nullopt;
-  std::optional<Work> work;
-  const bool is_free = is_well() && running_ < kMaxOperations && deferred_ == nullptr;
-  if (const CachedProgram* known = is_free ? find_exchange(arguments) : nullptr) {
-    if (known->exchange) work = run_exchange(*known, *known->exchange, arguments);
+  Engine& engine = context.engine;
+  if (!is_well() || running_ >= kMaxOperations || deferred_ != nullptr) return std::nullopt;
+  Plan* const plan = plans_.find(arguments);
+  if (plan == nullptr) return std::nullopt;
+  Operation& operation = context.operations.at_hand();
+  if (!bind(operation.run, *plan, arguments.input.data, arguments.output.data,
+            arguments.op.factor)) {
+    return std::nullopt;
   }
-  context_->progress.release();
-  return work;
-}
-
-/// An exchange that was run with such arguments of late.
-const Group::CachedProgram* Group::find_exchange(const EvenArguments& arguments) const noexcept {
-  // So few that a miss costs little. They are not moved up: the long way does that.
-  constexpr int kOfLate = 4;
-  int looked = 0;
-  for (const CachedProgram& cached : programs_) {
-    if (cached.exchange && cached.arguments.match(arguments)) return &cached;
-    if (++looked == kOfLate) break;
-  }
-  return nullptr;
-}
-
-/// An exchange whose arguments are right, as far as it goes at once.
-std::optional<Work> Group::run_exchange(const CachedProgram& known,
-                                        const Exchange& exchange,
-                                        const EvenArguments& arguments) {
-  Engine& engine = context_->engine;
-  Run& run = engine.at_hand();
-  // Planners never write `input`: verify() proves it, so the cast does not reach a write.
-  run.base[0] = static_cast<std::byte*>(const_cast<void*>(arguments.input.data));
-  run.base[1] = static_cast<std::byte*>(arguments.output.data);
-  run.base[2] = run.scratch.reserve(known.program->scratch_bytes);
-  if (run.base[2] == nullptr && known.program->scratch_bytes > 0) return std::nullopt;
-  record(known.key);
-  const bool has_begun = health_.is_ok();
-  if (has_begun && engine.try_exchange(exchange, sequence_ - 1, history_)) {
+  number(operation, plan->record);
+  // Nothing else waits to be moved forward, as a call that is over at once moves nothing.
+  const bool may_be_over = plan->exchange && engine.active() == nullptr && health_;
+  if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return Work(spec_.own_world_rank());
   }
-  // Right, as they are those of an earlier call.
-  Call call = even_call(caller(), arguments).value();
-  Operation& operation = take_operation(std::move(call));
-  ++running_;
-  operation.sequence = sequence_ - 1;
-  operation.fingerprint = history_;
-  operation.run.kept = known.program;
-  operation.run.program = known.program.get();
+  context.operations.keep_at_hand(shared_from_this());
+  operation.call = call_of(plan->record, arguments);
+  operation.plan = plan->shared_from_this();
+  operation.source = spec_.own_world_rank();
+  operation.peers = &peers_;
   Work work(operation);
-  engine.activate(operation);
-  if (has_begun) {
-    engine.take_over(operation);
-  } else {
+  count_in(operation);
+  ++running_;
+  if (health_) {
+    engine.start(operation);
+  } else {  // The call disagrees with what another rank has published.
     engine.fail(operation, health_);
   }
   return work;
 }
 
-std::optional<Work> Group::try_send(const ConstBuffer& buffer,
-                                    std::uint32_t to,
-                                    std::uint32_t tag) {
-  // Receives are mostly under way while their peers are sent to.
-  if (!try_enter(Company::any)) return std::nullopt;
-  std::optional<Work> work;
-  if (is_well()) work = messages_.try_send(buffer, to, tag);
-  context_->progress.release();
-  return work;
-}
-
-std::optional<Work> Group::try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag) {
-  if (!try_enter(Company::none)) return std::nullopt;
-  std::optional<Work> work;
-  if (is_well()) work = messages_.try_recv(buffer, from, tag);
-  context_->progress.release();
-  return work;
-}
-
-// ---- collectives ----
-
+/// Begins a call that has been planned, if its planning went well.
 void Group::start_collective(Operation& operation) {
   ++running_;
   const Call& call = operation.call;
-  record({0, fingerprint_of(call), 0, call.collective, call.type, call.op.op, call.root, call.count,
-          call.uneven});
-  operation.sequence = sequence_ - 1;
-  operation.fingerprint = history_;
+  number(operation, record_of(call));
   if (call.uneven && call.collective == Collective::all_to_all) {
     sent_counts_.emplace_front(operation.sequence, call.input_counts);
     if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
@@ -338,15 +326,15 @@ void Group::start_collective(Operation& operation) {
 
 /// Numbers a call and folds it into the history. It may poison the group: others have published a
 /// call that disagrees.
-void Group::record(CallRecord call) {
+void Group::number(Execution& execution, const CallRecord& call) {
   CallRecord& record = records_[sequence_ % kRecords];
   if (sequence_ >= kRecords) {
     if (histories_.empty()) histories_.resize(kHistories);
     histories_[record.sequence % kHistories] = record.history;
   }
   record = call;
-  record.sequence = sequence_++;
-  history_ = record.history = combine(history_, record.fingerprint);
+  execution.sequence = record.sequence = sequence_++;
+  execution.fingerprint = history_ = record.history = combine(history_, record.fingerprint);
   observer_.on_call(*this, record);
 }
 
@@ -366,93 +354,42 @@ std::optional<std::uint64_t> Group::sent_to(std::uint64_t sequence,
 }
 
 Status Group::prepare(Operation& operation) {
-  XYLEM_TRY(operation.run.kept, program_for(operation));
-  operation.run.program = operation.run.kept.get();
-  return bind(operation);
-}
-
-Result<std::shared_ptr<const Program>> Group::program_for(const Operation& operation) {
+  if (operation.plan == nullptr) return operation.unplanned;
+  Plan& plan = *operation.plan;
+  XYLEM_TRY(connect(plan));
+  plans_.note_use(operation.plan);
   const Call& call = operation.call;
-  if (call.uneven) return make_program(call);
-  for (auto cached = programs_.begin(); cached != programs_.end(); ++cached) {
-    if (!same_call(cached->key, call) || cached->variant != variant_of(call)) continue;
-    if (cached != programs_.begin()) programs_.splice(programs_.begin(), programs_, cached);
-    return programs_.front().program;
-  }
-  XYLEM_TRY(auto program, make_program(call));
-  programs_.push_front({records_[operation.sequence % kRecords], variant_of(call), program,
-                        KnownArguments(caller(), call), Exchange::bind(*program, peers_)});
-  if (programs_.size() > kCachedPrograms) programs_.pop_back();
-  return program;
+  if (bind(operation.run, plan, call.input, call.output, call.op.factor)) return {};
+  return failure(Code::exhausted,
+                 fmt::format("no memory for {} bytes of scratch", plan.program->scratch_bytes));
 }
 
-Result<std::shared_ptr<const Program>> Group::make_program(const Call& call) {
-  const Shape shape{call.collective, size(), call.root};
-  const auto forced = forced_algorithm(context_->config().algorithm, call.collective);
-  XYLEM_TRY(const auto choice, chooser_.choose(shape, agreed_bytes(call), forced));
-  if (context_->logger.enabled(LogLevel::debug)) {
-    context_->logger.debug(fmt::format("communicator {}: {} of {} bytes: {}", slot(),
-                                       name(call.collective), agreed_bytes(call), choice.reason));
-  }
-  ProgramOptions options;
-  options.counts.count = call.count;
-  options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));
-  if (call.uneven) {
-    options.counts.input_counts = call.input_counts;
-    options.counts.output_counts = call.output_counts;
-  }
-  options.slice_bytes = slice_bytes_;
-  options.window = context_->config().window;
-  if (reduces(call.collective)) {
-    options.kernel = reduce_kernel(call.op.op, call.type);
-    options.divisor = call.op.op == RedOp::avg ? size() : 1;
-  }
-  const Variant variant = variant_of(call);
-  if (call.op.op == RedOp::premul_sum) options.scale = scale_kernel(call.type);
-  options.fuses = !variant.is_on_device;
-  const collectives::Staging staging{.input = variant.stages_input,
-                                     .messages = variant.is_on_device && !wires_reach_devices()};
-  auto plan = choice.planner->plan(choice.shape, rank());
-  if (staging.input || staging.messages) plan = stage(plan, staging);
-  XYLEM_TRY(auto program, compile(plan, options));
-  XYLEM_TRY(connect(*program));
-  return program;
-}
-
-Status Group::connect(const Program& program) {
-  for (const Lane& lane : program.lanes) {
+Status Group::connect(Plan& plan) {
+  if (plan.is_connected) return {};
+  for (const Lane& lane : plan.program->lanes) {
     XYLEM_TRY(peers_.links[lane.peer], context_->wires->link(world_rank(lane.peer)));
   }
+  plan.exchange = Exchange::bind(*plan.program, peers_);
+  plan.is_connected = true;
   return {};
 }
 
-Group::Variant Group::variant_of(const Call& call) noexcept {
-  const bool is_scaled = call.op.op == RedOp::premul_sum;
-  const bool is_overwritten =
-      call.collective == Collective::all_to_all && call.input == call.output;
-  return {.is_on_device = call.memory.kind != MemoryKind::host,
-          .stages_input = is_scaled || is_overwritten};
-}
-
-Status Group::bind(Operation& operation) {
-  auto& run = operation.run;
-  const Call& call = operation.call;
-  const Program& program = *run.program;
+/// Gives a program its memory; false if there is none for its scratch.
+bool Group::bind(
+    Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept {
+  const Program& program = *plan.program;
+  run.program = &program;
   // Planners never write `input`: verify() proves it, so the cast does not reach a write.
-  run.base[0] = static_cast<std::byte*>(const_cast<void*>(call.input));
-  run.base[1] = static_cast<std::byte*>(call.output);
+  run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
+  run.base[1] = static_cast<std::byte*>(output);
   run.base[2] = run.scratch.reserve(program.scratch_bytes);
-  run.factor = call.op.factor;
-  place_on_device(operation);
-  if (run.base[2] == nullptr && program.scratch_bytes > 0) {
-    return failure(Code::exhausted,
-                   fmt::format("no memory for {} bytes of scratch", program.scratch_bytes));
-  }
-  return {};
+  run.factor = factor;
+  return run.base[2] != nullptr || program.scratch_bytes == 0;
 }
 
-/// Where the buffers are on a device, it computes.
-void Group::place_on_device(Operation& operation) {
+/// Where the buffers are on a device, it computes, once it has done what the calling thread has
+/// enqueued on it so far. By that thread.
+void Group::place_on_device(Operation& operation) const {
   const Memory memory = operation.call.memory;
   if (memory.kind == MemoryKind::host) return;
   const ComputeDevice& device = *context_->devices.find(memory);  // The call was checked.
@@ -465,20 +402,14 @@ void Group::place_on_device(Operation& operation) {
   if (device.make_gate) placed.gate = device.make_gate();
 }
 
-/// Whether messages go directly from and to the memory of devices.
-bool Group::wires_reach_devices() const noexcept {
-  return std::ranges::all_of(context_->wires->all(), [](const Wire& wire) {
-    return wire.transport == nullptr || wire.transport->capabilities().cuda;
-  });
-}
-
 void Group::on_ended(Operation& operation) {
   if (operation.call.kind != CallKind::collective) {
     messages_.forget(operation);
   } else if (running_ > 0) {
     --running_;
   }
-  pending_.fetch_sub(1, std::memory_order_release);
+  --pending_;
+  context_->keeper.remove_pending();
   start_deferred();
 }
 
@@ -522,17 +453,17 @@ void Group::suspect(Status why) {
   context_->failures.suspect(weak_from_this(), std::move(why), Suspicion::Leaver::counts);
 }
 
-Result<collectives::Choice> Group::choose(const Shape& shape, std::uint64_t count, DataType type) {
+Result<collectives::Choice> Group::choose(const collectives::Shape& shape,
+                                          std::uint64_t count,
+                                          DataType type) {
   if (Status alive = context_->process.check(); !alive) return alive;
-  return context_->progress.with_token([&] {
-    const auto forced = forced_algorithm(context_->config().algorithm, shape.collective);
-    return chooser_.choose(shape, count * size_of(type), forced);
-  });
+  return plans_.choose(shape, count, type);
 }
 
 Status Group::destroy() {
   if (context_->process.is_forked()) return context_->process.check();
   return context_->progress.with_token([this]() -> Status {
+    launch_all(context_->inbox.take_submitted());
     if (const auto left = pending(); left > 0) {
       return failure(Code::busy, fmt::format("{} operations of communicator {} are pending; wait "
                                              "for them first, or abort it",

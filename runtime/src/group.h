@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Group: what a Communicator stands for. It numbers calls, folds each into a running fingerprint,
-// keeps the programs used last, and knows how to reach its members. The first error poisons it: all
+// and knows how to reach its members. The first error poisons it: all
 // pending and later operations end with that error.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include "context.h"
 #include "group_spec.h"
 #include "operation.h"
+#include "plans.h"
 #include "point_to_point.h"
 #include "situation.h"
 #include "xylem/base/status.h"
@@ -72,14 +73,13 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   }
   /// A Work that has ended with this error.
   static Work refused(Status why);
-  /// Submits a checked call.
+  /// Calls; they begin at once if nobody else drives the job, and may be over when these return.
+  Work collective(const EvenArguments& arguments);
+  Work send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
+  /// From any rank where `from` is none.
+  Work recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
+  /// A call that has been checked.
   Work submit(Call&& call);
-  /// The short way, for calls like an earlier one: if nobody else drives the job, the call is run
-  /// on the spot, and where the peers are there, it has ended when this returns, and needed no
-  /// operation. None if it has to go through submit(), which checks it, too.
-  std::optional<Work> try_collective(const EvenArguments& arguments);
-  std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
-  std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// As Communicator::split(); null if this rank takes part in none.
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
@@ -88,10 +88,11 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Result<collectives::Choice> choose(const collectives::Shape& shape,
                                      std::uint64_t count,
                                      DataType type);
-  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
-  Operation& take_operation(Call&& call) override;
 
   // Token holder.
+  /// Operations that have begun and not ended.
+  std::uint32_t pending() const noexcept { return pending_; }
+  Operation& begin_operation(Call&& call) override;
   /// Launches the operations of an Inbox::take_submitted(), of whatever groups.
   static void launch_all(Operation* oldest);
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
@@ -107,8 +108,9 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   const Status& health() const noexcept override { return health_; }
   /// Neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
-  void set_model(collectives::CostModel model);
-  const collectives::CostModel& model() const noexcept { return chooser_.model(); }
+  /// Before the first call of a user.
+  void set_model(collectives::CostModel model) { plans_.set_model(std::move(model)); }
+  const collectives::CostModel& model() const noexcept { return plans_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   std::uint64_t history() const noexcept { return history_; }
   const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
@@ -132,50 +134,31 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
   void leave();  ///< Token holder.
-  /// Whether a call that may be over at once can run beside operations that are under way.
-  enum class Company : std::uint8_t { none, any };
-  /// Takes the token for a call that may be over at once. False if somebody else has it, or if
-  /// something else has to be done first, since calls that are over at once move nothing forward.
-  bool try_enter(Company company) noexcept;
+  Operation& make_operation(Call&& call);
+  void count_in(Operation& operation) noexcept;
+  void hand_in(Operation& operation);
   void start_deferred();
-  /// What programs of the same call at one rank may differ in. Other ranks do not see it.
-  struct Variant {
-    bool is_on_device = false;  ///< A device computes.
-    /// The input is scaled before it is used, or overwritten before all of it has been used.
-    bool stages_input = false;
-
-    friend bool operator==(const Variant&, const Variant&) = default;
-  };
-  static Variant variant_of(const Call& call) noexcept;
-  struct CachedProgram {
-    CallRecord key;
-    Variant variant;
-    std::shared_ptr<const Program> program;
-    KnownArguments arguments;
-    std::optional<Exchange> exchange;
-  };
+  /// Whether nobody has left anything for the token holder.
+  bool is_quiet() const noexcept;
+  void finish_turn(bool is_over);
+  std::optional<Work> begin_known(const EvenArguments& arguments);
+  template <typename TryNow, typename MakeCall>
+  Work message(const TryNow& try_now, const MakeCall& make_call);
   void start_collective(Operation& operation);
-  void record(CallRecord call);
-  const CachedProgram* find_exchange(const EvenArguments& arguments) const noexcept;
-  std::optional<Work> run_exchange(const CachedProgram& known,
-                                   const Exchange& exchange,
-                                   const EvenArguments& arguments);
+  void number(Execution& execution, const CallRecord& call);
   Status prepare(Operation& operation);
-  Result<std::shared_ptr<const Program>> program_for(const Operation& operation);
-  Result<std::shared_ptr<const Program>> make_program(const Call& call);
-  Status bind(Operation& operation);
-  void place_on_device(Operation& operation);
-  bool wires_reach_devices() const noexcept;
-  Status connect(const Program& program);
+  Status connect(Plan& plan);
+  static bool bind(
+      Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept;
+  void place_on_device(Operation& operation) const;
 
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;
   const GroupSpec spec_;
-  const std::uint64_t slice_bytes_;  ///< Where all share memory, such that steps can be fused.
-  std::atomic<std::uint32_t> pending_{0};
   std::atomic<std::uint64_t> splits_{0};  ///< Calls of split(), in the same order on all ranks.
 
-  collectives::Chooser chooser_;
+  Plans plans_;
+  std::uint32_t pending_ = 0;
   execution::Peers peers_;
   Status health_;
   bool has_left_ = false;  ///< Destroyed or closed: takes no part any more.
@@ -184,8 +167,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::array<CallRecord, kRecords> records_{};
   std::vector<std::uint64_t> histories_;  ///< Of calls that are no more in `records_`; a ring.
   std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>>
-      sent_counts_;                    ///< Of the last few all_to_all_v.
-  std::list<CachedProgram> programs_;  ///< Most recently used first.
+      sent_counts_;  ///< Of the last few all_to_all_v.
   std::uint32_t running_ = 0;
   bool is_starting_ = false;  ///< Within start_deferred(), which operations that end at once call.
   Operation* deferred_ = nullptr;

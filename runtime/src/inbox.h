@@ -45,12 +45,14 @@ class Inbox final : public ControlListener {
   bool is_empty() const noexcept {
     return submitted_.load(std::memory_order_relaxed) == nullptr && !has_events() && !is_tick_due();
   }
+  bool has_submitted() const noexcept {
+    return submitted_.load(std::memory_order_seq_cst) != nullptr;
+  }
   bool has_events() const noexcept { return has_events_.load(std::memory_order_relaxed); }
   bool is_tick_due() const noexcept { return tick_due_.load(std::memory_order_relaxed); }
   /// True if something was put in that a holder who is about to sleep would miss.
   bool has_work_for_sleeper() const noexcept {
-    return submitted_.load(std::memory_order_seq_cst) != nullptr ||
-           has_events_.load(std::memory_order_seq_cst);
+    return has_submitted() || has_events_.load(std::memory_order_seq_cst);
   }
 
   // Token holder.

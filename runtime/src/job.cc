@@ -167,7 +167,6 @@ bool Job::arm(std::vector<pollfd>& descriptors) {
 void Job::on_ended(Execution& execution, Status outcome) {
   Operation& operation = *as_operation(&execution);
   operation.group->on_ended(operation);
-  context_.keeper.remove_pending();
   operation.end(std::move(outcome));
   operation.release();
   context_.progress.announce_ended();
@@ -276,6 +275,7 @@ std::vector<PathInfo> Job::paths() {
 void Job::abort_all() {
   const auto groups = context_.registry.groups();
   context_.progress.with_token([&] {
+    Group::launch_all(context_.inbox.take_submitted());
     for (const auto& group : groups) {
       if (group->pending() == 0) continue;
       group->announce(Code::cancelled, rank(),
@@ -326,13 +326,19 @@ void Job::close_groups() {
   });
 }
 
+std::uint32_t Job::pending() {
+  if (context_.wires == nullptr) return 0;
+  context_.progress.with_token([&] { Group::launch_all(context_.inbox.take_submitted()); });
+  return context_.keeper.pending();
+}
+
 Status Job::shutdown(bool force) {
   if (context_.process.is_forked()) return context_.process.check();
   // Who comes second waits for the first.
   const std::lock_guard one_at_a_time(shutdown_mutex_);
   if (context_.process.is_closed()) return {};
   auto patience = std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);
-  if (const auto left = context_.keeper.pending(); left > 0) {
+  if (const auto left = pending(); left > 0) {
     if (!force) {
       return failure(Code::busy,
                      fmt::format("{} operations are pending; wait for them before shutdown", left));

@@ -73,6 +73,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   void handle_unmet(std::uint32_t world_rank, const Status& why);
   void suspect_all(std::uint32_t world_rank, const Status& why);
   void tick();
+  /// Operations that have been submitted and not ended.
+  std::uint32_t pending();
   void abort_all();
   Status hand_over(Deadline patience);
   void close_groups();

@@ -44,10 +44,10 @@ void Keeper::wake() noexcept {
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
-// Counts first and looks for a dozing keeper after it, while keep() announces its doze first and
-// counts after it: one of the two sees the other.
-void Keeper::add_pending() noexcept {
-  pending_.fetch_add(1, std::memory_order_seq_cst);
+// The caller has published the work, then passed a full barrier (the release of the token, or the
+// exchange by which the inbox changes), and then looks for a dozing keeper. keep() announces its
+// doze first and looks for work after it. So one of the two sees the other.
+void Keeper::rouse() noexcept {
   if (dozes_.load(std::memory_order_seq_cst) && dozes_.exchange(false)) wake();
 }
 

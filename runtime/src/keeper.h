@@ -43,12 +43,15 @@ class Keeper {
   /// Makes it look at once. Any thread.
   void wake() noexcept;
 
-  // Any thread.
-  /// One more operation is pending: wakes the keeper if it looks only once a second.
-  void add_pending() noexcept;
-  void remove_pending() noexcept { pending_.fetch_sub(1, std::memory_order_release); }
-  /// Operations of all communicators that have been submitted and not ended.
-  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+  /// Wakes it if it looks only once a second: an operation has been submitted or begun, and since
+  /// then the caller has released the token or changed the inbox. Any thread.
+  void rouse() noexcept;
+
+  /// Operations of all communicators that have begun and not ended.
+  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
+  // Token holder, who alone changes it.
+  void add_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) + 1); }
+  void remove_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) - 1); }
 
  private:
   /// What the keeper remembers from look to look.
@@ -59,13 +62,16 @@ class Keeper {
     std::chrono::milliseconds wait{1};  ///< Before the next look.
   };
 
+  void set_pending(std::uint32_t count) noexcept {
+    pending_.store(count, std::memory_order_release);
+  }
   void keep(ControlPlane& control);
   void attend(Attention& attention, int control_fd);
   /// Whether somebody must drive progress: a user who has been told that his message is sent may
   /// not come back for long.
   bool has_work() const noexcept {
-    return pending() > 0 || sources_.headers.sending() > 0 || sources_.registry.is_draining() ||
-           sources_.failures.has_suspicions();
+    return pending() > 0 || sources_.inbox.has_submitted() || sources_.headers.sending() > 0 ||
+           sources_.registry.is_draining() || sources_.failures.has_suspicions();
   }
 
   Progress& progress_;

@@ -10,6 +10,8 @@ void Operation::unreferenced() noexcept {
 
 void Operation::reset() noexcept {
   call = Call{};
+  plan = nullptr;
+  unplanned = Status();
   source = 0;
   lists = OperationLists{};
   watched = Watched{};
@@ -19,19 +21,35 @@ void Operation::reset() noexcept {
   ended_.store(false, std::memory_order_relaxed);
 }
 
+void Operation::begin(std::shared_ptr<Group> for_group) noexcept {
+  group = std::move(for_group);
+  set_references(2);
+}
+
 Operation& OperationPool::take(std::shared_ptr<Group> group) {
-  Operation* operation = spare_.exchange(nullptr, std::memory_order_acquire);
-  if (operation == nullptr) {
-    const std::lock_guard lock(mutex_);
-    if (free_ == nullptr) {
-      free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
-    }
-    operation = std::exchange(free_, free_->free_next_);
-    operation->free_next_ = nullptr;
+  Operation& operation = take_free();
+  operation.begin(std::move(group));
+  return operation;
+}
+
+Operation& OperationPool::at_hand() {
+  if (at_hand_ == nullptr) at_hand_ = &take_free();
+  return *at_hand_;
+}
+
+void OperationPool::keep_at_hand(std::shared_ptr<Group> group) noexcept {
+  std::exchange(at_hand_, nullptr)->begin(std::move(group));
+}
+
+Operation& OperationPool::take_free() {
+  if (Operation* spare = spare_.exchange(nullptr, std::memory_order_acquire)) return *spare;
+  const std::lock_guard lock(mutex_);
+  if (free_ == nullptr) {
+    free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
   }
-  operation->group = std::move(group);
-  operation->first_reference();
-  return *operation;
+  Operation& operation = *std::exchange(free_, free_->free_next_);
+  operation.free_next_ = nullptr;
+  return operation;
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {

@@ -11,6 +11,8 @@
 // nothing changes.
 #pragma once
 
+#include "calls.h"
+#include "plans.h"
 #include "process_guard.h"
 #include "progress.h"
 #include "situation.h"
@@ -49,28 +51,6 @@ class Group;
 class Operation;
 class OperationPool;
 
-enum class CallKind : std::uint8_t { collective, send, recv };
-
-/// What the user asked for; checked.
-struct Call {
-  CallKind kind = CallKind::collective;
-  collectives::Collective collective = collectives::Collective::barrier;
-  DataType type = DataType::uint8;
-  ReduceOp op{};
-  std::uint32_t root = 0;   ///< Root of a collective.
-  std::uint64_t count = 0;  ///< As collectives::Counts; point to point: elements.
-  bool uneven = false;
-  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
-  const void* input = nullptr;
-  void* output = nullptr;
-  Memory memory{};                          ///< Where both of them are.
-  std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
-  std::uint32_t tag = 0;
-  /// Memory of our own that the call uses, where it does: it lives as long as the operation, which
-  /// outlives the call's Work if a transport does not let go of it.
-  std::shared_ptr<const void> owned;
-};
-
 /// What the watch knows of an operation.
 struct Watched {
   Clock::time_point begun{};           ///< First tick that saw it running.
@@ -93,8 +73,8 @@ struct OperationLists {
 class Operation final : public Execution {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
-  /// Of no job: its handles alone own it.
-  Operation() noexcept = default;
+  /// Of no job, with one reference: its handles alone own it.
+  Operation() noexcept { set_references(1); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   ~Operation() = default;
@@ -125,8 +105,10 @@ class Operation final : public Execution {
   Progress& progress() const noexcept;
   const ProcessGuard& process() const noexcept;
 
-  // Written by the submitter.
+  // Written by the submitter, as is `run.device`.
   Call call;
+  std::shared_ptr<Plan> plan;    ///< Of a collective.
+  Status unplanned;              ///< Why there is none.
   std::shared_ptr<Group> group;  ///< Keeps the group, and so the job.
 
   // Of the token holder, as is all that it inherits but the count of references.
@@ -136,6 +118,7 @@ class Operation final : public Execution {
 
  private:
   friend class OperationPool;
+  void begin(std::shared_ptr<Group> for_group) noexcept;
   /// Returns it to its pool, or ends it if it has none.
   void unreferenced() noexcept override;
   void reset() noexcept;
@@ -163,16 +146,24 @@ class OperationPool {
   OperationPool(Progress& progress, const ProcessGuard& process)
       : progress_(progress), process_(process) {}
 
-  /// A fresh operation with one reference.
+  /// An operation for a call of this group, with two references: the engine's, which its end gives
+  /// back, and one for a Work.
   Operation& take(std::shared_ptr<Group> group);
+  /// An operation without a group or references, on which the token holder begins a call that may
+  /// be over at once; always the same one, until it is kept.
+  Operation& at_hand();
+  /// The call on the operation at hand is not over: makes it one as take() gives.
+  void keep_at_hand(std::shared_ptr<Group> group) noexcept;
 
  private:
   friend class Operation;
+  Operation& take_free();
   void give_back(Operation& operation) noexcept;
 
   Progress& progress_;
   const ProcessGuard& process_;
   std::atomic<Operation*> spare_{nullptr};  ///< One that is free, for programs that wait each time.
+  Operation* at_hand_ = nullptr;            ///< Of the token holder.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;

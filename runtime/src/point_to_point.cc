@@ -118,34 +118,39 @@ void PointToPoint::on_copied(Operation& operation) {
   send_waiting(pairs_[operation.call.peer]);
 }
 
-/// A small message is copied, and its send is over; a large one is as its body is.
+/// A small message is copied, and its send is over. A large one is over when its body is.
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
+  const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
+  const Sent sent = send_at_once(link_to(call.peer), header, call.input);
+  ++pairs_[call.peer].sent;
+  if (sent == Sent::nothing) send_header(header, call);
+  const bool is_small = body_bytes(header) <= kInlineMessage;
+  if (!is_small && sent != Sent::all) return send_body(operation, header);
+  operation.run.steps_left = 0;
+  engine_.finish(operation, Status::ok());
+}
+
+/// Sends a header, and the payload of a small message, from a slot of our own.
+void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
   HeaderSlot& slot = pool_.take();
   slot.owner = nullptr;
   slot.sender = this;
   slot.incoming = false;
   slot.to = call.peer;
   slot.peer = spec_.world_ranks[call.peer];
-  slot.header = next_header(call.peer, call.count, call.type, call.tag);
-  Pair& pair = pairs_[call.peer];
-  ++pair.sent;
-  ++pair.sending;
-  const std::uint64_t bytes = body_bytes(slot.header);
-  const bool small = bytes <= kInlineMessage;
-  if (small) copy_bytes(slot.payload, call.input, bytes);
-  const Link link = link_to(call.peer);
-  const MessageHeader header = slot.header;
-  const transport::ConstRegion region{
-      &slot.header, sizeof(MessageHeader) + (small ? bytes : 0), {}};
+  slot.header = header;
+  ++pairs_[call.peer].sending;
+  const std::uint64_t bytes = body_bytes(header);
+  const std::uint64_t payload = bytes <= kInlineMessage ? bytes : 0;
+  copy_bytes(slot.payload, call.input, payload);
+  const Link& link = link_to(call.peer);
+  const transport::ConstRegion region{&slot.header, sizeof(MessageHeader) + payload, {}};
   pool_.note_sent(slot);
   if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, spec_.slot), region,
                            slot) == Posted::done) {
     pool_.completed(slot);
   }
-  if (!small) return send_body(operation, header);
-  operation.run.steps_left = 0;
-  engine_.finish(operation, Status::ok());
 }
 
 /// Makes room for those that wait.

@@ -49,8 +49,8 @@ class PointToPoint final : private HeaderUser {
   /// What the group does for its messages.
   class Client {
    public:
-    /// An operation to be started, which counts as pending.
-    virtual Operation& take_operation(Call&& call) = 0;
+    /// An operation for a call that has begun without one.
+    virtual Operation& begin_operation(Call&& call) = 0;
     /// Not OK once the group is poisoned.
     virtual const Status& health() const noexcept = 0;
     /// Poisons the group here and on all ranks.
@@ -70,7 +70,8 @@ class PointToPoint final : private HeaderUser {
                HeaderPool& headers);
 
   void start(Operation& operation);
-  /// As Group::try_send() and try_recv().
+  /// Sends or receives a message whose arguments are right, where that is possible at once: all of
+  /// it, or all but a body, for which an operation is begun. None if it is not.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// A large body has been sent or received.
@@ -119,10 +120,13 @@ class PointToPoint final : private HeaderUser {
   std::optional<transport::View> take_next(const Link& link,
                                            transport::Tag tag,
                                            std::uint64_t bytes);
+  /// What of a message has been sent at once.
+  enum class Sent : std::uint8_t { nothing, header, all };
+  Sent send_at_once(const Link& link, const MessageHeader& header, const void* data);
+  void send_header(const MessageHeader& header, const Call& call);
   bool try_send_body(const Link& link, const MessageHeader& header, const void* data);
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
   void keep(const transport::View& view, transport::Transport& transport);
-  Operation& begin(Call&& call);
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PointToPoint: sends and receives that are over when the call returns, where ranks share memory
-// and the peer is there. They need no operation. What cannot be done at once is left to start().
+// PointToPoint: what can be sent and received at once, where ranks share memory. A call that is
+// over when it returns needs no operation. What cannot be done at once is left to start().
 #include "calls.h"
 #include "point_to_point.h"
 #include "xylem/base/copy.h"
@@ -19,13 +19,6 @@ using transport::Room;
 
 namespace {
 
-/// Whether a buffer needs no other check, but for its size.
-template <typename SomeBuffer>
-bool is_plain(const SomeBuffer& buffer) noexcept {
-  return static_cast<std::size_t>(buffer.type) < kDataTypeCount &&
-         buffer.memory.kind == MemoryKind::host && (buffer.data != nullptr || buffer.count == 0);
-}
-
 /// A header, and behind it the payload of a small message.
 void write_message(std::byte* to,
                    const MessageHeader& header,
@@ -40,40 +33,48 @@ void write_message(std::byte* to,
 std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
                                            std::uint32_t to,
                                            std::uint32_t tag) {
-  if (to >= spec_.size() || to == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
+  if (to == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
+  Pair& pair = pairs_[to];
+  if (pair.waiting != nullptr) return std::nullopt;
   note_send();
-  const Link& link = link_to(to);
-  if (link.view_bytes == 0 || buffer.count > link.view_bytes) return std::nullopt;
-  if (pairs_[to].waiting != nullptr) return std::nullopt;
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
-  const transport::Tag header_tag = group_tag(TagKind::message_header, spec_.slot);
-  const std::uint64_t bytes = buffer.bytes();
+  const Sent sent = send_at_once(link_to(to), header, buffer.data);
+  if (sent == Sent::nothing) return std::nullopt;
+  ++pair.sent;
+  if (sent == Sent::all) return Work(spec_.own_world_rank());
+  Operation& operation = client_.begin_operation(send_call(buffer, to, tag));
+  Work work(operation);
+  send_body(operation, header);
+  return work;
+}
+
+/// Sends what there is room for in memory that the peer reads.
+PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
+                                              const MessageHeader& header,
+                                              const void* data) {
+  if (link.view_bytes == 0) return Sent::nothing;
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+  const std::uint64_t bytes = body_bytes(header);
   const bool is_small = bytes <= kInlineMessage;
   const std::uint64_t payload = is_small ? bytes : 0;
+  const std::uint64_t whole = sizeof header + payload;
   std::array<std::byte, 256> message;
-  if (sizeof header + payload <= std::min<std::uint64_t>(link.inline_bytes, message.size())) {
-    write_message(message.data(), header, buffer.data, payload);
-    if (!link.transport->send_inline(link.endpoint, header_tag, message.data(),
-                                     sizeof header + payload)) {
-      return std::nullopt;
+  if (whole <= std::min<std::uint64_t>(link.inline_bytes, message.size())) {
+    write_message(message.data(), header, data, payload);
+    if (!link.transport->send_inline(link.endpoint, tag, message.data(), whole)) {
+      return Sent::nothing;
     }
   } else {
     transport::Reservation slot;
-    const auto room = link.transport->reserve({&link.endpoint, 1}, sizeof header + payload, slot);
-    if (room != Room::given) return std::nullopt;
-    write_message(slot.memory, header, buffer.data, payload);
-    link.transport->commit(link.endpoint, header_tag);
+    if (link.transport->reserve({&link.endpoint, 1}, whole, slot) != Room::given) {
+      return Sent::nothing;
+    }
+    write_message(slot.memory, header, data, payload);
+    link.transport->commit(link.endpoint, tag);
   }
-  ++pairs_[to].sent;
-  if (!is_small && !try_send_body(link, header, buffer.data)) {
-    Operation& operation = begin(send_call({spec_.rank, spec_.size()}, buffer, to, tag).value());
-    Work work(operation);
-    send_body(operation, header);
-    return work;
-  }
-  return Work(spec_.own_world_rank());
+  return is_small || try_send_body(link, header, data) ? Sent::all : Sent::header;
 }
 
 /// Sends the body of a message if it fits into a slot, and there is one.
@@ -92,7 +93,7 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
 std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
                                            std::uint32_t from,
                                            std::uint32_t tag) {
-  if (from >= spec_.size() || from == spec_.rank || !is_plain(buffer) || pairs_.empty()) {
+  if (from == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
   // Others come before it, or may.
@@ -120,7 +121,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   link.transport->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, header, buffer.data)) {
-    Operation& operation = begin(recv_call({spec_.rank, spec_.size()}, buffer, from, tag).value());
+    Operation& operation = client_.begin_operation(recv_call(buffer, from, tag));
     Work work(operation);
     receive_body(operation, header);
     return work;
@@ -137,13 +138,6 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   copy_bytes(data, body->data, bytes);
   link.transport->release(*body);
   return true;
-}
-
-/// An operation for a call that has begun without one.
-Operation& PointToPoint::begin(Call&& call) {
-  Operation& operation = client_.take_operation(std::move(call));
-  engine_.activate(operation);
-  return operation;
 }
 
 /// The next header from there, if it is here, or comes within a moment in which nothing else is to

@@ -7,7 +7,7 @@
 
 namespace xylem {
 
-Work::Work(runtime::Operation& operation) noexcept : operation_(&operation) { operation.acquire(); }
+Work::Work(runtime::Operation& operation) noexcept : operation_(&operation) {}
 
 Work::Work(const Work& other) noexcept : operation_(other.operation_), source_(other.source_) {
   if (operation_ != nullptr) operation_->acquire();

@@ -216,7 +216,7 @@ void trace(const Run& run,
   const auto id = static_cast<std::uint32_t>(&step - run.program->steps.data());
   const std::scoped_lock lock(runtime::traces_mutex);
   runtime::Trace& made = runtime::traces[run.base[static_cast<int>(collectives::Buffer::output)]];
-  made.by_call = (made.events.empty() || made.by_call) && run.kept == nullptr;
+  made.by_call = (made.events.empty() || made.by_call) && run.is_within_call;
   made.events.push_back({id, slice, operand, what, std::hash<std::string_view>()(text)});
 }
 

@@ -103,7 +103,7 @@ bool DelayedCompute::may_run(const Piece& piece) const {
 
 /// Opens one of the gates, of those that are closed.
 void DelayedCompute::open_one() {
-  if (gates_ > 0) open_gates_.insert(1 + random_() % gates_);
+  if (const std::uint64_t gates = gates_; gates > 0) open_gates_.insert(1 + random_() % gates);
 }
 
 /// Runs the oldest work of a queue, drawn among those whose oldest work may run.
@@ -146,6 +146,11 @@ void DelayedCompute::cancel(Ticket ticket) noexcept {
 }
 
 void DelayedCompute::open(Ticket gate) noexcept { open_gates_.insert(gate.number); }
+
+void DelayedCompute::forget(Ticket gate) noexcept {
+  const bool is_first = forgotten_.insert(gate.number).second;
+  XYLEM_CHECK(is_first, gate.number);
+}
 
 Status DelayedCompute::health() const {
   if (options_.fault_after == 0 || done_ < options_.fault_after) return {};

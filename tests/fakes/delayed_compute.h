@@ -8,6 +8,7 @@
 #include "xylem/base/unique_fd.h"
 #include "xylem/execution/compute.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -61,8 +62,10 @@ class DelayedCompute final : public execution::Compute {
   DelayedCompute& operator=(const DelayedCompute&) = delete;
   ~DelayedCompute() override;
 
-  /// A ticket that completes when it is opened.
+  /// A ticket that completes when it is opened. Any thread.
   Ticket make_gate();
+  std::uint64_t gates_made() const noexcept { return gates_; }
+  std::uint64_t gates_forgotten() const noexcept { return forgotten_.size(); }
   bool is_open(Ticket gate) const;
   /// Pieces of work that have run.
   std::uint64_t done() const noexcept { return done_; }
@@ -74,6 +77,7 @@ class DelayedCompute final : public execution::Compute {
   bool has_completed(Ticket ticket) noexcept override;
   void cancel(Ticket ticket) noexcept override;
   void open(Ticket gate) noexcept override;
+  void forget(Ticket gate) noexcept override;
   Status health() const override;
 
  private:
@@ -98,8 +102,9 @@ class DelayedCompute final : public execution::Compute {
   DelayedComputeOptions options_;
   std::mt19937_64 random_;
   std::vector<Queue> queues_;
-  std::uint64_t gates_ = 0, done_ = 0;
-  std::set<std::uint64_t> open_gates_;
+  std::atomic<std::uint64_t> gates_{0};
+  std::uint64_t done_ = 0;
+  std::set<std::uint64_t> open_gates_, forgotten_;
 };
 
 }  // namespace xylem::test

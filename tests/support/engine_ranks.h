@@ -35,8 +35,8 @@ inline void add(void* target,
 }
 
 struct TestExecution final : Execution {
-  using Execution::first_reference;
   using Execution::renew;
+  using Execution::set_references;
   Status outcome;
   unsigned ended = 0, unreferenced_times = 0;
 
@@ -82,12 +82,12 @@ class Rank final : public EngineListener {
     EXPECT_TRUE(execution.run.arrived.empty() && execution.run.views.empty());
     EXPECT_TRUE(execution.run.tickets.empty() && execution.run.device.compute == nullptr);
     EXPECT_FALSE(execution.run.is_lost || execution.is_busy || execution.has_ended);
-    execution.first_reference();
+    execution.set_references(1);
     execution.ended = execution.unreferenced_times = 0;
     execution.outcome = failure(Code::invalid_argument, "has not ended");
     execution.peers = &peers_;
     execution.sequence = sequence;
-    execution.run.kept = program;
+    program_ = program;
     execution.run.program = program.get();
     execution.run.base[static_cast<int>(Buffer::scratch)] =
         execution.run.scratch.reserve(program->scratch_bytes);
@@ -127,6 +127,7 @@ class Rank final : public EngineListener {
  private:
   std::unique_ptr<transport::Transport> transport_;
   Peers peers_;
+  std::shared_ptr<const Program> program_;  ///< Of the call under way.
 };
 
 /// Drives all ranks until the execution of each has ended; false if that takes too long.

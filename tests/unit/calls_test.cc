@@ -123,19 +123,19 @@ TEST(EvenCall, NoBufferIsLargerThanMemory) {
       SCOPED_TRACE(std::string(name(collective)));
       expect_refused(even(caller, collective, count, count), value);
     }
-    expect_refused(send_call(caller, in(count), 1, 0), value);
-    expect_refused(recv_call(caller, out(count), 1, 0), value);
+    expect_refused(check_send(caller, in(count), 1), value);
+    expect_refused(check_recv(caller, out(count), 1), value);
   }
 }
 
 TEST(Message, IsNotLargerThanATransportCounts) {
   constexpr std::uint64_t kMost = (std::uint64_t{1} << 38) - 1;  // Of 4 bytes.
-  EXPECT_TRUE(send_call({0, 4}, in(kMost), 1, 0));
-  const auto refused = send_call({0, 4}, in(kMost + 1), 1, 0);
+  EXPECT_TRUE(check_send({0, 4}, in(kMost), 1));
+  const auto refused = check_send({0, 4}, in(kMost + 1), 1);
   EXPECT_EQ(refused.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(refused.status().message()),
+  EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr(std::to_string(kMost + 1)), HasSubstr("send them in parts")));
-  EXPECT_TRUE(recv_call({0, 4}, out(kMost + 1), 1, 0)) << "room for more than comes is no error";
+  EXPECT_TRUE(check_recv({0, 4}, out(kMost + 1), 1)) << "room for more than comes is no error";
 }
 
 TEST(EvenCall, WhatFitsIsAccepted) {

@@ -76,6 +76,9 @@ class Compute {
   /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by
   /// whoever knows the kind of Compute (for instance for a stream that waits for a call to end).
   virtual void open(Ticket gate) noexcept = 0;
+  /// The execution that began behind this gate does not refer to it any more. Called once for each
+  /// such gate, whether it has completed or not.
+  virtual void forget(Ticket gate) noexcept = 0;
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;
 };

@@ -87,17 +87,14 @@ class Engine {
   /// Outputs from this size on are written past the cache, but over their own input.
   void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
 
+  /// Runs an exchange as far as it goes at once, on an execution that is prepared as for start(),
+  /// and that the engine does not know yet. True if that was all of it: then it has ended well, and
+  /// nobody else hears of that. If not, it goes on by activate() and start().
+  bool try_start(Execution& execution, const Exchange& exchange);
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
   /// and `fingerprint` are set, and runs it as far as it goes. It may end within. With a Compute
   /// that has queues, the program must be one that does not fuse (ProgramOptions::fuses).
   void start(Execution& execution);
-  /// Runs an exchange without an execution, as far as it goes at once; from where `at_hand()` has
-  /// its bases. True if that was all of it. If not, take_over() must follow.
-  bool try_exchange(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
-  Run& at_hand() noexcept { return at_hand_; }
-  /// Makes an execution of the exchange at hand, which has to wait. `run.kept`, `sequence` and
-  /// `fingerprint` are set. It may end within.
-  void take_over(Execution& execution);
   /// For messages that are about to come.
   Patience patience() const noexcept { return patience_.fresh(); }
   /// Posts one message for a point-to-point call; its completion goes to on_body().
@@ -180,8 +177,8 @@ class Engine {
   // Exchanges.
   void post_rest(Execution& execution);
   void post_one(Execution& execution, StepId id);
-  bool send_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
-  bool receive_now(const Exchange& exchange, std::uint64_t sequence, std::uint64_t fingerprint);
+  static bool send_now(Execution& execution, const Exchange& exchange);
+  bool receive_now(Execution& execution, const Exchange& exchange);
   void exchanged(Message& message);
   void took(Execution& execution, StepId id, Code code, std::uint64_t bytes);
   void finish_if_last(Execution& execution);
@@ -240,6 +237,7 @@ class Engine {
   void work_ended(const PendingWork& work);
   void advance_after(const PendingWork& work);
   void open_gate(Execution& execution);
+  static void forget_gate(OnDevice& device) noexcept;
   void run_and_end(Execution& execution);
   void cancel_work(Execution& execution);
 
@@ -259,8 +257,7 @@ class Engine {
   std::vector<Execution*> closed_gates_;               ///< Executions whose gate is not open.
   std::uint32_t pending_count_ = 0;                    ///< Of both.
   std::vector<Ticket> after_;                          ///< What the slice at hand has to follow.
-  Run at_hand_;                                        ///< Of a call that is not an execution.
-  std::vector<const Exchange::Message*> expected_;     ///< Of the same: messages yet to come.
+  std::vector<const Exchange::Message*> expected_;     ///< By try_start(): messages yet to come.
   std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
   std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
   transport::Transport* reserved_on_ = nullptr;        ///< over which.

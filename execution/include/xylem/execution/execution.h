@@ -79,14 +79,14 @@ struct HeldView {
 
 /// How far an execution is, as values. Replaced as a whole between two of its lives.
 struct RunState {
-  const Program* program = nullptr;
-  std::shared_ptr<const Program> kept;  ///< The same, where others may forget it meanwhile.
-  std::byte* base[3] = {};              ///< By collectives::Buffer. `input` is only read.
-  double factor = 1;                    ///< By which Program::scale multiplies.
-  std::uint32_t steps_left = 1;         ///< Point to point: 1 until the message is through.
+  const Program* program = nullptr;  ///< It outlives the run.
+  std::byte* base[3] = {};           ///< By collectives::Buffer. `input` is only read.
+  double factor = 1;                 ///< By which Program::scale multiplies.
+  std::uint32_t steps_left = 1;      ///< Point to point: 1 until the message is through.
   std::uint32_t views_held = 0;
   std::uint32_t under_way = 0;  ///< Of an exchange: messages, and one while they are posted.
   std::uint32_t sent = 0;       ///< Of an exchange: sends that ended within the call.
+  bool is_within_call = false;  ///< Of an exchange: it has not had to wait so far.
   bool is_lost = false;         ///< What it has read is not what was sent: nothing goes on.
   bool past_cache = false;      ///< The output is larger than what caches keep.
 };
@@ -161,8 +161,10 @@ class Execution : public ExecutionState {
 
  protected:
   ~Execution() = default;
-  /// An execution that is begun has one.
-  void first_reference() noexcept { references_.store(1, std::memory_order_relaxed); }
+  /// Those with which an execution begins.
+  void set_references(std::uint32_t count) noexcept {
+    references_.store(count, std::memory_order_relaxed);
+  }
   /// As new, but for the memory that it keeps.
   void renew() noexcept {
     static_cast<ExecutionState&>(*this) = ExecutionState{};

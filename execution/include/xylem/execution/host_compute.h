@@ -22,6 +22,7 @@ class HostCompute final : public Compute {
   bool has_completed(Ticket /*ticket*/) noexcept override { return true; }
   void cancel(Ticket /*ticket*/) noexcept override {}
   void open(Ticket /*gate*/) noexcept override {}
+  void forget(Ticket /*gate*/) noexcept override {}
   Status health() const override { return {}; }
 };
 

@@ -60,7 +60,7 @@ class [[nodiscard]] XYLEM_API Work {
  private:
   friend class runtime::Group;
   friend class runtime::PointToPoint;
-  /// One more handle to an operation.
+  /// The first handle to an operation; takes over a reference to it.
   explicit Work(runtime::Operation& operation) noexcept;
   /// Of a call that was over when it returned.
   explicit Work(std::uint32_t source) noexcept : source_(source) {}

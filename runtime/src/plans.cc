@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans.h"
+
+#include "kernels/reduce.h"
+#include "xylem/base/hash.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/collectives/staging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace xylem::runtime {
+
+using collectives::Collective;
+using collectives::Shape;
+using execution::compile;
+using execution::Program;
+using execution::ProgramOptions;
+
+namespace {
+
+constexpr std::size_t kKeptPlans = 64;
+/// What an all_to_all_v is taken for when its plan is chosen. Its sizes differ from rank to rank,
+/// so they must not decide.
+constexpr std::uint64_t kUnknownBytes = 64 * 1024;
+
+/// The size by which the plan is chosen, which is the same on all ranks.
+std::uint64_t agreed_bytes(const Call& call) noexcept {
+  if (!call.uneven) return call.count * size_of(call.type);
+  if (call.collective == Collective::all_to_all) return kUnknownBytes;
+  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
+  std::uint64_t sum = 0;
+  for (const std::uint64_t count : counts) sum += count;
+  return sum / std::max<std::uint64_t>(1, counts.size()) * size_of(call.type);
+}
+
+bool same_call(const CallRecord& a, const Call& call) noexcept {
+  return a.collective == call.collective && a.type == call.type && a.op == call.op.op &&
+         a.root == call.root && a.count == call.count;
+}
+
+/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
+/// "all_reduce=ring,all_gather=bruck".
+std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
+  std::string_view general;
+  while (!setting.empty()) {
+    const auto comma = setting.find(',');
+    const std::string_view item = setting.substr(0, comma);
+    setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos) {
+      // A bare name speaks for the collectives that have such a planner.
+      if (collectives::find_planner(collective, item) != nullptr) general = item;
+    } else if (item.substr(0, equals) == name(collective)) {
+      return item.substr(equals + 1);
+    }
+  }
+  return general;
+}
+
+Plan::Variant variant_of(const Call& call) noexcept {
+  const bool is_scaled = call.op.op == RedOp::premul_sum;
+  const bool is_overwritten =
+      call.collective == Collective::all_to_all && call.input == call.output;
+  return {.is_on_device = call.memory.kind != MemoryKind::host,
+          .stages_input = is_scaled || is_overwritten};
+}
+
+/// Whether the arguments of a call, without its addresses, tell its variant.
+bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
+  const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
+  return !call.uneven && !variant.is_on_device && !is_overwritten;
+}
+
+}  // namespace
+
+Plans::Plans(Site site, collectives::CostModel model, const Logger& logger)
+    : site_(std::move(site)), logger_(logger), chooser_({}) {
+  set_model(std::move(model));
+}
+
+void Plans::set_model(collectives::CostModel model) {
+  model.slice_bytes = site_.slice_bytes;
+  const std::scoped_lock lock(choosing_, mutex_);
+  chooser_ = collectives::Chooser(std::move(model));
+  // Which plans are still kept differs from rank to rank. A kept plan could be another one than the
+  // plan that another rank makes anew.
+  plans_.clear();
+}
+
+Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t count, DataType type) {
+  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  const std::lock_guard lock(choosing_);
+  return chooser_.choose(shape, count * size_of(type), forced);
+}
+
+Result<collectives::Choice> Plans::choose(const Call& call) {
+  const Shape shape{call.collective, site_.size, call.root};
+  const std::uint64_t bytes = agreed_bytes(call);
+  XYLEM_TRY(auto choice, choose(shape, bytes, DataType::uint8));
+  if (logger_.enabled(LogLevel::debug)) {
+    logger_.debug(fmt::format("communicator {}: {} of {} bytes: {}", site_.name,
+                              name(call.collective), bytes, choice.reason));
+  }
+  return choice;
+}
+
+Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
+  const Plan::Variant variant = variant_of(call);
+  if (!call.uneven) {
+    if (auto kept = kept_for(call, variant)) return kept;
+  }
+  auto plan = std::make_shared<Plan>();
+  XYLEM_TRY(plan->program, compile_for(call, variant));
+  plan->record = record_of(call);
+  plan->variant = variant;
+  if (is_told_by_arguments(call, variant)) {
+    plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);
+  }
+  return plan;
+}
+
+std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& plan : plans_) {
+    if (same_call(plan->record, call) && plan->variant == variant) return plan;
+  }
+  return nullptr;
+}
+
+Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
+  XYLEM_TRY(const auto choice, choose(call));
+  ProgramOptions options;
+  options.counts.count = call.count;
+  options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));
+  if (call.uneven) {
+    options.counts.input_counts = call.input_counts;
+    options.counts.output_counts = call.output_counts;
+  }
+  options.slice_bytes = site_.slice_bytes;
+  options.window = site_.window;
+  if (reduces(call.collective)) {
+    options.kernel = reduce_kernel(call.op.op, call.type);
+    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+  }
+  if (call.op.op == RedOp::premul_sum) options.scale = scale_kernel(call.type);
+  options.fuses = !variant.is_on_device;
+  const collectives::Staging staging{.input = variant.stages_input,
+                                     .messages = variant.is_on_device && !site_.reaches_devices};
+  auto schedule = choice.planner->plan(choice.shape, site_.rank);
+  if (staging.input || staging.messages) schedule = stage(schedule, staging);
+  return compile(schedule, options);
+}
+
+Plan* Plans::find(const EvenArguments& arguments) noexcept {
+  // Only a few are looked at, so that a miss costs little. note_use() brings plans to the front.
+  constexpr int kOfLate = 4;
+  int looked = 0;
+  for (const auto& plan : plans_) {
+    if (plan->arguments && plan->arguments->match(arguments)) return plan.get();
+    if (++looked == kOfLate) break;
+  }
+  return nullptr;
+}
+
+void Plans::note_use(const std::shared_ptr<Plan>& plan) {
+  if (plan->record.uneven || (!plans_.empty() && plans_.front() == plan)) return;
+  const std::lock_guard lock(mutex_);
+  const auto kept = std::ranges::find(plans_, plan);
+  if (kept != plans_.end()) return plans_.splice(plans_.begin(), plans_, kept);
+  plans_.push_front(plan);
+  if (plans_.size() > kKeptPlans) plans_.pop_back();
+}
+
+}  // namespace xylem::runtime
