@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem bench` end to end: its exit statuses, its table and JSON, and what it says when a rank
-// dies.
+// `xylem bench` end to end: exit statuses, table, JSON, and its messages when a rank dies.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +32,7 @@ std::vector<std::string> bench(const std::vector<std::string>& arguments) {
   return command;
 }
 
-/// Rows of the table: lines that are not comments.
+/// The rows of the table: all lines except comments.
 std::vector<std::vector<std::string>> rows_of(const std::string& table) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(table);
