@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of xylem::allocate(): who owns it, and when it goes.
+// Memory of xylem::allocate(): who owns it, and when it is freed.
 #include "xylem/runtime/allocation.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports: their JSON by its schema, their table by nccl-tests' columns, and an earlier one as
-// baseline.
+// Reports: their JSON follows its schema, their table has the columns of nccl-tests, and an earlier
+// report can be the baseline.
 #include "tools/src/bench/report.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines of ranks.
+// Output of ranks is written in whole lines.
 #include "tools/src/run/line_writer.h"
 
 #include <gtest/gtest.h>

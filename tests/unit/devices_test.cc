@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which network devices are used, on machines of every kind as values.
+// Which network devices are used on machines of every kind, which are given as values.
 #include "runtime/src/devices.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ const std::vector<UcxDevice> kBareMachine = {
     {"posix", "memory", Kind::shared_memory}, {"cma", "memory", Kind::shared_memory},
 };
 
-/// A machine whose UCX has CUDA and ROCm, with or without RDMA.
+/// A machine whose UCX supports CUDA and ROCm, with or without RDMA.
 std::vector<UcxDevice> gpu_machine(bool rdma) {
   auto devices = kBareMachine;
   for (const UcxDevice& more : std::vector<UcxDevice>{

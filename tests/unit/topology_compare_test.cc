@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology beside what nvidia-smi printed of the same machine.
+// Compares a topology with the output of nvidia-smi on the same machine.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/compare.h"
 #include "xylem/topology/writers.h"
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// "ROW COLUMN: THERE, HERE"
+/// Each difference as "ROW COLUMN: THERE, HERE".
 std::vector<std::string> differences(const Topology& topology, const std::string& text) {
   const auto found = compare_matrix(topology, text, "smi.txt");
   EXPECT_TRUE(found.is_ok()) << found.status().to_string();

@@ -101,7 +101,7 @@ TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
   EXPECT_EQ(mesh.interfaces()[0].rate, GBps{1.25});
 }
 
-// One GPU tells fewer links than the other, which nobody knows the rate of.
+// One GPU reports fewer links than the other, and nobody knows the rate of those links.
 TEST(NcclReader, TakesTheMostThatEitherEndTells) {
   const auto gpu_of = [](const char* at, const char* sm, const char* peer, const char* count) {
     return std::string("<pci busid=\"") + at + "\" class=\"0x030200\"><gpu sm=\"" + sm +
@@ -137,7 +137,7 @@ TEST(NcclWriter, SettlesAfterOneWriting) {
   }
 }
 
-// Ports and single bridges are left out, and the narrowest link of a way stays.
+// The writer omits ports and single bridges, but keeps the narrowest link of each path.
 TEST(NcclWriter, KeepsWhereWaysPart) {
   const Topology ladder = golden("ladder.v2.xml");
   const auto back = read_nccl_xml(to_nccl_xml(ladder), "ladder");
@@ -150,7 +150,7 @@ TEST(NcclWriter, KeepsWhereWaysPart) {
   EXPECT_EQ(path(ladder, gpu(1), nic(mlx5_0)).path_class, PathClass::pxb);
 }
 
-/// A file with `inner` below its one <cpu>.
+/// A file with `inner` in its only <cpu>.
 std::string file_with(const std::string& inner) {
   return "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"1\">\n" + inner +
          "\n</cpu></system>";
@@ -314,8 +314,7 @@ TEST(ReadFile, TellsTheFormsOfXmlApart) {
   EXPECT_EQ(golden("ladder.v2.xml").gpus().size(), 4U);
 }
 
-// A data processing unit has a switch inside; NCCL writes what is below it into the NIC's own
-// <pci>.
+// A data processing unit contains a switch. NCCL writes what is below it into the <pci> of the NIC.
 TEST(NcclReader, FindsWhatHangsBelowANic) {
   const auto read = read_nccl_xml(R"(
 <system version="1">

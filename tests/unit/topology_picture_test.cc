@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures: nothing overlaps, everything is there, and a stranger's names stay text.
+// Pictures: nothing overlaps, everything is there, and names from outside stay plain text.
 #include "picture/layout.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
@@ -151,7 +151,7 @@ struct Shown {
 
 class Documents : public testing::TestWithParam<Shown> {};
 
-// When pictures change on purpose, copy the file that the failure names, and look at it.
+// If pictures change on purpose, copy the file that the failure names, and look at it.
 TEST_P(Documents, ShowWhatIsDrawn) {
   const std::string drawn = to_svg(described(GetParam().description));
   const std::string name = std::string(GetParam().picture) + ".svg";

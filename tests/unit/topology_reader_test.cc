@@ -124,7 +124,7 @@ TEST(HwlocReader, MachineWithoutDevicesIsATopology) {
 
 // ---- refusals ----
 
-/// A file around `machine`, which stands on line 3.
+/// A file that contains `machine`, beginning on line 3.
 std::string around(const std::string& machine) {
   return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n" + machine + "\n</topology>\n";
 }
@@ -248,7 +248,7 @@ TEST(HwlocReader, RefusesMoreTextAndMoreElementsThanAMachineHas) {
 }
 
 TEST(HwlocReader, ManyDevicesBelowOneLargeSetAreReadInLinearTime) {
-  // Each device asks for the locality of the machine, whose bitmap is long.
+  // For each device the reader looks up the locality of the machine, whose bitmap is long.
   std::string devices;
   for (int i = 0; i < 16'000; ++i)
     devices += "<object type=\"PCIDev\" pci_busid=\"" + std::to_string(i) +

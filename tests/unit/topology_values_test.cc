@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small values: CPU sets, PCI addresses, node names, rates, cleaned text.
+// The small value types: CPU sets, PCI addresses, node names, rates, and cleaned text.
 #include "topology/src/hwloc_xml/values.h"
 #include "topology/src/text.h"
 #include "xylem/topology/cpu_set.h"
