@@ -175,7 +175,8 @@ TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
       EXPECT_TRUE(std::all_of(output.begin(), output.end(),
                               [own](float x) { return x == -1.0F || x == own; }));
     }
-    EXPECT_EQ(world.barrier().wait().code(), Code::mismatch) << "a poisoned communicator stays so";
+    EXPECT_EQ(world.barrier().wait().code(), Code::mismatch)
+        << "a poisoned communicator stays poisoned";
   });
 }
 
@@ -281,7 +282,8 @@ TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
         const Buffer as_int(data.data(), count, DataType::int32);
         Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
                                           : world.recv(as_int, 0, 7).wait();
-        EXPECT_FALSE(status && world.rank() == 1) << "what it got is of another type";
+        EXPECT_FALSE(status && world.rank() == 1)
+            << "rank 1 gets another type, so its receive must fail";
         if (status) status = world.barrier().wait();  // A small message may have been sent already.
         EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
         const std::string each = std::to_string(count);
@@ -351,7 +353,8 @@ TEST(Timeout, BlamesTheRankThatDidNotCall) {
     const auto begin = Clock::now();
     const Status status = world.all_reduce(in(data, 8), out(sum, 8)).wait();
     // Silent ranks would have until 1.85 s to answer.
-    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500)) << "as all answer";
+    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500))
+        << "all ranks answer, so there is no longer wait";
     ended.count_down();
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
     EXPECT_EQ(status.peer(), 2U) << status.to_string();
@@ -392,7 +395,7 @@ TEST(Destroy, IsBusyWhileWorkIsPending) {
     ASSERT_TRUE(receive.wait().is_ok());
     EXPECT_TRUE(extra->destroy().is_ok());
     EXPECT_TRUE(runtime.shutdown().is_ok());
-    EXPECT_EQ(runtime.shutdown().code(), Code::ok) << "a second time is no error";
+    EXPECT_EQ(runtime.shutdown().code(), Code::ok) << "a second shutdown is no error";
   });
 }
 
@@ -440,7 +443,7 @@ TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
     says(world.send(in(a, 1), 3), Code::invalid_argument, "destination 3");
     says(world.all_gather_v(in(a, 1), out(b, 3), std::vector<std::uint64_t>{1, 1}),
          Code::invalid_argument, "2 entries for 3 ranks");
-    EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call is no call";
+    EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call does not count";
   });
 }
 
@@ -526,7 +529,7 @@ TEST_F(Log, OfATimeOutIsALineOfEachRankAfterOneOfItsStall) {
       status = world.all_reduce(in(a, 8), out(b, 8)).wait();
     }
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
-    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out) << "which is logged no more";
+    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out) << "later errors are not logged";
   });
   for (const std::uint32_t rank : {0, 1, 2}) {
     EXPECT_EQ(count(rank, kError), 1) << rank;
@@ -587,7 +590,7 @@ TEST(Death, EndsPendingWorkOfEveryCommunicatorWithTheDead) {
     EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
     EXPECT_EQ(status.peer(), 2U);
     EXPECT_TRUE(pair->all_reduce(in(a, 8), out(b, 8)).wait().is_ok())
-        << "a communicator without the dead goes on";
+        << "a communicator without the dead rank goes on";
   });
 }
 

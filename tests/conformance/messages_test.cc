@@ -212,7 +212,8 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
     has_left.arrive_and_wait();
     if (world.rank() == 1) {
       std::int64_t none = 0;
-      EXPECT_EQ(other->recv(into(none), 0, 2).wait().code(), Code::peer_lost) << "it has heard";
+      EXPECT_EQ(other->recv(into(none), 0, 2).wait().code(), Code::peer_lost)
+          << "rank 0 has reported that it left";
       send_many(world, 0);
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_TRUE(runtime.shutdown());
@@ -319,7 +320,7 @@ void expect_blamed_at_limit(const Communicator& communicator) {
   EXPECT_EQ(outcome.message().find("gave no answer"), std::string::npos) << outcome.message();
   EXPECT_GE(took, milliseconds(500));
   // Silent ranks would have until 1.75 s to answer.
-  EXPECT_LT(took, milliseconds(1400)) << "as all answer";
+  EXPECT_LT(took, milliseconds(1400)) << "all ranks answer, so there is no longer wait";
 }
 
 TEST(Messages, ThatMeetNoPartnerBlameTheRankThatTheyName) {

@@ -111,7 +111,7 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
     const auto mutant = model::mutate(plan, mutation, random);
     if (!mutant) continue;
     ASSERT_FALSE(symmetry.representatives() < ranks && verify_by(symmetry, *mutant))
-        << model::title(planner, shape) << ": one rank of many does otherwise";
+        << model::title(planner, shape) << ": proved although one rank breaks the symmetry";
     std::uint32_t changed = 0;
     while ((*mutant)[changed] == plan[changed]) ++changed;
     // Every rank gets the image of the mutated schedule.
@@ -134,7 +134,7 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
     refused += of_all && !by_symmetry ? 1 : 0;
   }
   std::cout << "by symmetry " << proven << " proven, " << rejected << " rejected by both, "
-            << refused << " right ones not proven\n";
+            << refused << " right mutants not proved\n";
   EXPECT_GT(proven, 100);
   EXPECT_GT(rejected, 100);
 }

@@ -130,11 +130,12 @@ TEST(BootstrapProcess, AStoppedRankIsNotDead) {
   ranks[1]->signal(SIGSTOP);
   // Rank 1 does not read, and these messages exceed what its socket buffers hold.
   ranks[0]->write("flood 300\nstay\n");
-  EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon())) << "the others go on";
+  EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon()))
+      << "the other ranks are not held up";
   EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(3))));
   ranks[1]->signal(SIGCONT);
   EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()))
-      << "and it hears all that was said";
+      << "it hears everything when it goes on";
   EXPECT_THAT(ranks[2]->said(), testing::Not(HasSubstr("lost")));
 }
 
@@ -418,7 +419,7 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   ranks[1]->signal(SIGSTOP);
   ranks[0]->write("flood 300\nstay\n");
   EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(8))))
-      << "stopped, with its window closed";
+      << "a stopped rank whose socket buffers are full is not lost";
   ranks[1]->signal(SIGCONT);
   EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()));
 

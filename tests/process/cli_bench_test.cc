@@ -55,7 +55,7 @@ TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
     ASSERT_EQ(rows[i].size(), 11U);
     EXPECT_EQ(rows[i][0], std::to_string(8 << i));
     EXPECT_EQ(rows[i][8], "0") << "#wrong";
-    EXPECT_EQ(rows[i][9], "-") << "caches hold so little";
+    EXPECT_EQ(rows[i][9], "-") << "such small sizes fit into caches, so there is no value";
   }
   EXPECT_THAT(done.out, HasSubstr("# 2 ranks on 1 host, started by xylem"));
   EXPECT_THAT(done.out, HasSubstr("shm over "));
@@ -130,7 +130,7 @@ TEST(Bench, RunsOnTheRanksOfALauncher) {
       kLimit);
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("[0] # 2 ranks on 1 host"));
-  EXPECT_THAT(done.out, testing::Not(HasSubstr("[1]"))) << "rank 0 speaks for all";
+  EXPECT_THAT(done.out, testing::Not(HasSubstr("[1]"))) << "only rank 0 prints";
 }
 
 TEST(Bench, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {

@@ -107,7 +107,7 @@ TEST(Plan, IsDrawnInTheDocumentationAsItIs) {
   if (done.out == recorded.str()) return;
   const std::string now = testing::TempDir() + "/plan.svg";
   std::ofstream(now) << done.out;
-  ADD_FAILURE() << path << " is another picture; it is now in " << now;
+  ADD_FAILURE() << path << " differs from the drawn picture, which is now in " << now;
 }
 
 TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {

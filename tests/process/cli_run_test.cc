@@ -120,7 +120,7 @@ TEST(Run, GivesEachRankItsPlaceInOneJob) {
   EXPECT_EQ(all.count("0/3"), 2U);
   EXPECT_EQ(all.count("2/3"), 2U);
   const std::set<std::string> distinct(all.begin(), all.end());
-  EXPECT_EQ(distinct.size(), 3U + 2U) << "one identity for each of the two jobs";
+  EXPECT_EQ(distinct.size(), 3U + 2U) << "each of the two jobs has one identity";
 }
 
 TEST(Run, RanksMeetInADirectoryThatOnlyTheUserEntersAndThatGoes) {
@@ -198,7 +198,8 @@ TEST(Run, KillsAtASecondCtrlC) {
   const auto start = Clock::now();
   command.signal(SIGINT);
   EXPECT_EQ(command.wait(Deadline::after(kLimit)).exit_status, 128 + SIGINT);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2)) << "it should not wait for the grace";
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2))
+      << "the grace period should not be waited for";
 }
 
 TEST(Run, HearsCtrlCWhileNobodyReadsItsOutput) {

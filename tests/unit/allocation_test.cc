@@ -43,7 +43,7 @@ TEST(Allocation, EndsWithItsOwner) {
     const auto allocation = allocate(100);
     data = allocation->data();
   }
-  EXPECT_EQ(deallocate(data).code(), Code::invalid_argument) << "it has been given back";
+  EXPECT_EQ(deallocate(data).code(), Code::invalid_argument) << "the memory was freed before";
 }
 
 TEST(Allocation, OfNothingOrOfMoreThanThereIsIsRefused) {

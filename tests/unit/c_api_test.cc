@@ -418,7 +418,7 @@ TEST_F(CApi, TheLastErrorIsOfOneThreadAndOfTheLastFailure) {
   }).join();
   EXPECT_THAT(xylem_last_error(), StrEq(mine));
   EXPECT_EQ(xylem_barrier(world, nullptr), XYLEM_OK);
-  EXPECT_THAT(xylem_last_error(), StrEq(mine)) << "success leaves it";
+  EXPECT_THAT(xylem_last_error(), StrEq(mine)) << "success does not change the last error";
 }
 
 TEST_F(CApi, CommunicatorsKnowTheirPlace) {

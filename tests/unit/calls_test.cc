@@ -136,7 +136,8 @@ TEST(Message, IsNotLargerThanATransportCounts) {
   EXPECT_EQ(refused.code(), Code::invalid_argument);
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr(std::to_string(kMost + 1)), HasSubstr("send them in parts")));
-  EXPECT_TRUE(recv_call({0, 4}, out(kMost + 1), 1, 0)) << "room for more than comes is no error";
+  EXPECT_TRUE(recv_call({0, 4}, out(kMost + 1), 1, 0))
+      << "a receive may have room for more than the message";
 }
 
 TEST(EvenCall, WhatFitsIsAccepted) {
@@ -169,7 +170,7 @@ TEST(EvenCall, RefusesWhatIsNoReduction) {
   expect_no_reduction(
       uneven_call({0, 1}, Collective::reduce_scatter, in(4), out(4), Counts{4}, none));
   EXPECT_TRUE(even_call({0, 1}, {Collective::all_gather, in(4), out(4), none, 0}))
-      << "what does not reduce ignores it";
+      << "an operation that does not reduce ignores the reduction";
 }
 
 TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {

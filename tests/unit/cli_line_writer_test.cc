@@ -21,7 +21,7 @@ TEST(LineWriter, KeepsTheRestOfALineUntilItEnds) {
   EXPECT_EQ(lines.feed("gin\nen"), "[0] begin\n");
   EXPECT_EQ(lines.feed("d"), "");
   EXPECT_EQ(lines.finish(), "[0] end\n");
-  EXPECT_EQ(lines.finish(), "") << "nothing is said twice";
+  EXPECT_EQ(lines.finish(), "") << "nothing is printed twice";
 }
 
 TEST(LineWriter, KeepsEmptyLines) {

@@ -81,7 +81,7 @@ TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
     return estimate(Collective::all_to_all, "direct", 4, 10000, model);
   };
   EXPECT_NEAR(time_on(0, 5), 3 * 10 + 2, 1e-6);
-  EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "nobody shares";
+  EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "no ranks share a core";
   // Each block is written and read, and one core does this for all of its ranks.
   EXPECT_NEAR(time_on(2, 0), 2 * 2 * 3 * 10 + 2, 1e-6);
   EXPECT_NEAR(time_on(1, 0), 2 * 4 * 3 * 10 + 2, 1e-6);
@@ -104,8 +104,9 @@ TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
   };
   EXPECT_NEAR(switches("binomial", 4, 0, 1), 2, 1e-6) << "0 by 1 to 2";
   EXPECT_NEAR(switches("binomial", 4, 2, 1), 2, 1e-6) << "2 by 3 to 0";
-  EXPECT_NEAR(switches("ring", 4, 3, 1), 2, 1e-6) << "3 to 0, 0 to 1";
-  EXPECT_NEAR(switches("ring", 5, 4, 2), 2, 1e-6) << "4 to 0, 0 to 2; 1 is the other core's";
+  EXPECT_NEAR(switches("ring", 4, 3, 1), 2, 1e-6) << "switches from 3 to 0 and from 0 to 1";
+  EXPECT_NEAR(switches("ring", 5, 4, 2), 2, 1e-6)
+      << "switches from 4 to 0 and from 0 to 2; 1 is on the other core";
 }
 
 TEST(Estimate, KeepsARankToItsOwnNics) {
@@ -256,7 +257,7 @@ TEST(Choose, HasFewTurnsWhereRanksShareCores) {
         chooser.choose({Collective::reduce_scatter, 4, 0}, 256 * kKiB)->planner->name);
   };
   EXPECT_EQ(chosen(0), "ring");
-  EXPECT_EQ(chosen(2), "direct") << "a ring goes from rank to rank with every slice";
+  EXPECT_EQ(chosen(2), "direct") << "a ring switches between the ranks for every slice";
 }
 
 TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {

@@ -56,7 +56,7 @@ void expect_empty(Communicator on) {
   EXPECT_EQ(on.rank(), kNoRank);
   EXPECT_EQ(on.id(), kNoRank);
   EXPECT_EQ(on.world_rank(0), kNoRank);
-  EXPECT_TRUE(on.destroy().is_ok()) << "nothing is left to end";
+  EXPECT_TRUE(on.destroy().is_ok()) << "ending an empty handle is no error";
 }
 
 TEST(EmptyCommunicator, RefusesEveryCall) { expect_empty(Communicator()); }
@@ -87,7 +87,7 @@ void expect_empty(Runtime& runtime) {
   EXPECT_TRUE(runtime.hosts().empty());
   EXPECT_TRUE(runtime.paths().empty());
   EXPECT_EQ(runtime.launcher(), "");
-  EXPECT_TRUE(runtime.shutdown()) << "nothing is left to end";
+  EXPECT_TRUE(runtime.shutdown()) << "ending an empty handle is no error";
 }
 
 TEST(EmptyRuntime, HasNoRanks) {

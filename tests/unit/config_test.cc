@@ -223,7 +223,7 @@ TEST(ConfigurationPage, IsWhatTheTablePrints) {
   if (text == configuration_page()) return;
   const std::string fresh = testing::TempDir() + "configuration.md";
   std::ofstream(fresh) << configuration_page();
-  FAIL() << path << " is not what the table prints: cp " << fresh << " " << path;
+  FAIL() << path << " differs from the table; to accept it: cp " << fresh << " " << path;
 }
 
 }  // namespace

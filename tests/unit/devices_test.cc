@@ -73,7 +73,7 @@ TEST(Devices, TcpAloneIsTheInterface) {
 
 TEST(Devices, WithoutRdmaTheErrorSaysWhatThereIs) {
   const auto none = choose_rdma(gpu_machine(false), "mlx5_0");
-  ASSERT_FALSE(none) << "an accelerator is no RDMA";
+  ASSERT_FALSE(none) << "an accelerator is no RDMA device";
   EXPECT_EQ(none.status().code(), Code::invalid_argument);
   EXPECT_THAT(std::string(none.status().message()),
               AllOf(HasSubstr("XYLEM_DEVICES=mlx5_0"), HasSubstr("[]"), Not(HasSubstr("cuda"))));

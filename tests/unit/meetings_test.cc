@@ -337,7 +337,7 @@ TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
   all_but_host.push_back(far);
   EXPECT_FALSE(job.serve(
       all_but_host, [] { return false; }, still))
-      << "that is how long";
+      << "the ranks are served until the deadline";
   // Rank 0 accepts the call, invites again, and goes on with the handshake.
   for (int turn = 0; turn < 3; ++turn) serve_once(0);
   serve_once(far);
@@ -444,7 +444,7 @@ TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
     proof.resize(Handshake::kProofBytes);
     EXPECT_EQ(ask_rank(job, *stranger, proof, Handshake::kProofBytes),
               ByteVector(Handshake::kProofBytes))
-        << "a refusal, and no proof";
+        << "a refusal instead of a proof";
     EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(*stranger); }));
   }
   EXPECT_TRUE(job.recorders[0].met.empty());
@@ -511,7 +511,7 @@ Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
     const ByteVector said = std::exchange(out, {});
     status = handshake.receive(ask_rank(job, fd, said, handshake.wants()), out);
   }
-  EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "it stays connected";
+  EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "the connection must be closed";
   return status;
 }
 
@@ -520,7 +520,8 @@ TEST(Meetings, ARankThatWasNotAskedIsNotTakenForTheOneThatWas) {
   Job job(3, store);
   open_port(job);
   EXPECT_TRUE(shake_hands(job, 2, store->key("xylem payload")));
-  EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload"))) << "it is rank 0 itself";
+  EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload")))
+      << "this caller claims to be rank 0 itself";
   EXPECT_TRUE(job.recorders[0].met.empty());
   expect_meeting(job);
 }

@@ -70,7 +70,7 @@ TEST(Patience, ThatYieldsEndsByTheClock) {
     ++count;
     return look_late();
   }));
-  EXPECT_EQ(count, 2) << "once, and once after the first yield";
+  EXPECT_EQ(count, 2) << "polls once, and once more after the first yield";
 }
 
 }  // namespace

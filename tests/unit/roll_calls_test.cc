@@ -54,7 +54,7 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   const RollCallId theirs{.caller = 8, .number = 1};
   // This rank does not answer, since its own roll call has just told everybody where it is.
   EXPECT_FALSE(rolls.hear(theirs, about(1, 10), kStart + RollCalls::kShared));
-  EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "who asks is there";
+  EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "a rank that asks has answered";
   rolls.on_answer(5, answer_to(theirs, 1, 10));
   EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
   EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8}));

@@ -117,7 +117,7 @@ TEST_P(SealBy, EveryFlippedBitIsSeen) {
       Seal receiver = seal();
       ByteVector plain;
       EXPECT_FALSE(open_frame(receiver, frame, plain)) << bit;
-      EXPECT_EQ(plain, ByteVector(plain.size())) << "nothing of it is shown";
+      EXPECT_EQ(plain, ByteVector(plain.size())) << "the plain text must not be shown";
     }
   }
   Seal receiver = seal();
@@ -159,7 +159,7 @@ TEST_P(SealBy, ARepeatedSkippedOrMovedFrameIsSeen) {
   EXPECT_FALSE(opens(receiver, frames[0])) << "repeated";
   Seal other = seal();
   EXPECT_TRUE(opens(other, frames[0]));
-  EXPECT_FALSE(opens(other, frames[2])) << "one was left out";
+  EXPECT_FALSE(opens(other, frames[2])) << "a frame was left out";
 }
 
 TEST_P(SealBy, AnotherKeyOpensNothing) {
@@ -300,7 +300,7 @@ TEST(ControlRecords, ALengthBeyondTheLimitIsRefusedBeforeAnythingFollows) {
     const Status status = reader.read(length, plain);
     EXPECT_FALSE(status);
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(std::to_string(size)));
-    EXPECT_EQ(plain.capacity(), 0U) << "no memory is taken for it";
+    EXPECT_EQ(plain.capacity(), 0U) << "no memory is allocated for a wrong length";
     EXPECT_FALSE(reader.read(ByteVector(100), plain)) << "for ever";
   }
 }
@@ -335,7 +335,7 @@ TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
   EXPECT_FALSE(link.receive());
   const auto heard = link.frames().next();
   ASSERT_TRUE(heard) << heard.status().to_string();
-  EXPECT_FALSE(heard->has_value()) << "a message that nobody has sent";
+  EXPECT_FALSE(heard->has_value()) << "a message was accepted that nobody sent";
 }
 
 // --- Keys of a handshake --------------------------------------------------------------

@@ -70,7 +70,7 @@ TEST(ShmSize, IsThatOfTheSegmentAndKeepsToTheBudget) {
     const auto size = shm_size({.endpoints = ranks - 1});
     ASSERT_TRUE(size);
     EXPECT_LE(size->bytes, 2 * kMiB);
-    EXPECT_GT(size->bytes, kMiB) << "most of it is used";
+    EXPECT_GT(size->bytes, kMiB) << "most of the memory is used";
     EXPECT_EQ(size->bytes, plan_geometry(ranks - 1, 0)->bytes());
     EXPECT_EQ(size->slot_bytes, 64U << 10);
   }
@@ -101,7 +101,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverFromNearToFarAndBack) {
   EXPECT_FALSE(choice.is_past_cache());
   for (int round = 0; round < 3; ++round) {
     copy_slots(choice, 1000, 0.10F, 0.06F);
-    EXPECT_FALSE(choice.is_past_cache()) << "a receiver reads sooner what is in a cache";
+    EXPECT_FALSE(choice.is_past_cache()) << "the receiver reads faster from a cache";
     copy_slots(choice, 100, 0.45F, 0.08F);
     EXPECT_TRUE(choice.is_past_cache());
     copy_slots(choice, 1000, 0.45F, 0.08F);
@@ -190,7 +190,7 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
     EXPECT_TRUE(taken.insert(*slot).second) << "given twice";
     EXPECT_FALSE(pool.take(channel, geometry.large_bytes));
   }
-  EXPECT_TRUE(pool.take(1, 1)) << "of the other size there are all";
+  EXPECT_TRUE(pool.take(1, 1)) << "all slots of the other size are free";
   // A slot that was given back is free for any sender.
   const std::uint32_t freed = *taken.begin();
   pool.give_back(freed);
@@ -201,7 +201,7 @@ TEST(ShmSegment, IsWrittenByItsOwnerAlone) {
   const Nonce nonce{1, 2};
   auto segment = Segment::create(*plan_geometry(1, kMiB), nonce);
   ASSERT_TRUE(segment.is_ok()) << segment.status().to_string();
-  EXPECT_NE(ftruncate(segment->fd(), 0), 0) << "no peer can take the memory away";
+  EXPECT_NE(ftruncate(segment->fd(), 0), 0) << "no peer can shrink the memory";
   void* writable =
       mmap(nullptr, segment->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd(), 0);
   EXPECT_EQ(writable, MAP_FAILED);
@@ -391,7 +391,7 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     EXPECT_EQ(received[0].code, !is_withdrawn       ? Code::ok
                                 : withdrawn == kAll ? Code::peer_lost
                                                     : Code::cancelled);
-    EXPECT_EQ(got == large, true) << "all of it was read";
+    EXPECT_EQ(got == large, true) << "the whole message was read";
     outgoing.pump();
     EXPECT_EQ(sent.size(), 1U);
   }
@@ -460,7 +460,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     entry.turn.store(turn_of(0), std::memory_order_release);
     theirs->ring(0)[1].turn.store(turn_of(0), std::memory_order_release);
     incoming.drain();
-    EXPECT_FALSE(incoming.has_entry()) << "what follows is not believed";
+    EXPECT_FALSE(incoming.has_entry()) << "entries after a wrong one are ignored";
     EXPECT_TRUE(outcomes.empty());
     EXPECT_EQ(matcher.find_arrived(0, kExactMatch), nullptr);
   }

@@ -274,7 +274,7 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
       if (is_early) {
         ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
         drive();
-        EXPECT_EQ(sent.ended, 0) << "it is still to be read";
+        EXPECT_EQ(sent.ended, 0) << "the message has not been read yet";
       }
       ASSERT_EQ(b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received), Posted::pending);
       if (!is_early) {
@@ -467,7 +467,7 @@ TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
   drive();
   EXPECT_EQ(received.ended, 1);
   EXPECT_EQ(received.code, Code::peer_lost);
-  EXPECT_EQ(sent.ended, 1) << "nobody keeps its buffer";
+  EXPECT_EQ(sent.ended, 1) << "the sender's buffer is free";
 }
 
 TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
@@ -516,7 +516,7 @@ TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
   Counted received;
   b->recv_view(1, {}, received);
   drive();
-  EXPECT_EQ(received.ended, 0) << "nobody is told of it";
+  EXPECT_EQ(received.ended, 0) << "the receive must not end";
   b->cancel(received);
   drive();
 }
@@ -545,7 +545,7 @@ TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
   ASSERT_TRUE(right.can_pull());
   EXPECT_TRUE(right.pull(target.data(), from, target.size()));
   EXPECT_EQ(target, source);
-  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "no memory is there";
+  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "there is no memory at this address";
   wrong.set_process(getpid(), at, other);
   EXPECT_FALSE(wrong.can_pull());
   nobody.set_process(0, at, nonce);
@@ -560,11 +560,13 @@ TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
   PeerMemory memory(wants_look);
   const auto made = make_sealed_memory(kMiB);
   ASSERT_TRUE(made.is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch) << "it would be read past it";
+  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch)
+      << "reads would go past the end of the memory";
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "it may shrink";
+  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "the memory might shrink";
   ASSERT_TRUE(memory.map(1, made->fd, kMiB).is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch) << "it has it already";
+  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch)
+      << "this number is mapped already";
   const auto shared = [](std::uint32_t allocation, std::uint64_t at) {
     return Location{Location::Where::shared, allocation, at};
   };

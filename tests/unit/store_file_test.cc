@@ -233,7 +233,7 @@ TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
     EXPECT_EQ(start.verdict().peer(), heard.peer());
     culprits[rank] = heard.peer().value_or(0);
     all_have.arrive_and_wait();
-    EXPECT_EQ(culprits[rank], culprits[0]) << "the first to say so";
+    EXPECT_EQ(culprits[rank], culprits[0]) << "all ranks name the same culprit";
   });
 }
 
@@ -272,7 +272,7 @@ TEST(LocalStore, HoldsWhatItsOnlyRankSets) {
   EXPECT_TRUE(store.set("a", bytes_of("1")));
   EXPECT_EQ(text_of(store.get("a", Deadline::after(milliseconds(0))).value()), "1");
   EXPECT_EQ(store.set("a", bytes_of("2")).code(), Code::invalid_argument);
-  EXPECT_EQ(store.get("b", soon_enough()).code(), Code::timed_out) << "and does not wait";
+  EXPECT_EQ(store.get("b", soon_enough()).code(), Code::timed_out) << "get() does not wait";
 }
 
 }  // namespace

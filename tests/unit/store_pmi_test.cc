@@ -154,7 +154,7 @@ TEST(PmiStore, ARankThatNeverComesTimesOut) {
   EXPECT_EQ(value.code(), Code::timed_out);
   EXPECT_THAT(std::string(value.status().message()), HasSubstr("barrier"));
   EXPECT_EQ((*store)->get("a.0", soon_enough()).code(), Code::timed_out)
-      << "answers no longer belong to questions";
+      << "after a time-out, answers cannot be matched to requests";
 }
 
 TEST(PmiStore, AKeyThatNobodySetIsAnErrorAtOnce) {

@@ -124,7 +124,8 @@ TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
     EXPECT_EQ(missing.status().peer(), 2U);
     EXPECT_THAT(message_of(missing.status()),
                 testing::MatchesRegex("ranks 2, 3 did not come within .*; 0, 1 are here"));
-    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough())) << "goes on after a time-out";
+    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough()))
+        << "the store still works after a time-out";
     finish(**store, rank, 2);
   });
 }
@@ -497,7 +498,8 @@ TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");
-  EXPECT_TRUE(open(at("localhost", free_port()), placement_of(0, 1))) << "with room it goes on";
+  EXPECT_TRUE(open(at("localhost", free_port()), placement_of(0, 1)))
+      << "the store starts when threads can be made again";
 }
 
 TEST(TcpStore, RefusesWhatItsRulesExclude) {

@@ -66,7 +66,7 @@ TEST(AssignNics, SharesTwoBetweenTwo) {
   const auto assignment = assign_nics(host(2, 2, 2));
   EXPECT_THAT(firsts(assignment), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(assignment.gpus[0].nics, ElementsAre(0))
-      << "and not both, as the other has none then";
+      << "only one NIC, since the other GPU would have none";
 }
 
 TEST(AssignNics, GivesAGpuAllThatNobodyElseIsNear) {

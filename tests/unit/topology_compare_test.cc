@@ -153,7 +153,7 @@ TEST(CompareMatrix, TakesRowsThatAreShorterThanTheHeading) {
   for (int i = 0; i < 4000; ++i) text += "mlx5_" + std::to_string(i) + "\n";
   const auto found = compare_matrix(golden("bare.v2.xml"), text, "smi.txt");
   ASSERT_TRUE(found.is_ok()) << found.status().to_string();
-  EXPECT_EQ(found->size(), 4001U) << "none of them is in that machine";
+  EXPECT_EQ(found->size(), 4001U) << "the machine has none of these devices";
 }
 
 TEST(CompareMatrix, RefusesWhatIsNone) {

@@ -369,7 +369,7 @@ TEST_F(Corpus, EveryFileHasItsTruth) {
     });
   };
   EXPECT_EQ(files("hwloc"), std::ssize(machines));
-  EXPECT_EQ(files("nccl"), std::ssize(nccl_machines) + 1) << "and one that says too little";
+  EXPECT_EQ(files("nccl"), std::ssize(nccl_machines) + 1) << "one more file says too little";
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST_F(NvidiaDriver, TellsOfGpusWhosePciFunctionsAreHidden) {
   ASSERT_EQ(machine.gpus.size(), 2);
   EXPECT_EQ(machine.gpus[0].uuid, "GPU-a");
   EXPECT_EQ(machine.gpus[0].pci.address.to_string(), "0000:02:00.0");
-  EXPECT_THAT(machine.gpus[0].pci.numa, ElementsAre(0, 1)) << "its place is unknown";
+  EXPECT_THAT(machine.gpus[0].pci.numa, ElementsAre(0, 1)) << "the GPU's place is unknown";
   EXPECT_EQ(machine.links.size(), 1);
 }
 

@@ -158,7 +158,8 @@ TEST_P(Documents, ShowWhatIsDrawn) {
   const std::string copy = testing::TempDir() + "/" + name;
   if (drawn == file_text(XYLEM_TEST_DATA "/../docs/pictures/" + name)) return;
   std::ofstream(copy, std::ios::binary) << drawn;
-  ADD_FAILURE() << "docs/pictures/" << name << " is not what is drawn, see " << copy;
+  ADD_FAILURE() << "docs/pictures/" << name << " differs from the drawn picture, which is in "
+                << copy;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -128,7 +128,7 @@ TEST(Cluster, NamesRailsByWhatNicsServeAndNotByTheirNames) {
   EXPECT_THAT(cluster->rails[0].nics, ElementsAre(0, 0));
   EXPECT_THAT(cluster->rails[3].nics, ElementsAre(3, 3));
   EXPECT_EQ(cluster->rails[0].rate, GBps{50});
-  EXPECT_EQ(cluster->rails[1].rate, GBps{25}) << "the slowest NIC of a rail is its rate";
+  EXPECT_EQ(cluster->rails[1].rate, GBps{25}) << "a rail has the rate of its slowest NIC";
   EXPECT_EQ(cluster->host_rate(), GBps{175});
 }
 

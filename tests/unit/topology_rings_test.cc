@@ -271,7 +271,7 @@ TEST(Rings, CrossPackagesOnce) {
   const RingPlan plan = plan_rings(described("2 packages, 8 gpus, pcie gen4 x16"));
   EXPECT_EQ(plan.fabric, GpuFabric::pcie);
   EXPECT_THAT(plan.best.gpus, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_TRUE(plan.bandwidth_is_bound) << "nobody tells the bandwidth between packages";
+  EXPECT_TRUE(plan.bandwidth_is_bound) << "the bandwidth between packages is unknown";
 }
 
 TEST(Rings, AreFoundForAPartOfTheGpus) {
@@ -398,7 +398,7 @@ TEST(Rings, AreNotManyOverWhatNobodyTells) {
 
 TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   EXPECT_TRUE(plan_rings(described("2 packages, 2 gpus")).bandwidth_is_bound)
-      << "though no way parts between the packages";
+      << "the bandwidth between packages is unknown";
   EXPECT_FALSE(plan_rings(described("2 gpus")).bandwidth_is_bound);
   Machine boards = described("2 packages, 4 gpus, nvswitch x6").machine();
   boards.nvswitches.push_back(boards.nvswitches.front());

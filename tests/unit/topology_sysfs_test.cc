@@ -151,7 +151,7 @@ TEST_F(FakeSysfs, FactsJoinThoseThatHwlocFound) {
   machine = read(machine);
   ASSERT_EQ(machine.interfaces.size(), 1U);
   EXPECT_EQ(machine.interfaces[0].state, InterfaceState::up);
-  EXPECT_EQ(machine.interfaces[0].nic, 0U) << "sysfs here does not say, hwloc did";
+  EXPECT_EQ(machine.interfaces[0].nic, 0U) << "known from hwloc and not from this sysfs";
 }
 
 TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
@@ -276,7 +276,7 @@ TEST_F(FakeSysfs, RdmaInSoftwareIsANicOfNoFunction) {
     const Nic& nic = machine.nics[i];
     EXPECT_EQ(nic.name, i == 1 ? "rxe0" : "rxe1");
     EXPECT_TRUE(nic.is_virtual && nic.fabric);
-    EXPECT_EQ(nic.pci.numa, machine.nics[0].pci.numa) << "where eth0 is";
+    EXPECT_EQ(nic.pci.numa, machine.nics[0].pci.numa) << "near the same NUMA node as eth0";
     EXPECT_THAT(nic.ports,
                 ElementsAre(Port{nic.name, 1, PortState::active, LinkLayer::ethernet, {}}));
   }
@@ -304,7 +304,7 @@ TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
   const Machine machine = read(nic_and_gpu());
   EXPECT_EQ(machine.gpus[0].pci.uplink, pcie_rate(16, 8));
   EXPECT_EQ(machine.bridges[0].pci.uplink, pcie_rate(16, 16));
-  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{}) << "its directory is missing";
+  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{}) << "the NIC's directory is missing";
 }
 
 TEST_F(FakeSysfs, LinkThatIsDownOrVirtualKeepsWhatHwlocRead) {

@@ -160,7 +160,7 @@ TEST_F(TuningFile, OfAnotherFormIsRefusedAndLeftAsItIs) {
   for (const std::string& text : documents) {
     expect_damaged(text, "not a tuning file of schema 1");
     EXPECT_EQ(save_tuning(path, measured()).code(), Code::invalid_argument);
-    EXPECT_EQ(content(), text) << "it is not ours to overwrite";
+    EXPECT_EQ(content(), text) << "a foreign file must not be overwritten";
   }
 }
 

@@ -132,7 +132,7 @@ TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
                                              HasSubstr("rank 2")));
           ++refused;
         });
-    EXPECT_EQ(refused, 3U) << "nobody waits for the others";
+    EXPECT_EQ(refused, 3U) << "no rank waits for the others";
   }
 }
 
