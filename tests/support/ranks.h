@@ -26,7 +26,8 @@ struct RankOptions {
   std::vector<std::uint32_t> hosts{};  ///< Host of each rank; if empty, all ranks share one host.
   /// The rank that fails to make its wire within the host. Only for loopback.
   std::optional<std::uint32_t> without_host_wire{};
-  /// Only for shm: senders write slots with non-temporal stores, as if no two cores shared a cache.
+  /// Only for shm: senders always write slots with non-temporal stores, as for a core that shares
+  /// no cache.
   bool past_cache = false;
   /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
   bool allocates_buffers = false;

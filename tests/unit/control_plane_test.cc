@@ -383,7 +383,7 @@ TEST(ControlPlane, AGoodbyeIsHeardThoughItsRankTakesNothingMore) {
   const Planes planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
   for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
   planes[1].value()->leave(soon_enough());
-  // One send() could be answered with a reset only afterwards. Among so many, some send() fails.
+  // This takes several calls of send(). The first is answered with a reset, so a later one fails.
   const std::string large(ControlPlane::kMaxMessage, 'm');
   for (int i = 0; i < 100; ++i) planes[0].value()->flood(bytes_of(large));
   Recorder recorder;

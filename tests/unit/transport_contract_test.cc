@@ -429,7 +429,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     }
     b->discard(tag, kExactMatch);
   }
-  // The stream numbers of withdrawn messages are free for others.
+  // What withdrawn messages occupied is free again, so 100 further messages arrive.
   std::vector<Tracked> sent(100), received(100);
   std::vector<std::vector<std::byte>> targets(100, std::vector<std::byte>(whole.size()));
   for (std::size_t i = 0; i < sent.size(); ++i) {
