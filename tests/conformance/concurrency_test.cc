@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several operations, communicators and threads at once: any interleaving completes, with right
-// results.
+// Several operations, communicators and threads at once. Every interleaving must complete with
+// right results.
 #include "support/ranks.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ RankOptions loopback(std::uint32_t ranks) {
   return options;
 }
 
-/// Sum over ranks of (rank + 1) · factor.
+/// The sum over all ranks of (rank + 1) * factor.
 std::int64_t expected_sum(std::uint32_t ranks, std::int64_t factor) {
   return static_cast<std::int64_t>(ranks) * (ranks + 1) / 2 * factor;
 }
@@ -42,7 +42,7 @@ TEST_P(Concurrency, TwoAllReducesInFlightOnOneCommunicator) {
     for (int round = 0; round < 20; ++round) {
       const Work first = world.all_reduce(std::span<const std::int64_t>(a), std::span(sum_a));
       const Work second = world.all_reduce(std::span<const std::int64_t>(b), std::span(sum_b));
-      // Waited for in the other order.
+      // The calls are waited for in the reverse order.
       ASSERT_TRUE(second.wait().is_ok());
       ASSERT_TRUE(first.wait().is_ok());
       ASSERT_EQ(sum_a[2999], expected_sum(world.size(), 1));
@@ -69,16 +69,16 @@ TEST_P(Concurrency, MoreOperationsThanMayRunAtOnceWaitTheirTurn) {
   });
 }
 
-/// Each rank runs eight threads over three communicators; per communicator the order of calls is
-/// alike, across them it differs.
+/// Each rank runs eight threads over three communicators. All ranks call on one communicator in the
+/// same order, but the order across communicators differs.
 void eight_threads_over_three_communicators(const RankOptions& options) {
   run_ranks(options, [&options](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     auto second = world.duplicate(), third = world.duplicate();
     ASSERT_TRUE(second.is_ok() && third.is_ok());
     const Communicator comms[] = {world, *second, *third};
-    // Threads 0 to 2 call collectives on one communicator each, 3 to 7 exchange messages on all of
-    // them under tags of their own.
+    // Threads 0 to 2 call collectives, each on its own communicator. Threads 3 to 7 exchange
+    // messages on all communicators, each under its own tags.
     std::vector<std::thread> threads;
     for (int t = 0; t < 8; ++t) {
       threads.emplace_back([&, t] {
@@ -132,7 +132,9 @@ TEST_P(Concurrency, ManyMessagesInFlightKeepTheirOrder) {
     for (std::uint32_t i = 0; i < kMessages; ++i) {
       const std::size_t count = i % 3 == 0   ? 1
                                 : i % 3 == 1 ? 500
-                                             : 3000;  // within the header, and with a body
+                                             // Some messages fit into the header, and others have a
+                                             // body.
+                                             : 3000;
       in.emplace_back(count, me * 1000 + i);
       out.emplace_back(count);
     }
@@ -171,7 +173,7 @@ TEST_P(Concurrency, SplitsOfSplitsAreIsolated) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const auto color = static_cast<std::int32_t>(world.rank() % 2);
-    auto half = world.split(color, -static_cast<std::int32_t>(world.rank()));  // reversed order
+    auto half = world.split(color, -static_cast<std::int32_t>(world.rank()));  // In reverse order.
     ASSERT_TRUE(half.is_ok()) << half.status().to_string();
     ASSERT_EQ(half->world_rank(half->rank()), world.rank());
     std::int64_t one = 1, sum = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operation × every registered algorithm, forced by name. On loopback the full product of
-// types, reductions, counts, roots and placement; over shared memory and UCX a covering sample,
-// with the wires that carried the bytes asserted.
+// Every operation with every registered algorithm, which is forced by name. Loopback runs the full
+// product of types, reductions, counts, roots and placement. Shared memory and UCX run a covering
+// sample, and the test asserts which wire carried the bytes.
 #include "conformance/run_case.h"
 #include "support/ranks.h"
 #include "xylem/collectives/planner.h"
@@ -22,12 +22,14 @@ RankOptions options_for(const collectives::Planner& planner, std::uint32_t ranks
   options.size = ranks;
   options.environment["XYLEM_ALGORITHM"] =
       std::string(name(planner.collective)) + "=" + std::string(planner.name);
-  options.environment["XYLEM_SLICE"] = "1K";  // so that small messages have several slices
+  // Even small messages have several slices.
+  options.environment["XYLEM_SLICE"] = "1K";
   options.environment["XYLEM_WINDOW"] = "3";
   return options;
 }
 
-/// Hosts of several ranks, where that makes a difference: 3 of 2 ranks, 2 of 4.
+/// The hosts of the ranks, if the planner uses them: hosts of 2 ranks for 6 ranks, and of 4 ranks
+/// for 8.
 std::vector<std::uint32_t> hosts_for(const collectives::Planner& planner, std::uint32_t ranks) {
   if (!planner.takes_hosts || ranks < 6) return {};
   std::vector<std::uint32_t> hosts;
@@ -35,7 +37,7 @@ std::vector<std::uint32_t> hosts_for(const collectives::Planner& planner, std::u
   return hosts;
 }
 
-/// A transport that maps peers' memory is needed for these; none of this build does.
+/// True for a plan that needs a transport which maps peers' memory. This build has none.
 bool needs_mapped_memory(const collectives::Planner& planner) {
   const auto schedule = planner.plan({planner.collective, 3, 0}, 0);
   for (const auto& operand : schedule.operands) {
@@ -62,7 +64,7 @@ TEST_P(Conformance, FullProductOnLoopback) {
   std::atomic<std::uint64_t> executed{0};
   std::atomic<int> failures{0};
   for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 6U, 8U}) {
-    // Three hosts of two.
+    // 6 ranks are three hosts of two ranks, which only some planners look at.
     if (ranks == 6 && !planner.takes_hosts) continue;
     const auto cases = full_product(planner.collective, ranks);
     RankOptions options = options_for(planner, ranks);
@@ -98,7 +100,7 @@ void sample_over(const collectives::Planner& planner,
     if (cases.size() > most_cases) cases.resize(most_cases);
     RankOptions options = options_for(planner, ranks);
     options.transport = transport;
-    // So little for odd ones that rings and slots are often full.
+    // Odd numbers of ranks get so little shared memory that rings and slots are often full.
     if (ranks % 2 == 1) options.environment["XYLEM_SHARED_MEMORY"] = "176K";
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();

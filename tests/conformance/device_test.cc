@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All calls on buffers of a made-up device: it finishes later, in an order drawn from a seed, on up
-// to four queues, calls begin behind gates, and the CPU may not touch its memory.
+// All calls on buffers of a made-up device. The device has up to four queues and finishes work
+// later, in an order drawn from a seed. Calls begin behind gates, and the CPU may not touch the
+// device's memory.
 #include "conformance/run_case.h"
 #include "support/made_up_devices.h"
 #include "support/ranks.h"
@@ -27,7 +28,7 @@ RankOptions options_for(std::uint32_t ranks, MadeUpDevices& devices) {
   options.size = ranks;
   options.seed = ranks;
   options.eager_bytes = ranks % 2 == 0 ? 0 : 512;
-  options.environment["XYLEM_SLICE"] = "1K";  // So that small messages have several slices.
+  options.environment["XYLEM_SLICE"] = "1K";  // Even small messages have several slices.
   options.environment["XYLEM_WINDOW"] = "3";
   options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
   return options;
@@ -37,7 +38,7 @@ RankOptions options_for(std::uint32_t ranks, MadeUpDevices& devices) {
 
 class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
  protected:
-  /// `are_mixed`: odd ranks use memory of the host.
+  /// If `are_mixed`, odd ranks use memory of the host.
   static void run(const std::string& transport, bool are_mixed, std::size_t most_cases) {
     const auto& planner = *GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
@@ -86,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
 class MessagesOnDevice : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, MessagesOnDevice, testing::Values("loopback", "shm", "tcp"));
 
-/// What message `number` from a rank holds.
+/// The contents of message `number` from a rank.
 std::vector<std::uint8_t> pattern(std::uint32_t rank, std::size_t number, std::size_t bytes) {
   std::vector<std::uint8_t> pattern(bytes);
   std::iota(pattern.begin(), pattern.end(), static_cast<std::uint8_t>(7 * rank + number));
@@ -95,10 +96,10 @@ std::vector<std::uint8_t> pattern(std::uint32_t rank, std::size_t number, std::s
 
 constexpr std::size_t kSizes[] = {0, 1, 500, 4000, 5000, 70'000, 300'000};
 
-/// Whether a message is in memory of the host: some are, so that these could overtake the others.
+/// Some messages are in memory of the host, where they could overtake those on the device.
 bool is_on_host(std::size_t number) { return number % 3 == 1; }
 
-// All with one tag, so that each receive must meet the message that was sent at the same place.
+// All messages have one tag, so receive number i must get message number i.
 TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
   constexpr std::uint32_t kRanks = 3;
   MadeUpDevices devices(kRanks);
@@ -107,7 +108,7 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     DeviceMemory& memory = devices.memory(world.rank());
-    // Around the ring, and to oneself.
+    // Messages to the next rank, and to this rank itself.
     for (const std::uint32_t distance : {1U, 0U}) {
       const std::uint32_t to = (world.rank() + distance) % kRanks;
       const std::uint32_t from = (world.rank() + kRanks - distance) % kRanks;
@@ -192,7 +193,8 @@ TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
   });
 }
 
-// All work waits for gates that nobody opens, and a send of host memory for one that is staged.
+// All work waits for gates that nobody opens, and a message in host memory waits behind a staged
+// one.
 TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
   constexpr std::uint32_t kRanks = 2;
   MadeUpDevices devices(kRanks);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that disagree on a call, or do not call: mismatch or time-out on all ranks naming both
-// sides, and no output that mixes data of disagreeing calls. Also abort, busy, and bad arguments.
+// Ranks disagree on a call, or one does not call. All ranks must get a mismatch or time-out that
+// names both sides, and no output may mix data of disagreeing calls. Also abort, busy, and bad
+// arguments.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -24,8 +25,8 @@ using Call = std::function<Work(const Communicator&, std::vector<float>&, std::v
 struct Disagreement {
   const char* name;
   Call right;
-  Call wrong;        ///< What the last rank calls instead.
-  const char* said;  ///< Both appear in the message.
+  Call wrong;        ///< The call of the last rank. All others make `right`.
+  const char* said;  ///< The message must contain `said` and `instead`.
   const char* instead;
 };
 
@@ -158,23 +159,24 @@ TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
     const auto world = runtime.world();
     const bool odd = world.rank() + 1 == world.size();
     std::vector<float> input(64, static_cast<float>(world.rank() + 1)), output(64, -1.0F);
-    // Something right before it, so that the number of the call is not 0.
+    // A call before it makes the number of the disagreeing call differ from 0.
     ASSERT_TRUE(world.barrier().wait().is_ok());
     Status status = (odd ? what.wrong : what.right)(world, input, output).wait();
-    // A rank that only sends may be done with its call; then the next one tells.
+    // A call that only sends may have succeeded; then the next call reports the mismatch.
     const bool ended_well = status.is_ok();
     if (ended_well) status = world.barrier().wait();
     EXPECT_EQ(status.code(), Code::mismatch)
         << "rank " << world.rank() << ": " << status.to_string();
     EXPECT_NE(status.message().find(what.said), std::string_view::npos) << status.message();
     EXPECT_NE(status.message().find(what.instead), std::string_view::npos) << status.message();
-    // Two ranks can never mix their data: what is in the output is untouched or its own.
+    // With two ranks, an output is either untouched or holds the rank's own data.
     if (world.size() == 2 && !ended_well) {
       const float own = static_cast<float>(world.rank() + 1);
       EXPECT_TRUE(std::all_of(output.begin(), output.end(),
                               [own](float x) { return x == -1.0F || x == own; }));
     }
-    EXPECT_EQ(world.barrier().wait().code(), Code::mismatch) << "a poisoned communicator stays so";
+    EXPECT_EQ(world.barrier().wait().code(), Code::mismatch)
+        << "a poisoned communicator stays poisoned";
   });
 }
 
@@ -215,7 +217,8 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
   });
 }
 
-// A root of broadcasts does not wait for the others, so it may be far ahead of a call that differs.
+// The root of broadcasts does not wait for the other ranks, so it may be many calls past the one
+// that differs.
 TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   for (const std::size_t ahead : {100, 3000, 8000}) {
     run_ranks(three_ranks("20s"), [ahead](Runtime& runtime, MemoryHub&) {
@@ -236,7 +239,7 @@ TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   }
 }
 
-// So far ahead nothing is known of the call that differs.
+// The root is so far ahead that it no longer remembers the call that differs.
 TEST(Disagreement, OfARankThatIsTooFarAheadIsATimeOut) {
   run_ranks(three_ranks("3s"), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -260,7 +263,7 @@ TEST(PointToPointDisagreement, CountThatDiffersIsMismatchAtBothEnds) {
       std::vector<float> data(count + 1, 1.0F);
       Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
                                         : world.recv(out(data, count + 1), 0, 7).wait();
-      if (status) status = world.barrier().wait();  // A small message may have left before.
+      if (status) status = world.barrier().wait();  // A small message may have been sent already.
       EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
       EXPECT_NE(status.message().find("with tag 7"), std::string_view::npos) << status.message();
     });
@@ -279,8 +282,9 @@ TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
         const Buffer as_int(data.data(), count, DataType::int32);
         Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
                                           : world.recv(as_int, 0, 7).wait();
-        EXPECT_FALSE(status && world.rank() == 1) << "what it got is of another type";
-        if (status) status = world.barrier().wait();  // A small message may have left before.
+        EXPECT_FALSE(status && world.rank() == 1)
+            << "rank 1 gets another type, so its receive must fail";
+        if (status) status = world.barrier().wait();  // A small message may have been sent already.
         EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
         const std::string each = std::to_string(count);
         EXPECT_NE(status.message().find("sends " + each +
@@ -304,7 +308,7 @@ TEST(Timeout, NamesTheRankThatDidNotCall) {
     std::vector<float> a(8, 1.0F), b(8);
     ASSERT_TRUE(world.all_reduce(in(a, 8), out(b, 8)).wait().is_ok());
     if (world.rank() == 2) {
-      // Calls something else meanwhile, and learns that the others have given up.
+      // This rank makes another call meanwhile, and learns that the others have given up.
       const Status status = world.recv(out(b, 8), 0, 99).wait();
       EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
       return;
@@ -338,7 +342,8 @@ TEST(Timeout, OfOneCallIsItsOwn) {
   });
 }
 
-// Rank 2 does not call, so the others wait for it; of them, each gives an answer.
+// Rank 2 does not call, so the others wait for it. All ranks answer the roll call, and rank 2 is
+// blamed.
 TEST(Timeout, BlamesTheRankThatDidNotCall) {
   std::latch ended(2);
   run_ranks(three_ranks("700ms"), [&ended](Runtime& runtime, MemoryHub&) {
@@ -347,8 +352,9 @@ TEST(Timeout, BlamesTheRankThatDidNotCall) {
     std::vector<float> data(8, 1.0F), sum(8);
     const auto begin = Clock::now();
     const Status status = world.all_reduce(in(data, 8), out(sum, 8)).wait();
-    // Those that are silent are asked for up to 1.85 s.
-    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500)) << "as all answer";
+    // Silent ranks would have until 1.85 s to answer.
+    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500))
+        << "all ranks answer, so there is no longer wait";
     ended.count_down();
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
     EXPECT_EQ(status.peer(), 2U) << status.to_string();
@@ -389,7 +395,7 @@ TEST(Destroy, IsBusyWhileWorkIsPending) {
     ASSERT_TRUE(receive.wait().is_ok());
     EXPECT_TRUE(extra->destroy().is_ok());
     EXPECT_TRUE(runtime.shutdown().is_ok());
-    EXPECT_EQ(runtime.shutdown().code(), Code::ok) << "a second time is no error";
+    EXPECT_EQ(runtime.shutdown().code(), Code::ok) << "a second shutdown is no error";
   });
 }
 
@@ -437,11 +443,11 @@ TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
     says(world.send(in(a, 1), 3), Code::invalid_argument, "destination 3");
     says(world.all_gather_v(in(a, 1), out(b, 3), std::vector<std::uint64_t>{1, 1}),
          Code::invalid_argument, "2 entries for 3 ranks");
-    EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call is no call";
+    EXPECT_TRUE(world.barrier().wait().is_ok()) << "a refused call does not count";
   });
 }
 
-// The others make no such call, so all are at one call only if the refused ones are none.
+// The other ranks do not make these calls. Later calls match only if a refused call is not counted.
 TEST(Arguments, BadOnesOfOneRankAreNotCounted) {
   for (const char* const transport : {"loopback", "shm", "tcp"}) {
     RankOptions options = three_ranks("20s");
@@ -478,7 +484,7 @@ TEST(Arguments, BadOnesOfOneRankAreNotCounted) {
   }
 }
 
-/// What ranks log, each into a file of its own.
+/// The log of each rank, in a file of its own.
 class Log : public testing::Test {
  protected:
   void SetUp() override {
@@ -493,7 +499,7 @@ class Log : public testing::Test {
     options.environment["XYLEM_LOG"] = "warn,file=" + directory_ + "/%r";
     return options;
   }
-  /// Lines of a rank in which this is.
+  /// The number of lines of a rank's log that contain `text`.
   std::ptrdiff_t count(std::uint32_t rank, std::string_view text) const {
     std::ifstream file(directory_ + "/" + std::to_string(rank));
     EXPECT_TRUE(file.is_open()) << "rank " << rank;
@@ -523,7 +529,7 @@ TEST_F(Log, OfATimeOutIsALineOfEachRankAfterOneOfItsStall) {
       status = world.all_reduce(in(a, 8), out(b, 8)).wait();
     }
     EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
-    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out) << "which is logged no more";
+    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out) << "later errors are not logged";
   });
   for (const std::uint32_t rank : {0, 1, 2}) {
     EXPECT_EQ(count(rank, kError), 1) << rank;
@@ -547,7 +553,7 @@ TEST_F(Log, OfADeathIsALineOfEachSurvivor) {
     auto world = runtime.world();
     auto copy = world.duplicate();
     ASSERT_TRUE(copy.is_ok());
-    // Nobody is through before all have a copy.
+    // No rank passes this barrier before all have a copy.
     Status status = copy->barrier().wait();
     if (world.rank() == 2) return hub.kill(2);
     for (const Communicator& each : {world, *copy})
@@ -578,13 +584,13 @@ TEST(Death, EndsPendingWorkOfEveryCommunicatorWithTheDead) {
     auto pair = world.split(world.rank() == 2 ? 1 : 0, 0);
     ASSERT_TRUE(pair.is_ok());
     std::vector<float> a(8, 1.0F), b(8);
-    Status status = world.barrier().wait();  // Nobody is through before all have split.
+    Status status = world.barrier().wait();  // No rank passes before all have split.
     if (world.rank() == 2) return hub.kill(2);
     if (status) status = world.all_reduce(in(a, 8), out(b, 8)).wait();
     EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
     EXPECT_EQ(status.peer(), 2U);
     EXPECT_TRUE(pair->all_reduce(in(a, 8), out(b, 8)).wait().is_ok())
-        << "a communicator without the dead goes on";
+        << "a communicator without the dead rank goes on";
   });
 }
 

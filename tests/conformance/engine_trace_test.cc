@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine's ways through one schedule: a call that is over when it returns, an exchange as an
-// operation, and rounds. Each must read and make, in every step of every rank, what the others do:
-// the same operands with the same bytes, in whatever memory they lie. The engine is built for this
-// test with XYLEM_ENGINE_TRACE. And what shared memory fuses must be what is done step by step over
-// loopback, where nothing is.
+// The engine can run one schedule in several ways: as a call that has ended when it returns, as an
+// exchange that became an operation, or in rounds. In every step of every rank, each way must read
+// and produce the same operands with the same bytes, in whatever memory they lie. To record this,
+// the engine is built for this test with XYLEM_ENGINE_TRACE. The fusions of shared memory must give
+// what loopback does step by step, where nothing is fused.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 #include "xylem/execution/execution.h"
@@ -33,11 +33,11 @@ using execution::ProgramStep;
 using execution::Run;
 using execution::Traced;
 
-/// What a step read or made.
+/// An operand that a step read or wrote.
 struct Event {
   std::uint32_t step = 0, slice = 0, operand = 0;
   Traced what = Traced::source;
-  std::size_t hash = 0;  ///< Of the bytes.
+  std::size_t hash = 0;  ///< Hash of the operand's bytes.
   friend auto operator<=>(const Event&, const Event&) = default;
   friend std::ostream& operator<<(std::ostream& out, const Event& event) {
     return out << "step " << event.step << " slice " << event.slice << " operand " << event.operand
@@ -45,16 +45,17 @@ struct Event {
   }
 };
 
-/// Of the calls that write one output, in any order.
+/// The events of all calls that write one output, in any order.
 struct Trace {
   std::vector<Event> events;
-  bool by_call = false;  ///< All of it without an operation.
+  bool by_call = false;  ///< True if the call never became an operation.
 };
 
 std::mutex traces_mutex;
 std::map<const std::byte*, Trace> traces;
 std::atomic<bool> by_rounds{false};
-/// Slices of copies that were made along with a send, and those of them that were the last.
+/// The number of copied slices that were written together with a send, and how many of these were
+/// the last slice of their copy.
 std::atomic<std::uint32_t> made_along{0}, last_along{0};
 
 using test::gift;
@@ -78,12 +79,12 @@ Work call(const Communicator& world,
   return world.broadcast(in, out.first(in.size()), 0);
 }
 
-/// What each rank did in its calls of one operation, by the way that was taken.
+/// The events of each rank in its calls of one operation, for each way that was taken.
 using Traces = std::map<Way, std::vector<std::vector<Event>>>;
 
 class EngineTrace : public testing::TestWithParam<std::uint32_t> {
  protected:
-  /// Calls it again and again, so that calls end within and on the way.
+  /// Makes the call again and again, so that some calls end at once and others become operations.
   static void collect(std::string_view operation,
                       std::size_t count,
                       Traces& found,
@@ -96,7 +97,7 @@ class EngineTrace : public testing::TestWithParam<std::uint32_t> {
       const auto world = runtime.world();
       const Values in = gift(world.rank(), 0, count * ranks);
       for (int i = 0; i < kCalls; ++i) {
-        // Whoever is late makes operations of the others' calls.
+        // One rank is late, so the calls of the other ranks become operations.
         for (int left = i % 4 == static_cast<int>(world.rank() % 4) ? i : 0; left > 0; --left) {
           std::this_thread::yield();
         }
@@ -108,7 +109,7 @@ class EngineTrace : public testing::TestWithParam<std::uint32_t> {
           made = std::move(traces[reinterpret_cast<const std::byte*>(out.data())]);
           traces.erase(reinterpret_cast<const std::byte*>(out.data()));
         }
-        if (made.events.empty()) continue;  // Nothing is read or made at this rank.
+        if (made.events.empty()) continue;  // This rank reads and writes nothing.
         std::ranges::sort(made.events);
         const Way way = by_rounds ? Way::rounds : made.by_call ? Way::call : Way::operation;
         const std::scoped_lock lock(mutex);
@@ -149,7 +150,7 @@ TEST_P(EngineTrace, IsTheSameByEveryWay) {
   EXPECT_TRUE(ended_within || GetParam() > std::thread::hardware_concurrency());
 }
 
-/// But for what came in: loopback puts that into its place by itself.
+/// Removes the receives, since loopback writes received data to its place by itself.
 std::vector<std::vector<Event>> without_receipts(Traces& found) {
   auto& of_rank = found[Way::rounds];
   for (auto& events : of_rank) {
@@ -161,9 +162,9 @@ std::vector<std::vector<Event>> without_receipts(Traces& found) {
 TEST_P(EngineTrace, OfManySlicesIsTheSameFusedAsStepByStep) {
   struct Plan {
     std::string_view operation, algorithm;
-    bool has_copy = false;  ///< Of what a rank sends.
+    bool has_copy = false;  ///< True if the plan copies what a rank sends.
   };
-  constexpr std::size_t kCount = 700;  // Three slices, the last of them short, or more.
+  constexpr std::size_t kCount = 700;  // Three slices or more. The last one is short.
   for (const Plan& plan : {Plan{"all_reduce", "two_shot"}, Plan{"all_gather", "direct", true},
                            Plan{"all_gather", "ring", true}, Plan{"reduce_scatter", "direct"},
                            Plan{"all_to_all", "direct"}, Plan{"reduce", "binomial"},
@@ -194,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineTrace, testing::Values(1, 2, 3, 5, 8));
 
 }  // namespace xylem::runtime
 
-// What the engine calls, where it is built with XYLEM_ENGINE_TRACE.
+// The hooks that the engine calls when it is built with XYLEM_ENGINE_TRACE.
 namespace xylem::execution {
 
 bool are_all_by_rounds() { return runtime::by_rounds; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks give in a round of a test, and what it is together.
+// Input values of tests that run in rounds, and their sums.
 #pragma once
 
 #include "support/buffer_allocator.h"
@@ -13,7 +13,7 @@ namespace xylem::test {
 
 using Values = std::vector<std::int32_t, BufferAllocator<std::int32_t>>;
 
-/// Element i of what `rank` gives in a round, and of the sum over ranks.
+/// Element i of the input of `rank` in a round, and element i of the sum over all ranks.
 inline std::int32_t given(std::uint32_t rank, int round, std::size_t i) {
   return static_cast<std::int32_t>(i % 1009 + 10'000 * rank) + round;
 }

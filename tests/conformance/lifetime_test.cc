@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How communicators end: handles dropped early, aborts from other threads, ranks that leave, and
-// slots that the next communicator takes over.
+// How communicators end: handles are dropped early, other threads abort, ranks leave, and the next
+// communicator gets a slot again.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
         ASSERT_TRUE(forgotten.wait().is_ok());
       }
     }
-    // What nobody waits for goes on all the same, and ends before the runtime does.
+    // Operations that nobody waits for go on all the same, and end before the runtime does.
     while (!runtime.shutdown().is_ok()) std::this_thread::yield();
     for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
   });
@@ -121,8 +121,8 @@ TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
   });
 }
 
-// A sender that is told to stop gets its buffer back without a cut of the connection that other
-// communicators use, whatever the receiver does.
+// After an abort a sender gets its buffer back, whatever the receiver does. The connection is not
+// cut, since other communicators use it.
 TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   for (const char* const transport : {"loopback", "shm", "tcp", "ucx-tcp"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
@@ -135,7 +135,7 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
       if (uneven) pending = other->send(std::span<const std::int64_t>(large), 1, 1);
       ASSERT_TRUE(world.barrier().wait().is_ok());
       if (uneven) {
-        // UCX may have taken it all before the abort came.
+        // UCX may have sent the whole message before the abort.
         EXPECT_THAT(pending.wait().code(), testing::AnyOf(Code::cancelled, Code::ok));
       } else {
         ASSERT_TRUE(other->abort("changed its mind").is_ok());
@@ -151,8 +151,8 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   }
 }
 
-// The slots of poisoned communicators come free only after a while; who asks for one waits for
-// that.
+// The slot of a poisoned communicator becomes free only after a while. A rank that needs a slot
+// waits for one.
 TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
   run_ranks({.size = 2}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -226,7 +226,7 @@ TEST(LifetimeOfARank, RankThatLeftIsNamedByThoseWhoWaitForItsMessages) {
   }
 }
 
-// Also one on which nothing waits for the dead rank.
+// This holds also for a communicator on which no call waits for the dead rank.
 TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
   run_ranks(loopback(3), [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
@@ -237,7 +237,7 @@ TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
     const std::int64_t value = 1;
     const std::uint32_t living = 1 - std::min(world.rank(), 1U);
     const Work receive = copy->recv(into(never), living, 1);
-    Status status = world.barrier().wait();  // Nobody is through before all wait.
+    Status status = world.barrier().wait();  // No rank passes before all wait.
     if (world.rank() == 2) return hub.kill(2);
     const auto begin = Clock::now();
     if (status) status = world.all_reduce(one(value), into(sum)).wait();
@@ -251,7 +251,8 @@ TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
   });
 }
 
-// Calls of one communicator that stall at once are spoken of one by one, and no more often.
+// Two calls of one communicator stall at once. They are compared one after the other, and each only
+// once.
 TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   std::atomic<int> waited{0};
   const auto ranks = GetParam();
@@ -263,7 +264,7 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
     const Work first = world.all_reduce(one(in), into(a));
     const Work second = world.all_reduce(one(in), into(b));
     if (!is_late) {
-      // Longer than a stall takes to be told of.
+      // A stalled call is published in less than this time.
       EXPECT_EQ(second.wait_for(std::chrono::milliseconds(600)).code(), Code::timed_out);
       ++waited;
     }
@@ -273,8 +274,8 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   });
 }
 
-// Another handle to it is still held, and a rank aborts through that one: the slot, which the next
-// communicator has, is not the dead one's any more.
+// A destroyed communicator still has another handle. An abort through that handle must not touch
+// the slot, which belongs to the next communicator.
 TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -302,7 +303,7 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   });
 }
 
-// Every rank asks of its oldest stalled call only, and each answers a call once.
+// Each rank asks only about its oldest stalled call, and answers a call only once.
 TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
   std::latch is_asked(GetParam());
   run_ranks(loopback(GetParam()), [&](Runtime& runtime, MemoryHub& hub) {
@@ -325,12 +326,12 @@ TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
     for (const Work& call : calls) ASSERT_TRUE(call.wait().is_ok());
     for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
     ASSERT_TRUE(world.barrier().wait().is_ok());
-    // A question of each that waited and an answer of each, and as much again for a slow machine.
+    // One question and one answer of each rank, and twice as many on a slow machine.
     EXPECT_LE(hub.floods(), 4 * world.size());
   });
 }
 
-/// What a process holds of the system, and of its own heap.
+/// The descriptors, mappings and heap memory of this process.
 struct Holdings {
   std::ptrdiff_t descriptors = 0, mappings = 0;
   std::size_t heap_bytes = 0;
@@ -348,11 +349,12 @@ struct Holdings {
 };
 
 TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
-  constexpr int kMany = 10'000, kWarm = 300;  // Pools have grown by then.
+  // The number of calls, and the number after which all pools have grown.
+  constexpr int kMany = 10'000, kWarm = 300;
   RankOptions options = two_over("shm");
   run_ranks(options, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
-    // One rank looks while the other waits: it opens files to do so.
+    // One rank counts while the other waits, since counting opens files.
     const auto look = [&] {
       Holdings holdings;
       EXPECT_TRUE(world.barrier().wait());
@@ -378,14 +380,14 @@ TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
     if (world.rank() != 0) return;
     EXPECT_EQ(after.descriptors, before.descriptors);
     EXPECT_EQ(after.mappings, before.mappings);
-    // Two ranks, and what vectors keep for the next time.
+    // Room for the capacity that vectors of the two ranks keep.
     constexpr std::size_t kSlack = 256 << 10;
     EXPECT_LT(after.heap_bytes, before.heap_bytes + kSlack);
   });
 }
 
-// Both ranks of a connection live and say nothing of it; the one that receives waits for nobody who
-// would notice, and the one that has sent does something else.
+// Both ranks of a cut connection are alive. No call of rank 1 waits for another rank that would
+// notice the cut, and rank 0, which has sent, makes other calls.
 TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
   RankOptions options;
   options.size = 3;
@@ -396,7 +398,7 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
     auto pair = world.split(world.rank() == 1 ? 1 : 0, 0);
     ASSERT_TRUE(pair.is_ok());
     std::vector<float> a(1000, 1.0F), b(1000);
-    // Until all have: then ranks 0 and 1 have met.
+    // All ranks have called after this, so ranks 0 and 1 are connected.
     ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     if (world.rank() == 0) {
       ASSERT_TRUE(world.send(std::span<const float>(a), 1).wait().is_ok());
@@ -411,14 +413,14 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
       EXPECT_LT(Clock::now() - begin, seconds(5));
       return;
     }
-    // Those who have nothing to do with each other's connection go on.
+    // Ranks 0 and 2 do not use the cut connection, so their communicator goes on.
     EXPECT_TRUE(pair->all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     EXPECT_FALSE(world.barrier().wait().is_ok());
     EXPECT_TRUE(pair->barrier().wait().is_ok());
   });
 }
 
-/// Writes what no rank would into a connection of this process.
+/// Sends bytes that no rank would send over a connection of this process.
 bool write_garbage() {
   const std::string garbage(4096, 'G');
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -454,7 +456,7 @@ TEST(LifetimeOfAConnection, BytesThatWereChangedEndItAndReachNobody) {
   });
 }
 
-// The network between two ranks swallows everything, while the control plane still reaches both.
+// The network between two ranks drops everything, but the control plane still reaches both.
 TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
   RankOptions options;
   options.transport = "tcp";
@@ -468,7 +470,7 @@ TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
       ASSERT_TRUE(hub.silence(0, 1));
     }
     const auto begin = Clock::now();
-    // More than sockets hold, so each kernel has bytes that nobody acknowledges.
+    // More than the socket buffers hold, so each kernel has unacknowledged bytes.
     const Status lost = world.send(std::span<const float>(large), 1 - world.rank()).wait();
     EXPECT_EQ(lost.code(), Code::link_lost) << lost.to_string();
     EXPECT_TRUE(lost.peer().has_value());

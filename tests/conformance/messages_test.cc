@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What send and recv promise beyond their results: every wire is listened to, a message goes on
-// without its sender, one who sends faster than others receive waits, and a goodbye overtakes
-// nothing.
+// What send and recv promise beyond their results: messages arrive over every wire, a message goes
+// on without its sender, a fast sender waits for a slow receiver, and a goodbye overtakes no
+// message.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Hosts = std::vector<std::uint32_t>;
 
-constexpr std::size_t kSmall = 4000;  ///< Bytes that travel within a header.
+constexpr std::size_t kSmall = 4000;  ///< Bytes that fit into a header.
 
 ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
 Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
@@ -47,7 +47,7 @@ std::vector<std::uint8_t> pattern(std::size_t number, std::size_t length) {
   return bytes;
 }
 
-constexpr std::size_t kMany = 900;  ///< More than a queue in shared memory holds.
+constexpr std::size_t kMany = 900;  ///< More messages than a queue in shared memory holds.
 
 void send_many(const Communicator& world, std::uint32_t to, std::size_t length = kSmall) {
   for (std::size_t i = 0; i < kMany; ++i) {
@@ -75,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts,
                                          Hosts{0, 1, 1, 0, 0},
                                          Hosts{0, 0, 0, 0, 0, 0, 0, 1}));
 
-// A receive from one's own host must not leave a later one from another host without a listener.
+// While one receive waits for a rank of this host, a later receive from another host must be
+// served, too.
 TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   run_ranks(on_hosts(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -106,7 +107,7 @@ TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   });
 }
 
-// The start measures a link within the host, then one to another.
+// The start measures a link within the host first, and then one to another host.
 TEST_P(MessagesOnHosts, LetTheStartMeasureBothWires) {
   RankOptions options = on_hosts(GetParam());
   options.environment["XYLEM_TUNING"] = "measure";
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                          MessagesOver,
                          testing::Values("loopback", "shm", "tcp", "ucx-tcp"));
 
-// More than the queue of a wire holds: the rest must go while the sender is busy with other things.
+// More messages than a wire's queue holds. The rest must go while the sender makes no calls.
 TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   for (const std::size_t length : {std::size_t{8}, kSmall}) {
     std::latch is_sent(2), is_received(2);
@@ -134,7 +135,7 @@ TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   }
 }
 
-// Messages that nobody receives yet hold up neither collectives nor messages that are received.
+// Messages that nobody receives must not hold up collectives or other messages.
 TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
   constexpr std::size_t kSmallOnes = 20'000, kLargeOnes = 100, kLarge = 100'000;
   run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
@@ -170,7 +171,7 @@ TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
   });
 }
 
-// A goodbye waits for what is on its way, also where the receiver comes late.
+// A rank that leaves waits until its messages have arrived, even if the receiver is late.
 TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
   std::promise<Status> left;
   auto has_left = left.get_future();
@@ -186,11 +187,11 @@ TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
       return;
     }
     is_sent.arrive_and_wait();
-    // A socket may hold all of them; the queue of a wire in shared memory does not.
+    // A socket may hold all of these messages, but a queue in shared memory does not.
     const bool was_early = has_left.wait_for(milliseconds(300)) == std::future_status::ready;
     EXPECT_FALSE(was_early && std::string_view(GetParam()) == "shm");
     receive_many(world);
-    // The last steps of a connection need its receiver, too.
+    // To end the connection, the receiver must make progress, too.
     std::int64_t none = 0;
     const Work drives = world.recv(into(none), 0, 2);
     while (has_left.wait_for(milliseconds(1)) != std::future_status::ready) drives.test();
@@ -211,7 +212,8 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
     has_left.arrive_and_wait();
     if (world.rank() == 1) {
       std::int64_t none = 0;
-      EXPECT_EQ(other->recv(into(none), 0, 2).wait().code(), Code::peer_lost) << "it has heard";
+      EXPECT_EQ(other->recv(into(none), 0, 2).wait().code(), Code::peer_lost)
+          << "rank 0 has reported that it left";
       send_many(world, 0);
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_TRUE(runtime.shutdown());
@@ -221,7 +223,7 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
   });
 }
 
-// On this loopback a header waits for its receive, so all of them are on their way at once.
+// This loopback buffers no header, so all headers are under way until they are received.
 class MessagesFarAhead : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, MessagesFarAhead, testing::Values("loopback", "shm"));
 
@@ -229,7 +231,7 @@ TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   constexpr std::size_t kMessages = 1500;
   RankOptions options = two_over(GetParam());
   options.eager_bytes = 0;
-  // Whoever receives nothing yet takes nothing out of the queue, either.
+  // Without its progress thread, a rank that makes no calls takes nothing from the queue.
   options.environment["XYLEM_PROGRESS_THREAD"] = "off";
   std::latch is_sent(2);
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
@@ -272,7 +274,7 @@ TEST(Messages, ThatNeverGoEndTheirSendsWithTheCommunicator) {
   });
 }
 
-// The goodbye goes another way than the message, and may come first.
+// The goodbye takes another way than the message, and may arrive first.
 TEST(Messages, AreNotOvertakenByAGoodbye) {
   std::latch has_parted(2);
   run_ranks({}, [&](Runtime& runtime, MemoryHub& hub) {
@@ -281,7 +283,7 @@ TEST(Messages, AreNotOvertakenByAGoodbye) {
     const std::int64_t value = 7;
     if (world.rank() == 1) {
       const Work receive = world.recv(into(got), 0, 1);
-      // It has waited for longer than a rank that has left is waited for.
+      // Longer than a receive waits for a message of a rank that has left.
       EXPECT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
       hub.part(0);
       EXPECT_EQ(receive.wait_for(milliseconds(100)).code(), Code::timed_out);
@@ -305,7 +307,7 @@ TEST(Messages, FromARankThatHasLeftAreNotWaitedFor) {
   });
 }
 
-/// How a receive on rank 0 from rank 1, which answers and sends nothing, ends at its limit.
+/// Checks how a receive on rank 0 ends at its time limit. Rank 1 is alive, but sends nothing.
 void expect_blamed_at_limit(const Communicator& communicator) {
   std::int64_t got = 0;
   const auto begin = std::chrono::steady_clock::now();
@@ -317,8 +319,8 @@ void expect_blamed_at_limit(const Communicator& communicator) {
   EXPECT_EQ(outcome.peer(), 1U) << outcome.message();
   EXPECT_EQ(outcome.message().find("gave no answer"), std::string::npos) << outcome.message();
   EXPECT_GE(took, milliseconds(500));
-  // One that is silent is asked for up to 1.75 s.
-  EXPECT_LT(took, milliseconds(1400)) << "as all answer";
+  // Silent ranks would have until 1.75 s to answer.
+  EXPECT_LT(took, milliseconds(1400)) << "all ranks answer, so there is no longer wait";
 }
 
 TEST(Messages, ThatMeetNoPartnerBlameTheRankThatTheyName) {
@@ -331,7 +333,7 @@ TEST(Messages, ThatMeetNoPartnerBlameTheRankThatTheyName) {
   });
 }
 
-// A rank that holds the communicator no more answers all the same.
+// A rank that has destroyed its handle of the communicator still answers.
 TEST(Messages, BlameNobodyWhoHasDestroyedTheCommunicator) {
   std::latch is_destroyed(3), is_over(3);
   RankOptions options;
@@ -348,7 +350,7 @@ TEST(Messages, BlameNobodyWhoHasDestroyedTheCommunicator) {
   });
 }
 
-// Whoever is left may still send.
+// Any rank that is left may still send.
 TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
   std::latch has_met(2);
   RankOptions options;
@@ -360,7 +362,7 @@ TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
     if (world.rank() == 0) return;
     if (world.rank() == 1) {
       const Work receive = world.recv(into(got), std::nullopt, 1);
-      // Longer than a rank that has left is waited for.
+      // Longer than a receive waits for a message of a rank that has left.
       EXPECT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
       has_met.arrive_and_wait();
       EXPECT_TRUE(receive.wait());

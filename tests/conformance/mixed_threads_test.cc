@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs drawn from seeds that mix all calls, by ranks that are threads: what the thread
-// sanitizer sees of them. As processes they are the tests mixed_*.
+// The mixed programs with ranks that are threads, so that the thread sanitizer sees their races.
+// The tests mixed_* run them as processes.
 #include "mixed/rank.h"
 #include "support/made_up_devices.h"
 #include "support/ranks.h"
@@ -15,14 +15,15 @@
 namespace xylem::test {
 namespace {
 
-/// Transport, ranks, fault, and whether some buffers are in the memory of a made-up device.
+/// Transport, number of ranks, fault, and whether some buffers are in the memory of a made-up
+/// device.
 using Case = std::tuple<const char*, std::uint32_t, const char*, bool>;
 
 class MixedThreads : public testing::TestWithParam<Case> {};
 
 TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
   const auto& [transport, ranks, fault, uses_devices] = GetParam();
-  // Faults take their time.
+  // A program with a fault takes longer.
   const std::uint64_t programs = *fault == '\0' ? 4 : 1;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     RankOptions options;

@@ -35,7 +35,7 @@ void store_as(std::byte* element, double value) {
   std::memcpy(element, &typed, sizeof typed);
 }
 
-/// A float of `exponent_bits` and `mantissa_bits` to a double.
+/// Converts a float with these numbers of exponent and mantissa bits to a double.
 double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   const std::uint32_t mantissa = bits & ((1U << mantissa_bits) - 1);
   const int exponent = static_cast<int>((bits >> mantissa_bits) & ((1U << exponent_bits) - 1));
@@ -46,7 +46,8 @@ double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   return (bits >> (exponent_bits + mantissa_bits)) != 0 ? -magnitude : magnitude;
 }
 
-/// The nearest such float, ties to even; for numbers within its normal range, and zero.
+/// Converts a double to the nearest such float, ties to even. The value must be zero or within the
+/// normal range.
 std::uint32_t encode(double value, int exponent_bits, int mantissa_bits) {
   const std::uint32_t sign = std::signbit(value) ? 1U << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;
@@ -108,7 +109,7 @@ std::uint64_t sum_of_counts(const Case& one, std::uint32_t parts) {
   return sum;
 }
 
-/// Which part of an uneven buffer element i is in, and its index there.
+/// The part of an uneven buffer that holds element i, and the element's index in that part.
 std::pair<std::uint32_t, std::uint64_t> locate(std::uint64_t i, const auto& count_of_part) {
   std::uint32_t part = 0;
   while (i >= count_of_part(part)) i -= count_of_part(part++);
@@ -171,7 +172,7 @@ void store(DataType type, std::byte* element, double value) {
 double premul_factor(std::uint32_t rank) { return rank % 2 == 0 ? 0.5 : 2.0; }
 
 std::uint64_t uneven_count(const Case& one, std::uint32_t part) {
-  // Some parts are empty, and neighbours differ.
+  // Some parts are empty, and neighbouring parts have different sizes.
   return part % 3 == 1 ? 0 : one.count + part % 4;
 }
 
@@ -275,7 +276,7 @@ std::vector<Case> full_product(Collective collective, std::uint32_t ranks) {
       one.op = static_cast<RedOp>(op);
       if (reduces(collective) ? !check_reduction(one.op, one.type) : op > 0) continue;
       if (reduces(collective) && moves_bytes_only(one.type)) continue;
-      // None, one, fewer than ranks, not divisible and several slices.
+      // No element, one, fewer than ranks, a count that ranks do not divide, and several slices.
       for (const std::uint64_t count : {0, 1, 3, 193, 1601}) {
         for (const std::uint32_t root : roots) {
           for (const bool uneven : {false, true}) {

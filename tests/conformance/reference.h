@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every operation must give, computed plainly in double. Inputs are small numbers whose sums
-// and products are exact in every type, so results are compared for equality; averages may differ
-// by one unit in the last place.
+// The expected results of every operation, computed plainly in double. Inputs are small numbers
+// whose sums and products are exact in every type, so results are compared for equality. Only
+// averages may differ by one unit in the last place.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -20,32 +20,34 @@ struct Case {
   collectives::Collective collective = collectives::Collective::all_reduce;
   DataType type = DataType::float32;
   RedOp op = RedOp::sum;
-  std::uint64_t count = 1;  ///< As collectives::Counts; uneven calls derive their counts from it.
+  /// Like collectives::Counts. Uneven calls derive the counts of their parts from it.
+  std::uint64_t count = 1;
   std::uint32_t root = 0;
   bool in_place = false;
   bool uneven = false;
 };
 std::string describe(const Case& one);
 
-/// An element as a number, and back; exact for the numbers used here.
+/// Converts an element to a number and back. This is exact for the numbers used here.
 double load(DataType type, const std::byte* element);
 void store(DataType type, std::byte* element, double value);
 
 /// The factor of a rank in a premultiplied sum.
 double premul_factor(std::uint32_t rank);
-/// Elements of part `part` of an uneven call; for all_to_all_v what `from` sends to `to`.
+/// The number of elements of one part of an uneven call. For all_to_all_v, the number that `from`
+/// sends to `to`.
 std::uint64_t uneven_count(const Case& one, std::uint32_t part);
 std::uint64_t uneven_count(const Case& one, std::uint32_t from, std::uint32_t to);
 /// Element i of a rank's input.
 double input_value(const Case& one, std::uint32_t rank, std::uint64_t i);
-/// Element i of a rank's output, of a communicator of `ranks`.
+/// Element i of a rank's output in a communicator of `ranks`.
 double expected_value(const Case& one, std::uint32_t ranks, std::uint32_t rank, std::uint64_t i);
-/// Elements of a rank's input and output; 0 where it has none.
+/// The number of elements of a rank's input and output; 0 if the rank has none.
 std::uint64_t input_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 std::uint64_t output_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 
-/// The cases of one collective: all types, reductions, count classes, roots, in and out of place,
-/// even and uneven.
+/// The cases of one collective: all types, reductions, kinds of counts and roots, in and out of
+/// place, with even and uneven shares.
 std::vector<Case> full_product(collectives::Collective collective, std::uint32_t ranks);
 
 }  // namespace xylem::test

@@ -13,7 +13,8 @@ using collectives::Collective;
 constexpr std::size_t kGuard = 64;
 constexpr std::byte kPoison{0x5a};
 
-/// Memory of one rank: guards around an output, and an input that lies in it in place.
+/// The memory of one rank: an output between guards, and an input, which lies in the output if the
+/// call is in place.
 struct Space {
   std::vector<std::byte> output_space, input_space;
   std::byte* output = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs one case at one rank and checks every element, the guards around the output, and that the
-// input was left alone.
+// Runs one case at one rank. Checks every element, the guards around the output, and that the input
+// was not changed.
 #pragma once
 
 #include "conformance/reference.h"
@@ -12,13 +12,13 @@
 
 namespace xylem::test {
 
-/// Where a rank's buffers are, if not in memory of the host.
+/// The device that holds a rank's buffers, if they are not in memory of the host.
 struct BuffersOnDevice {
   DeviceMemory& memory;
   Memory kind;
 };
 
-/// Empty if all is right; otherwise what is wrong.
+/// Returns what is wrong, or an empty string.
 std::string run_case(const Communicator& comm,
                      const Case& one,
                      const BuffersOnDevice* device = nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives over shared memory of sizes at which it does things that it does not do to small
-// ones: slices read where they arrived, written once for several peers, and past the cache;
-// messages read where they were sent from, and fetched from there.
+// Collectives over shared memory that are large enough for its optimizations: slices are read where
+// they arrived, written once for several peers, and written with non-temporal stores. Messages may
+// be read directly from the sender's memory.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 
@@ -18,13 +18,13 @@
 namespace xylem::test {
 namespace {
 
-/// Not a multiple of a slice, nor of the ranks.
+/// A multiple of neither the slice nor the number of ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
 const std::string kPastCache = "past_cache", kPulled = "pulled", kAllocated = "allocated";
 
-/// Ranks, and shared memory: how much; or all of it written past the cache; or what is sent is
-/// fetched from processes, or read where it is.
+/// The number of ranks, and a variant of shared memory: a size, or all slots written with
+/// non-temporal stores, or messages read from the sender's memory (pulled or allocated).
 using World = std::tuple<std::uint32_t, std::string>;
 class SharedMemory : public testing::TestWithParam<World> {};
 
@@ -43,7 +43,7 @@ RankOptions options_of(const World& world) {
   return options;
 }
 
-/// A world, and an algorithm of all_reduce.
+/// A world, and an algorithm for all_reduce.
 class SharedMemoryAllReduce : public testing::TestWithParam<std::tuple<World, std::string>> {
  protected:
   static RankOptions options() {
@@ -68,7 +68,8 @@ TEST_P(SharedMemoryAllReduce, OfMuch) {
   });
 }
 
-// Its messages wait for room, so none of them is posted.
+// The receiver has left and frees no slot, so the messages to it wait for room and are never
+// posted.
 TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
   for (const std::string operation : {"broadcast", "scatter", "reduce", "gather"}) {
     SCOPED_TRACE(operation);
@@ -78,7 +79,7 @@ TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
       const auto world = runtime.world();
       const bool is_root_sender = operation == "broadcast" || operation == "scatter";
       const std::uint32_t sender = is_root_sender ? 0 : 1;
-      if (world.rank() != sender) return;  // It leaves.
+      if (world.rank() != sender) return;  // This rank leaves.
       Values in(2 * kCount, 1), out(2 * kCount);
       const std::span<const std::int32_t> all(in), part(in.data(), kCount);
       const std::span<std::int32_t> result(out), result_part(out.data(), kCount);
@@ -114,14 +115,15 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
   });
 }
 
-/// Of few worlds, since it takes long.
+/// Only a few worlds, since this takes long.
 class SharedMemoryPastCaches : public SharedMemory {};
 
 TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
   run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const std::size_t me = world.rank();
-    // Outputs of all ranks together are more than the engine leaves to caches (kCachedOutputs).
+    // All ranks' outputs together exceed kCachedOutputs, above which the engine uses non-temporal
+    // stores.
     const std::size_t part = (17 << 20) / sizeof(std::int32_t) / world.size();
     const std::size_t all = part * world.size();
     constexpr std::int32_t kUntouched = -1;
@@ -130,7 +132,7 @@ TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
       const Values sums = sum_of(world.size(), 0, all + begin);
       const auto gift_part = std::span(in).subspan(begin, part);
       const auto sums_of_all = std::span(sums).subspan(begin);
-      // What lies beside an output stays as it is.
+      // The memory around an output must not change.
       const auto check = [&](std::span<const std::int32_t> right, auto&& call) {
         Values out(right.size() + begin + 1, kUntouched), expected = out;
         std::ranges::copy(right, expected.begin() + static_cast<std::ptrdiff_t>(begin));
@@ -239,7 +241,7 @@ TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
         const Values in = gift(world.rank(), 0, count);
         Values out(count), told(1);
         if (me == 2) {
-          // It calls only when it has heard of rank 1, which first finishes with rank 0.
+          // This rank calls only after it has heard from rank 1, which first finishes with rank 0.
           ASSERT_TRUE(world.recv(std::span(told), 1, 0).wait().is_ok());
         }
         const Work sum = world.all_reduce(std::span<const std::int32_t>(in), std::span(out));
@@ -319,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds,
                          testing::Combine(worlds(), testing::Values("two_shot", "ring")),
                          name_of_all_reduce);
 
-// The copy that scales the input makes what is sent, in a slot that is written past the cache.
+// The scaling copy writes directly into a slot, with non-temporal stores.
 TEST(PremultipliedSums, AreRightInSlotsPastTheCache) {
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
     RankOptions options;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small calls over shared memory, again and again: they may be over when they return, or turn into
-// operations half-way, as the peers come. Sizes lie around those at which messages change their
-// form.
+// Small calls over shared memory, again and again. Depending on when the peers come, a call has
+// ended when it returns, or becomes an operation in the middle. The sizes are near those at which
+// messages change their form.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 
@@ -21,11 +21,12 @@
 namespace xylem::test {
 namespace {
 
-/// Of 4 B: in an entry, in a small slot, in a large one, in several.
+/// Counts of 4-byte elements: a message fits into an entry, a small slot, a large slot, or several
+/// slots.
 constexpr std::array<std::size_t, 12> kCounts{0,  1,    2,    16,   17,     26,
                                               27, 1014, 1015, 1024, 16'384, 16'385};
 
-/// The ranks' gifts one behind the other.
+/// The inputs of all ranks, one after another.
 Values all_of(std::uint32_t ranks, int round, std::size_t count) {
   Values all;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -42,7 +43,7 @@ class SmallCalls : public testing::TestWithParam<std::uint32_t> {
   static RankOptions options() { return {.size = GetParam(), .transport = "shm"}; }
 };
 
-/// Now and then, and never all ranks at once: so that peers find nobody there.
+/// Delays a rank now and then. The ranks draw independently, so peers often have to wait.
 void dawdle(std::mt19937& dice) {
   for (auto left = dice() % 8 == 0 ? dice() % 40 : 0; left > 0; --left) std::this_thread::yield();
 }
@@ -51,12 +52,12 @@ TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
   run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const std::uint32_t size = world.size(), me = world.rank();
-    // What is called is the same on all ranks; how late they are is not.
+    // All ranks make the same calls, but are late at different times.
     std::mt19937 script(7), dice(me);
     constexpr int kRounds = 400;
     for (int round = 0; round < kRounds; ++round) {
       dawdle(dice);
-      // The same call several times in a row is the usual thing.
+      // Programs often repeat the same call, so this makes each call several times in a row.
       static constexpr int kInARow = 4;
       std::mt19937 same(static_cast<unsigned>(round / kInARow));
       const std::size_t count = kCounts[same() % kCounts.size()];
@@ -172,10 +173,10 @@ TEST_P(SmallCalls, MessagesAroundTheRing) {
 TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
   run_ranks({.size = 3, .transport = "shm"}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
-    constexpr std::uint32_t kTags = 12;  // More than slots are posted.
+    constexpr std::uint32_t kTags = 12;  // More receives than there are slots.
     for (int round = 0; round < 30; ++round) {
       const std::size_t count = kCounts[static_cast<std::size_t>(round) % kCounts.size()];
-      // A receive from any takes nothing of the next round.
+      // Tags differ between rounds, so a receive from any source matches nothing of the next round.
       const std::uint32_t first_tag = kTags * static_cast<std::uint32_t>(round);
       if (world.rank() > 0) {
         std::vector<Values> values;
@@ -222,13 +223,13 @@ TEST(SmallMessages, OfAnotherSizeThanTheReceiveAreAnErrorOnBothSides) {
     } else {
       const Values mine = gift(1, 0, 4);
       EXPECT_TRUE(world.send(read(mine), 0).wait());
-      // It hears of it at its next call at the latest.
+      // This rank gets the error with its next call at the latest.
       EXPECT_EQ(world.recv(std::span(out), 0).wait().code(), Code::mismatch);
     }
   });
 }
 
-/// Floats whose sum depends on the order of additions.
+/// Values whose sum depends on the order of the additions.
 std::vector<float> rough(std::uint32_t rank, std::size_t count) {
   std::mt19937 dice(rank + 1);
   std::vector<float> values(count);
@@ -238,7 +239,7 @@ std::vector<float> rough(std::uint32_t rank, std::size_t count) {
   return values;
 }
 
-/// What each rank gets of four all_reduces in a row, one after another.
+/// The results of each rank in four all_reduces that are made one after another.
 std::vector<std::vector<float>> sums_over(const std::string& transport,
                                           const std::string& slice,
                                           const std::string& algorithm,
@@ -262,9 +263,9 @@ std::vector<std::vector<float>> sums_over(const std::string& transport,
   return sums;
 }
 
-// Whether a schedule is run in rounds (as with many slices), by posted messages (over loopback, and
-// in the first call) or within the call, each step has the same operands in the same order: so each
-// bit of the result is the same.
+// A schedule may be run in rounds (with many slices), with posted messages (over loopback, and in
+// the first call), or within the call. Each step has the same operands in the same order, so every
+// bit of the result must be the same.
 TEST(SmallReductions, AreTheSameToTheBitHoweverTheyAreRun) {
   std::vector<float> one_way(200), other_way(200);
   for (std::uint32_t rank = 0; rank < 5; ++rank) {

@@ -101,12 +101,12 @@ bool DelayedCompute::may_run(const Piece& piece) const {
   return std::ranges::all_of(piece.after, [this](Ticket ticket) { return is_done(ticket); });
 }
 
-/// Opens one of the gates, of those that are closed.
+/// Opens a random gate, if there is any. It may be open already.
 void DelayedCompute::open_one() {
   if (const std::uint64_t gates = gates_; gates > 0) open_gates_.insert(1 + random_() % gates);
 }
 
-/// Runs the oldest work of a queue, drawn among those whose oldest work may run.
+/// Runs the oldest work of one queue, drawn among the queues whose oldest work may run.
 void DelayedCompute::run_one() {
   std::vector<Queue*> ready;
   for (Queue& queue : queues_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A made-up device: a Compute that finishes later, and memory that the CPU may not touch. Nothing
-// happens by itself: each poll does a few pieces of work, drawn from a seed among those that may
-// run, so that a test can be repeated.
+// A made-up device: a Compute that finishes later, and memory that the CPU may not touch. Work is
+// only done by polls. Each poll does a few pieces of work, drawn from a seed among those that may
+// run, so a test can be repeated exactly.
 #pragma once
 
 #include "xylem/base/unique_fd.h"
@@ -18,8 +18,8 @@
 
 namespace xylem::test {
 
-/// Memory with device addresses: a CPU that reads or writes them gets SIGSEGV. The made-up device
-/// reaches the same bytes by another mapping.
+/// Memory with device addresses. A CPU that reads or writes at such an address gets SIGSEGV; the
+/// made-up device reaches the same bytes through another mapping.
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
@@ -27,12 +27,12 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory();
 
-  /// A device address, aligned to 256 bytes.
+  /// Returns a device address, aligned to 256 bytes.
   std::byte* allocate(std::size_t bytes);
-  /// Gives all of it back.
+  /// Frees everything that was allocated.
   void clear() noexcept { used_ = 0; }
   bool contains(const void* address) const noexcept;
-  /// Where the device sees a device address; other addresses stay as they are.
+  /// The address at which the device sees a device address. Other addresses are returned unchanged.
   std::byte* seen_by_device(const void* address) const noexcept;
   void write(std::byte* device, const void* source, std::size_t bytes) const;
   void read(void* target, const std::byte* device, std::size_t bytes) const;
@@ -48,9 +48,9 @@ struct DelayedComputeOptions {
   std::uint64_t seed = 1;
   std::uint32_t queues = 1;
   bool ignores_order = false;     ///< A broken device: work does not wait for other queues.
-  bool keeps_cancelled = false;   ///< Cancelled work still waits for what it follows.
-  std::uint64_t fault_after = 0;  ///< Pieces of work until a fault; 0: there is none.
-  bool opens_gates = false;       ///< Gates open by themselves, one by one.
+  bool keeps_cancelled = false;   ///< Cancelled work still waits for the work that it follows.
+  std::uint64_t fault_after = 0;  ///< The number of pieces of work until a fault; 0 for no fault.
+  bool opens_gates = false;       ///< Polls open the gates one by one.
 };
 
 class DelayedCompute final : public execution::Compute {
@@ -62,12 +62,12 @@ class DelayedCompute final : public execution::Compute {
   DelayedCompute& operator=(const DelayedCompute&) = delete;
   ~DelayedCompute() override;
 
-  /// A ticket that completes when it is opened. Any thread.
+  /// Makes a ticket that completes when it is opened. Any thread.
   Ticket make_gate();
   std::uint64_t gates_made() const noexcept { return gates_; }
   std::uint64_t gates_forgotten() const noexcept { return forgotten_.size(); }
   bool is_open(Ticket gate) const;
-  /// Pieces of work that have run.
+  /// The number of pieces of work that have run.
   std::uint64_t done() const noexcept { return done_; }
 
   std::uint32_t queues() const noexcept override { return options_.queues; }
@@ -89,7 +89,7 @@ class DelayedCompute final : public execution::Compute {
   };
   struct Queue {
     std::deque<Piece> waiting;
-    std::uint64_t completed = 0;  ///< Number of the last that has completed.
+    std::uint64_t completed = 0;  ///< Number of the last piece that has completed.
   };
 
   bool is_done(Ticket ticket) const;

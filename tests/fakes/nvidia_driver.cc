@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of NVML and the CUDA driver that discovery calls, for machines without NVIDIA's
-// driver. The GPUs are those of the file that FAKE_NVIDIA_DRIVER names, a line each:
+// A fake of the functions of NVML and the CUDA driver that discovery calls, for machines without
+// NVIDIA's driver. The environment variable FAKE_NVIDIA_DRIVER names a file with the GPUs, one item
+// a line:
 //
 //   gpu BUS_ID UUID MAJOR MINOR NAME…
-//   link BUS_ID TYPE                    of the GPU above; TYPE: 0 to a GPU, 2 to a switch
-//   down                                a link that is not up
+//   link BUS_ID TYPE                    a link of the GPU above; TYPE is 0 to a GPU, 2 to a switch
+//   down                                a link of the GPU above that is not up
 //   mig UUID NAME…                      an instance of the GPU above
 //
-// Without that file the libraries do not start, as where no kernel module is loaded.
+// Without that file the libraries do not start, as on a machine where no kernel module is loaded.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -95,7 +96,7 @@ Device& at(void* handle) { return *static_cast<Device*>(handle); }
 
 }  // namespace
 
-// The names are NVIDIA's.
+// The names are given by NVIDIA's libraries.
 // NOLINTBEGIN(readability-identifier-naming)
 #define FAKE extern "C" __attribute__((visibility("default"))) int
 
@@ -109,7 +110,7 @@ FAKE nvmlDeviceGetCount_v2(unsigned* count) {
   return opened > 0 ? kSuccess : kFailure;
 }
 FAKE nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
-  // As of a GPU that has fallen off the bus.
+  // This GPU has fallen off the bus.
   if (devices[index].name == "lost") return kFailure;
   *device = &devices[index];
   return kSuccess;

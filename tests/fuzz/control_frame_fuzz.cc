@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Any bytes at all, in any pieces, as a control connection's stream, a handshake, a card, and a
-// request to the store: nothing is read beyond its end, and frames that are accepted are written as
-// they came.
+// Arbitrary bytes, cut into arbitrary pieces, as the stream of a control connection, a handshake, a
+// card, and a request to the store. Nothing may be read beyond its end, and frames that are
+// accepted must be written as they came.
 #include "bootstrap/bruck_gather.h"
 #include "bootstrap/card.h"
 #include "bootstrap/control_frame.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes, durations and log options from arbitrary text: an error or a value that prints and reads
-// back.
+// Arbitrary text as sizes, durations and log options. Parsing gives an error, or a value that
+// prints and reads back.
 #include "xylem/base/check.h"
 #include "xylem/base/log.h"
 #include "xylem/base/quantity.h"
@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto bytes = xylem::parse_bytes(text)) {
     const auto printed = xylem::format_bytes(*bytes);
-    // A printed size may be rounded up beyond the largest; any other reads back.
+    // Printing rounds, so the text of a huge size may exceed the largest size; any other text reads
+    // back.
     const auto back = xylem::parse_bytes(printed);
     XYLEM_CHECK(back.is_ok() || bytes->value > UINT64_MAX / 2, printed);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drives a fuzz target where there is no libFuzzer: every file of the corpus, then mutations of
-// those by a fixed seed, so that the targets run, and run the same, with every compiler.
+// Runs a fuzz target without libFuzzer: every file of the corpus, and then mutations of these files
+// by a fixed seed. So all compilers run the targets, and run them on the same inputs.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-// The name and the signature are libFuzzer's.
+// The name and the signature are given by libFuzzer.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
@@ -39,7 +39,8 @@ std::vector<std::string> read_corpus(const std::filesystem::path& directory) {
   return corpus;
 }
 
-/// A few random edits: replace, insert, erase, or splice in a piece of another input.
+/// Makes a few random edits: replaces, inserts or erases bytes, or inserts a piece of another
+/// input.
 std::string mutate(std::string input,
                    const std::vector<std::string>& corpus,
                    std::mt19937_64& random) {

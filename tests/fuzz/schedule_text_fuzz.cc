@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules from arbitrary text: an error, or a value that prints and reads back; and whatever was
-// read, the verifier answers.
+// Arbitrary text as schedules. Parsing gives an error, or a value that prints and reads back. The
+// verifier must return for everything that was read.
 #include "xylem/base/check.h"
 #include "xylem/collectives/text.h"
 #include "xylem/collectives/verify.h"
@@ -14,7 +14,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace xylem::collectives;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  // A text may hold several ranks' schedules, one after another, as golden files do.
+  // The text may hold schedules of several ranks, one after another, as golden files do.
   std::vector<Schedule> ranks;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t next = text.find("\nschedule ", begin + 1);

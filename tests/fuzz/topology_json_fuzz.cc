@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology's JSON from arbitrary text; what was read survives hwloc's XML, too.
+// Arbitrary text as a topology's JSON. A topology that was read must survive hwloc's XML, too.
 #include "topology_property.h"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes lost,
-// swapped and replaced by hostile values, elements removed, repeated and moved. So the rules behind
-// the parser are reached. The seed is printed and may be given as XYLEM_TEST_SEED.
+// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes are lost,
+// swapped and replaced by hostile values; elements are removed, repeated and moved. So the tests
+// reach the rules behind the parser. The seed is printed and can be given as XYLEM_TEST_SEED.
 #include "fuzz/topology_property.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
@@ -24,7 +24,7 @@ namespace xylem::topology::test {
 namespace {
 
 constexpr int kMutations = 4000;
-/// Repeating a subtree twice over could double a file each time.
+/// Few, since each edit that repeats a subtree can double the file.
 constexpr int kEdits = 6;
 
 constexpr std::array kHostileValues{"",
@@ -98,12 +98,13 @@ class Mutator {
       case 0: element.remove_attribute(attribute); break;
       case 1: attribute.set_value(kHostileValues[pick(kHostileValues.size())]); break;
       case 2: attribute.set_value(other.attribute(attribute.name()).value()); break;
-      case 3: element.parent().append_copy(other); break;  // Its copy is not mutated further.
+      case 3: element.parent().append_copy(other); break;  // The copy is not mutated further.
       case 4:
         if (element.parent() != document_) other.append_move(element);
         break;
       default:
-        // A removed element's descendants are no longer to be touched.
+        // The descendants of a removed element must not be used any more, so only leaves are
+        // removed.
         if (element.first_child().type() != pugi::node_element && element.parent() != document_) {
           std::erase(elements_, element);
           element.parent().remove_child(element);
@@ -116,7 +117,7 @@ class Mutator {
   std::vector<pugi::xml_node> elements_;
 };
 
-/// Reads mutations of `sources`; each is a topology or refused.
+/// Reads mutations of `sources`. Each must give a topology or be refused.
 void read_mutations(const std::vector<std::string>& sources,
                     Result<Topology> (*read_xml)(std::string_view, std::string_view)) {
   const char* given = std::getenv("XYLEM_TEST_SEED");
@@ -130,7 +131,7 @@ void read_mutations(const std::vector<std::string>& sources,
   }
   std::printf("seed %llu: %d of %d mutations are topologies, the rest were refused\n",
               static_cast<unsigned long long>(seed), read, kMutations);
-  // Both sides must be reached, or the mutations test nothing.
+  // If only one outcome occurred, the mutations would test nothing.
   EXPECT_GT(read, kMutations / 20);
   EXPECT_LT(read, kMutations * 19 / 20);
 }
@@ -151,7 +152,7 @@ TEST(MutatedXml, OfNcclIsReadOrRefusedButNeverBreaksARule) {
   read_mutations(goldens({"nccl_dump.xml", "nccl_template.xml", "rccl_mesh.xml"}), &read_nccl_xml);
 }
 
-/// Puts the functions below `node` in another order, at every level.
+/// Shuffles the PCI functions below `node`, at every level.
 void shuffle(pugi::xml_node node, std::mt19937_64& random) {
   std::vector<pugi::xml_node> children;
   for (const pugi::xml_node child : node.children()) {

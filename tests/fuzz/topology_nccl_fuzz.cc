@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XML of NCCL from arbitrary text; what was read is written and read again.
+// Arbitrary text as XML of NCCL. A topology that was read is written and read again.
 #include "topology_property.h"
 
 #include <cstddef>

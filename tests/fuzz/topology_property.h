@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What holds for whatever text a topology reader is given: an error that names the source, or a
-// topology that every writer can write, whose paths are symmetric, and that JSON gives back.
+// The property that holds for all topology readers, whatever text they are given. Reading gives an
+// error that names the source, or a topology that every writer can write, whose paths are
+// symmetric, and that reads back from JSON unchanged.
 #pragma once
 
 #include "xylem/base/check.h"
@@ -15,7 +16,7 @@
 
 namespace xylem::topology::test {
 
-/// Enough pairs to reach every rung, few enough that a file of thousands of devices is quick.
+/// Enough pairs to find every class of path, and few enough for files of thousands of devices.
 inline constexpr std::uint32_t kPairs = 16;
 
 inline void check_paths(const Topology& topology) {
@@ -38,7 +39,7 @@ inline void check_paths(const Topology& topology) {
   }
 }
 
-/// Ends the process when the property does not hold. True if `read` is a topology.
+/// Ends the process if the property does not hold. Returns true if `read` holds a topology.
 inline bool check_reading(const Result<Topology>& read) {
   if (!read) {
     const auto message = read.status().message();
@@ -52,7 +53,7 @@ inline bool check_reading(const Result<Topology>& read) {
   XYLEM_CHECK(*back == *read, json);
   XYLEM_CHECK(fingerprint(*back) == fingerprint(*read), json);
   XYLEM_CHECK(!to_tree(*read).empty(), json);
-  // It has a cell for each pair.
+  // The matrix has a cell for each pair of devices, so large machines are left out.
   constexpr std::size_t kManyDevices = 300;
   if (read->gpus().size() + read->nics().size() < kManyDevices) {
     XYLEM_CHECK(!to_matrix(*read).empty(), json);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Descriptions from arbitrary text.
+// Arbitrary text as the description of a machine.
 #include "topology_property.h"
 
 #include <cstddef>

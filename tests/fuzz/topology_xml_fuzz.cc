@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hwloc XML from arbitrary text.
+// Arbitrary text as hwloc XML.
 #include "topology_property.h"
 
 #include <cstddef>

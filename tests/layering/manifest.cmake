@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes what each component, and each part of one, links and where its compiler looks for headers: components.txt.
+# Writes components.txt: for each component and each part of one, what it links and where its
+# compiler looks for headers.
 get_property(parts GLOBAL PROPERTY XYLEM_PARTS)
 set(manifest)
 foreach(part IN LISTS parts)

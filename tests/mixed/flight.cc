@@ -66,7 +66,8 @@ Buffer Flight::out(std::uint64_t count) const {
           device_ != nullptr ? device_->memory : Memory{}};
 }
 
-/// Buffers of so many elements; in place, the input begins with element `in_at` of the larger one.
+/// Makes buffers of `in` and `out` elements. If the call is in place, the input begins at element
+/// `in_at` of the output buffer.
 void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at) {
   const std::uint64_t element = size_of(call_.type);
   const std::uint64_t chance = draw(call_.seed, 30, rank_);
@@ -86,7 +87,8 @@ void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint6
   in_ = input.data();
 }
 
-/// Input elements from `at` on are elements [first, …) of what this rank gives.
+/// Writes `count` elements of this rank's input, beginning with its element `first`, at element
+/// `at` of the input buffer.
 void Flight::write(std::uint64_t count, std::uint64_t at, std::uint64_t first) {
   const std::uint64_t element = size_of(call_.type);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -216,7 +218,8 @@ void Flight::start_message(const Communicator& comm) {
   expect(0, call_.count, from, 0);
   source_ = comm.world_rank(from);
   const bool is_any = call_.kind == Kind::message_any;
-  // Tags come again; receives of any source have one of their own, or they would take others'.
+  // Tags repeat. A receive from any source has a tag of its own, since it would otherwise match
+  // messages that are meant for other receives.
   const std::uint32_t tag = is_any ? 1000 + call_.number : call_.number % 3;
   const auto receive = [&] {
     receive_ = comm.recv(out(call_.count), is_any ? std::nullopt : std::optional(from), tag);

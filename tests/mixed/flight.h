@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call under way: its buffers, between guards, and what its output must be.
+// A call under way: its buffers, the guard bytes around them, and the expected output.
 #pragma once
 
 #include "mixed/program.h"
@@ -14,7 +14,8 @@
 
 namespace xylem::test::mixed {
 
-/// Memory of a device: where calls find it, and where the test may read and write the same bytes.
+/// Memory of a device: the address that is passed to calls, and the address at which the test sees
+/// the same bytes.
 struct DeviceRoom {
   std::byte* address = nullptr;
   std::byte* seen = nullptr;
@@ -24,21 +25,22 @@ struct DeviceBuffers {
   std::function<DeviceRoom(std::uint64_t bytes)> allocate;
 };
 
-/// Memory for one buffer, at an odd place, with guards before and behind.
+/// Memory for one buffer, at an odd address, with guard bytes before and after it.
 class Place {
  public:
   Place() = default;
-  /// `bytes` of ordinary memory or, if `shared`, of xylem::allocate(), `offset` bytes after a line.
+  /// `bytes` bytes, `offset` bytes after the start of a cache line. The memory comes from
+  /// xylem::allocate() if `shared` is true, and otherwise from the heap.
   Place(std::uint64_t bytes, std::uint64_t offset, bool shared);
-  /// The same in the memory of a device.
+  /// `bytes` bytes in the memory of a device.
   Place(std::uint64_t bytes, std::uint64_t offset, const DeviceBuffers& device);
 
-  /// What calls get for a place in data().
+  /// The address that is passed to calls for a position in data().
   std::byte* address_of(std::byte* place) const noexcept { return place + to_address_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   bool guards_hold() const noexcept;
-  /// Writes a pattern over all of it; whether it is still there.
+  /// fill() writes a pattern over the buffer. is_filled() is true if the pattern is still there.
   void fill() noexcept;
   bool is_filled() const noexcept;
 
@@ -54,17 +56,16 @@ class Place {
 
 class Flight {
  public:
-  /// Makes the buffers, some on the device if there is one, and begins the call. `comm` holds this
-  /// rank.
+  /// Makes the buffers, some of them on the device if there is one, and begins the call.
   static Flight begin(const MixedCall& call,
                       const Communicator& comm,
                       const DeviceBuffers* device = nullptr);
 
   const MixedCall& call() const noexcept { return call_; }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
-  /// Waits for its end and returns its outcome.
+  /// Waits until the call ends and returns its outcome.
   Status wait() const { return wait_all(work_, receive_); }
-  /// What is wrong with the output of a call that ended well; empty if it is right.
+  /// Checks the output of a call that succeeded. Returns what is wrong, or an empty string.
   std::string check() const;
   std::uint64_t elements() const noexcept { return checked_; }
 
@@ -81,8 +82,8 @@ class Flight {
   ConstBuffer in(std::uint64_t count, std::uint64_t at = 0) const;
   Buffer out(std::uint64_t count) const;
 
-  /// Output elements [at, at + count) are elements [first, …) of what `rank` gave, or of the
-  /// reduction.
+  /// Expected values: output elements from `at` on are elements from `first` on of the input of
+  /// `rank`, or of the reduction if there is no rank.
   struct Part {
     std::uint64_t at = 0, count = 0;
     std::optional<std::uint32_t> rank;
@@ -92,11 +93,11 @@ class Flight {
   MixedCall call_;
   std::uint32_t rank_ = 0, size_ = 1, root_ = 0;
   bool in_place_ = false;
-  const DeviceBuffers* device_ = nullptr;  ///< Where this call's buffers are; null: on the host.
+  const DeviceBuffers* device_ = nullptr;  ///< Device of this call's buffers; null for the host.
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   Work work_, receive_;
-  std::optional<std::uint32_t> source_;  ///< World rank that a receive must tell.
+  std::optional<std::uint32_t> source_;  ///< World rank that a receive must report as its source.
   std::vector<Part> parts_;
   std::uint64_t checked_ = 0;
 };

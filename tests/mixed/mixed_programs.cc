@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs jobs of mixed_rank: programs drawn from seeds that mix all calls, with or without a fault at
-// a random moment. Prints a line for each job that goes wrong, with the command that repeats it,
-// and a summary.
+// Runs jobs of mixed_rank. Their programs are drawn from seeds and mix all calls, with or without a
+// fault at a random moment. Prints a line for each job that fails, with the command that repeats
+// it, and a summary.
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
 //                  [--transport shm|tcp|ucx-tcp] [--fault
 //                  none|kill|stop|pause|leave|abort|mismatch|cut|any]
 //
-// Each job has a seed of its own, one more than the one before, so a long run goes on from any of
-// them with --seed. Without --ranks a job has 1 to 8.
+// A job's seed is the seed of its first program, and each further program has the next seed. The
+// seeds of two consecutive jobs differ by --programs, so a long run can be continued from any job
+// with --seed. Without --ranks a job has 1 to 8 ranks.
 #include "mixed/program.h"
 #include "support/subprocess.h"
 #include "xylem/base/clock.h"
@@ -64,12 +65,12 @@ Job job_of(const Plan& plan, std::uint64_t seed) {
   return job;
 }
 
-/// What a rank of the job should end with.
+/// The exit status that a rank of the job should have.
 int status_of(const Job& job, std::uint32_t rank) {
   return job.fault == "kill" && rank == job.victim ? 128 + SIGKILL : 0;
 }
 
-/// Runs it; what went wrong, or nothing.
+/// Runs a job. Returns what went wrong, or an empty string.
 std::string run(const Plan& plan, const Job& job, double& worst) {
   const PrivateDirectory directory;
   std::vector<std::string> arguments{std::to_string(job.seed), std::to_string(job.programs),
@@ -79,7 +80,7 @@ std::string run(const Plan& plan, const Job& job, double& worst) {
   if (!job.fault.empty()) {
     arguments.insert(arguments.end(), {job.fault, std::to_string(job.victim), directory.path()});
     environment["XYLEM_TIMEOUT"] = job.fault == "stop" ? "1500ms" : "60s";
-    // So no connection for payload is made before the ranks have started.
+    // Measurements during the start would connect ranks, and such connections are never cut.
     if (job.fault == "cut") environment["XYLEM_TUNING"] = "off";
   }
   auto ranks = start_ranks(directory, job.ranks, "mixed_rank", arguments, environment);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the mixed-program test, as a process.
+// A rank of the mixed programs, as a process.
 //
 //   mixed_rank SEED PROGRAMS CALLS [FAULT VICTIM DIRECTORY]
 //
-// Prints "worst SECONDS" and ends with 0 if all was as it must be.
+// Prints "worst SECONDS", the longest wait for an error, and exits with 0 if everything was right.
 #include "mixed/rank.h"
 
 #include <fcntl.h>
@@ -52,7 +52,7 @@ int run(int argc, char** argv) {
     std::printf("rank %u, %s\n", runtime->rank(), wrong.c_str());
   }
   if (is_victim && setting.fault == "stop") {
-    // What it may have sent since it goes on has left it by now.
+    // After shutdown(), everything that this rank sent since it was continued has left it.
     (void)runtime->shutdown();
     const int fd = ::open(through.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) ::close(fd);

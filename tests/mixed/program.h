@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs drawn from a seed: what all ranks of a job call, in one order, and which value every
-// element of every input has. All of it is a pure function of the seed, so each rank knows what
-// every element of its outputs must be.
+// Programs drawn from a seed: the calls that all ranks of a job make, in one order, and the value
+// of every element of every input. A program is a pure function of its seed, so each rank knows
+// what its outputs must be.
 #pragma once
 
 #include "xylem/xylem.h"
@@ -12,7 +12,7 @@
 
 namespace xylem::test::mixed {
 
-/// A hash of the arguments; what is random in a program comes from here.
+/// A hash of the arguments, from which programs draw everything that is random.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t what, std::uint64_t of = 0) noexcept;
 
 enum class Kind : std::uint8_t {
@@ -28,39 +28,40 @@ enum class Kind : std::uint8_t {
   gather,
   scatter,
   barrier,
-  message,      ///< Every rank sends to the one `shift` after it.
-  message_any,  ///< As message; receives name no source.
+  message,      ///< Every rank sends to the rank `shift` places after it.
+  message_any,  ///< Like message, but receives name no source.
 };
 inline constexpr std::uint64_t kKinds = 14;
 
 struct MixedCall {
   Kind kind = Kind::barrier;
-  std::uint32_t number = 0;  ///< In its program.
+  std::uint32_t number = 0;  ///< Position in its program.
   std::uint32_t comm = 0;    ///< Index of the communicator.
   DataType type = DataType::int32;
   RedOp op = RedOp::sum;
-  std::uint32_t root = 0;   ///< Of the communicator's ranks, modulo its size; or the shift.
-  std::uint64_t count = 0;  ///< One rank's share; the mean of uneven calls.
-  std::uint64_t seed = 0;   ///< Of what is local: in place, offsets, kind of memory, values.
+  /// Root of the call, modulo the communicator's size; the shift of messages.
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;  ///< Elements of one rank; on average, if shares are uneven.
+  /// Seed of what each rank draws: in place or not, offsets, kind of memory, values.
+  std::uint64_t seed = 0;
 };
 
-/// Communicators of a program: the world, a copy of it, and three that overlap.
+/// A program uses the world, a copy of the world, and three communicators that overlap.
 inline constexpr std::uint32_t kComms = 5;
-/// Color and key of a rank of the world in communicator `comm` (2 and more).
+/// Color and key of a world rank for the split that makes communicator `comm`, which is at least 2.
 std::int32_t color_of(std::uint64_t seed, std::uint32_t comm, std::uint32_t rank) noexcept;
 std::int32_t key_of(std::uint64_t seed, std::uint32_t comm, std::uint32_t rank) noexcept;
 
 std::vector<MixedCall> make_program(std::uint64_t seed, std::uint32_t calls);
 
-/// What rank `rank` of the communicator gives as element `index`: small, so that sums are exact in
-/// every type.
+/// Element `index` of the input of `rank`. Values are so small that sums are exact in every type.
 std::uint32_t value_of(const MixedCall& call, std::uint32_t rank, std::uint64_t index) noexcept;
-/// Elements that `rank` has in an uneven call, or that it sends to `to`.
+/// Number of elements of `rank` in a call with uneven shares, or of those that it sends to `to`.
 std::uint64_t count_of(const MixedCall& call, std::uint32_t rank, std::uint32_t to = 0) noexcept;
-/// The reduction of element `index` over `size` ranks.
+/// The reduction of the elements at `index` over `size` ranks.
 std::uint32_t reduced(const MixedCall& call, std::uint32_t size, std::uint64_t index) noexcept;
 
-/// Writes and reads such a value as an element of a type.
+/// Writes a value as an element of `type`, or checks that it is there.
 void store_value(std::byte* at, DataType type, std::uint32_t value) noexcept;
 bool holds_value(const std::byte* at, DataType type, std::uint32_t value) noexcept;
 

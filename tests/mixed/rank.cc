@@ -21,7 +21,7 @@ namespace {
 using std::chrono::duration;
 using std::chrono::seconds;
 
-/// No call may take longer than this to end once a fault has happened.
+/// After a fault, no call may take longer than this to end.
 constexpr seconds kPromise{6};
 
 }  // namespace
@@ -43,11 +43,12 @@ void Rank::fail(const std::string& what) {
 
 void Rank::run_program() {
   if (!make_comms()) return;
-  // The fault comes when all have made them.
+  // The fault happens only after all ranks have made their communicators.
   if (has_fault()) (void)world_.barrier().wait();
   auto program = make_program(seed_, setting_.calls);
   if (setting_.fault == "leave") {
-    // A receive from any source waits for whoever is left, so it has no end here.
+    // A receive from any source can be served by any rank that is left, so a leaving rank does not
+    // end it.
     for (MixedCall& call : program) {
       if (call.kind == Kind::message_any) call.kind = Kind::message;
     }
@@ -65,7 +66,7 @@ void Rank::run_program() {
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
   if (has_fault()) {
-    // So nobody leaves before others have found out about the fault.
+    // No rank leaves before the others have noticed the fault.
     for (const Communicator& comm : comms_) (void)comm.barrier().wait();
     watch();
   }
@@ -124,10 +125,10 @@ void Rank::judge(const Flight& flight, const Status& outcome, double took) {
   if (took > duration<double>(kPromise).count()) {
     return fail("after " + std::to_string(took) + " s: " + text);
   }
-  // Of a fabric that cannot withdraw messages; the buffers live on, in held_.
+  // UCX cannot withdraw messages. Their buffers stay alive in held_.
   if (outcome.holds_buffers() && setting_.withdraws)
     return fail("buffers are not given back: " + text);
-  // Who waits for the stopped rank is late for others.
+  // A rank that waits for the stopped rank is late in calls on other communicators.
   const bool may_be_late = setting_.fault == "stop" && outcome.code() == Code::timed_out;
   if (!concerns(flight.call().comm)) return may_be_late ? void() : fail("not concerned: " + text);
   if (is_victim()) return;
@@ -170,7 +171,7 @@ bool Rank::commit_fault(const MixedCall& call) {
   if (fault == "mismatch") {
     MixedCall other = call;
     other.count = call.count + 1;
-    // One element more makes no other call of these, or not of each.
+    // One more element does not change these calls, or not for every rank.
     const bool may_be_the_same = call.kind == Kind::barrier || call.kind == Kind::all_gather_v ||
                                  call.kind == Kind::reduce_scatter_v ||
                                  call.kind == Kind::all_to_all_v;
@@ -218,7 +219,8 @@ void Rank::pause_for(milliseconds time) {
   if (::fork() == 0) {
     ::close(ends[1]);
     ::poll(nullptr, 0, static_cast<int>(time.count()));
-    // Until it has gone on: the first may come before it has stopped.
+    // Repeats the signal until the process runs again, since the first one may come before it has
+    // stopped.
     pollfd gone_on{ends[0], 0, 0};
     do {
       ::kill(self, SIGCONT);
@@ -235,7 +237,7 @@ void Rank::watch() {
   if (setting_.fault == "stop") {
     std::printf("survived\n");
     std::fflush(stdout);
-    // A message that never comes keeps this rank's transports going.
+    // Waiting for a message that never comes keeps this rank's transports going.
     std::byte nothing{};
     const Work never = alone_.recv(Buffer(&nothing, 1, DataType::uint8), 0);
     const Deadline deadline = Deadline::after(seconds(30));

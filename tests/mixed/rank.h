@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that runs programs drawn from seeds, and checks every element.
+// A rank that runs programs drawn from seeds and checks every element of their outputs.
 //
-// A fault, if there is one, happens at the rank `victim`, at a random call of the last program:
+// If there is a fault, it happens at the rank `victim`, at a random call of the last program:
 //
 //   kill      it kills itself
-//   stop      it stops; the parent lets it go on when the others have told of their end
-//   pause     it stops, and goes on after a moment
+//   stop      it stops; the parent continues it after all other ranks have printed "survived"
+//   pause     it stops, and is continued after a moment
 //   leave     it shuts down in good order
-//   abort     it aborts one communicator; the others go on
-//   mismatch  it calls something else
-//   cut       one of its connections for payload is cut (tcp alone)
+//   abort     it aborts one communicator, and the other communicators go on
+//   mismatch  it makes a call with other arguments
+//   cut       it cuts one of its connections for payload (only over tcp)
 //
-// The others go on with the whole program. Their calls end well, and right, or, on communicators
-// that the fault concerns, with its error, soon. The buffers of calls that ended with an error are
-// filled with a pattern, and looked at again when the victim is through.
+// The other ranks run the whole program. Calls on communicators that the fault does not concern
+// must succeed with right results; the others may succeed, or end soon with the fault's error. The
+// buffers of calls that end with an error are filled with a pattern, which must still be there
+// after the victim has ended or gone on.
 #pragma once
 
 #include "mixed/flight.h"
@@ -35,9 +36,9 @@ struct Setting {
   std::uint32_t programs = 1, calls = 0;
   std::string fault;
   std::uint32_t victim = 0;
-  std::string directory;                  ///< Where the victim says that it is through.
-  const DeviceBuffers* device = nullptr;  ///< Where some of the buffers are.
-  bool withdraws = true;  ///< The transport lets go of buffers though a peer stands still.
+  std::string directory;                  ///< Where the victim reports that it has finished.
+  const DeviceBuffers* device = nullptr;  ///< Device of some buffers, or null.
+  bool withdraws = true;  ///< False if the transport cannot withdraw messages from a stopped peer.
 };
 
 class Rank {
@@ -48,7 +49,7 @@ class Rank {
         world_(runtime.world()),
         of_the_start_(connected_sockets()) {}
 
-  /// What went wrong; nothing if all was as it must be.
+  /// Runs all programs. Returns what went wrong, or an empty string.
   std::string run();
   /// The longest wait for an error, in seconds.
   double worst() const noexcept { return worst_; }
@@ -61,26 +62,27 @@ class Rank {
   void fail(const std::string& what);
   void run_program();
   bool make_comms();
-  /// Waits for one of the calls under way: the oldest, mostly.
+  /// Waits for one of the calls under way, mostly the oldest.
   void take_one(std::uint64_t chance);
-  /// Whether an error is the one that the fault must bring.
+  /// Fails the test if `outcome` is not an error that the fault may cause in this call.
   void judge(const Flight& flight, const Status& outcome, double took);
-  /// Who of the two ends is to blame nobody can know.
+  /// A cut connection may be blamed on either end, since nobody can know better.
   void judge_cut(const Status& outcome, const std::string& text);
-  /// Whether the fault may end calls on a communicator.
+  /// True if the fault may end calls on this communicator.
   bool concerns(std::uint32_t comm) const;
   std::uint32_t aborted() const { return 1 + static_cast<std::uint32_t>(draw(seed_, 4) % 4); }
-  /// At the victim. Whether it goes on with the program.
+  /// Commits the fault at the victim. Returns true if the victim goes on with the program.
   bool commit_fault(const MixedCall& call);
-  /// TCP connections of this process.
+  /// The descriptors of this process's TCP connections.
   static std::set<int> connected_sockets();
-  /// Not one of the control plane's, which are there from the start on.
+  /// Cuts a connection that was not there at the start, which means that it is not the control
+  /// plane's.
   void cut_a_connection() const;
-  /// Stops this process; another one lets it go on after a while.
+  /// Stops this process. A child continues it after `time`.
   static void pause_for(std::chrono::milliseconds time);
   std::string file(const std::string& what) const { return setting_.directory + "/" + what; }
-  /// Nothing may come into the buffers of calls that have ended: not when the victim goes on, and
-  /// not after it has ended.
+  /// Checks that nothing is written into the buffers of calls that ended with an error, also after
+  /// a stopped victim has gone on.
   void watch();
 
   Runtime& runtime_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verifier's own test: every mutant of a right plan is rejected, or is right: then it gives
-// right results in a hundred executions in different orders, sizes, slots and aliasings. There is
-// no third outcome.
+// Tests the verifier with mutants of right plans. It must reject each mutant, or the mutant must be
+// right: then it gives right results in a hundred executions that differ in order, sizes, slots and
+// aliasing.
 #include "model/executor.h"
 #include "model/mapped_plans.h"
 #include "model/mutations.h"
@@ -24,7 +24,7 @@ using model::Mutation;
 constexpr int kMutantsPerClass = 600;
 constexpr int kRuns = 100;
 
-// Every planner, and the hand-written plans over mapped memory, with a few numbers of ranks.
+// Every planner, and the hand-written plans over mapped memory, each with a few numbers of ranks.
 std::vector<Planner> subjects() {
   std::vector<Planner> all(planners().begin(), planners().end());
   all.push_back({"read_inputs", Collective::all_reduce, "", model::read_inputs});
@@ -65,7 +65,7 @@ TEST_P(Mutants, AreRejectedOrRight) {
   const auto seed = static_cast<std::uint64_t>(flag != 0 ? flag : 20261121);
   std::mt19937_64 random(seed + static_cast<std::uint64_t>(GetParam()));
   const std::vector<Planner> all = subjects();
-  std::map<std::string, int> rejected;  // By claim.
+  std::map<std::string, int> rejected;  // By the claim that the verifier refuted.
   int made = 0, equivalent = 0, failures_seen = 0;
   for (std::size_t turn = 0; made < kMutantsPerClass && turn < 100000; ++turn) {
     const Planner& planner = all[turn % all.size()];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every planner is proven right for many numbers of ranks and roots, and is a pure function.
+// Every planner is proved right for many numbers of ranks and roots, and is a pure function.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/verify.h"
@@ -14,7 +14,7 @@ namespace {
 
 using model::plan_all;
 
-// One test case per planner, so that shards share the work.
+// One test case per planner, so that shards of the test share the work.
 class EveryPlanner : public testing::TestWithParam<Planner> {
  protected:
   void expect_proven(std::uint32_t ranks) const {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every plan is proven right when it is staged, and does not touch the user's memory otherwise than
-// by copies.
+// Every staged plan is proved right, and touches the user's memory only by copies.
 #include "model/plans.h"
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/planner.h"
@@ -83,7 +82,7 @@ TEST_P(EveryPlanner, TouchesOnlyScratchByWhatIsStaged) {
   }
 }
 
-// An all_to_all whose output is its input: each chunk has been copied before it is overwritten.
+// In an all_to_all whose output is its input, each chunk is copied before it is overwritten.
 TEST(Staging, OfAnAllToAllSavesTheInputBeforeItIsOverwritten) {
   for (const Planner& planner : planners()) {
     if (planner.collective != Collective::all_to_all) continue;
@@ -117,8 +116,7 @@ TEST_P(EveryPlanner, StaysAsItIsWhereNothingIsStaged) {
   }
 }
 
-// What is staged for a message is a ring, so that memory does not grow with the message. A ring
-// holds one chunk.
+// Chunks are staged in rings of one chunk, so that scratch does not grow with the message.
 TEST_P(EveryPlanner, StagesSingleChunksThroughRings) {
   for (const Schedule& plan : model::plan_all(GetParam(), {GetParam().collective, 5})) {
     const Schedule staged = stage(plan, {.messages = true});

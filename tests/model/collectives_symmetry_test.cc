@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof and prediction by symmetry, against proof and prediction of all ranks at once.
+// Proofs and estimates that use symmetry give the same answers as those that look at all ranks.
 #include "model/mutations.h"
 #include "model/plans.h"
 #include "xylem/collectives/choose.h"
@@ -36,7 +36,7 @@ Status verify_by(const Symmetry& symmetry, const std::vector<Schedule>& ranks) {
       symmetry, [&](std::uint32_t rank) { return ranks[rank]; }, backwards);
 }
 
-// The planner's own symmetry, and the part of it that takes hosts to hosts.
+// The planner's own symmetry, and its parts that map whole hosts to hosts.
 std::vector<Symmetry> symmetries(const Planner& planner, const Shape& shape) {
   std::vector<Symmetry> result = {planner.symmetry(shape)};
   for (std::uint32_t ranks = 2; ranks < shape.ranks; ++ranks) {
@@ -62,7 +62,7 @@ TEST_P(BySymmetry, PlansAreProven) {
   }
 }
 
-// What one rank does, done by an image of it.
+// The schedule of another rank that a symmetry makes from this one.
 Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t shift) {
   Schedule result = schedule;
   const auto block = [&](std::uint32_t of) {
@@ -79,7 +79,7 @@ Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t
       operand.rank = symmetry.image(operand.rank, shift);
       if (operand.buffer == Buffer::scratch) {
         const auto end = std::size_t{operand.chunk} + step.chunk_count;
-        if (end > result.scratch.size()) continue;  // A mutant's.
+        if (end > result.scratch.size()) continue;  // Only in mutants.
         const auto run = result.scratch.begin();
         std::sort(run + operand.chunk, run + static_cast<std::ptrdiff_t>(end));
       } else if (chunk_count(schedule, schedule.rank, operand.buffer) > 1) {
@@ -94,8 +94,8 @@ Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t
   return result;
 }
 
-// Whatever all ranks do alike: if symmetry proves it, it is right; and if one rank does otherwise,
-// symmetry sees it.
+// A mutation that all ranks share must be judged as by the proof of all ranks. A mutation at one
+// rank must be noticed as a break of the symmetry.
 TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
   const Planner& planner = GetParam();
   std::mt19937_64 random(20261122);
@@ -111,10 +111,10 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
     const auto mutant = model::mutate(plan, mutation, random);
     if (!mutant) continue;
     ASSERT_FALSE(symmetry.representatives() < ranks && verify_by(symmetry, *mutant))
-        << model::title(planner, shape) << ": one rank of many does otherwise";
+        << model::title(planner, shape) << ": proved although one rank breaks the symmetry";
     std::uint32_t changed = 0;
     while ((*mutant)[changed] == plan[changed]) ++changed;
-    // All images of the changed rank do what it does now.
+    // Every rank gets the image of the mutated schedule.
     std::vector<Schedule> alike = plan;
     const std::uint32_t home = symmetry.inverse(symmetry.shift(changed));
     const Schedule model = image((*mutant)[changed], symmetry, home);
@@ -134,7 +134,7 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
     refused += of_all && !by_symmetry ? 1 : 0;
   }
   std::cout << "by symmetry " << proven << " proven, " << rejected << " rejected by both, "
-            << refused << " right ones not proven\n";
+            << refused << " right mutants not proved\n";
   EXPECT_GT(proven, 100);
   EXPECT_GT(rejected, 100);
 }
@@ -197,7 +197,7 @@ TEST(VerifySymmetry, RefusesWhatItCannotProve) {
   EXPECT_THAT(refusal(Collective::broadcast, "ring", turns), HasSubstr("not proven by symmetry"));
   EXPECT_THAT(refusal(Collective::barrier, "dissemination", turns),
               HasSubstr("not proven by symmetry"));
-  // Its blocks are two.
+  // This plan has two blocks.
   EXPECT_THAT(refusal(Collective::all_reduce, "double_binary_tree", turns),
               HasSubstr("do not fall into its cycles"));
   const Symmetry still({{.radix = 4, .rank_stride = 1}});
@@ -209,7 +209,8 @@ TEST(VerifySymmetry, RefusesWhatItCannotProve) {
 TEST(VerifySymmetry, LooksAlsoAtWhatNoStepNames) {
   const Planner* ring = find_planner(Collective::reduce_scatter, "ring");
   const Shape shape{Collective::reduce_scatter, 4, 0};
-  // Memory of others, even unused, changes how slices wait for each other.
+  // Operands in other ranks' memory change which slices wait for each other, even if no step uses
+  // them.
   auto foreign = model::plan_all(*ring, shape);
   for (Schedule& schedule : foreign) schedule.operands.push_back({3, 0, Buffer::input});
   EXPECT_THAT(std::string(verify_by(ring->symmetry(shape), foreign).message()),
@@ -225,7 +226,7 @@ TEST(VerifySymmetry, LooksAlsoAtWhatNoStepNames) {
 }
 
 TEST(Symmetry, MovesDigitsApart) {
-  // 3 hosts of 2 ranks; blocks lie the other way around.
+  // 3 hosts of 2 ranks. Block numbers run across hosts first.
   const Symmetry group({{.radix = 2, .rank_stride = 1, .block_stride = 3},
                         {.radix = 3, .rank_stride = 2, .block_stride = 1}});
   EXPECT_EQ(group.ranks(), 6);

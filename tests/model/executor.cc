@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// See executor.h. A step's next slice may run when its edges are met, it is its turn on its lane,
-// and there is a slot, a message or a signal for it; running it reads, computes and writes at once.
+// The next slice of a step may run when its dependencies are met, it is the step's turn on its
+// lane, and there is a slot, message or signal for it. Running a slice reads, computes and writes
+// at once.
 #include "model/executor.h"
 
 #include "xylem/base/hash.h"
@@ -177,7 +178,7 @@ bool Executor::is_enabled(const StepState& state) const {
   }
 }
 
-// The element at `position` of a run of `count` chunks; `slice` is the slice at hand, for rings.
+// The element at `position` of a run of `count` chunks. `slice` selects the place within a ring.
 Element& Executor::cell(const Operand& operand,
                         std::uint32_t count,
                         std::uint32_t slice,
@@ -285,7 +286,7 @@ std::optional<std::string> Executor::run(std::uint64_t seed) {
   problem_.clear();
   std::vector<StepState*> pending;
   for (StepState& state : steps_) pending.push_back(&state);
-  // Half of the runs favour some steps over others throughout, which starves the others as long as
+  // Half of the runs prefer some steps throughout, so that the other steps wait as long as
   // possible.
   const bool by_priority = random() % 2 == 0;
   std::sort(pending.begin(), pending.end(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reference executor: runs all ranks' schedules in one thread, slice by slice, in an order drawn
-// from a seed, and looks at the results. It shares with the verifier only what the engine follows,
-// too: pipeline() and the aliases.
+// A reference executor. It runs all ranks' schedules in one thread, slice by slice, in an order
+// drawn from a seed, and checks the results. It shares with the verifier only what the engine
+// follows, too: pipeline() and the aliases.
 #pragma once
 
 #include "xylem/collectives/alias.h"
@@ -20,8 +20,8 @@
 
 namespace xylem::collectives::model {
 
-/// One element: the sum of contributions, what was computed in which order, and whether anything
-/// was ever stored.
+/// One element: the sum of its contributions, a hash of what was computed in which order, and
+/// whether it was ever stored.
 struct Element {
   std::uint64_t sum = 0;
   std::uint64_t bits = 0;
@@ -32,13 +32,13 @@ struct Element {
 
 class Executor {
  public:
-  /// Precondition: the schedules' indices are in bounds and their sends match their receives in
-  /// number.
+  /// Precondition: the schedules' indices are in bounds, and each lane has as many receives as
+  /// sends.
   explicit Executor(std::span<const Schedule> ranks);
 
-  /// Runs once: sizes of blocks, slots, window, who is in place and the interleaving follow from
-  /// the seed. Returns what went wrong, if anything did: a stuck state, a wrong result, a message
-  /// of the wrong size.
+  /// Runs the schedules once. The seed determines block sizes, slots, window, which ranks are in
+  /// place, and the interleaving. Returns what went wrong, if anything did: a deadlock, a wrong
+  /// result, or a message of the wrong size.
   std::optional<std::string> run(std::uint64_t seed);
 
  private:
@@ -46,8 +46,8 @@ class Executor {
   struct StepState {
     std::uint32_t rank;
     StepId id;
-    std::uint32_t lane;  // kNone for copy, reduce, put.
-    std::uint32_t turn;  // Place among the steps of its kind on the lane.
+    std::uint32_t lane;  // kNone for copy, reduce and put.
+    std::uint32_t turn;  // Position among the steps of its kind on the lane.
     std::uint32_t slices;
     std::uint32_t done;
     std::uint32_t priority;
@@ -55,7 +55,7 @@ class Executor {
   struct Message {
     std::vector<Element> data;
   };
-  struct Lane {  // (source, target, channel)
+  struct Lane {  // Keyed by (source, target, channel).
     std::uint32_t senders = 0, receivers = 0, signals = 0, waits = 0;
     std::uint32_t sent = 0, received = 0, signalled = 0, waited = 0;  // Steps that are done.
     std::vector<std::uint32_t> recv_steps;
@@ -88,8 +88,8 @@ class Executor {
 
   std::span<const Schedule> ranks_;
   std::vector<Pipeline> pipelines_;
-  std::vector<StepState> steps_;           // Of all ranks.
-  std::vector<std::uint32_t> first_step_;  // Per rank.
+  std::vector<StepState> steps_;           // The steps of all ranks.
+  std::vector<std::uint32_t> first_step_;  // Index of each rank's first step.
   std::vector<Lane> lanes_;
   std::vector<std::size_t> block_sizes_;
   std::vector<Memory> memory_;

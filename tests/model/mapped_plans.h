@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans over mapped memory, written by hand: all_reduce by remote reads and by puts, with signals
-// and waits. No planner makes such plans yet; the verifier must already tell right ones from wrong
-// ones.
+// Hand-written plans over mapped memory: all_reduce by remote reads and by puts, with signals and
+// waits. No planner makes such plans, but the verifier must tell right ones from wrong ones.
 #pragma once
 
 #include "xylem/collectives/builder.h"
@@ -11,13 +10,13 @@
 
 namespace xylem::collectives::model {
 
-/// A chunk of another rank's buffer.
+/// The same chunks in another rank's buffer.
 inline Chunks at(std::uint32_t rank, Chunks chunks) {
   chunks.rank = rank;
   return chunks;
 }
 
-/// Signals every other rank after `before`; returns the last signal.
+/// Signals every other rank after step `before`. Returns the last signal.
 inline void signal_all(Builder& plan, const Shape& shape, std::uint32_t rank, StepId before) {
   for (std::uint32_t peer = 0; peer < shape.ranks; ++peer) {
     if (peer == rank) continue;
@@ -26,7 +25,7 @@ inline void signal_all(Builder& plan, const Shape& shape, std::uint32_t rank, St
   }
 }
 
-/// Waits for the value-th signal of every other rank.
+/// Waits for signal number `value` of every other rank.
 inline std::vector<StepId> wait_all(Builder& plan,
                                     const Shape& shape,
                                     std::uint32_t rank,
@@ -42,8 +41,8 @@ inline void after_all(Builder& plan, StepId step, const std::vector<StepId>& bef
   for (const StepId id : before) plan.after(step, id);
 }
 
-/// Everyone reads everyone's input, keeps the sum in scratch until all have read, then writes its
-/// output.
+/// Each rank reads all inputs, keeps the sum in scratch until all ranks have read, and then writes
+/// its output.
 inline Schedule read_inputs(const Shape& shape, std::uint32_t rank) {
   Builder plan("read_inputs", shape, rank, 1);
   signal_all(plan, shape, rank, kNone);
@@ -60,7 +59,7 @@ inline Schedule read_inputs(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-/// Everyone publishes its input in scratch and sums out of the others' scratch.
+/// Each rank copies its input into scratch and sums all ranks' scratch.
 inline Schedule read_scratch(const Shape& shape, std::uint32_t rank) {
   Builder plan("read_scratch", shape, rank, 1);
   const Chunks published = plan.add_scratch(0);
@@ -75,8 +74,8 @@ inline Schedule read_scratch(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-/// Everyone puts its input into a slot of everyone's scratch, once the owner has said that it is
-/// there.
+/// Each rank puts its input into a slot of every other rank's scratch, once the owner has signalled
+/// that the slot is free.
 inline Schedule put_inputs(const Shape& shape, std::uint32_t rank) {
   Builder plan("put_inputs", shape, rank, 1);
   std::vector<Chunks> slots;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations are made on steps that own their operands and predecessors, and packed into a schedule
-// again.
+// Mutations work on steps that own their operands and predecessors. The result is packed into a
+// schedule again.
 #include "model/mutations.h"
 
 #include "xylem/collectives/alias.h"
@@ -16,7 +16,7 @@ using Random = std::mt19937_64;
 struct OpenStep {
   Step step;
   bool has_target = false;
-  Operand target{};  // If there is one.
+  Operand target{};  // Only valid if has_target.
   std::vector<Operand> sources;
   std::vector<StepId> after;
 
@@ -74,7 +74,7 @@ T& pick(std::vector<T>& from, Random& random) {
   return from[random() % from.size()];
 }
 
-// Removes a step. Those after it follow its predecessors instead if `inherit`.
+// Removes a step. If `inherit` is true, its successors follow its predecessors instead.
 void remove(OpenSteps& steps, StepId id, bool inherit) {
   const std::vector<StepId> inherited = inherit ? steps[id].after : std::vector<StepId>();
   steps.erase(steps.begin() + id);
@@ -120,7 +120,7 @@ bool retarget_peer(OpenSteps& steps, std::uint32_t ranks, Random& random) {
   return true;
 }
 
-// Moves one operand or all of a step by one chunk, up or down.
+// Moves one operand of a step, or all of them, by one chunk up or down.
 bool shift_chunk(OpenStep& open, std::uint64_t choice) {
   auto operands = open.operands();
   if (operands.empty()) return false;
@@ -215,10 +215,11 @@ bool add_dependency(OpenSteps& steps, Random& random) {
   return true;
 }
 
-// One scratch chunk stands in for another of the same block, or an input chunk for the output that
-// may overlay it.
+// Replaces one scratch chunk by another of the same block, or an input chunk by the output chunk
+// that may overlay it.
 bool widen_alias(OpenSteps& steps, const Schedule& schedule, Random& random) {
-  std::vector<std::pair<Operand, Operand>> pairs;  // Chunks to be renamed, and to what.
+  // Chunks to be replaced, each with its replacement.
+  std::vector<std::pair<Operand, Operand>> pairs;
   for (std::uint32_t a = 0; a < schedule.scratch.size(); ++a) {
     for (std::uint32_t b = 0; b < schedule.scratch.size(); ++b) {
       if (a == b || schedule.scratch[a] != schedule.scratch[b]) continue;
@@ -255,8 +256,8 @@ bool overlaps(const OpenStep& writer, const OpenStep& reader) {
   });
 }
 
-// True if a step with this dependency waits for a slot: for what it overwrites, out of place or in
-// place, to be read.
+// True if the dependency of `step` on `before` makes it wait until memory that it overwrites has
+// been read, whether the call is in place or not.
 bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& schedule) {
   if (before.step.kind == StepKind::wait || overlaps(step, before)) return true;
   if (!step.has_target || step.target.buffer != Buffer::output || step.step.chunk_count != 1)
@@ -269,7 +270,8 @@ bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& 
 }
 
 bool remove_slot_wait(OpenSteps& steps, const Schedule& schedule, Random& random) {
-  std::vector<std::pair<StepId, std::size_t>> places;  // A step, and which of its dependencies.
+  // A step, and the index of one of its dependencies.
+  std::vector<std::pair<StepId, std::size_t>> places;
   for (StepId id = 0; id < steps.size(); ++id) {
     for (std::size_t i = 0; i < steps[id].after.size(); ++i) {
       if (is_slot_wait(steps[id], steps[steps[id].after[i]], schedule)) places.emplace_back(id, i);
@@ -289,7 +291,7 @@ bool change_channel(OpenStep& open, std::uint32_t channels, std::uint64_t choice
   return true;
 }
 
-// The step at the other end of a message or signal: the one with the same turn among its kind.
+// A step of some rank: the other end of a message or signal, which has the same turn on its lane.
 struct Place {
   std::uint32_t rank;
   StepId id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations: small wrongs done to a right plan, at one rank or at both ends of one message.
+// Mutations: small errors put into a right plan, at one rank or at both ends of one message.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -14,19 +14,18 @@
 namespace xylem::collectives::model {
 
 enum class Mutation {
-  drop,              ///< A step is missing; its successors follow its predecessors, or do not.
-  duplicate,         ///< A step is there twice.
-  swap,              ///< Two steps stand in each other's place.
-  retarget_peer,     ///< A step talks to another rank.
-  shift_chunk,       ///< An operand, or all of a step, lies one chunk off.
-  change_buffer,     ///< An operand lies in another buffer.
-  change_op,         ///< A step is of another kind, or reduces other sources, in another order, or
-                     ///< finishes wrongly.
-  drop_dependency,   ///< A step comes after one step less.
-  add_dependency,    ///< A step comes after one step more.
-  widen_alias,       ///< Two chunks of the same block are taken for one.
-  remove_slot_wait,  ///< A step does not wait until what it overwrites has been read.
-  change_channel,    ///< A step uses another channel.
+  drop,           ///< Removes a step. Its successors may or may not inherit its predecessors.
+  duplicate,      ///< Repeats a step.
+  swap,           ///< Exchanges two steps.
+  retarget_peer,  ///< Changes the peer of a step.
+  shift_chunk,    ///< Moves one operand of a step, or all of them, by one chunk.
+  change_buffer,  ///< Moves an operand to another buffer.
+  change_op,  ///< Changes a step's kind, its sources or their order, or how its reduction finishes.
+  drop_dependency,   ///< Removes one dependency of a step.
+  add_dependency,    ///< Adds a dependency to a step.
+  widen_alias,       ///< Uses one chunk in place of another of the same block.
+  remove_slot_wait,  ///< Removes the wait of a step for the reads of what it overwrites.
+  change_channel,    ///< Changes the channel of a step.
 };
 inline constexpr std::array kMutations = {
     Mutation::drop,          Mutation::duplicate,        Mutation::swap,
@@ -35,7 +34,7 @@ inline constexpr std::array kMutations = {
     Mutation::widen_alias,   Mutation::remove_slot_wait, Mutation::change_channel};
 std::string_view name(Mutation mutation);
 
-/// A mutant of the plan, different from it; none if the draw found no place for this mutation.
+/// A mutant that differs from the plan. None if the draw found no place for this mutation.
 std::optional<std::vector<Schedule>> mutate(const std::vector<Schedule>& plan,
                                             Mutation mutation,
                                             std::mt19937_64& random);

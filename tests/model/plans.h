@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All ranks' schedules of one plan, and the shapes over which planners are tested.
+// All ranks' schedules of one plan, and the shapes with which planners are tested.
 #pragma once
 
 #include "xylem/collectives/planner.h"
@@ -21,8 +21,8 @@ inline std::vector<Schedule> plan_all(const Planner& planner, const Shape& shape
   return ranks;
 }
 
-/// Every root up to 8 ranks; first, second, middle and last beyond. Root 0 alone where there is
-/// none.
+/// Every root for up to 8 ranks; the first, second, middle and last for more ranks. Only 0 if the
+/// collective has no root.
 inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks) {
   if (!has_root(collective)) return {0};
   std::set<std::uint32_t> result = {0, 1 % ranks, ranks / 2, ranks - 1};
@@ -30,7 +30,7 @@ inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks)
   return result;
 }
 
-/// Every number of ranks per host that there can be, where the planner takes notice of it.
+/// All possible numbers of ranks per host if the planner uses that number; otherwise only 1.
 inline std::vector<std::uint32_t> ranks_per_host(const Planner& planner, std::uint32_t ranks) {
   std::vector<std::uint32_t> result = {1};
   for (std::uint32_t per_host = 2; per_host <= ranks && planner.takes_hosts; ++per_host) {
@@ -45,7 +45,7 @@ inline std::string title(const Planner& planner, const Shape& shape) {
          std::to_string(shape.per_host) + " per host";
 }
 
-/// For tests that run once for each planner.
+/// The name of a test case for a planner.
 inline std::string label(const testing::TestParamInfo<Planner>& tested) {
   return std::string(name(tested.param.collective)) + "_" + std::string(tested.param.name);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine makes of every plan is proven, for 1 to 64 ranks and more; and a program whose
-// fusions have been tampered with is rejected, or is right all the same: then its call ends over
-// shared memory with the right result.
+// The program that the engine makes of every plan is proved right, for 1 to 64 ranks and more. A
+// program whose fusions were changed is rejected, or it is right all the same: then its call ends
+// over shared memory with the right result.
 #include "model/plans.h"
 #include "support/engine_call.h"
 #include "support/engine_ranks.h"
@@ -34,7 +34,7 @@ using Programs = std::vector<std::shared_ptr<const Program>>;
 constexpr std::uint64_t kSlice = 1024;
 constexpr std::uint32_t kWindow = 4;
 
-/// As the runtime makes them: the input of a scaled call is staged.
+/// Compiles programs as the runtime does: the input of a scaled call is staged.
 Programs compile_all(const EngineCall& call, const Shape& shape) {
   Programs programs;
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
@@ -54,10 +54,11 @@ Status verify(const Programs& programs) {
 
 class EveryPlanner : public testing::TestWithParam<Planner> {
  protected:
-  static constexpr std::uint32_t kFew = 16;  ///< Ranks with which all variants are tried.
+  /// Up to this number of ranks, all variants are tried.
+  static constexpr std::uint32_t kFew = 16;
 
-  /// Chunks of one slice, of as many as are in flight, of one more, and of three times as many; and
-  /// so few elements that some chunks are empty.
+  /// Tries chunks of one slice, of a window of slices, of one slice more, and of three windows; and
+  /// a count so small that some chunks are empty.
   void expect_proven(std::uint32_t ranks) const {
     const Planner& planner = GetParam();
     for (const std::uint32_t root : model_roots(ranks)) {
@@ -105,15 +106,16 @@ INSTANTIATE_TEST_SUITE_P(Registered,
 // ---- mutants ----
 
 enum class Mutation {
-  view_of_receive,  ///< A receive has no view any more, or that of another, or one that it had not.
-  view_of_source,   ///< An operand is read from no view any more, or from another's.
-  view_wait,        ///< A receive does not wait until its view has been read.
-  cast_of_step,     ///< A step is in another cast, in none, or in one that it was not in.
-  cast_of_send,     ///< A cast has another send in the place of one.
-  cast_copy,        ///< A cast has no copy any more, or another one.
-  unawaited,        ///< A step is unawaited that was not, or the other way round.
-  exchange,         ///< A program is an exchange that was none, or the other way round.
-  stay,             ///< What is sent stays with its sender, or does not.
+  /// A receive loses its view, gets another one's, or gets one that it did not have.
+  view_of_receive,
+  view_of_source,  ///< A source is no longer read from its view, or is read from another.
+  view_wait,       ///< A receive does not wait until its view has been read.
+  cast_of_step,    ///< A step leaves its cast, changes it, or joins one.
+  cast_of_send,    ///< One send of a cast is replaced by another.
+  cast_copy,       ///< A cast loses its copy or gets another one.
+  unawaited,       ///< The flag of an unawaited step changes.
+  exchange,        ///< The flag of an exchange changes.
+  stay,            ///< The flag that lets messages stay with their sender changes.
 };
 constexpr std::array kMutations = {
     Mutation::view_of_receive, Mutation::view_of_source, Mutation::view_wait,
@@ -125,13 +127,13 @@ constexpr std::array kNames = {"view_of_receive", "view_of_source", "view_wait",
 
 using Random = std::mt19937_64;
 
-/// One of `count` values, or kNone.
+/// A random value below `count`, or kNone.
 std::uint32_t draw_or_none(std::uint64_t count, Random& random) {
   const auto drawn = static_cast<std::uint32_t>(random() % (count + 1));
   return drawn == count ? collectives::kNone : drawn;
 }
 
-/// One of the steps that a test accepts; kNone if there is none.
+/// A random step among those that `accepts` returns true for, or kNone.
 template <typename Accepts>
 StepId draw_step(const Program& program, Random& random, const Accepts& accepts) {
   std::vector<StepId> found;
@@ -204,7 +206,7 @@ void mutate(Program& program, Mutation mutation, Random& random) {
   }
 }
 
-/// Whether two programs are alike in what mutations change.
+/// True if two programs are equal in all that mutations change.
 bool same_fusions(const Program& a, const Program& b) {
   const auto same_step = [](const ProgramStep& x, const ProgramStep& y) {
     return x.target.view == y.target.view && x.cast == y.cast && x.is_unawaited == y.is_unawaited &&
@@ -218,10 +220,10 @@ bool same_fusions(const Program& a, const Program& b) {
          a.is_exchange == b.is_exchange && a.stay == b.stay;
 }
 
-/// The programs of a call with one of them changed, or all of them in the same way; none if the
-/// draw changed nothing.
+/// The programs of a call, with one of them changed or all of them changed alike. None if the draw
+/// changed nothing.
 std::optional<Programs> mutant_of(const Programs& programs, Mutation mutation, Random& random) {
-  // Ranks that wait for each other in a circle all keep what they send.
+  // Ranks wait for each other in a circle only if all of them keep what they send.
   const bool is_everywhere = mutation == Mutation::stay && random() % 2 == 0;
   const std::size_t chosen = random() % programs.size();
   const Random drawn = random;
@@ -238,16 +240,16 @@ std::optional<Programs> mutant_of(const Programs& programs, Mutation mutation, R
   return has_changed ? std::optional(std::move(mutant)) : std::nullopt;
 }
 
-/// Ranks that share memory.
+/// Ranks that share memory with each other.
 struct SharedRanks {
   explicit SharedRanks(std::uint32_t count) {
     for (std::uint32_t rank = 0; rank < count; ++rank) {
       auto transport = transport::make_shm({.endpoints = count});
       EXPECT_TRUE(transport) << transport.status().to_string();
-      // So that all that may stay with its sender does.
+      // All messages that may stay with their sender do.
       (*transport)->pull_from(1);
       ranks.emplace_back(rank, std::move(*transport));
-      // Odd ranks write all outputs past the cache.
+      // Odd ranks write all outputs with non-temporal stores.
       if (rank % 2 == 1) ranks.back().engine.set_past_cache_from(1);
     }
     for (Rank& rank : ranks) rank.connect(ranks);
@@ -258,7 +260,7 @@ struct SharedRanks {
     for (Rank& rank : ranks) rank.disconnect();
   }
 
-  /// What went wrong in a call, if anything did.
+  /// Runs a call. Returns what went wrong, if anything did.
   std::optional<std::string> run(const EngineCall& call, const Programs& programs) {
     std::vector<Words> inputs, outputs;
     for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
@@ -293,8 +295,8 @@ class Mutants : public testing::TestWithParam<Mutation> {};
 TEST_P(Mutants, AreRejectedOrRight) {
   constexpr int kMutants = 300;
   Random random(20261124 + static_cast<std::uint64_t>(GetParam()));
-  std::map<std::uint32_t, std::unique_ptr<SharedRanks>> worlds;  // By number of ranks.
-  std::map<std::string, int> rejected;                           // By claim.
+  std::map<std::uint32_t, std::unique_ptr<SharedRanks>> worlds;  // By the number of ranks.
+  std::map<std::string, int> rejected;  // By the claim that the verifier refuted.
   int made = 0, harmless = 0;
   for (std::size_t turn = 0; made < kMutants && turn < 50'000; ++turn) {
     const auto planners = collectives::planners();
@@ -327,7 +329,7 @@ TEST_P(Mutants, AreRejectedOrRight) {
   }
   std::cout << kNames[static_cast<std::size_t>(GetParam())] << ": " << text << "\n";
   EXPECT_EQ(made, kMutants);
-  // A verifier that rejects nothing of a class looks at nothing of it.
+  // If every mutant of a class is harmless, the verifier has not been tested for that class.
   EXPECT_GT(made, harmless);
 }
 

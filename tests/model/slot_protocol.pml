@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One channel of transport/shm, for spin: a sender, a receiver, a ring with slots behind its
- * entries, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing.cc). Every
- * interleaving is looked at, and every delay of a store: a release store becomes visible when all
- * before it have, in any order, and any time later; a full fence waits until all are. Loads happen
- * in order, as acquire loads do. That is weaker than x86, and for these accesses as weak as ARM.
+ * One channel of transport/shm as a model for spin: a sender, a receiver, a ring whose entries have
+ * slots, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing.cc). Spin
+ * tries every interleaving and every delay of a store. A release store becomes visible at some time
+ * after all stores before it, which become visible in any order. A full fence waits until all stores
+ * are visible. Loads happen in order, like acquire loads. This memory model is weaker than x86, and
+ * for these accesses as weak as ARM.
  *
- * Checked: the receiver reads of each message what was sent, and nobody sleeps for ever.
- * tests/model/protocols breaks it in the ways below, and expects each to be found.
+ * Spin checks that the receiver reads of each message what was sent, and that nobody sleeps for ever.
+ * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
  */
 #define ENTRIES 2
 #define MESSAGES 5
 
-/* Memory, as all see it. */
-#define TURN 0     /* of ENTRIES: lap in which the entry was filled */
-#define SLOT 2     /* of ENTRIES: which slot holds the message */
-#define DATA 4     /* of two slots */
+/* Shared memory, as every process sees it. */
+#define TURN 0     /* for each entry: the lap in which it was filled */
+#define SLOT 2     /* for each entry: the slot that holds the message */
+#define DATA 4     /* for each of two slots */
 #define CONSUMED 6 /* entries that the sender may use again */
-#define SENDER 7   /* 1: asleep */
+#define SENDER 7   /* 1 while it sleeps */
 #define RECEIVER 8
 #define WORDS 9
 byte memory[WORDS];
 bool bell[2]; /* the eventfds of sender and receiver */
 
-/* Stores on their way: plain ones overtake each other, release ones keep their order. */
+/* Stores that are not visible yet. Plain stores overtake each other; release stores keep their order. */
 chan data_of[2] = [1] of { byte, byte };
 chan slot_of[2] = [1] of { byte, byte };
 chan released[2] = [4] of { byte, byte };
@@ -44,7 +45,7 @@ end:
 
 inline fence(who) { empty(data_of[who]) && empty(slot_of[who]) && empty(released[who]) }
 
-/* Owner::wake(): what the other is to find was stored before. */
+/* Owner::wake(). What the other end should find was stored before. */
 inline wake(who, other, state) {
 #ifndef NO_FENCE_BEFORE_WAKING
   fence(who);
@@ -55,7 +56,7 @@ inline wake(who, other, state) {
   fi
 }
 
-/* ShmTransport::arm(), and the sleep: `ready` is looked at once more in between. */
+/* ShmTransport::arm() and the sleep. Between them, `ready` is checked once more. */
 inline sleep_unless(who, state, ready) {
   released[who]!state, 1;
 #ifndef NO_FENCE_BEFORE_SLEEPING
@@ -113,7 +114,7 @@ proctype receiver() {
       slot = memory[SLOT + entry];
       assert(memory[DATA + slot] == next + 1);
       next++;
-      /* The sender is told now, or of several at once. */
+      /* The sender is told of this message now, or later together with others. */
       if
       :: tell_sender()
       :: skip

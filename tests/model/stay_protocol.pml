@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that stay in their sender's buffer until their receiver has read them there
- * (segment.h, IncomingStreams::fetch, Outgoing::withdraw), for spin. The sender announces a message,
- * and writes the next one into the same two words when it hears that the last has been read, or, once
- * it has given up, at any time. Every interleaving is looked at, and every delay of a store, as in
- * slot_protocol.pml.
+ * Messages that stay in their sender's buffer until their receiver has read them there (segment.h,
+ * IncomingStreams::fetch, Outgoing::withdraw), as a model for spin. The sender announces a message.
+ * When it hears that the message was read, it writes the next one into the same two words. It may
+ * also give up; then the user may write into them at any time. Spin tries every interleaving and every
+ * delay of a store, as in slot_protocol.pml.
  *
- * Loads happen in order, so what the receiver's fence is for is shown by LOOK_BEFORE_READING.
+ * Loads happen in order in this model, so the receiver's fence cannot be left out here. Instead,
+ * LOOK_BEFORE_READING shows what goes wrong without it.
  *
- * Checked: what the receiver takes for whole is what was sent.
- * tests/model/protocols breaks it in the ways below, and expects each to be found.
+ * Spin checks that every message which the receiver accepts as whole is what was sent.
+ * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
  */
 #define MESSAGES 3
 
-/* Memory, as all see it. */
+/* Shared memory, as every process sees it. */
 #define TURN 0      /* messages announced */
-#define DATA 1      /* of two words */
+#define DATA 1      /* two words */
 #define WITHDRAWN 3
 #define GRANTED 4   /* messages read */
 #define WORDS 5
 byte memory[WORDS];
 
-/* Stores on their way: plain ones overtake each other, release ones keep their order. */
+/* Stores that are not visible yet. Plain stores overtake each other; release stores keep their order. */
 chan low_of[2] = [1] of { byte, byte };
 chan high_of[2] = [1] of { byte, byte };
 chan withdrawn_of[2] = [1] of { byte, byte };
@@ -61,7 +62,7 @@ proctype sender() {
     released[0]!TURN, next;
     if
     :: memory[GRANTED] == next -> next++
-    :: true -> /* It gives up, and the buffer is its user's. */
+    :: true -> /* It gives up: the buffer belongs to the user again. */
       withdrawn_of[0]!WITHDRAWN, 1;
 #ifndef NO_FENCE_AFTER_WITHDRAWING
       fence(0);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that only starts: it meets the others as its environment says, gathers every rank's
-// number, and then says what it hears of the job until its standard input ends.
+// A rank that only starts. It meets the other ranks as its environment says, gathers every rank's
+// number, and then prints what it hears about the job until its standard input ends:
 //
 //   joined 1/3 by xylem over lo        gathered 0 1 2        lost 2: …        left 1        heard 5
 //   from 0
 //
-// bootstrap_rank [--starts N | --fork]: N starts, one after the other, without listening; or with a
-// child that was forked after the start and does nothing. "flood N" on standard input floods N
-// messages; "stay" makes its end no end.
+//   bootstrap_rank [--starts N | --fork]
+//
+// With --starts it starts N times, one after another, and does not wait for standard input. With
+// --fork it starts once, and then forks a child that does nothing. A line "flood N" on standard
+// input floods N messages. After a line "stay", the rank goes on when its standard input ends.
 #include "bootstrap/control_plane.h"
 #include "bootstrap/launcher.h"
 #include "config.h"
@@ -61,14 +63,14 @@ Result<Job> start(const Environment& environment) {
     all += ' ';
     all.append(reinterpret_cast<const char*>(value.data()), value.size());
   }
-  // One write, so that ranks that share an output do not mix.
+  // One write, so that the output of ranks which share a stream does not mix.
   std::printf("joined %u/%u by %s over %s\ngathered%s\n", placement.rank, placement.size,
               placement.launcher.c_str(), job.plane->interface().c_str(), all.c_str());
   std::fflush(stdout);
   return job;
 }
 
-/// What standard input says. False when it has ended and nobody said "stay".
+/// Obeys the lines of standard input. Returns false at end of file.
 bool obey(ControlPlane& plane, std::string& unread, bool& stays) {
   std::array<char, 256> piece;
   const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starts of real processes under every launcher, and how the survivors hear of a death.
+// Starts of real processes under every launcher, and what the survivors report when a rank dies.
 #include "process/command.h"
 #include "runtime/src/bootstrap/socket.h"
 
@@ -46,7 +46,7 @@ Command::Variables xylem_rank(std::size_t rank, std::size_t size, const std::str
 
 using Ranks = std::vector<std::unique_ptr<Command>>;
 
-/// Ranks of one job, each with the variables that `variables` gives it.
+/// Starts the ranks of one job. `variables(rank)` gives the environment of each.
 template <typename Variables>
 Ranks start_ranks(std::size_t size, Variables&& variables, const std::string& mode = "") {
   Ranks ranks;
@@ -75,7 +75,7 @@ void expect_gathered(const Ranks& ranks) {
     EXPECT_TRUE(rank->wait_for_output(gathered(ranks.size()), soon())) << rank->said();
 }
 
-/// All leave in good order.
+/// Ends the input of all ranks: each must leave in good order.
 void expect_good_end(const Ranks& ranks) {
   for (const auto& rank : ranks) rank->write("");
   for (const auto& rank : ranks) {
@@ -128,13 +128,14 @@ TEST(BootstrapProcess, AStoppedRankIsNotDead) {
   const Ranks ranks = start_xylem(3);
   expect_gathered(ranks);
   ranks[1]->signal(SIGSTOP);
-  // More than its window holds, so that it closes.
+  // Rank 1 does not read, and these messages exceed what its socket buffers hold.
   ranks[0]->write("flood 300\nstay\n");
-  EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon())) << "the others go on";
+  EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon()))
+      << "the other ranks are not held up";
   EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(3))));
   ranks[1]->signal(SIGCONT);
   EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()))
-      << "and it hears all that was said";
+      << "it hears everything when it goes on";
   EXPECT_THAT(ranks[2]->said(), testing::Not(HasSubstr("lost")));
 }
 
@@ -156,14 +157,14 @@ TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
 TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
   const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
   Ranks ranks = start_ranks(2, [&](std::size_t rank) { return xylem_rank(rank, 3, rendezvous); });
-  // Rank 2 of the same job, but it ends in the middle: killed as soon as it has come.
+  // Rank 2 of the same job is killed right after it was started.
   auto third =
       std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
   third->signal(SIGKILL);
   static_cast<void>(third->wait(soon()));
   third = std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
-  // Whether the first came before it was killed decides what happens; both are right, a silent wait
-  // is not.
+  // Rank 2 may or may not have come before it was killed, so two outcomes are right. Waiting
+  // without a message is not.
   for (const auto& rank : ranks) {
     EXPECT_TRUE(rank->wait_for_output("gathered 0 1 2", Deadline::after(seconds(20))) ||
                 rank->said().find("failed peer_lost: rank 2") != std::string::npos)
@@ -171,13 +172,14 @@ TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
   }
 }
 
-/// What a rank says at the end of a start in which `victim` was killed. Empty if that is right.
+/// Waits for what a rank reports after `victim` was killed during the start. Empty if that is
+/// right.
 std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point killed) {
   const auto began = Clock::now();
   const std::string name = std::to_string(victim);
   const std::string died = "failed peer_lost: rank " + name;
   const std::string lost = "lost " + name + ": ";
-  // Nobody can know of a death before the rank had come: that takes the limit of the start.
+  // If the victim had not come yet, its death is not noticed: the start's time limit ends the wait.
   const std::string never_came = "failed timed_out: rank " + name + " did not ";
   const auto has_said = [&](const std::string& text) {
     return rank.said().find(text) != std::string::npos;
@@ -186,17 +188,17 @@ std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point kille
   if (has_said("gathered")) rank.wait_for_output(lost, Deadline::at(killed + seconds(2)));
   if (has_said(lost)) return {};
   if (has_said(never_came)) return {};
-  // It has been waited for at others, too.
+  // The limit counts from `began`, since this test waited for other ranks before.
   if (has_said(died) && Clock::now() < std::max(killed, began) + seconds(2)) return {};
   return rank.said() + " after " +
          std::to_string(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()) +
          " ms";
 }
 
-/// Kills one rank at a random moment of the start, many times.
+/// Starts a job many times, and kills one rank at a random moment of each start.
 void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& meet) {
   constexpr int kStarts = 12;
-  // Others with --gtest_shuffle and --gtest_random_seed.
+  // --gtest_shuffle and --gtest_random_seed choose other moments.
   if (testing::GTEST_FLAG(shuffle)) {
     seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   }
@@ -210,7 +212,7 @@ void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& 
       variables.back().second = "3s";
       return variables;
     });
-    // At a moment that is drawn, or when its start is over.
+    // Kills at the drawn moment, or as soon as the victim has started.
     const std::chrono::microseconds moment(random() % 15'000);
     ranks[victim]->wait_for_output("joined", Deadline::after(moment));
     const auto killed = Clock::now();
@@ -253,7 +255,7 @@ TEST(BootstrapProcess, AnotherUserOfTheHostIsRefused) {
   if (::geteuid() != 0 || !has_program("setpriv")) {
     GTEST_SKIP() << "being another user needs root and setpriv";
   }
-  // Where that user can read it.
+  // A place that the other user can read.
   std::string pattern = "/tmp/xylem-other-XXXXXX";
   const std::filesystem::path directory = ::mkdtemp(pattern.data());
   std::filesystem::permissions(directory, std::filesystem::perms(0755));
@@ -285,7 +287,7 @@ Command::Variables torchrun(std::size_t rank,
 }
 
 TEST(BootstrapProcess, TwoJobsOfTorchrunMeetBesideTheirAgents) {
-  // The agents serve at MASTER_PORT, and nobody else may.
+  // Agents of torchrun listen at MASTER_PORT, so the job must not try to.
   const auto red = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const auto blue = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const auto job = [](const Result<UniqueFd>& agent) {
@@ -309,7 +311,7 @@ TEST(BootstrapProcess, AJobThatTorchrunRestartsMeetsAgain) {
   expect_gathered(before);
   before[0]->signal(SIGKILL);
   EXPECT_TRUE(before[1]->wait_for_output("lost 0", soon()));
-  // The survivor of before still runs.
+  // The survivor of the previous start still runs.
   const Ranks after =
       start_ranks(2, [port](std::size_t rank) { return torchrun(rank, 2, port, "1"); });
   expect_gathered(after);
@@ -330,17 +332,17 @@ TEST(BootstrapProcess, AStepOfSlurmMeetsOnItsFirstNode) {
   expect_good_end(ranks);
 }
 
-/// Two starts in a row under a launcher of MPI.
+/// Runs two starts in a row under an MPI launcher.
 void expect_mpi_starts(const std::vector<std::string>& launcher, const std::string& name) {
   std::vector<std::string> command = launcher;
   command.insert(command.end(), {kRank, "--starts", "2"});
-  const Finished finished = run_command(
-      command,
-      {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-       {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-       // PMIx keeps what it got from vasprintf(): a leak report shows no frame of its to name.
-       {"LSAN_OPTIONS", "exitcode=0"}},
-      seconds(60));
+  const Finished finished = run_command(command,
+                                        {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                         // PMIx leaks memory from vasprintf(). The leak report
+                                         // shows no frame of PMIx, so no suppression can name it.
+                                         {"LSAN_OPTIONS", "exitcode=0"}},
+                                        seconds(60));
   EXPECT_EQ(finished.exit_status, 0) << finished.out << finished.err;
   for (const char* const rank : {"joined 0/2 by ", "joined 1/2 by "}) {
     const std::string line = rank + name;
@@ -359,13 +361,14 @@ TEST(BootstrapProcess, OpenMpisMpirunStartsRanks) {
 
 TEST(BootstrapProcess, MpichsMpirunStartsRanks) {
   if (!has_program("mpirun.mpich")) GTEST_SKIP() << "mpirun.mpich is not installed";
-  // A rank that leaves without a word gets the others killed, if they are not faster.
+  // The launcher kills the other ranks if one exits without finalizing. That is a race, so try
+  // often.
   for (int run = 0; run < 10; ++run) expect_mpi_starts({"mpirun.mpich", "-n", "2"}, "mpich");
 }
 
-// --- A network between ----------------------------------------------------------
+// --- Hosts connected by a network ----------------------------------------------
 
-/// Two network namespaces with a wire between them; gone with everything in them at the end.
+/// Two network namespaces with a wire between them, removed at the end with all they contain.
 class Wire {
  public:
   Wire()
@@ -416,7 +419,7 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   ranks[1]->signal(SIGSTOP);
   ranks[0]->write("flood 300\nstay\n");
   EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(8))))
-      << "stopped, with its window closed";
+      << "a stopped rank whose socket buffers are full is not lost";
   ranks[1]->signal(SIGCONT);
   EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()));
 

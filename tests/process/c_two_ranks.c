@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face between two processes: a C11 program, linked to libxylem.so, under `xylem run -n 2`.
+// The C interface between two processes: a C11 program linked to libxylem.so and run by `xylem run
+// -n 2`.
 #include <xylem/xylem_c.h>
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ static void check_at(int line, bool holds, const char* what) {
 #define FAILS(wanted, call) expect_at(__LINE__, (call), (wanted))
 #define CHECK(claim) check_at(__LINE__, (claim), #claim)
 
-// Rank r gives r + 1, 2 (r + 1), ...: their sum is 3, 6, ....
+// Rank r contributes r + 1, 2 (r + 1), ..., so the sums are 3, 6, ....
 static void reductions(xylem_communicator* world, uint32_t rank) {
   static float values[kElements], sums[kElements], halves[kElements / kRanks];
   for (int i = 0; i < kElements; ++i) values[i] = (float)((i % 1000 + 1) * ((int)rank + 1));
@@ -44,7 +45,7 @@ static void reductions(xylem_communicator* world, uint32_t rank) {
     const int at = (int)rank * (kElements / kRanks) + i;
     CHECK(halves[i] == (float)((at % 1000 + 1) * kRanks));
   }
-  // 10 * 1 from rank 0, 100 * 2 from rank 1, at the root.
+  // 10 * 1 from rank 0 and 100 * 2 from rank 1 are summed at the root.
   float product = 0;
   OK(xylem_reduce_premul_sum(world, values, &product, 1, XYLEM_FLOAT32, rank == 0 ? 10.0 : 100.0, 1,
                              NULL));
@@ -56,7 +57,7 @@ static void moves(xylem_communicator* world, uint32_t rank) {
   OK(xylem_broadcast(world, from_root, from_root, 2, XYLEM_INT64, 1, NULL));
   CHECK(from_root[0] == 1 && from_root[1] == 5);
 
-  // Rank 0 gives one element, rank 1 two.
+  // Rank 0 contributes one element and rank 1 two.
   const uint64_t counts[kRanks] = {1, 2};
   const int32_t mine[2] = {(int32_t)rank * 10, (int32_t)rank * 10 + 1};
   int32_t all[3] = {-1, -1, -1};
@@ -106,7 +107,7 @@ static void messages(xylem_communicator* world, uint32_t rank) {
   }
 }
 
-// One rank makes calls that are refused, and the other none: they count for nothing.
+// Rank 1 makes calls that are refused, and rank 0 makes none: a refused call does not count.
 static void refusals(xylem_communicator* world, uint32_t rank) {
   int32_t one = 1, sum = 0, got = 0;
   if (rank == 1) {
@@ -126,8 +127,8 @@ static void refusals(xylem_communicator* world, uint32_t rank) {
   CHECK(sum == kRanks);
 }
 
-// Ranks in the reverse order, then a call on which they disagree: both learn how, and the world
-// goes on.
+// A communicator with the ranks in reverse order, and a call on which they disagree: both ranks get
+// the error, and the world goes on.
 static void disagreement(xylem_communicator* world, uint32_t rank) {
   xylem_communicator* reversed = NULL;
   OK(xylem_communicator_split(world, 3, -(int32_t)rank, &reversed));

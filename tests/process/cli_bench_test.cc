@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem bench` end to end: its exit statuses, its table and JSON, and what it says when a rank
-// dies.
+// `xylem bench` end to end: exit statuses, table, JSON, and its messages when a rank dies.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +32,7 @@ std::vector<std::string> bench(const std::vector<std::string>& arguments) {
   return command;
 }
 
-/// Rows of the table: lines that are not comments.
+/// The rows of the table: all lines except comments.
 std::vector<std::vector<std::string>> rows_of(const std::string& table) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(table);
@@ -56,7 +55,7 @@ TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
     ASSERT_EQ(rows[i].size(), 11U);
     EXPECT_EQ(rows[i][0], std::to_string(8 << i));
     EXPECT_EQ(rows[i][8], "0") << "#wrong";
-    EXPECT_EQ(rows[i][9], "-") << "caches hold so little";
+    EXPECT_EQ(rows[i][9], "-") << "such small sizes fit into caches, so there is no value";
   }
   EXPECT_THAT(done.out, HasSubstr("# 2 ranks on 1 host, started by xylem"));
   EXPECT_THAT(done.out, HasSubstr("shm over "));
@@ -131,7 +130,7 @@ TEST(Bench, RunsOnTheRanksOfALauncher) {
       kLimit);
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("[0] # 2 ranks on 1 host"));
-  EXPECT_THAT(done.out, testing::Not(HasSubstr("[1]"))) << "rank 0 speaks for all";
+  EXPECT_THAT(done.out, testing::Not(HasSubstr("[1]"))) << "only rank 0 prints";
 }
 
 TEST(Bench, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {

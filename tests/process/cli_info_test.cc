@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem info` end to end: the memory that ranks share, by the budget that is set.
+// `xylem info` end to end: how much memory ranks share, depending on the configured budget.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
@@ -24,12 +24,12 @@ constexpr std::chrono::seconds kLimit{30};
 TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
   const Finished done = test::run_command({kXylem, "info"}, {}, kLimit);
   EXPECT_EQ(done.exit_status, 0) << done.err;
-  // 8 ranks take 16 MiB at most.
+  // 8 ranks share at most 16 MiB.
   EXPECT_THAT(done.out, ContainsRegex(" 8 ranks  1\\.[0-9]+ MiB each, 15\\.[0-9]+ MiB in all"));
   EXPECT_THAT(done.out, Not(HasSubstr(" 3 ranks")));
 }
 
-// Else a script would take half of an answer for all of it.
+// Otherwise a script could take a truncated answer for a complete one.
 TEST(Output, ThatCannotBeWrittenIsAnError) {
   for (const std::string arguments :
        {"info", "plan all_reduce", "topo", "bench all_reduce --end 64", "--help"}) {
@@ -48,7 +48,7 @@ TEST(Info, TellsWhyABudgetDoesNotServe) {
                               HasSubstr(" 8 ranks  262144 bytes of shared memory do not serve 7")));
 }
 
-// UCX would end the process.
+// UCX would end the process in this case.
 TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
   const Finished done =
       test::run_command({"/bin/sh", "-c",

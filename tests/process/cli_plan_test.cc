@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem plan` end to end: the choice, its proof, the steps, and how it refuses.
+// `xylem plan` end to end: the chosen plan, its proof, its steps, and what it refuses.
 #include "process/command.h"
 #include "xylem/collectives/text.h"
 
@@ -77,7 +77,7 @@ TEST(Plan, SaysWhatIsTooMuchToProve) {
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("verified                 no: the schedules of all ranks are too "
                                   "many to hold at once, and no symmetry"));
-  // Whichever rank is shown.
+  // The proof covers all ranks, whichever rank is shown.
   for (const char* rank : {"0", "1"}) {
     EXPECT_THAT(plan({"gather", "-n", "2048", "--rank", rank}).out,
                 HasSubstr("verified                 2048 ranks, "));
@@ -107,7 +107,7 @@ TEST(Plan, IsDrawnInTheDocumentationAsItIs) {
   if (done.out == recorded.str()) return;
   const std::string now = testing::TempDir() + "/plan.svg";
   std::ofstream(now) << done.out;
-  ADD_FAILURE() << path << " is another picture; it is now in " << now;
+  ADD_FAILURE() << path << " differs from the drawn picture, which is now in " << now;
 }
 
 TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {

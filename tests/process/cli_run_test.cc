@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem run`: what ranks get, how their lines come out, how a job ends, and that nothing is left
-// of it.
+// `xylem run`: the environment and output of its ranks, how a job ends, and that it leaves nothing
+// behind.
 #include "process/command.h"
 #include "xylem/base/check.h"
 
@@ -82,7 +82,7 @@ TEST(Run, LeadsEveryLineOfBothStreamsByItsRank) {
 }
 
 TEST(Run, MixesRanksOnlyBetweenLines) {
-  // Each line is written in three pieces by its rank.
+  // Each rank writes each line in three pieces.
   const auto done = run_command(shell_ranks(4,
                                             "i=0; while [ $i -lt 500 ]; do printf 'a%s' "
                                             "$XYLEM_RANK; printf b; echo c; i=$((i+1)); done"));
@@ -102,7 +102,7 @@ TEST(Run, BindsRanksToCpusOfTheirOwn) {
   const auto free = run_command(shell_ranks(1, script, {"--no-prefix"}));
   const auto alone = run_command(shell_ranks(1, script, {"--no-prefix", "--bind"}));
   EXPECT_EQ(alone.exit_status, 0) << alone.err;
-  if (std::thread::hardware_concurrency() < 2) return;  // No two sets.
+  if (std::thread::hardware_concurrency() < 2) return;  // There are no two sets of cores.
   const auto two = run_command(shell_ranks(2, script, {"--no-prefix", "--bind"}));
   EXPECT_EQ(two.exit_status, 0) << two.err;
   const auto sets = lines_of(two.out);
@@ -120,7 +120,7 @@ TEST(Run, GivesEachRankItsPlaceInOneJob) {
   EXPECT_EQ(all.count("0/3"), 2U);
   EXPECT_EQ(all.count("2/3"), 2U);
   const std::set<std::string> distinct(all.begin(), all.end());
-  EXPECT_EQ(distinct.size(), 3U + 2U) << "one identity for each of the two jobs";
+  EXPECT_EQ(distinct.size(), 3U + 2U) << "each of the two jobs has one identity";
 }
 
 TEST(Run, RanksMeetInADirectoryThatOnlyTheUserEntersAndThatGoes) {
@@ -156,7 +156,7 @@ TEST(Run, SaysWhichSignalKilledARank) {
 }
 
 TEST(Run, KillsWhatIgnoresBeingEnded) {
-  // Rank 1 is deaf before rank 0 fails.
+  // Rank 1 ignores SIGTERM before rank 0 fails.
   const auto done = run_command(shell_ranks(2,
                                             "meeting=${XYLEM_RENDEZVOUS#file://}; echo $$;"
                                             "if [ $XYLEM_RANK = 1 ]; then trap '' TERM; "
@@ -198,7 +198,8 @@ TEST(Run, KillsAtASecondCtrlC) {
   const auto start = Clock::now();
   command.signal(SIGINT);
   EXPECT_EQ(command.wait(Deadline::after(kLimit)).exit_status, 128 + SIGINT);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2)) << "it should not wait for the grace";
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2))
+      << "the grace period should not be waited for";
 }
 
 TEST(Run, HearsCtrlCWhileNobodyReadsItsOutput) {
@@ -220,7 +221,7 @@ TEST(Run, EndsWhenItsReaderIsGone) {
 }
 
 TEST(Run, TakesItsRanksAlongWhenItIsKilled) {
-  // What it cannot remove any more, we do.
+  // The test removes this directory, since a killed `xylem run` cannot.
   const TemporaryDirectory meeting;
   Command command(shell_ranks(2, "echo $$; exec sleep 1000"), {{"TMPDIR", meeting.path()}});
   ASSERT_TRUE(command.wait_for_lines(2, Deadline::after(kLimit)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem topo` end to end: what it prints of a file and of this machine, what it compares, and how
-// it refuses.
+// `xylem topo` end to end: what it prints about a file and about this machine, how it compares two
+// topologies, and what it refuses.
 #include "process/command.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting, reading and ending programs of tests.
+// Starts, reads and ends the programs of tests.
 #include "process/command.h"
 
 #include "xylem/base/check.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command: a program run by a test, with what it says and how it ends. Every wait has a deadline,
-// and nothing of it outlives the test.
+// Command: a program that a test runs. It captures the program's output and how the program ended.
+// Every wait has a deadline, and the program and its children do not outlive the test.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -18,9 +18,9 @@
 
 namespace xylem::test {
 
-/// How a program ended and all that it said.
+/// How a program ended, and all of its output.
 struct Finished {
-  bool in_time = false;  ///< False: it was killed at the deadline.
+  bool in_time = false;  ///< False if it was killed at the deadline.
   int exit_status = -1;  ///< -1 if a signal ended it.
   int signal = 0;
   std::string out, err;
@@ -30,31 +30,32 @@ class Command {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts a program in a process group of its own, with these variables added to ours.
+  /// Starts a program in its own process group. Adds `variables` to this process's environment.
   explicit Command(const std::vector<std::string>& arguments, const Variables& variables = {});
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
-  /// Signals the program alone.
+  /// Sends a signal to the program, but not to its children.
   void signal(int number) const;
-  /// Writes to its standard input and closes that.
+  /// Writes to the program's standard input and then closes it.
   void write(const std::string& text);
-  /// Waits until it has said `text` on standard output; false at the deadline or its end.
+  /// Waits until `text` appears on standard output. Returns false if the deadline passes or the
+  /// program ends first.
   bool wait_for_output(const std::string& text, Deadline deadline);
-  /// The same for a number of whole lines.
+  /// Waits for `count` whole lines; otherwise like wait_for_output().
   bool wait_for_lines(std::ptrdiff_t count, Deadline deadline);
-  /// Closes our end of its standard output, as a reader does that has enough.
+  /// Closes our end of the program's standard output, like a reader that stops early.
   void stop_reading() { out_.reset(); }
-  /// What it has said on standard output.
+  /// The standard output read so far.
   const std::string& said() const noexcept { return finished_.out; }
-  /// Waits for its end, reading what it says unless `silently`.
+  /// Waits until the program ends. Reads its output meanwhile, unless `silently` is true.
   Finished wait(Deadline deadline, bool silently = false);
 
  private:
-  /// Reads what is there, waiting for it at most until the deadline; false when both streams are at
-  /// their end.
+  /// Reads the available output, and waits for some until the deadline if there is none. Returns
+  /// false when both streams are at their end.
   bool read_some(Deadline deadline);
   bool read_until(const std::function<bool()>& enough, Deadline deadline);
 
@@ -63,12 +64,12 @@ class Command {
   Finished finished_;
 };
 
-/// Runs a program to its end.
+/// Runs a program until it ends.
 Finished run_command(const std::vector<std::string>& arguments,
                      const Command::Variables& variables = {},
                      std::chrono::seconds limit = std::chrono::seconds(30));
 
-/// Waits until a process, anybody's, has ended.
+/// Waits until a process has ended, which need not be a child of this one.
 bool wait_until_gone(pid_t pid, Deadline deadline);
 
 }  // namespace xylem::test

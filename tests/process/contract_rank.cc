@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the contract test: what docs/threading.md and docs/errors.md promise of fork, signals
-// and stopped processes.
+// A rank of contract_test, which checks what docs/threading.md and docs/errors.md promise about
+// fork, signals and stopped processes.
 //
 //   contract_rank fork | signals | loop | ports | silence | two_silent | more_time
 //   contract_rank give_up send|receive abort|time_out held|free
@@ -40,9 +40,9 @@ xylem::Status all_reduce(const xylem::Communicator& comm, std::size_t count) {
   return status;
 }
 
-/// In a forked child every call is refused, and its end disturbs nobody.
+/// The forked child: every call is refused, and its end disturbs nobody. Returns its exit status.
 int child(xylem::Runtime& runtime, const xylem::Work& pending) {
-  // A loop over test() ends, and status() says why.
+  // A loop over test() must end, and status() must say why.
   if (!pending.test() || !pending.ended()) return 9;
   if (pending.status().code() != Code::invalid_argument) return 10;
   if (pending.wait().code() != Code::invalid_argument) return 5;
@@ -66,8 +66,8 @@ int ended_well(pid_t pid) {
   return 0;
 }
 
-/// A child of a rank whose runtime has shut down drops the last handles to it, while the others of
-/// the job still use theirs.
+/// The runtime of rank 0 has shut down before it forks; the other ranks still use theirs. Each
+/// child drops the last handles of the runtime that it inherited.
 int test_fork_after_shutdown(xylem::Runtime& runtime) {
   auto world = runtime.world();
   const bool leaves_first = world.rank() == 0;
@@ -84,7 +84,7 @@ int test_fork_after_shutdown(xylem::Runtime& runtime) {
 int test_fork(xylem::Runtime& runtime) {
   const auto world = runtime.world();
   for (const bool unwinds : {false, true}) {
-    // Sent once all have forked: the all_reduce below is between.
+    // The messages are sent after all ranks have forked: the all_reduce below separates the two.
     std::vector<float> from_before(8), to_next(8, 1.0F);
     const auto n = world.size(), me = world.rank();
     const auto pending = world.recv(std::span(from_before), (me + n - 1) % n, 1);
@@ -92,8 +92,8 @@ int test_fork(xylem::Runtime& runtime) {
     if (pid == 0) {
       const int result = child(runtime, pending);
       if (unwinds) {
-        const xylem::Runtime goes =
-            std::move(runtime);  // as a data loader's worker that leaves by exit()
+        // Destroyed like in a worker of a data loader that leaves by exit().
+        const xylem::Runtime goes = std::move(runtime);
       }
       _exit(result);
     }
@@ -110,15 +110,14 @@ int test_fork(xylem::Runtime& runtime) {
 
 volatile sig_atomic_t ticks = 0;
 
-/// A program with handlers of its own, interrupted a thousand times a second.
+/// The program has a signal handler of its own, and is interrupted a thousand times a second.
 int test_signals(xylem::Runtime& runtime) {
   struct sigaction action {};
   action.sa_handler = [](int) { ticks = ticks + 1; };
   sigaction(SIGALRM, &action, nullptr);
   const itimerval every{{0, 1000}, {0, 1000}};
   setitimer(ITIMER_REAL, &every, nullptr);
-  // All go on until each has been interrupted often enough: the ranks agree on that after every
-  // call.
+  // All ranks stop after the same call: they agree on it after every call.
   for (float enough = 0; enough == 0;) {
     if (const auto status = all_reduce(runtime.world(), 5000); !status)
       return fail("interrupted", status.to_string());
@@ -132,7 +131,7 @@ int test_signals(xylem::Runtime& runtime) {
   return 0;
 }
 
-/// Until a rank is lost or the parent kills it; prints a line per hundred calls.
+/// Makes calls until a rank is lost or the parent kills this one. Prints a line per hundred calls.
 int test_loop(xylem::Runtime& runtime) {
   for (int i = 0;; ++i) {
     if (const auto status = all_reduce(runtime.world(), 100); !status)
@@ -144,7 +143,7 @@ int test_loop(xylem::Runtime& runtime) {
   }
 }
 
-/// Descriptors at which others may connect.
+/// Counts the descriptors on which this process listens.
 int count_listeners() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -163,8 +162,8 @@ int test_ports(const xylem::Runtime& runtime) {
   return open == 0 ? 0 : fail("ports that are open", std::to_string(open));
 }
 
-/// Of four ranks the first two make a call, and the others have said that they did not, when one of
-/// these stops. Succeeds where that one is blamed.
+/// Ranks 0 and 1 of four make a call. Ranks 2 and 3 answer that they have not made it; then rank 3
+/// stops. A rank passes if its call blames rank 3.
 int test_silence(const xylem::Runtime& runtime) {
   const auto world = runtime.world();
   constexpr std::uint32_t kStops = 3;
@@ -173,7 +172,7 @@ int test_silence(const xylem::Runtime& runtime) {
   if (world.rank() >= 2) {
     std::vector<float> nothing(1);
     const auto never = apart->recv(std::span(nothing), 0, 1);
-    // The others ask after 0.2 s.
+    // The waiting ranks ask 0.2 s after their call.
     (void)never.wait_for(std::chrono::milliseconds(world.rank() == kStops ? 800 : 5000));
     if (world.rank() == kStops) raise(SIGSTOP);
   }
@@ -186,14 +185,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Of four ranks the last two stop. Succeeds where nobody is blamed, and both are named.
+/// The last two of four ranks stop. A rank passes if its call names both of them and blames
+/// neither.
 int test_two_silent(const xylem::Runtime& runtime) {
   const auto world = runtime.world();
   auto status = world.barrier().wait();
   if (world.rank() >= 2) raise(SIGSTOP);
   const auto begin = std::chrono::steady_clock::now();
   if (status) status = all_reduce(world, 100);
-  // The limit is 2 s, and they get 1.5 s from 0.3 s before it on.
+  // The time limit is 2 s. The roll call begins 0.3 s before it, and silent ranks get 1.5 s to
+  // answer.
   const double took = seconds_since(begin);
   const bool is_right =
       status.code() == Code::timed_out && !status.peer() && took > 3.0 && took < 4.7 &&
@@ -209,7 +210,7 @@ bool is_stopped(std::int32_t pid) {
   return name_ends != std::string::npos && stat.compare(name_ends, 3, ") T") == 0;
 }
 
-/// The process of each rank; empty where they cannot tell each other.
+/// The process ids of all ranks; empty if they could not be gathered.
 std::vector<std::int32_t> processes_of(const xylem::Communicator& comm) {
   const std::int32_t mine = getpid();
   std::vector<std::int32_t> all(comm.size());
@@ -217,8 +218,9 @@ std::vector<std::int32_t> processes_of(const xylem::Communicator& comm) {
   return told ? all : std::vector<std::int32_t>();
 }
 
-/// Rank 0 makes a call, and the others have been asked after it when it is given more time. Rank 2
-/// answers, and stops then. Succeeds where that one is blamed: at the new limit all are asked anew.
+/// Rank 0 makes a call, and gets more time for it after the others have been asked about it. Rank 2
+/// answers and then stops. Rank 0 passes if its call blames rank 2, because it asks everybody again
+/// at the new limit.
 int test_more_time(const xylem::Runtime& runtime) {
   using std::chrono::milliseconds;
   const auto world = runtime.world();
@@ -235,7 +237,7 @@ int test_more_time(const xylem::Runtime& runtime) {
   while (!is_stopped(all[1]) || !is_stopped(all[2])) sched_yield();
   std::vector<float> in(100), out(100);
   const auto call = world.all_reduce(std::span<const float>(in), std::span(out));
-  // Asked after 0.3 s, and as two are silent not over before 1.8 s.
+  // The roll call begins after 0.3 s. Two ranks are silent, so it does not end before 1.8 s.
   call.set_timeout(milliseconds(600));
   (void)call.wait_for(milliseconds(700));
   call.set_timeout(milliseconds(4500));
@@ -243,7 +245,7 @@ int test_more_time(const xylem::Runtime& runtime) {
   for (const std::uint32_t rank : {1U, 2U}) {
     if (!apart->recv(std::span(word), rank).wait()) return fail("recv", "of one that goes on");
   }
-  (void)call.wait_for(milliseconds(500));  // Its answer.
+  (void)call.wait_for(milliseconds(500));  // Time for rank 2's answer to arrive.
   kill(all[2], SIGSTOP);
   const auto status = call.wait();
   if (!apart->send(std::span<const float>(word), 1).wait()) return fail("send", "to 1");
@@ -251,12 +253,13 @@ int test_more_time(const xylem::Runtime& runtime) {
   return is_right ? 0 : fail("more time", status.to_string());
 }
 
-/// How rank 0 gives up a message, and what it expects.
+/// How rank 0 gives up a message, and whether the message should keep its buffer.
 struct GivesUp {
   bool sends, aborts, is_held;
 };
 
-/// Rank 0 has a large message under way with rank 1 when that one stops, and gives it up.
+/// Rank 0 exchanges a large message with rank 1, stops rank 1 in the middle, and gives the message
+/// up.
 int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
   const auto world = runtime.world();
   auto apart = world.duplicate();
@@ -267,7 +270,7 @@ int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
   std::vector<float> large(32 << 20, sends ? 1.0F : 0.0F);
   const auto work = sends ? apart->send(std::span<const float>(large), is_first ? 1 : 0)
                           : apart->recv(std::span(large), is_first ? 1 : 0);
-  // Some of it has come, so the message has met its partner.
+  // Waits until some of the data has come, which means that the message has met its partner.
   const volatile float& first = large.front();
   while (!sends && first == 0.0F && !work.test()) {
   }
@@ -283,7 +286,8 @@ int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
     work.set_timeout(std::chrono::milliseconds(500));
   }
   const auto status = work.wait();
-  // Up to 0.8 s until it times out, 1.7 s where the buffer is held, and a slow machine.
+  // Timing out takes up to 0.8 s, and withdrawing a held buffer 1.7 s. The rest is for slow
+  // machines.
   const double took = seconds_since(begin), least = how.is_held ? 1.5 : 0.0;
   const double most = least + (how.aborts ? 1.0 : 1.8) + (how.is_held ? 1.0 : 0.0);
   const bool says_so = status.message().find(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contracts of docs/threading.md and docs/errors.md that need real processes: fork, signals,
-// stopped ranks, and what is left behind.
+// The promises of docs/threading.md and docs/errors.md that need real processes: fork, signals,
+// stopped ranks, and that nothing is left behind.
 #include "support/shared_memory.h"
 #include "support/subprocess.h"
 #include "xylem/base/unique_fd.h"
@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// These ranks exit well; others may be stopped.
+/// Expects these ranks to exit with status 0. Other ranks may be stopped.
 void expect_well(std::vector<Process>& ranks, std::initializer_list<std::size_t> which) {
   for (const std::size_t rank : which) {
     const Exit exit = ranks[rank].wait(seconds(30));
@@ -48,7 +48,7 @@ TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
   expect_all_well("fork", 3, "tcp");
 }
 
-/// A port that was free a moment ago.
+/// A port that is free right now.
 std::string free_port() {
   const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -82,7 +82,7 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
   auto ranks = start_ranks(directory, 3, "contract_rank", {"loop"});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   ranks[1].signal(SIGSTOP);
-  // Longer than any death is told of: nobody ends meanwhile.
+  // Longer than the report of any death takes: a stopped rank ends nobody's calls.
   EXPECT_FALSE(ranks[0].wait_for_output("ended", seconds(4)));
   ranks[1].signal(SIGCONT);
   ranks[2].signal(SIGKILL);
@@ -115,14 +115,14 @@ TEST(Contract, AskedAnewAtALaterLimitARankThatHasAnsweredIsBlamed) {
   expect_well(ranks, {0, 1});
 }
 
-// --- A message with a rank that stops ---------------------------------------------
+// --- A message whose partner stops -------------------------------------------------
 
 using GivesUp = std::tuple<const char*, const char*, const char*>;
 
 class MessageWithAStoppedRank : public testing::TestWithParam<GivesUp> {};
 
-// Over UCX late and with the buffer held, as it cannot be withdrawn; else soon and with the buffer
-// free.
+// UCX cannot withdraw a message, so its end comes late and the buffer is held. With the other
+// transports it comes soon and the buffer is free.
 TEST_P(MessageWithAStoppedRank, EndsAndSaysWhetherTheBufferIsHeld) {
   const auto& [transport, direction, way] = GetParam();
   const bool is_held = std::string(transport) == "ucx-tcp";

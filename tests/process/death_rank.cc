@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the death test: calls one operation over and over; the victim kills itself at a given
-// phase of a given call. A survivor checks that its Work ends with peer_lost naming the victim,
-// soon, and that nothing touches its buffers after that.
+// A rank of death_test. It calls one operation over and over, and the victim kills itself at a
+// given phase of a given call. Each survivor checks that its Work soon ends with peer_lost naming
+// the victim, and that nothing touches its buffers afterwards.
 //
 //   death_rank OP VICTIM CALLS PHASE BYTES MEMORY
 //
-// PHASE 0: before the call; 1: right after submitting it; n: after n - 1 turns of progress. MEMORY
-// "allocated": buffers are of xylem::allocate().
+// PHASE says when the victim dies: 0 before the call, 1 right after submitting it, and n after n -
+// 1 turns of progress. If MEMORY is "allocated", buffers come from xylem::allocate().
 #include "support/buffer_allocator.h"
 #include "xylem/xylem.h"
 
@@ -34,7 +34,7 @@ struct Buffers {
   Values input, output;
 };
 
-/// What one call is waited for by; a send has a Work of its own.
+/// The Works of one call. Only send_recv has a second one, for its send.
 struct Pending {
   Work work;
   Work send{};
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
       std::string(argv[6]) == "allocated" ? BufferSource::library : BufferSource::heap;
   Buffers buffers{Values(world.size() * count, 1.0F), Values(world.size() * count)};
   const bool dies = runtime->rank() == victim;
-  // Nobody is through this before all have started.
+  // No rank passes this barrier before all have started.
   xylem::Status status = world.barrier().wait();
   for (int i = 0; i < calls && status; ++i) status = call(op, world, buffers, count).wait();
   if (dies && phase == 0) kill(getpid(), SIGKILL);
@@ -109,8 +109,7 @@ int main(int argc, char** argv) {
     }
     status = work.wait();
   }
-  // A survivor may complete calls that need nothing more of the victim; it goes on until it is
-  // told.
+  // Some calls need nothing more from the victim and succeed. Repeat until one fails.
   while (status) status = call(op, world, buffers, count).wait();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

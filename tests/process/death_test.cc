@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank killed at any phase of any operation: every survivor's wait ends with peer_lost naming it,
-// within 2 seconds.
+// A rank is killed at different phases of each operation. Every survivor's wait must end within 2
+// seconds, with peer_lost naming the victim.
 #include "support/subprocess.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ namespace {
 struct World {
   const char* transport;
   std::uint32_t ranks;
-  /// Where what is sent is read: "slots", or where it lies, "pulled" from processes or "allocated".
+  /// How receivers read the data: from "slots" of shared memory, or directly from the sender's
+  /// memory, which is "pulled" from its process or "allocated" by xylem::allocate().
   const char* memory = "slots";
 };
 
@@ -23,7 +24,7 @@ class Death : public testing::TestWithParam<std::tuple<const char*, World>> {};
 
 TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
   const auto& [op, world] = GetParam();
-  // --gtest_random_seed=N looks elsewhere.
+  // --gtest_random_seed=N draws other cases.
   const int wanted = GTEST_FLAG_GET(random_seed);
   const std::uint32_t seed = wanted != 0 ? static_cast<std::uint32_t>(wanted) : 20261121;
   std::mt19937 random(seed + static_cast<std::uint32_t>(std::hash<std::string>{}(op)) +

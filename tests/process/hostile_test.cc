@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job between two hosts, and a process of another user on one of them that disturbs it: while the
-// job starts, while its ranks meet, and while it computes.
+// A job on two hosts, and a process of another user on one of them. That process disturbs the job
+// while it starts, while its ranks connect, and while it computes.
 #include "process/hosts.h"
 #include "support/subprocess.h"
 
@@ -40,9 +40,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::string kRank = std::string(XYLEM_TEST_BIN) + "/hostile_rank";
-/// The hosts are the test's own, and so are all their ports.
+/// The network namespaces belong to the test, so every port in them is free.
 constexpr std::uint16_t kRendezvous = 29'400;
-/// Rank 0 is on host 0, the others are on host 1: two of them share memory.
+/// Rank 0 is on host 0. Ranks 1 and 2 are on host 1 and share memory.
 constexpr std::size_t kRanks = 3;
 
 Deadline soon() { return Deadline::after(seconds(40)); }
@@ -53,7 +53,7 @@ bool has_program(const std::string& name) {
   return run_command({"sh", "-c", "command -v " + name}).exit_status == 0;
 }
 
-/// The job, with a file that ends it.
+/// Runs the job, and ends it through a file.
 class HostileProcess : public testing::Test {
  protected:
   void SetUp() override {
@@ -81,14 +81,14 @@ class HostileProcess : public testing::Test {
     return std::ranges::all_of(
         ranks, [](const auto& rank) { return rank->wait_for_output("first\n", soon()); });
   }
-  /// All ranks have made calls from now on.
+  /// Waits until all ranks have made further calls.
   bool goes_on() {
     return std::ranges::all_of(ranks, [](const auto& rank) {
       const auto lines = std::ranges::count(rank->said(), '\n');
       return rank->wait_for_lines(lines + 2, soon());
     });
   }
-  /// Sockets of a host, as its ranks' kernel shows them.
+  /// The sockets of a host, as its kernel shows them to the ranks.
   std::vector<SocketEntry> sockets_of(std::size_t host) const {
     return sockets_beside(std::to_string(ranks[host == 0 ? 0 : 1]->pid()));
   }
@@ -98,18 +98,18 @@ class HostileProcess : public testing::Test {
     };
     return on_host(0) || on_host(1);
   }
-  /// Looks at the hosts' sockets until nobody listens.
+  /// Polls the sockets of both hosts until nobody listens.
   bool is_closed_within(milliseconds limit) {
     const Deadline deadline = Deadline::after(limit);
     while (anybody_listens()) {
       if (deadline.passed()) return false;
-      // It says no such thing: this reads what it says meanwhile.
+      // The rank never prints "port"; this reads its output meanwhile.
       static_cast<void>(ranks[0]->wait_for_output("port", Deadline::after(milliseconds(5))));
     }
     return true;
   }
-  /// Ends the job, whose sums must have been right; what each rank has logged. At most `sources`
-  /// lines of log a second of each rank.
+  /// Ends the job and expects that all its sums were right. Returns the log of each rank, which may
+  /// hold at most `sources` lines for each second.
   std::vector<std::string> expect_good_end(int sources) {
     std::vector<std::string> logs;
     std::ofstream(end_file()) << "now";
@@ -127,7 +127,7 @@ class HostileProcess : public testing::Test {
   std::string end_file() const { return directory.path() + "/end"; }
 
   const PrivateDirectory directory;
-  /// Of all ranks, besides those of the start.
+  /// Variables of all ranks, besides those that start them.
   std::map<std::string, std::string> settings = {{"XYLEM_SECRET", "only-the-ranks-know-this"}};
   std::unique_ptr<Hosts> hosts;
   std::vector<std::unique_ptr<Command>> ranks;
@@ -139,7 +139,7 @@ class HostileProcess : public testing::Test {
 void send_garbage(int fd, std::mt19937& random) {
   std::string garbage(random() % 300, '\0');
   for (char& byte : garbage) byte = static_cast<char>(random());
-  // Some know the magic.
+  // A third of the garbage begins with the magic number of the protocol.
   if (random() % 3 == 0) garbage.insert(0, "\x8cXYLEM\r\n");
   static_cast<void>(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL));
 }
@@ -149,7 +149,7 @@ struct Target {
   std::uint16_t port;
 };
 
-/// Calls a port, and says so if it answers. Then it gets garbage, and stays connected.
+/// Connects to a port. If that succeeds, reports it, sends garbage and keeps the connection.
 void try_port(const Target& target,
               const Stranger::Line& line,
               std::mt19937& random,
@@ -161,14 +161,14 @@ void try_port(const Target& target,
   kept.push_back(std::move(fd));
 }
 
-/// For two seconds: calls the ports that the ranks use, over and over, and between that all others
-/// of both hosts, as far as the time goes.
+/// For two seconds, connects to the ports that the ranks use, over and over. Between these attempts
+/// it tries all other ports of both hosts, as many as time allows.
 void flood_ports(const Stranger::Line& line, const std::vector<Target>& used) {
   constexpr unsigned kPorts = 65'536;
   std::mt19937 random(3);
   std::vector<UniqueFd> kept;
   unsigned long calls = 0;
-  // Linux gives out the upper ones, so these are looked at first.
+  // Linux assigns ports from the upper half, so the scan begins there.
   unsigned scanned = 0;
   const Deadline deadline = Deadline::after(seconds(2));
   while (!deadline.passed()) {
@@ -183,8 +183,9 @@ void flood_ports(const Stranger::Line& line, const std::vector<Target>& used) {
            " ports\ndone\n");
 }
 
-/// 2000 connections to the rendezvous that say nothing and are kept, and 500 that say something;
-/// then, until it is told to end, more of both kinds at each port of its host that it sees open.
+/// Opens 2000 connections to the rendezvous that stay silent, and 500 that send garbage. Then,
+/// until it is told to end, opens more of both kinds to each port on its host that it sees
+/// listening.
 void crowd_the_start(const Stranger::Line& line) {
   constexpr std::size_t kIdle = 2000;
   constexpr std::size_t kLoud = 500;
@@ -220,7 +221,7 @@ void crowd_the_start(const Stranger::Line& line) {
   line.say("disturbed " + std::to_string(disturbed.size()) + " ports of its host\ndone\n");
 }
 
-/// What ranks of one host say to each other at their doors: transport/src/shm/door.h.
+/// The datagram that ranks of one host send to each other's door, as in transport/src/shm/door.h.
 struct Introduction {
   enum Kind : std::uint32_t { hello, accept, share, forget };
   Kind kind = hello;
@@ -230,7 +231,7 @@ struct Introduction {
   std::uint64_t nonce_at = 0;
 };
 
-/// Somebody at the doors of the ranks of its host, with a door of its own for their answers.
+/// Sends datagrams to the doors of the ranks on its host, and has a door of its own for answers.
 class Knocker {
  public:
   explicit Knocker(std::uint64_t number)
@@ -248,7 +249,7 @@ class Knocker {
   }
 
   bool is_open() const { return is_open_; }
-  /// Whether what is introduced was taken by the socket of that name.
+  /// Sends a datagram to the door called `to`. Returns true if the kernel delivered it.
   bool introduce(const std::string& to, Introduction::Kind kind) const {
     Introduction said{.kind = kind, .bytes = 1 << 20, .from = nonce_};
     iovec data{&said, sizeof said};
@@ -278,10 +279,10 @@ class Knocker {
     std::byte any{};
     return ::recv(socket_.get(), &any, sizeof any, 0) >= 0;
   }
-  /// The doors of others that this host shows.
+  /// The doors of all ranks that are visible on this host.
   std::set<std::string> doors() const {
     std::set<std::string> found;
-    // That of a thread may be on another host than its process.
+    // A thread of this process may be on another host, so this reads the entry of the thread.
     for (const std::string& name : names_beside("thread-self")) {
       if (name.starts_with("xylem-") && !name.starts_with("xylem-0000006b6e6f636b"))
         found.insert(name);
@@ -302,7 +303,7 @@ class Knocker {
   bool is_open_ = false;
 };
 
-/// Until it is told to end: says all that there is to say at the doors of its host's ranks.
+/// Sends every kind of datagram to the doors of the ranks on its host, until it is told to end.
 void knock_at_doors(const Stranger::Line& line) {
   const Knocker knocker(1);
   const auto doors = knocker.doors();
@@ -356,7 +357,7 @@ TEST_F(HostileProcess, AnotherUserAtTheDoorsOfSharedMemoryIsNotHeard) {
   EXPECT_THAT(said, HasSubstr("done"));
   EXPECT_THAT(said, Not(HasSubstr("answered")));
 
-  // One of the ranks' user is heard, and refused for what it brings.
+  // A process of the ranks' own user is heard, but what it sends is refused.
   hosts->within(1, [] {
     const Knocker knocker(2);
     const Deadline deadline = soon();
@@ -399,7 +400,7 @@ TEST_F(HostileProcess, ACrowdAtThePortsOfAStartKeepsNobodyOut) {
         sockets_beside(std::to_string(ranks[0]->pid())),
         [](const SocketEntry& socket) { return socket.listens && socket.port == kRendezvous; });
   };
-  // Reads what it says meanwhile, which is nothing.
+  // The rank prints nothing yet; this reads its output meanwhile.
   while (!listens() && !deadline.passed() && ranks[0]->said().empty())
     static_cast<void>(ranks[0]->wait_for_output("first", Deadline::after(milliseconds(5))));
   ASSERT_TRUE(listens()) << ranks[0]->said();
@@ -414,7 +415,7 @@ TEST_F(HostileProcess, ACrowdAtThePortsOfAStartKeepsNobodyOut) {
   EXPECT_TRUE(is_closed_within(seconds(1)));
   std::printf("%s", stranger.stop(soon()).c_str());
   EXPECT_TRUE(goes_on());
-  // The rendezvous, the control plane and the meetings each have a line of their own.
+  // The rendezvous, the control plane and the meetings may each log one line a second.
   expect_good_end(3);
 }
 

@@ -25,19 +25,19 @@
 namespace xylem::test {
 namespace {
 
-/// Nobody's.
+/// The user id of `nobody`.
 constexpr uid_t kOtherUser = 65534;
-/// More than a stranger opens at a time.
+/// More descriptors than a stranger has open at a time.
 constexpr rlim_t kDescriptors = 8192;
 
-/// The network namespace of this name.
+/// Opens the network namespace of this name.
 UniqueFd space_of(const std::string& name) {
   UniqueFd space(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
   XYLEM_CHECK(static_cast<bool>(space), errno);
   return space;
 }
 
-/// Never returns to the test, whatever happens.
+/// The stranger's part after the fork. It never returns into the code of the test.
 [[noreturn]] void become_stranger(int host,
                                   const Stranger::Line& line,
                                   const std::function<void(const Stranger::Line&)>& body) {
@@ -62,7 +62,7 @@ std::vector<SocketEntry> sockets_beside(const std::string& process) {
   for (const char* const table : {"tcp", "tcp6"}) {
     std::ifstream file("/proc/" + process + "/net/" + table);
     std::string text;
-    std::getline(file, text);  // What the columns are.
+    std::getline(file, text);  // The heading.
     while (std::getline(file, text)) {
       std::istringstream columns(text);
       std::string number;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two hosts with a wire between them, as network namespaces of this machine, and processes of
-// another user on them that mean ill.
+// Two hosts connected by a wire, made from network namespaces of this machine. Also hostile
+// processes of another user, which run on these hosts.
 #pragma once
 
 #include "process/command.h"
@@ -20,18 +20,20 @@
 
 namespace xylem::test {
 
-/// A TCP socket of a host, as its kernel shows it to everybody there.
+/// A TCP socket of a host, as the kernel shows it to every process on that host.
 struct SocketEntry {
   std::uint16_t port = 0;
   bool listens = false;
 };
 
-/// The sockets of the network namespace of a process; "self" for this one.
+/// The TCP sockets in the network namespace of a process; `self` is the calling process.
 std::vector<SocketEntry> sockets_beside(const std::string& process);
-/// The names of the Unix sockets there that have no file, as all of its host can see them.
+/// The names of the Unix sockets in that namespace that have no file. Every process there sees
+/// them.
 std::vector<std::string> names_beside(const std::string& process);
 
-/// Gone with everything in them at the end. Needs root, and the program `ip`.
+/// Two network namespaces, which are removed at the end with all they contain. Needs root and the
+/// program `ip`.
 class Hosts {
  public:
   static constexpr std::size_t kCount = 2;
@@ -41,18 +43,18 @@ class Hosts {
   Hosts& operator=(const Hosts&) = delete;
   ~Hosts();
 
-  /// Whether this machine could make them.
+  /// True if this machine could make the namespaces.
   bool ok() const { return ok_; }
-  /// Waits until both ends of the wire are known to run, without which UCX does not use it: the
-  /// system says so up to a second after they could be used.
+  /// Waits until the system reports both ends of the wire as up, which UCX asks before it uses a
+  /// device. The report comes up to a second after the wire can be used.
   bool wait_for_wire(Deadline deadline) const;
   static std::string address(std::size_t host) { return host == 0 ? "10.98.0.1" : "10.98.0.2"; }
-  /// Runs a program on a host. Its process is that of the command.
+  /// Runs a program on a host. The pid of the returned command is the program's.
   std::unique_ptr<Command> run(std::size_t host,
                                const std::vector<std::string>& program,
                                const Command::Variables& variables) const;
   const std::string& name(std::size_t host) const { return names_[host]; }
-  /// Runs `body` in a thread of this process, and so of its user, that is on a host.
+  /// Runs `body` on a host, in a thread of this process and therefore as its user.
   void within(std::size_t host, const std::function<void()>& body) const;
 
  private:
@@ -62,15 +64,15 @@ class Hosts {
   bool ok_ = false;
 };
 
-/// A process of another user on a host: a copy of this one, with rights to nothing.
+/// A process of another user on a host: a fork of this process without any privileges.
 class Stranger {
  public:
-  /// How a stranger talks with its test. `stop` is readable once it is to end.
+  /// The stranger's pipes to its test. `stop` becomes readable when the stranger should end.
   struct Line {
     int stop;
     int out;
     bool is_over() const;
-    /// Tells the test something, in one write.
+    /// Sends text to the test in one write.
     void say(const std::string& text) const;
   };
 
@@ -79,9 +81,9 @@ class Stranger {
   Stranger& operator=(const Stranger&) = delete;
   ~Stranger();
 
-  /// Waits until it has said `text`.
+  /// Waits until the stranger has said `text`.
   bool wait_for(std::string_view text, Deadline deadline);
-  /// Tells it to end, and waits for that; all that it said.
+  /// Asks the stranger to end, waits for it, and returns all that it has said.
   std::string stop(Deadline deadline);
 
  private:
@@ -92,10 +94,10 @@ class Stranger {
   std::string said_;
 };
 
-/// Starts to connect to a port of a host; an invalid descriptor if that is refused at once.
+/// Starts to connect to a port of a host. Returns an invalid descriptor if that is refused at once.
 UniqueFd call(const std::string& address, std::uint16_t port);
-/// Waits for a call, as long as it may take between two hosts of one machine. A connection of a
-/// socket to itself, which the kernel makes now and then, is none.
+/// Waits up to a second, and returns true if the connection was accepted. A socket that the kernel
+/// has connected to itself, which happens now and then, does not count.
 bool is_answered(int fd);
 
 }  // namespace xylem::test

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the memory test: calls one operation, to which the last rank comes late. Until then
-// that rank has a receive pending, so its transports take what comes. Prints by how much the
-// process's resident memory exceeded, at its peak, what it was with all buffers written. With a
-// limit the process may take so much more address space (as by `ulimit -v`), and `exhausted` is as
-// good an end as any.
+// A rank of memory_test. It calls one operation, which the last rank begins late. Until then the
+// last rank waits for another message, so its transports keep receiving. Each rank prints by how
+// much its resident memory at the peak exceeded its resident memory before the call, when all
+// buffers were already written. With a limit, the process may use only so much more address space
+// (as with `ulimit -v`), and the call may also end with `exhausted`.
 //
 //   memory_rank OPERATION BYTES [MILLISECONDS OF LATENESS [MIB OF LIMIT]]
 #include "xylem/xylem.h"
@@ -38,7 +38,7 @@ double status_of(const std::string& name) {
   return -1;
 }
 
-/// From now on VmHWM is the peak of what follows.
+/// From now on VmHWM is the peak since this call.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void limit_memory(double mib) {
@@ -54,7 +54,7 @@ struct Buffers {
   Buffer out(std::size_t count) { return {output.data(), count, DataType::uint8}; }
 };
 
-/// Many messages from all others to the last rank, of 8 bytes to 4 KiB.
+/// Many messages of 8 bytes or 4 KiB from all other ranks to the last one.
 Status exchange_messages(const xylem::Communicator& world, Buffers& buffers, std::size_t bytes) {
   const std::uint32_t last = world.size() - 1;
   const auto size_of = [](std::size_t i) { return i % 8 == 0 ? std::size_t{4096} : 8; };
@@ -85,7 +85,7 @@ Status call(const std::string& name,
         .wait();
   }
   if (name == "broadcasts") {
-    // The root runs ahead by as many as it can.
+    // The root does not wait for the late rank, so it runs ahead as far as it can.
     for (std::size_t at = 0; at < bytes; at += 2048) {
       const Status ended = world.broadcast(buffers.in(2048), buffers.out(2048), 0).wait();
       if (!ended) return ended;
@@ -113,7 +113,8 @@ int main(int argc, char** argv) {
   if (Status begun = world.barrier().wait(); !begun) return fail(begun);
   auto apart = world.duplicate();
   if (!apart) return fail(apart.status());
-  // No error of the call, nor the end of another rank, finds a rank before this.
+  // After this barrier no rank is still starting: neither an error of the call nor the exit of a
+  // rank can disturb that.
   auto meeting = world.duplicate();
   if (!meeting) return fail(meeting.status());
   if (Status met = meeting->barrier().wait(); !met) return fail(met);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resident memory stays within 64 MiB of the buffers, however late a rank comes; and where there is
-// too little of it, calls end with an error, and no rank dies.
+// A late rank must not make resident memory grow by more than 64 MiB beyond the buffers. If memory
+// runs out, calls end with an error and no rank dies.
 #include "support/subprocess.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class MemoryOfALateRank : public testing::TestWithParam<Case> {};
 TEST_P(MemoryOfALateRank, IsBounded) {
   const auto& [transport, operation, size] = GetParam();
   const PrivateDirectory directory;
-  // Each message is a call, and a switch between ranks.
+  // Fewer bytes of messages: each small one is a call and a switch between ranks.
   const std::uint64_t bytes = std::string(operation) == "messages" ? 20 << 20 : 160 << 20;
   const std::uint64_t even = bytes - bytes % size;
   auto ranks = start_ranks(directory, size, "memory_rank", {operation, std::to_string(even)},
@@ -49,13 +49,14 @@ INSTANTIATE_TEST_SUITE_P(OverTcp,
                          testing::Combine(testing::Values("tcp"), kCalls, testing::Values(3U)),
                          label);
 
-// --- Too little -------------------------------------------------------------------
+// --- Too little memory ---------------------------------------------------------------
 
-/// What each rank says of its call, where it may take 16 MiB more than it has. All exit well.
+/// Makes a call while each rank may take only 16 MiB more than it has. All ranks must exit with
+/// status 0. Returns their output.
 std::vector<std::string> call_with_little(const std::string& operation,
                                           std::map<std::string, std::string> environment) {
-  // The allocator maps 128 MiB for a moment when a thread gets an arena of its own: were the limit
-  // set in that moment, it would be far too high.
+  // When a thread gets an arena of its own, the allocator maps 128 MiB for a moment. A limit that
+  // was computed in that moment would be far too high.
   environment["MALLOC_ARENA_MAX"] = "1";
   const PrivateDirectory directory;
   constexpr std::uint64_t kBytes = 30 << 20;
@@ -74,7 +75,7 @@ using Little = std::tuple<const char*, const char*>;
 
 class TooLittleMemory : public testing::TestWithParam<Little> {};
 
-// With an error or without.
+// The call may succeed or end with an error.
 TEST_P(TooLittleMemory, EndsACallAndNoRank) {
   const auto& [transport, operation] = GetParam();
   call_with_little(operation, {{"XYLEM_TRANSPORT", transport}});
@@ -88,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Of,
                                   std::get<0>(row.param);
                          });
 
-// With this algorithm rank 1 of 3 needs twice its input as scratch, and the others none.
+// With this algorithm rank 1 of 3 needs scratch of twice its input; the other ranks need none.
 TEST(TooLittleScratch, IsSaidOnAllRanksNamingTheOneThatLacksIt) {
   const auto said = call_with_little(
       "all_reduce", {{"XYLEM_TRANSPORT", "tcp"}, {"XYLEM_ALGORITHM", "all_reduce=rabenseifner"}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a UCX transport does when its peer's process is killed in the middle of traffic. The peer is
-// this executable, started anew with --peer, since UCX must not be forked.
+// How a UCX transport behaves when its peer's process is killed in the middle of traffic. The peer
+// runs this executable with --peer; it is not a fork, since a process that uses UCX must not fork.
 #include "support/shared_memory.h"
 #include "unit/transport_fixture.h"
 #include "xylem/base/unique_fd.h"
@@ -34,7 +34,8 @@ namespace {
 
 constexpr int kPeerSocket = 3;
 constexpr std::chrono::seconds kDeathSeenWithin{2};
-constexpr std::uint64_t kLarge = 64 << 20;  ///< Takes long enough to be cut in its middle.
+/// Takes long enough that the peer dies in the middle of it.
+constexpr std::uint64_t kLarge = 64 << 20;
 
 constexpr Tag kPing = 1, kToPeer = 2, kFromPeer = 3, kNeverReceived = 4, kNeverSent = 5;
 
@@ -42,7 +43,7 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
   return ::send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
 }
 
-// Addresses are far smaller than a socket's buffer, so each goes in one piece.
+// An address is far smaller than a socket's buffer, so it is written in one piece.
 bool give_address(int fd, std::span<const std::byte> address) {
   const std::uint64_t bytes = address.size();
   return write_all(fd, &bytes, sizeof bytes) && write_all(fd, address.data(), bytes);
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Transport>> make(UcxReach reach) {
   return make_ucx(options, Logger());
 }
 
-// The peer: answers pings and moves two large messages, until it is killed.
+// The peer answers pings and moves two large messages, until it is killed.
 int run_peer(UcxReach reach) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto transport = make(reach);
@@ -125,7 +126,7 @@ class Peer {
   bool dead_ = false;
 };
 
-// System V segments that a process created and that are still there.
+// Counts the System V segments that a process created and that still exist.
 int segments_of(pid_t creator) {
   std::ifstream table("/proc/sysvipc/shm");
   std::string line;
@@ -163,13 +164,14 @@ class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
     return drive({transport.get()}, condition, patience);
   }
 
-  // Over shared memory UCX watches nobody: the owner, who does, closes.
+  // Over shared memory UCX does not detect deaths; the transport's owner does, and closes the
+  // endpoint.
   void kill_peer() {
     peer->kill();
     if (GetParam() == UcxReach::host) transport->close(to_peer);
   }
 
-  // Pings the peer until it has answered `rounds` times.
+  // Pings the peer and waits for the answer, `rounds` times.
   void ping(int rounds) {
     for (int round = 0; round < rounds; ++round) {
       std::uint64_t word = 0;
@@ -211,7 +213,7 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   RecordProperty("seen_after_ms",
                  static_cast<int>((Clock::now() - death) / std::chrono::milliseconds(1)));
   EXPECT_EQ(unreceived.code, Code::peer_lost);
-  // The peer takes this one as fast as it can, and may have had all of it before it died.
+  // The peer may have received all of this message before it died.
   EXPECT_THAT(flowing.code, ::testing::AnyOf(Code::ok, Code::peer_lost));
 
   Tracked late;
@@ -219,7 +221,7 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   ASSERT_TRUE(progress_until([&] { return late.ended(); }));
   EXPECT_EQ(late.code, Code::peer_lost);
 
-  // The one that was cut in its middle belongs to the endpoint, the other to nobody.
+  // `arriving` was cut in its middle and ends with the endpoint; `unsent` had no sender yet.
   transport->cancel(arriving);
   transport->cancel(unsent);
   transport->close(to_peer);
@@ -232,8 +234,8 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   }
 }
 
-// The control plane may see the death first. Work with the living, here with itself, goes on
-// meanwhile.
+// The control plane may see the death first, so the owner closes the endpoint first. Messages to
+// living peers go on meanwhile; here the process sends to itself.
 TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   auto self = transport->connect(transport->address());
   ASSERT_TRUE(self.is_ok()) << self.status().to_string();
@@ -253,9 +255,10 @@ TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   ASSERT_TRUE(progress_until([&] { return sent[0].ended() && sent[1].ended() && arriving.ended(); },
                              kDeathSeenWithin));
   EXPECT_EQ(sent[0].code, Code::peer_lost);
-  EXPECT_THAT(sent[1].code, ::testing::AnyOf(Code::ok, Code::peer_lost));  // as flowing above
+  // As in the test above, the peer may have received all of it.
+  EXPECT_THAT(sent[1].code, ::testing::AnyOf(Code::ok, Code::peer_lost));
   EXPECT_NE(arriving.code, Code::ok);
-  // A sanitizer sees who still touches these.
+  // A sanitizer reports any later access to these buffers.
   source.reset();
   target.reset();
   settle({transport.get()});
@@ -269,7 +272,7 @@ TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   std::deque<Tracked> sent;
   ASSERT_TRUE(progress_until(
       [&] {
-        // A few in flight: without a reader, shared memory takes no more after some.
+        // Only a few are in flight, since shared memory fills up if nobody reads.
         while (!sent.empty() && sent.front().ended()) {
           if (sent.front().code != Code::ok) last = sent.front().code;
           sent.pop_front();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the buffers of a test lie: on the heap, or in memory of xylem::allocate().
+// An allocator for the buffers of a test, which takes memory from the heap or from
+// xylem::allocate().
 #pragma once
 
 #include "xylem/runtime/allocation.h"
@@ -11,13 +12,14 @@
 
 namespace xylem::test {
 
-/// Chosen for each thread.
+/// The source of new buffers; each thread has its own choice.
 struct BufferSource {
   enum Kind { heap, library };
   static inline thread_local Kind of_thread = heap;
 };
 
-/// For standard containers, which keep to the source that their thread had when they were made.
+/// An allocator for standard containers. A container keeps the source that was chosen for its
+/// thread when the container was made.
 template <typename T>
 struct BufferAllocator {
   using value_type = T;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of a control plane as threads.
+// Ranks that are threads and share a control plane.
 #include "support/control_ranks.h"
 
 #include "runtime/src/bootstrap/secret.h"

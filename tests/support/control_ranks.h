@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads that meet through a store in memory and share a control plane.
+// Ranks that are threads of one process. They meet through a store in memory and have a control
+// plane.
 #pragma once
 
 #include "runtime/src/bootstrap/control_join.h"
@@ -20,7 +21,7 @@
 
 namespace xylem::test {
 
-/// A user's store: ranks in one process share it.
+/// A store as a user could write one. All ranks share one object, so they must be in one process.
 class MemoryStore final : public Store {
  public:
   Status set(std::string_view key, std::span<const std::byte> value) override;
@@ -32,18 +33,18 @@ class MemoryStore final : public Store {
   std::map<std::string, std::vector<std::byte>, std::less<>> values_;
 };
 
-/// A time that no test reaches, even on a machine that does other things.
+/// A deadline that no correct test reaches, even on a busy machine.
 Deadline soon_enough();
 
-/// A rank of a job that its program named.
+/// The placement of a rank whose rank, size and job are given by its program.
 runtime::Placement placement_of(std::uint32_t rank,
                                 std::uint32_t size,
                                 const std::string& job = "test");
 
-/// Loopback.
+/// The loopback interface.
 runtime::InterfaceChoice loopback();
 
-/// What a control plane told.
+/// Records what a control plane tells its listener.
 struct Recorder final : runtime::ControlListener {
   void on_peer_lost(std::uint32_t rank, std::string_view how) override {
     lost[rank].emplace_back(how);
@@ -60,21 +61,22 @@ struct Recorder final : runtime::ControlListener {
   std::map<std::uint32_t, Status> unmet;
 };
 
-/// Serves until `enough`; false if the deadline came first.
+/// Serves the control plane until `enough` returns true. Returns false if the deadline comes first.
 bool serve_until(runtime::ControlPlane& plane,
                  Recorder& recorder,
                  const std::function<bool()>& enough,
                  Deadline deadline);
 
-/// Calls `body` once per rank, each on a thread of its own, and waits for all.
+/// Calls `body` once for each rank, each time on a new thread, and waits for all threads.
 void on_each_rank(std::uint32_t size, const std::function<void(std::uint32_t rank)>& body);
 
-/// Ends the use of a store that ranks share: rank 0, which may serve it, goes last.
+/// Ends the use of a shared store. Rank 0 returns last, since it may be the rank that serves the
+/// store.
 void finish(Store& store, std::uint32_t rank, std::uint32_t size);
 
 using Planes = std::vector<Result<std::unique_ptr<runtime::ControlPlane>>>;
 
-/// The control planes of a job of `size` ranks, joined by as many threads.
+/// Joins `size` ranks, each on its own thread, and returns their control planes.
 Planes join_all(std::uint32_t size,
                 const std::shared_ptr<Store>& store,
                 Deadline deadline,

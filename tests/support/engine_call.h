@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call as tests of the engine make it: its programs, what goes in, and what must come out.
+// A collective call for tests of the engine: its programs, its input values and its expected
+// output.
 #pragma once
 
 #include "support/engine_ranks.h"
@@ -32,7 +33,7 @@ inline std::uint32_t value(std::uint64_t rank, std::uint64_t index) {
   return static_cast<std::uint32_t>(rank * 1'000'003 + index * 7 + 1);
 }
 
-/// One call on 32-bit integers, as all ranks make it. The root is the last rank.
+/// One call on 32-bit integers that all ranks make. The root is the last rank.
 struct EngineCall {
   const collectives::Planner* planner = nullptr;
   std::uint32_t ranks = 1;
@@ -80,7 +81,8 @@ struct EngineCall {
   collectives::Schedule plan(std::uint32_t rank) const {
     return planner->plan({collective(), ranks, root(), per_host}, rank);
   }
-  /// `options` but for what follows from the call.
+  /// Compiles `plan`. Counts, kernel and scale follow from the call; `options` gives everything
+  /// else.
   std::shared_ptr<const Program> program(const collectives::Schedule& plan,
                                          ProgramOptions options) const {
     options.counts.count = count;

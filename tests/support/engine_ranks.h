@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that are engines alone, all in one thread.
+// Ranks that consist of an engine and a transport, without a runtime. All run in one thread.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -44,14 +44,14 @@ struct TestExecution final : Execution {
   void unreferenced() noexcept override { ++unreferenced_times; }
 };
 
-/// One rank: an engine, a transport and an execution that is used again and again.
+/// One rank: an engine, a transport and an execution that is used again for each call.
 class Rank final : public EngineListener {
  public:
   Rank(std::uint32_t rank, std::unique_ptr<transport::Transport> transport)
       : transport_(std::move(transport)) {
     peers_.rank = rank;
   }
-  /// After all ranks have been made.
+  /// Connects to every rank. All ranks must have been made before.
   void connect(const std::deque<Rank>& ranks) {
     for (const Rank& other : ranks) {
       const auto can = transport_->capabilities();
@@ -68,16 +68,16 @@ class Rank final : public EngineListener {
     prepare(program, sequence);
     execution.run.factor = factor;
     auto& base = execution.run.base;
-    // Programs do not write their input.
+    // The cast is safe because programs do not write their input.
     base[static_cast<int>(Buffer::input)] =
         reinterpret_cast<std::byte*>(const_cast<std::uint32_t*>(input.data()));
     base[static_cast<int>(Buffer::output)] = reinterpret_cast<std::byte*>(output.data());
     begin();
   }
-  /// A new life of the execution, whose buffers are still to be set.
+  /// Resets the execution for a new call. The caller sets the input and output buffers afterwards.
   void prepare(const std::shared_ptr<const Program>& program, std::uint64_t sequence) {
     execution.renew();
-    // Nothing of the call before is left, which may have failed with steps to be looked at.
+    // The previous call may have failed while steps were queued: none of them may be left.
     EXPECT_TRUE(execution.run.ready.empty() && execution.run.later.empty());
     EXPECT_TRUE(execution.run.arrived.empty() && execution.run.views.empty());
     EXPECT_TRUE(execution.run.tickets.empty() && execution.run.device.compute == nullptr);
@@ -99,12 +99,12 @@ class Rank final : public EngineListener {
   std::uint64_t bytes_sent_to(std::uint32_t peer) const {
     return transport_->bytes_sent(peers_.links[peer].endpoint);
   }
-  /// Before the transport ends.
+  /// Closes all endpoints. Must be called before any transport is destroyed.
   void disconnect() {
     for (const Link& link : peers_.links) transport_->close(link.endpoint);
     transport_->progress();
   }
-  /// Drops what has arrived for a call that is over.
+  /// Drops messages that arrived for a call which has ended.
   void discard_all() { transport_->discard(0, 0); }
   unsigned turn() { return transport_->progress() + engine.run(); }
 
@@ -130,7 +130,7 @@ class Rank final : public EngineListener {
   std::shared_ptr<const Program> program_;  ///< Of the call under way.
 };
 
-/// Drives all ranks until the execution of each has ended; false if that takes too long.
+/// Drives all ranks until the execution of each has ended. Returns false after `most_turns` turns.
 inline bool turn_until_ended(std::deque<Rank>& ranks, unsigned most_turns = 1'000'000) {
   for (unsigned turns = 0; turns < most_turns; ++turns) {
     bool all = true;

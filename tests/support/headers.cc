@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A target needs a source to carry precompiled headers; xylem_test_headers has this one.
+// The only source of the target xylem_test_headers: CMake needs one to precompile headers for it.

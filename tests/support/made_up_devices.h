@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Made-up devices for ranks that are threads.
+// Made-up devices for ranks that are threads: each computes on the CPU, but behaves like a device.
 #pragma once
 
 #include "fakes/delayed_compute.h"
@@ -16,7 +16,7 @@ namespace xylem::test {
 
 inline constexpr Memory kDevice{MemoryKind::cuda, 0};
 
-/// A made-up device for each rank.
+/// Gives each rank a made-up device with memory of its own.
 class MadeUpDevices {
  public:
   explicit MadeUpDevices(std::uint32_t ranks,
@@ -26,9 +26,9 @@ class MadeUpDevices {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(bytes);
   }
 
-  /// From now on gates do not open by themselves, in devices that are made later.
+  /// In devices made after this call, gates stay closed until the test opens them.
   void keep_gates_closed() noexcept { opens_gates_ = false; }
-  /// For RankOptions::devices. A rank's device has one to four queues.
+  /// The devices of a rank, for RankOptions::devices. A rank's device has one to four queues.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
     auto compute = std::make_shared<DelayedCompute>(
         memories_[rank], DelayedComputeOptions{.seed = rank + 1,

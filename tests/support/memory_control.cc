@@ -18,7 +18,7 @@
 namespace xylem::test {
 namespace {
 
-/// The two ends of a connection over the loopback interface; empty where there is none to be had.
+/// The two ends of a connection over the loopback interface. Both are empty if it cannot be made.
 std::array<UniqueFd, 2> connected_sockets() {
   const Deadline deadline = Deadline::after(std::chrono::seconds(5));
   const auto here = runtime::SocketAddress::parse("127.0.0.1", 0);
@@ -51,7 +51,8 @@ class MemoryControl final : public runtime::ControlPlane {
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;
-    hub_->inbox_[rank_].clear();  // With connections that others would take for open.
+    // The inbox may hold sockets, and the ranks at their other ends would think that they are open.
+    hub_->inbox_[rank_].clear();
   }
 
   std::uint32_t rank() const noexcept override { return rank_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane in memory, for ranks that are threads of a test: the same contract as the one
-// over TCP, and a test can kill a rank.
+// A control plane in memory, for ranks that are threads of a test. It keeps the contract of the
+// control plane over TCP, and lets a test kill a rank.
 #pragma once
 
 #include "runtime/src/bootstrap/control_plane.h"
@@ -18,21 +18,21 @@
 
 namespace xylem::test {
 
-/// What the ranks of one test job share.
+/// The state that all ranks of a test job share.
 class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
  public:
   explicit MemoryHub(std::uint32_t size);
   std::unique_ptr<runtime::ControlPlane> attach(std::uint32_t rank);
-  /// From now on all others hear that the rank was lost.
+  /// Reports to all other ranks that this rank was lost.
   void kill(std::uint32_t rank);
-  /// All others hear that the rank said goodbye.
+  /// Reports to all other ranks that this rank said goodbye.
   void part(std::uint32_t rank);
-  /// Ends the connection of two ranks that have met, as something between them may. False if they
-  /// have not met.
+  /// Shuts down the connection between two ranks, as a failing network might. Returns false if the
+  /// two have not met.
   bool cut(std::uint32_t a, std::uint32_t b);
-  /// From now on neither hears the other's host.
+  /// From now on, neither rank receives anything from the other's host, not even acknowledgements.
   bool silence(std::uint32_t a, std::uint32_t b);
-  /// How many messages ranks have flooded.
+  /// The number of messages that ranks have flooded.
   std::uint64_t floods();
 
  private:
@@ -49,8 +49,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   };
 
   void tell_others(std::uint32_t rank, News::Kind kind, std::span<const std::byte> bytes);
-  void tell(std::uint32_t rank, News news);  // with the mutex held
-  /// Connects two ranks, once.
+  void tell(std::uint32_t rank, News news);  // The caller holds the mutex.
+  /// Connects two ranks, unless they are connected already.
   void introduce(std::uint32_t a, std::uint32_t b);
 
   const std::uint32_t size_;
@@ -60,9 +60,10 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
   std::uint64_t floods_ = 0;
-  /// A copy of one end of each connection, by its two ranks, the smaller first.
+  /// A duplicate of one end of each connection. The key is the two ranks, the smaller first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, UniqueFd> connections_;
-  std::vector<int> wake_;  ///< eventfd of each attached rank; -1 once it is gone.
+  /// The eventfd of each attached rank; -1 for a rank that is not attached.
+  std::vector<int> wake_;
 };
 
 }  // namespace xylem::test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process, over loopback, shared memory, TCP or UCX: the body runs once per
-// rank with that rank's Runtime.
+// Ranks as threads of one process, over loopback, shared memory, TCP or UCX. A test's body runs
+// once for each rank, with that rank's Runtime.
 #pragma once
 
 #include "runtime/src/compute_devices.h"
@@ -20,25 +20,26 @@ namespace xylem::test {
 
 struct RankOptions {
   std::uint32_t size = 2;
-  std::string transport = "loopback";  ///< "loopback", "shm", "tcp", "ucx-tcp".
-  std::uint64_t seed = 0;              ///< Of loopback's permutations.
-  std::uint64_t eager_bytes = 8192;    ///< Of loopback.
-  std::vector<std::uint32_t> hosts{};  ///< Of each rank; by itself all share one.
-  /// A rank that cannot make its host wire, over loopback.
+  std::string transport = "loopback";  ///< "loopback", "shm", "tcp" or "ucx-tcp".
+  std::uint64_t seed = 0;              ///< Seed of loopback's message order.
+  std::uint64_t eager_bytes = 8192;    ///< Largest message that loopback buffers.
+  std::vector<std::uint32_t> hosts{};  ///< Host of each rank; if empty, all ranks share one host.
+  /// The rank that fails to make its wire within the host. Only for loopback.
   std::optional<std::uint32_t> without_host_wire{};
-  /// Over shm: as though all cores were far from each other.
+  /// Only for shm: senders always write slots with non-temporal stores, as for a core that shares
+  /// no cache.
   bool past_cache = false;
-  /// What BufferAllocator gives to the rank's thread is of xylem::allocate().
+  /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
   bool allocates_buffers = false;
-  /// What each rank computes on besides the CPU.
+  /// The devices of each rank, besides the CPU.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
-  runtime::Environment environment{};  ///< XYLEM_ variables.
-  /// Variables of single ranks, over those of all.
+  runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.
+  /// Changes the variables of one rank, after those of all ranks have been set.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;
 };
 
-/// Starts `options.size` ranks, runs `body` on each and waits for all. A rank that cannot start is
-/// a test failure, unless `on_start_error` takes it.
+/// Starts `options.size` ranks, runs `body` on each, and waits for all of them. A rank that cannot
+/// start is a test failure, unless `on_start_error` is given: then it is called instead.
 void run_ranks(
     const RankOptions& options,
     const std::function<void(Runtime&, MemoryHub&)>& body,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests see of POSIX shared memory.
+// The names of the POSIX shared memory objects on this machine.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -22,8 +22,8 @@ inline std::set<std::string> shared_memory_names() {
   return names;
 }
 
-/// Names that were not there `before` and stay. Other processes of the machine make names, too, but
-/// those go away.
+/// Names that did not exist `before` and do not go away. Other processes on the machine may create
+/// names meanwhile, but they remove them again.
 inline std::set<std::string> left_in_shared_memory(const std::set<std::string>& before) {
   std::set<std::string> left;
   const auto deadline = Deadline::after(std::chrono::seconds(20));

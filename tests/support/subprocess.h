@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as real processes: starts programs of bin/ with XYLEM_ variables, collects their output,
-// and waits with a deadline. What a test leaves running is killed.
+// Ranks as real processes. Starts programs of bin/ with XYLEM_ variables, collects their output and
+// waits for them with a deadline. Processes that a test leaves running are killed.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace xylem::test {
 
-/// A directory of the test's own, removed with everything in it.
+/// A new directory for one test. It is removed at the end, with everything in it.
 class PrivateDirectory {
  public:
   PrivateDirectory();
@@ -28,12 +28,12 @@ class PrivateDirectory {
 };
 
 struct Exit {
-  bool ended = false;  ///< False: the deadline passed and it was killed.
-  int status = -1;     ///< Exit status, or 128 + signal.
-  std::string output;  ///< Standard output and error.
+  bool ended = false;  ///< False if the deadline passed and the process was killed.
+  int status = -1;     ///< Exit status, or 128 + the signal that ended it.
+  std::string output;  ///< Standard output and standard error together.
 };
 
-/// One process.
+/// One process, which is killed at the end if it still runs.
 class Process {
  public:
   Process(const std::vector<std::string>& arguments,
@@ -46,7 +46,7 @@ class Process {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// Reads output until `text` appears; false if the process ended or the time is over.
+  /// Reads output until `text` appears. Returns false if the process ends or `limit` passes first.
   bool wait_for_output(const std::string& text, std::chrono::milliseconds limit);
   Exit wait(std::chrono::milliseconds limit);
 
@@ -58,8 +58,8 @@ class Process {
   std::string output_;
 };
 
-/// The ranks of one job, meeting in a private directory: `program` of bin/ with `arguments`,
-/// environment over the test's own.
+/// Starts the ranks of one job, which meet in `directory`. Each runs `program` of bin/ with
+/// `arguments` and this process's environment, changed by `environment`.
 std::vector<Process> start_ranks(const PrivateDirectory& directory,
                                  std::uint32_t ranks,
                                  const std::string& program,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives and messages make, for every operation, type, layout and number of ranks.
+"""The results of collectives and messages, for every operation, type, layout and number of ranks.
 
     python collectives_test.py [-k PATTERN]
 """
@@ -21,7 +21,7 @@ MOVED = (torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers that differ by rank and place; exact in every type, and as sums of 8."""
+    """Small integers that differ by rank and index. They and sums of 8 are exact in every type."""
     numbers = (torch.arange(count) * 3 + rank) % 7 + 1
     if dtype is torch.bool:
         return numbers % 2 == 0
@@ -31,7 +31,7 @@ def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Bit by bit, and of one shape and type."""
+    """True if two tensors have the same type, shape and bits."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bytes(a.contiguous().view(-1).view(torch.uint8).numpy()) == bytes(
@@ -40,7 +40,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
-    """What a reduction of these must be, computed with room to spare."""
+    """The expected reduction of `parts`, computed in a wider type."""
     dtype = parts[0].dtype
     wide = torch.complex128 if dtype.is_complex else torch.float64
     stacked = torch.stack([part.to(wide) for part in parts])
@@ -68,7 +68,7 @@ def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 class Collectives(unittest.TestCase):
-    """Results, on every number of ranks."""
+    """Results of collectives on several numbers of ranks."""
 
     def test_all_reduce_of_every_type_and_reduction(self):
         def body(rank, size):
@@ -144,7 +144,7 @@ class Collectives(unittest.TestCase):
 
     def test_uneven_parts(self):
         def body(rank, size):
-            counts = [3 * r for r in range(size)]  # Rank 0 has none.
+            counts = [3 * r for r in range(size)]  # Rank 0 has no elements.
             mine = torch.full((counts[rank],), float(rank))
             listed = [torch.empty(count) for count in counts]
             dist.all_gather(listed, mine)
@@ -179,7 +179,8 @@ class Collectives(unittest.TestCase):
             outputs = [torch.zeros(3, 4).t() for _ in range(size)]
             dist.all_gather(outputs, base.t())
             assert all(torch.equal(output, base.t()) for output in outputs)
-            views = list(torch.zeros(size, 5).unbind(0))  # In a row: no copy is needed.
+            # The views follow each other in memory, so no copy is needed.
+            views = list(torch.zeros(size, 5).unbind(0))
             dist.all_gather(views, torch.full((5,), float(rank)))
             assert all(torch.equal(views[r], torch.full((5,), float(r))) for r in range(size))
             part = torch.zeros(4, 3).t()
@@ -203,7 +204,7 @@ class Collectives(unittest.TestCase):
         def body(rank, size):
             whole = torch.arange(8.0) + rank
             total = size * torch.arange(8.0) + sum(range(size))
-            again = whole.view(2, 4).t()  # Not contiguous, in the same memory.
+            again = whole.view(2, 4).t()  # Not contiguous, and in the same memory.
             lists = [[whole, whole], [whole[:5], whole[3:], whole[2:4]], [again, whole], [whole[:0], whole]]
             for tensors in lists:
                 whole.copy_(torch.arange(8.0) + rank)
@@ -293,7 +294,7 @@ class Messages(unittest.TestCase):
                         dist.send(torch.full((count,), float(to)), to, tag=to)
                     for _ in range(1, size):
                         tensor = torch.empty(count)
-                        source = dist.recv(tensor)  # From any.
+                        source = dist.recv(tensor)  # From any source.
                         assert torch.equal(tensor, torch.full((count,), float(source)))
                 else:
                     tensor = torch.empty(count)

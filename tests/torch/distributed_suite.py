@@ -3,7 +3,7 @@
 
     python distributed_suite.py --backend xylem --world-size 3 --json out.json [PATTERN ...]
 
-Ends with status 1 if a test failed. The same command with --backend gloo tells what gloo does.
+Exits with 1 if a test failed. With --backend gloo, the same command runs the tests on gloo.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse() -> argparse.Namespace:
 
 
 def excuses() -> dict[str, str]:
-    """Tests that this torch lets no backend but its own pass, and why."""
+    """Tests that only backends of torch itself can pass with this torch, and the reasons."""
     import torch.distributed as dist
 
     excused = {
@@ -50,7 +50,7 @@ def excuses() -> dict[str, str]:
 
 
 class BothNames(str):
-    """A backend's name that is equal to another's, too."""
+    """The name of a backend which also compares equal to another name."""
 
     other: str
 
@@ -87,9 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
     from torch.testing._internal.common_distributed import DistTestCases
 
     if arguments.backend == "xylem":
-        import xylem  # noqa: F401  Registers the backend.
+        import xylem  # noqa: F401  The import registers the backend.
 
-        # What the suite asks of a backend before it runs tests of these kinds.
+        # The suite runs tests of these kinds only on backends that claim the feature.
         for feature in ("ddp", "plugin", "subgroup"):
             DistTestCases.backend_feature[feature].add("xylem")
 
@@ -115,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
             if self._testMethodName in excused:
                 self.skipTest(excused[self._testMethodName])
             super().setUp()
-            # The same as spawned processes, which would import torch for seconds each.
+            # Forked processes behave like spawned ones here, and need not import torch, which takes
+            # seconds.
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     names = [

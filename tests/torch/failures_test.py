@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals, mismatches, missing calls, lost ranks and aborts: what is raised, where, and how soon.
+"""Refusals, mismatches, missing calls, lost ranks and aborts: which errors come, where, and how soon.
 
     python failures_test.py [-k PATTERN]
 """
@@ -50,7 +50,7 @@ class Failures(unittest.TestCase):
             refused("rank 9", group.broadcast, [two], _broadcast_options(9))
             refused("root tensor 1", group.broadcast, [two], _broadcast_options(0, 1))
             refused("another of 2", group.allgather_coalesced, [[two], [two[:1]]], [two])
-            tensor = torch.ones(1)  # And the group goes on.
+            tensor = torch.ones(1)  # The group still works.
             dist.all_reduce(tensor)
             assert tensor.item() == size
 
@@ -61,7 +61,8 @@ class Failures(unittest.TestCase):
             group = dist.new_group([2, 1])
             if rank > 0:
                 pattern = r"rank [01].*this group's ranks, from 0 on, are ranks 2, 1 of the world"
-                if dist.get_global_rank(group, 0) == 1:  # Some versions of torch sort them.
+                # Some versions of torch sort the ranks of a group.
+                if dist.get_global_rank(group, 0) == 1:
                     pattern = pattern.replace("2, 1", "1, 2")
                 sparse = torch.sparse_coo_tensor([[0]], [1.0], (rank,))
                 with raising(dist.DistBackendError, pattern):

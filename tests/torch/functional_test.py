@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built on a backend: functional collectives, traced and with gradients, meshes, DTensor, and
-checkpoints of them.
+"""Features of torch that use a backend: functional collectives (also traced and with gradients),
+device meshes, DTensor, and checkpoints.
 
     python functional_test.py [-k PATTERN]
 """
@@ -13,7 +13,7 @@ import unittest
 import warnings
 
 import torch
-import torch._dynamo  # Once for all ranks, which are forks.
+import torch._dynamo  # Imported once for all ranks, which are forks.
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 5)
 
 
 def waited(result):
-    """The values of a functional collective, which may still be on their way."""
+    """Waits for the values of a functional collective and returns them."""
     return functional.wait_tensor(result)
 
 
@@ -53,13 +53,13 @@ class Functional(unittest.TestCase):
             assert torch.equal(sent, torch.full((2, 3), size - 1.0))
             parts = torch.full((size,), float(rank))
             assert torch.equal(waited(functional.all_to_all_single(parts, None, None, world)), ranks)
-            # Rank r gives r + 1 rows to each.
+            # Rank r sends r + 1 rows to each rank.
             given = torch.full(((rank + 1) * size,), float(rank))
             taken = waited(
                 functional.all_to_all_single(given, [r + 1 for r in range(size)], [rank + 1] * size, world)
             )
             assert torch.equal(taken, torch.repeat_interleave(ranks, torch.arange(size) + 1))
-            assert torch.equal(mine, torch.full((2, 3), float(rank)))  # Nothing was done in place.
+            assert torch.equal(mine, torch.full((2, 3), float(rank)))  # The input was not changed.
 
         for size in SIZES:
             run_ranks(size, body)
@@ -105,7 +105,7 @@ class Functional(unittest.TestCase):
             run_ranks(size, body)
 
     def test_compiled(self):
-        """Traced as one graph with the collectives in it."""
+        """The function is traced as one graph that contains the collectives."""
 
         def body(rank, size):
             world = dist.group.WORLD
@@ -128,7 +128,7 @@ class Functional(unittest.TestCase):
         def body(rank, size):
             mesh = init_device_mesh("cpu", (size,))
             torch.manual_seed(0)
-            whole = torch.randn(7, 5)  # Sizes that the ranks do not divide.
+            whole = torch.randn(7, 5)  # The ranks do not divide these sizes.
             for dim in (0, 1):
                 sharded = distribute_tensor(whole, mesh, [Shard(dim)])
                 assert torch.equal(sharded.full_tensor(), whole)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups, as they are made, split and destroyed, and the record of their calls.
+"""Groups: how they are made, split and destroyed, and the record of their calls.
 
     python groups_test.py [-k PATTERN]
 """
@@ -34,7 +34,7 @@ class Groups(unittest.TestCase):
             assert tensor.item() == sum(range(rank % 2, size, 2))
             assert dist.get_group_rank(mine, rank) == rank // 2
             if "No device associated" in inspect.getsource(dist.split_group):
-                return  # This torch splits GPUs' groups only.
+                return  # This version of torch only splits groups of GPUs.
             reverse = dist.split_group(split_ranks=[[size - 1, 0]])
             if rank in (0, size - 1):
                 flat = torch.zeros(2)
@@ -183,7 +183,8 @@ class Records(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")
-            # The folder may be everybody's: a link that lies in wait is replaced, not followed.
+            # Everybody may be able to write to this directory. A symbolic link at the file's name
+            # must be replaced and not followed.
             other = os.path.join(directory, "other")
             with open(other, "w") as file:
                 file.write("untouched")
@@ -203,7 +204,7 @@ class Records(unittest.TestCase):
             try:
                 from torch.distributed.flight_recorder import fr_trace  # noqa: F401
             except ImportError:
-                return  # Torch 2.7 has the tool in its repository only.
+                return  # Torch 2.7 has the tool only in its repository.
             told = subprocess.run(
                 [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory],
                 capture_output=True, text=True, timeout=60,

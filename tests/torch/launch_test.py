@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training under torchrun: DDP and FSDP beside gloo, two agents, debug mode, and a killed rank.
+"""Training under torchrun: DDP and FSDP compared with gloo, two agents, debug mode, and a killed rank.
 
     python launch_test.py [-k PATTERN]
 """
@@ -25,7 +25,7 @@ def torchrun(*arguments: str) -> list[str]:
 
 
 def run(command: list[str], **environment: str) -> str:
-    """What the command prints; fails the test with it unless it ends with status 0."""
+    """Runs a command and returns its output. Fails the test if the exit status is not 0."""
     done = subprocess.run(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -51,8 +51,9 @@ class Training(unittest.TestCase):
             return json.load(file)
 
     def losses_of_gloo(self, *options: str) -> list[float]:
-        """What xylem's are compared to. In torch 2.15, gloo's threads end some runs by SIGABRT when
-        all is done ("terminate called without an active exception"; 3 of 14, without xylem)."""
+        """The losses with gloo, to which xylem's are compared. In torch 2.15, some runs of gloo end by
+        SIGABRT after the work is done ("terminate called without an active exception"; 3 of 14 runs,
+        without xylem), so this tries several times."""
         for _ in range(3):
             with tempfile.NamedTemporaryFile(suffix=".json") as file:
                 subprocess.run(
@@ -77,13 +78,14 @@ class Training(unittest.TestCase):
             self.assertAlmostEqual(a, b, delta=relative * max(a, b))
 
     def test_ddp_and_fsdp_learn_as_with_gloo(self):
-        # DDP's curve for FSDP as well: with gloo in torch 2.7, FSDP diverges.
+        # FSDP is compared with gloo's losses for DDP, since FSDP over gloo diverges with torch 2.7.
         gloos = self.losses_of_gloo()
         self.check_alike(self.losses(), gloos, relative=1e-4)
         self.check_alike(self.losses("--fsdp"), gloos, relative=1e-4)
 
     def test_bfloat16(self):
-        # Sums of 8 bits differ in the last, by the order in which they are made; later steps tell.
+        # Sums in bfloat16 depend in the last bit on the order of additions. Later steps amplify
+        # this.
         gloos = self.losses_of_gloo("--dtype=bfloat16")
         for options in ((), ("--fsdp",)):
             ours = self.losses("--dtype=bfloat16", *options)
@@ -178,7 +180,7 @@ class Secrets(unittest.TestCase):
             return run(torchrun("--standalone", "--nproc-per-node=2", program))
 
     def test_the_users_own_is_what_counts(self):
-        """Though all can read the secret of the meeting in torch's store."""
+        """Other users are refused, although all can read the meeting's secret in torch's store."""
         self.assertEqual(self.printed(same=True).count(" is in"), 2)
         printed = self.printed(same=False)
         self.assertNotIn(" is in", printed)
@@ -224,7 +226,8 @@ class Restarts(unittest.TestCase):
             program = os.path.join(directory, "train.py")
             with open(program, "w", encoding="utf-8") as file:
                 file.write(textwrap.dedent(self.PROGRAM))
-            # The agent ends the survivors as soon as it sees the death, or they end by themselves.
+            # The survivors end by themselves, or the agent ends them as soon as it notices the
+            # death.
             printed = run(
                 torchrun("--standalone", "--nproc-per-node=3", "--max-restarts=2",
                          "--monitor-interval=4", program, directory)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a function on several ranks, each a process."""
+"""Runs a function on several ranks, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-import xylem  # noqa: F401  Registers the backend.
+import xylem  # noqa: F401  The import registers the backend.
 
-# Forked ranks have torch already, which takes seconds to import.
+# Forked ranks need not import torch, which takes seconds.
 context = multiprocessing.get_context("fork")
 
 
 class Condition:
-    """Something that a rank tells others, each of whom waits for it with a deadline.
+    """Lets a rank tell other ranks that something has happened. They wait for it with a deadline.
 
-    To be made before the ranks are forked. Every tell() ends one wait().
+    Must be made before the ranks are forked. Each tell() ends one wait().
     """
 
     DEADLINE = 30
@@ -46,7 +46,7 @@ class Condition:
 
 @contextlib.contextmanager
 def raising(error: type[BaseException], pattern: str):
-    """Fails unless the block raises `error` with a text in which `pattern` is found."""
+    """Fails unless the block raises `error` with a text that matches `pattern`."""
     try:
         yield
     except error as raised:
@@ -76,7 +76,7 @@ def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, 
         results.put((rank, "returned", result))
     except BaseException:
         results.put((rank, "raised", traceback.format_exc()))
-        # Groups that have failed are not left in good order.
+        # The groups are not shut down here, since they may have failed.
     results.close()
     results.join_thread()
     sys.stdout.flush()
@@ -93,16 +93,16 @@ def run_ranks(
     environment: dict[str, str] | None = None,
     killed: tuple[int, ...] = (),
 ) -> list[Any]:
-    """Calls `body(rank, size)` on each rank of a world of Xylem's and returns what they returned.
+    """Calls `body(rank, size)` on each rank of a world with backend xylem. Returns all their results.
 
-    Ranks in `killed` may end in any way, and give None. An exception on any other fails the test
-    with its traceback, as does a rank that goes on after `deadline` seconds.
+    Ranks in `killed` may end in any way; their result is None. The test fails if another rank raises
+    an exception, whose traceback is shown, or still runs after `deadline` seconds.
     """
     options = {"timeout": timeout, "deadline": deadline, "environment": dict(environment or {})}
     results = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "store")
-        # What a time-out leaves is to go with the test.
+        # Puts what torch writes after a time-out into a directory that is removed after the test.
         options["environment"].setdefault(
             "TORCH_FR_DUMP_TEMP_FILE", os.path.join(directory, "calls_")
         )
@@ -130,7 +130,7 @@ def run_ranks(
                 if process.is_alive():
                     os.kill(process.pid, signal.SIGKILL)
                     process.join()
-    # One that has told its result may still have been ended by a sanitizer.
+    # A rank that has reported its result may still have been ended by a sanitizer.
     broken = [
         rank
         for rank, process in enumerate(processes)

@@ -4,9 +4,9 @@
     python repository_suite.py --sources PYTORCH/test/distributed --backend xylem --json out.json \\
         test_c10d_gloo test_c10d_common test_c10d_object_collectives
 
-The files of PYTORCH should be of about the version of torch that is installed. Whatever they do with
-gloo is done with the backend: groups that they make by name, and objects of ProcessGroupGloo. Ends with
-status 1 if a test failed. The same command with --backend gloo tells what gloo does.
+The files of PYTORCH should be of about the version of torch that is installed. Where they use gloo, the
+backend is used instead: for groups that they make by name, and for objects of ProcessGroupGloo. Exits
+with 1 if a test failed. With --backend gloo, the same command runs the tests on gloo.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# Tests that are about no backend.
+# Tests that involve no backend.
 LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "reads the C++ sources of torch"}
-# Tests that are about gloo itself, and why xylem does not run them.
+# Tests that are about gloo itself, with the reason why xylem does not run them.
 SEVERAL = "passes several tensors of one rank, which no function of torch.distributed does; nccl refuses them, too"
 EXCUSED = {
     **{
@@ -66,7 +66,7 @@ EXCUSED = {
 
 
 def put_in_place_of_gloo() -> None:
-    """Makes torch take "xylem" wherever it is asked for gloo."""
+    """Makes torch use xylem wherever gloo is requested."""
     import xylem
 
     def renamed(backend):
@@ -90,7 +90,7 @@ def put_in_place_of_gloo() -> None:
         setattr(dist.distributed_c10d, name, function)
 
     class ProcessGroupGloo:
-        """Makes a group of xylem's where a test makes one of gloo's by hand."""
+        """Makes a group of xylem where a test makes a ProcessGroupGloo itself."""
 
         numbers = itertools.count()
 
@@ -109,7 +109,7 @@ def put_in_place_of_gloo() -> None:
 
         _Options = SimpleNamespace
 
-    # Gloo is told its interface; xylem finds its own.
+    # Gloo must be given an interface; xylem finds one by itself.
     for backend in (ProcessGroupGloo, torch._C._distributed_c10d.Backend):
         backend.create_device = staticmethod(lambda **_: None)
     dist.ProcessGroupGloo = ProcessGroupGloo
@@ -117,7 +117,7 @@ def put_in_place_of_gloo() -> None:
 
 
 def accept_other_words(case: type) -> None:
-    """The texts of errors are a backend's own: here it counts that there is one."""
+    """Accepts any error text, since each backend has its own texts."""
 
     def assert_raises(self, error, _pattern, *args, **kwargs):
         return self.assertRaises((RuntimeError, ValueError, TypeError), *args, **kwargs)
@@ -137,7 +137,7 @@ def cases_of(module, pattern: str, backend: str):
             excuses = {**LEFT_OUT, **(EXCUSED if backend == "xylem" else {})}
             excuse = next((why for p, why in excuses.items() if fnmatch.fnmatch(whole, p)), None)
             if excuse:
-                # As unittest.skip marks a test.
+                # Marks the test as unittest.skip does.
                 skipped = unittest.skip(excuse)(getattr(case, test))
                 setattr(case, test, skipped)
             yield case(test)
@@ -149,7 +149,8 @@ def main() -> int:
     import torch.testing._internal.common_distributed as common
 
     fork = torch.multiprocessing.get_context("fork").Process
-    # The same as spawned processes, which would import torch for seconds each.
+    # Forked processes behave like spawned ones here, and need not import torch, which takes
+    # seconds.
     common.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(fork)
     if arguments.backend == "xylem":
         put_in_place_of_gloo()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All_reduces of sparse tensors that fail, and their callbacks. What they make: collectives_test.py."""
+"""Failing all_reduces of sparse tensors, and callbacks. collectives_test.py tests their results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Sparse(unittest.TestCase):
 
         def body(rank, size):
             if rank > 0:
-                attached.wait()  # So that on rank 0 the callback does not run at once.
+                # Until then, rank 0's call cannot end, so its callback does not run at once.
+                attached.wait()
                 for work in [reduced_later(), reduced_later()]:
                     work.wait()
                 return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of a suite came to."""
+"""The results of the tests of a suite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import unittest
 
 
 class Results(unittest.TextTestResult):
-    """Of each test, by its name in its class: the outcome, why, and after how long."""
+    """The outcome of each test with its reason and duration, keyed by class and test name."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -41,13 +41,13 @@ class Results(unittest.TextTestResult):
         self._note(test, "failed", str(err[1]))
 
     def counts(self) -> dict[str, int]:
-        """How many passed, were skipped, failed."""
+        """How many tests passed, were skipped, and failed."""
         return {
             outcome: sum(test["outcome"] == outcome for test in self.tests.values())
             for outcome in ("passed", "skipped", "failed")
         }
 
     def write(self, path: str, **facts) -> None:
-        """All of it as JSON, with what else is to be known of the run."""
+        """Writes all results as JSON, with the given facts about the run."""
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**facts, "tests": self.tests}, file, indent=1, sort_keys=True)

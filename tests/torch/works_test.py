@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works and futures: many in flight, coalesced, dropped, waited for by callbacks and threads.
+"""Works and futures: many at once, coalesced, dropped, and waited for by callbacks and threads.
 
     python works_test.py [-k PATTERN]
 """
@@ -32,7 +32,7 @@ class Works(unittest.TestCase):
             future = dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True).get_future()
             future.wait()
             assert all(torch.equal(future.value()[r], torch.full((3,), float(r))) for r in range(size))
-            # Nobody waits for this one; its future comes all the same.
+            # Nobody waits for this call, but its future must complete all the same.
             seen = threading.Event()
             late = dist.all_reduce(torch.ones(1 << 20), async_op=True).get_future()
             late.add_done_callback(lambda done: seen.set())
@@ -84,7 +84,7 @@ class Works(unittest.TestCase):
                     work.wait()
                 assert torch.equal(got, torch.full((5,), float(before)))
             parts = [torch.zeros(2), torch.zeros(2, dtype=torch.int32)]
-            wholes = [torch.ones(2 * size), torch.ones(2 * size)]  # The second is refused.
+            wholes = [torch.ones(2 * size), torch.ones(2 * size)]  # The second call is refused.
             with raising(ValueError, "both must have one type"):
                 dist.group.WORLD.reduce_scatter_tensor_coalesced(parts, wholes).wait()
             dist.barrier()
@@ -93,7 +93,7 @@ class Works(unittest.TestCase):
         run_ranks(3, body)
 
     def test_a_callback_may_wait_for_other_futures(self):
-        """As torch's hook of PowerSGD does."""
+        """Torch's hook of PowerSGD does this."""
 
         def body(rank, size):
             def again(done):
@@ -101,8 +101,9 @@ class Works(unittest.TestCase):
                 third = dist.all_reduce(second.wait()[0].clone(), async_op=True).get_future()
                 return third.wait()[0]
 
-            # Small ones have ended when they return, large ones may have: the callbacks' calls come in
-            # one order all the same, since the futures are there before the first callback is.
+            # A small call has ended when it returns, and a large one may have. All ranks must still
+            # make the callbacks' calls in one order, so all futures are taken before the first
+            # callback is attached.
             for count in (1, 1 << 10, 1 << 18):
                 firsts = [
                     dist.all_reduce(torch.full((count,), i + 1.0), async_op=True) for i in range(4)
@@ -116,7 +117,7 @@ class Works(unittest.TestCase):
             run_ranks(size, body)
 
     def test_a_chain_of_callbacks(self):
-        """Each calls the next; threads do not grow with them."""
+        """Each callback attaches the next one, and the number of threads does not grow."""
 
         def body(rank, size):
             count, done = 0, threading.Event()
@@ -140,7 +141,7 @@ class Works(unittest.TestCase):
             group = dist.group.WORLD
             got = torch.zeros(1)
             if rank == 0:
-                # The receive ends last; the futures of what follows it must not wait for it.
+                # The receive ends last. Futures of later calls must not wait for it.
                 batch = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1)])
                 received = [work.get_future() for work in batch]
                 dist.all_reduce(torch.ones(1 << 16), async_op=True).get_future().wait()
@@ -158,7 +159,7 @@ class Works(unittest.TestCase):
         run_ranks(2, body)
 
     def test_callbacks_that_wait_beside_each_other(self):
-        """One that a callback has begun waits for its own call, another for its own behind that."""
+        """A callback waits for its call while another callback waits for a later call."""
         attached, begun, called = Condition(), Condition(), Condition()
 
         def call():
@@ -193,7 +194,8 @@ class Works(unittest.TestCase):
             assert through.wait(20)
 
         def other(rank, size):
-            # Calls when the other has come so far that no callback of its runs at once.
+            # This rank calls only when the other one is so far that none of its callbacks runs at
+            # once.
             attached.wait()
             call().wait()
             begun.wait()
@@ -229,7 +231,8 @@ class Works(unittest.TestCase):
                 ends = dense().then(after_dense), sparse().then(after_sparse)
                 attached.tell()
             else:
-                attached.wait()  # So that on rank 0 no callback runs at once.
+                # Until then, rank 0's calls cannot end, so no callback runs at once.
+                attached.wait()
                 ends = dense(), sparse(), dense(), sparse()
             for end in ends:
                 end.wait()
@@ -354,7 +357,7 @@ class Works(unittest.TestCase):
         run_ranks(2, body, timeout=10)
 
     def test_many_in_flight_over_groups(self):
-        """Ten thousand calls over four groups, waited for in another order on each rank."""
+        """Ten thousand calls on four groups. Each rank waits for them in another order."""
 
         def body(rank, size):
             generator = torch.Generator().manual_seed(rank)
@@ -382,7 +385,7 @@ class Works(unittest.TestCase):
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 if turn == 1:
                     before = memory
-            # The address sanitizer keeps what has been freed.
+            # The address sanitizer does not give freed memory back.
             if "asan" not in os.environ.get("LD_PRELOAD", ""):
                 assert before is not None and memory - before < 4096, f"{memory - before} KiB more"
 
@@ -398,12 +401,12 @@ class Works(unittest.TestCase):
 
             import weakref
 
-            # Two that go on for as long as the rest.
+            # These two receives stay under way until the end.
             open_receives = [dist.irecv(torch.empty(1), (rank + 1) % size, tag=7) for _ in range(2)]
             for _ in range(20):
                 tensor = torch.ones(1000)
                 alive.append(weakref.ref(tensor.untyped_storage()))
-                dist.all_reduce(tensor, async_op=True)  # Nobody waits.
+                dist.all_reduce(tensor, async_op=True)  # Nobody waits for it.
                 del tensor
             for _ in range(40):
                 dist.barrier()
@@ -429,7 +432,7 @@ class Works(unittest.TestCase):
                 counted.tell()
 
             if rank == 0:
-                counted.wait()  # Which the other does while it waits for this rank.
+                counted.wait()  # The other rank reports this while it waits for this rank.
                 dist.all_reduce(torch.ones(4))
             else:
                 thread = threading.Thread(target=count)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of xylem::allocate(): who owns it, and when it goes.
+// Memory of xylem::allocate(): who owns it, and when it is freed.
 #include "xylem/runtime/allocation.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Allocation, EndsWithItsOwner) {
     const auto allocation = allocate(100);
     data = allocation->data();
   }
-  EXPECT_EQ(deallocate(data).code(), Code::invalid_argument) << "it has been given back";
+  EXPECT_EQ(deallocate(data).code(), Code::invalid_argument) << "the memory was freed before";
 }
 
 TEST(Allocation, OfNothingOrOfMoreThanThereIsIsRefused) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of every length and alignment move all bytes, and none beside them.
+// Copies of every length and alignment move all their bytes and change no others.
 #include "xylem/base/copy.h"
 
 #include <gtest/gtest.h>

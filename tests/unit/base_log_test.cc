@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The logger: options, format of a line, sinks, and lines of many threads.
+// The logger: its options, the format of a line, its sinks, and lines written by many threads.
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
 
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-/// A directory of its own for each test.
+/// Gives each test a directory of its own.
 class LogFile : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -175,7 +175,7 @@ TEST_F(LogFile, LinesOfManyThreadsNeverMix) {
   }
 }
 
-/// Standard error led into a packet socket, where every write(2) is one packet.
+/// Standard error is a packet socket here, where every write(2) makes one packet.
 TEST(Logger, LineIsOneWriteToStandardError) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text of sizes, durations and bandwidths, both ways.
+// Sizes, durations and bandwidths, printed and parsed.
 #include "xylem/base/quantity.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ TEST(ParseBytes, ReadsPlainNumbers) {
 TEST(ParseBytes, ReadsFractionsOfAUnit) {
   EXPECT_EQ(bytes_of("1.5M"), kKi * kKi * 3 / 2);
   EXPECT_EQ(bytes_of("0.5 KiB"), 512U);
-  EXPECT_EQ(bytes_of("1.001K"), 1025U);  // 1025.024, to the nearest
+  EXPECT_EQ(bytes_of("1.001K"), 1025U);  // 1025.024, rounded to the nearest.
   EXPECT_EQ(bytes_of("0.99999999999999999999K"), kKi);
 }
 

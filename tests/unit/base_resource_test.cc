@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Deadlines, owned descriptors, memory kinds and mixing.
+// Deadlines, owned descriptors, memory kinds and hash mixing.
 #include "xylem/base/clock.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/memory.h"
@@ -43,7 +43,7 @@ TEST(Deadline, InTheFutureHasNotPassed) {
 
 TEST(Deadline, RoundsUpSoThatPollDoesNotSpin) {
   const auto deadline = Deadline::after(microseconds(300));
-  // What has not passed now had time left when it was asked.
+  // If the deadline has not passed now, it had time left when left_ms() was called.
   const int milliseconds_left = deadline.left_ms();
   if (!deadline.passed()) {
     EXPECT_EQ(milliseconds_left, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The factors and sizes that make the bench's columns those of nccl-tests.
+// The factors and sizes with which the bench's columns match those of nccl-tests.
 #include "tools/src/bench/bandwidth.h"
 #include "tools/src/bench/options.h"
 

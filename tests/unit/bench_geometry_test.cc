@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes of calls, and the places that right results come from.
+// The sizes of a call's buffers, and where each part of a right result comes from.
 #include "tools/src/bench/geometry.h"
 
 #include <gtest/gtest.h>
@@ -136,14 +136,14 @@ INSTANTIATE_TEST_SUITE_P(RanksAndSizes,
                          testing::Combine(testing::Values(1, 2, 3, 5, 8),
                                           testing::Values(4, 32, 1000, 65536)));
 
-/// Every element of an output is covered once.
+/// Every element of an output must be covered exactly once.
 TEST(Geometry, RegionsCoverTheOutputWithoutGapOrOverlap) {
   for (const OperationTraits& row : operations()) {
     if (row.operation == Operation::barrier) continue;
     for (const std::uint32_t ranks : {2U, 3U, 5U}) {
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         const auto made = geometry(query(row.operation, 4096, rank, ranks, 1));
-        if (made.result.empty()) continue;  // no output at this rank
+        if (made.result.empty()) continue;  // This rank has no output.
         std::size_t next = 0;
         for (const Region& region : made.result) {
           EXPECT_EQ(region.at, next) << row.name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values that are exact in their type, and the search for wrong ones.
+// Values that are exact in their type, and the search for wrong elements.
 #include "tools/src/bench/pattern.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr std::array kIntegers{DataType::int8,   DataType::uint8,  DataType::int
                                DataType::uint16, DataType::int32,  DataType::uint32,
                                DataType::int64,  DataType::uint64, DataType::boolean};
 
-/// Decodes by the formats' definitions, independent of how the pattern encodes.
+/// Decodes an element by the definition of its format, independently of how the pattern encodes it.
 double decode(const std::byte* at, DataType type) {
   if (type == DataType::float64) {
     double value = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports: their JSON by its schema, their table by nccl-tests' columns, and an earlier one as
-// baseline.
+// Reports: their JSON follows its schema, their table has the columns of nccl-tests, and an earlier
+// report can be the baseline.
 #include "tools/src/bench/report.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ TEST(Table, HasTheColumnsOfNcclTests) {
       words(table_line(row(Operation::reduce, 1000, 2))),
       ElementsAre("1000", "250", "float32", "sum", "2", "2.00", "0.50", "0.50", "0", "-", "ring"));
   EXPECT_EQ(all[2].find("time") + 4, table_line(row(Operation::reduce, 1000, 2)).find("2.00") + 4)
-      << "columns stand under their names";
+      << "columns are aligned with their names";
 }
 
 TEST(Table, SaysNoneWhereThereIsNoReductionOrRoot) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Order statistics of a row.
+// The order statistics in a row of the table.
 #include "tools/src/bench/statistics.h"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ TEST(Binding, SharesOutWhatMayBeUsed) {
   const auto two_packages = machine("2 packages, 4 cores/package");
   EXPECT_THAT(bound(two_packages, "0-7", 2), ElementsAre("0-3", "4-7"));
   EXPECT_THAT(bound(two_packages, "0-7", 4), ElementsAre("0-1", "2-3", "4-5", "6-7"));
-  // A container's share, or that of taskset.
+  // A cpuset, as a container or taskset sets it.
   EXPECT_THAT(bound(two_packages, "2-5", 2), ElementsAre("2-3", "4-5"));
   EXPECT_THAT(bound(two_packages, "0-1", 2), ElementsAre("0", "1"));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face: every function, mostly in a job of one rank; handles, structs that carry their size,
-// and errors.
+// The C interface: every function, mostly in a job of one rank; handles, structs that carry their
+// size, and errors.
 #include "xylem/base/version.h"
 #include "xylem/xylem_c.h"
 
@@ -48,7 +48,7 @@ Runtime start(const xylem_options& options) {
   return Runtime(runtime);
 }
 
-/// The code with which a start fails; it must leave no handle.
+/// Starts a job that must fail without leaving a handle. Returns its error code.
 xylem_status refused(const xylem_options& options) {
   auto* runtime = reinterpret_cast<xylem_runtime*>(1);
   const xylem_status status = xylem_runtime_create(&options, &runtime);
@@ -56,7 +56,7 @@ xylem_status refused(const xylem_options& options) {
   return status;
 }
 
-/// One job of one rank serves all tests that do not end it.
+/// All tests that do not end their job share one job of one rank.
 class CApi : public testing::Test {
  protected:
   static void SetUpTestSuite() { runtime = start(one_rank()).release(); }
@@ -173,7 +173,7 @@ TEST(CStart, NeedsAPlaceForTheHandle) {
   EXPECT_EQ(xylem_runtime_create(nullptr, nullptr), XYLEM_INVALID_ARGUMENT);
 }
 
-/// A store as a C program would write it.
+/// A store as a C program would write one.
 struct SharedMap {
   std::mutex mutex;
   std::condition_variable changed;
@@ -418,7 +418,7 @@ TEST_F(CApi, TheLastErrorIsOfOneThreadAndOfTheLastFailure) {
   }).join();
   EXPECT_THAT(xylem_last_error(), StrEq(mine));
   EXPECT_EQ(xylem_barrier(world, nullptr), XYLEM_OK);
-  EXPECT_THAT(xylem_last_error(), StrEq(mine)) << "success leaves it";
+  EXPECT_THAT(xylem_last_error(), StrEq(mine)) << "success does not change the last error";
 }
 
 TEST_F(CApi, CommunicatorsKnowTheirPlace) {

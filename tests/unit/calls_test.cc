@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls as one rank checks them: sizes that no memory holds, whatever they come to modulo 2^64.
+// How one rank checks the arguments of a call. Sizes that no memory can hold are refused, even if
+// they wrap around modulo 2^64.
 #include "runtime/src/calls.h"
 
 #include <gmock/gmock.h>
@@ -23,9 +24,9 @@ using Counts = std::vector<std::uint64_t>;
 
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
 constexpr std::uint64_t kMostFloats = kMostBytes / sizeof(float);
-constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;  ///< Four of these are 0.
+constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;  ///< Four times this is 0 modulo 2^64.
 
-/// Memory that a call may name; it is never touched.
+/// Memory that calls may name. It is never accessed.
 std::array<float, 64> from, to;
 
 ConstBuffer in(std::uint64_t count) { return {from.data(), count, DataType::float32}; }
@@ -52,7 +53,7 @@ void expect_refused(const Result<Call>& call,
 TEST(UnevenCall, SumsOfCountsDoNotWrap) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   const Caller second{1, 2};
-  // Modulo 2^64 these are 4 elements, which is what the larger buffer has.
+  // Modulo 2^64 these counts are 4 elements together, which is the size of the larger buffer.
   const Counts counts{kMost - 3, 8};
   expect_refused(uneven_call(second, Collective::all_gather, in(8), out(4), counts, {}),
                  "counts: entry 0 (18446744073709551612)");
@@ -85,7 +86,7 @@ TEST(UnevenCall, WhatFitsIsAccepted) {
 }
 
 TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
-  // Modulo 2^64 the ranks have nothing together, which is what the larger buffer has.
+  // Modulo 2^64 all ranks together have 0 elements, which is the size of the larger buffer.
   const auto bytes = [](const Caller& caller, Collective collective, std::uint64_t input,
                         std::uint64_t output) {
     return even_call(caller, {collective,
@@ -106,7 +107,7 @@ TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
       expect_refused(bytes(caller, collective, 0, kWraps), each, "give each rank less", kMostBytes);
     }
   }
-  // Each part fits, and the whole would, if an element were a byte.
+  // Each rank's share fits into memory, and so would all of them if an element were one byte.
   expect_refused(even({0, 2}, Collective::all_gather, kMostFloats, 0),
                  "2 ranks with " + std::to_string(kMostFloats) + " elements of float32 each",
                  "give each rank less");
@@ -129,13 +130,14 @@ TEST(EvenCall, NoBufferIsLargerThanMemory) {
 }
 
 TEST(Message, IsNotLargerThanATransportCounts) {
-  constexpr std::uint64_t kMost = (std::uint64_t{1} << 38) - 1;  // Of 4 bytes.
+  constexpr std::uint64_t kMost = (std::uint64_t{1} << 38) - 1;  // Elements of 4 bytes.
   EXPECT_TRUE(check_send({0, 4}, in(kMost), 1));
   const auto refused = check_send({0, 4}, in(kMost + 1), 1);
   EXPECT_EQ(refused.code(), Code::invalid_argument);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr(std::to_string(kMost + 1)), HasSubstr("send them in parts")));
-  EXPECT_TRUE(check_recv({0, 4}, out(kMost + 1), 1)) << "room for more than comes is no error";
+  EXPECT_TRUE(check_recv({0, 4}, out(kMost + 1), 1))
+      << "a receive may have room for more than the message";
 }
 
 TEST(EvenCall, WhatFitsIsAccepted) {
@@ -168,7 +170,7 @@ TEST(EvenCall, RefusesWhatIsNoReduction) {
   expect_no_reduction(
       uneven_call({0, 1}, Collective::reduce_scatter, in(4), out(4), Counts{4}, none));
   EXPECT_TRUE(even_call({0, 1}, {Collective::all_gather, in(4), out(4), none, 0}))
-      << "what does not reduce ignores it";
+      << "an operation that does not reduce ignores the reduction";
 }
 
 TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
@@ -179,7 +181,7 @@ TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
             Code::invalid_argument);
 }
 
-// Whatever passes for arguments that were right before would be right by the long way, too.
+// Arguments that pass the quick comparison with an earlier call must pass all checks, too.
 TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
   std::vector<std::byte> memory(4096);
   const std::array<std::size_t, 4> counts{1, 2, 4, 8}, offsets{0, 1, 2, 4};
@@ -200,7 +202,7 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
   for (const Collective collective : all) {
     for (const std::size_t in_count : counts) {
       for (const std::size_t out_count : counts) {
-        // Far from each other, so right if the counts are.
+        // The buffers do not overlap, so the call is right if its counts are.
         const auto first =
             arguments_of(collective, in_count, out_count, 0, 2048, DataType::uint8, 0);
         const auto call = even_call(caller, first);

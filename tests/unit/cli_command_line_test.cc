@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command lines: what they mean, and what is said of wrong ones.
+// What command lines mean, and the messages about wrong ones.
 #include "tools/src/command_line.h"
 
 #include <gmock/gmock.h>

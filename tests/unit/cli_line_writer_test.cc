@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines of ranks.
+// Output of ranks is written in whole lines.
 #include "tools/src/run/line_writer.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(LineWriter, KeepsTheRestOfALineUntilItEnds) {
   EXPECT_EQ(lines.feed("gin\nen"), "[0] begin\n");
   EXPECT_EQ(lines.feed("d"), "");
   EXPECT_EQ(lines.finish(), "[0] end\n");
-  EXPECT_EQ(lines.finish(), "") << "nothing is said twice";
+  EXPECT_EQ(lines.finish(), "") << "nothing is printed twice";
 }
 
 TEST(LineWriter, KeepsEmptyLines) {

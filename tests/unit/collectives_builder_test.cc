@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The builder derives every dependency that a hazard asks for, and no more; the pipeline's edges
-// and rings follow.
+// The builder derives exactly the dependencies that avoid hazards. Also the edges and rings of the
+// pipeline.
 #include "xylem/collectives/alias.h"
 #include "xylem/collectives/builder.h"
 #include "xylem/collectives/pipeline.h"
@@ -44,7 +44,7 @@ TEST(Builder, OrdersWritesAfterAllReadsSinceTheLastWrite) {
   plan.recv(0, output(0));
   plan.recv(0, output(0));
   const Schedule schedule = std::move(plan).take();
-  EXPECT_THAT(after(schedule, 3), ElementsAre(1, 2));  // Step 0 comes before both.
+  EXPECT_THAT(after(schedule, 3), ElementsAre(1, 2));  // Both follow step 0.
   EXPECT_THAT(after(schedule, 4), ElementsAre(3));
 }
 
@@ -65,7 +65,9 @@ TEST(Builder, OrdersWritesThatReachTheInputInPlace) {
   plan.send(3, input(1));
   plan.recv(0, output(0));
   plan.send(2,
-            input(0));  // In place this sends what came; the verifier's matter, but it is ordered.
+            // If in place, this sends received data. That is for the verifier to refuse; the
+            // builder orders it.
+            input(0));
   const Schedule schedule = std::move(plan).take();
   EXPECT_THAT(after(schedule, 2), ElementsAre(0));
   EXPECT_THAT(after(schedule, 3), ElementsAre(2));

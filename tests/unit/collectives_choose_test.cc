@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predicted times against closed forms, and choices that follow the constants and can say why.
+// Predicted times equal closed formulas, and choices follow the constants and can be explained.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/choose.h"
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
-// 2 us and 1 byte/ns, everything else free.
+// A latency of 2 us and 1 byte/ns. Everything else costs nothing.
 CostModel simple() {
   CostModel model;
   model.local = {2, 1};
@@ -46,9 +46,9 @@ TEST(Estimate, TakesLatencyAndBandwidthForOneMessage) {
 }
 
 TEST(Estimate, AddsTheRoundsOfARing) {
-  // One slice a round: n − 1 times latency and transfer.
+  // One slice per round: latency and transfer, n - 1 times.
   EXPECT_NEAR(estimate(Collective::all_gather, "ring", 8, 100000, simple()), 7 * (2 + 100), 1e-6);
-  // Twice that for all_reduce, with an eighth of the buffer each.
+  // An all_reduce takes twice that, with an eighth of the buffer in each round.
   EXPECT_NEAR(estimate(Collective::all_reduce, "ring", 8, 8 * 64 * 1000, simple()), 14 * (2 + 64),
               1e-6);
 }
@@ -56,7 +56,7 @@ TEST(Estimate, AddsTheRoundsOfARing) {
 TEST(Estimate, OverlapsTheSlicesOfAChain) {
   CostModel model = simple();
   model.slice_bytes = 10000;
-  // S slices over n − 1 hops: each hop adds one slice and one latency.
+  // S slices over n - 1 hops: each further hop adds one slice and one latency.
   for (const std::uint64_t slices : {1, 4, 16, 17, 1000}) {
     const double expected = 10.0 * static_cast<double>(slices + 6) + 7 * 2;
     EXPECT_NEAR(estimate(Collective::broadcast, "ring", 8, slices * 10000, model), expected,
@@ -68,7 +68,7 @@ TEST(Estimate, OverlapsTheSlicesOfAChain) {
 TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
   CostModel model = simple();
   model.host = {0, 0, 0, 0, 1, 1, 1, 1};
-  // Each of 4 ranks sends 4 blocks through one port: 16 blocks one after another.
+  // Each of 4 ranks sends 4 blocks through one port, so 16 blocks follow each other.
   const double time = estimate(Collective::all_to_all, "direct", 8, 10000, model);
   EXPECT_NEAR(time, 16 * 20 + 20, 1);
 }
@@ -81,15 +81,15 @@ TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
     return estimate(Collective::all_to_all, "direct", 4, 10000, model);
   };
   EXPECT_NEAR(time_on(0, 5), 3 * 10 + 2, 1e-6);
-  EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "nobody shares";
-  // Each block is written and read, by one core for all its ranks.
+  EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "no ranks share a core";
+  // Each block is written and read, and one core does this for all of its ranks.
   EXPECT_NEAR(time_on(2, 0), 2 * 2 * 3 * 10 + 2, 1e-6);
   EXPECT_NEAR(time_on(1, 0), 2 * 4 * 3 * 10 + 2, 1e-6);
   EXPECT_GE(time_on(2, 5), time_on(2, 0) + 5);
 }
 
 TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
-  // How often a core goes on with the next of its ranks. Reading takes no turn.
+  // Counts how often a core switches to another of its ranks. Reading needs no switch.
   const auto switches = [](std::string_view algorithm, std::uint32_t size, std::uint32_t root,
                            std::uint32_t cores) {
     const auto time = [&](double switch_us) {
@@ -104,8 +104,9 @@ TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
   };
   EXPECT_NEAR(switches("binomial", 4, 0, 1), 2, 1e-6) << "0 by 1 to 2";
   EXPECT_NEAR(switches("binomial", 4, 2, 1), 2, 1e-6) << "2 by 3 to 0";
-  EXPECT_NEAR(switches("ring", 4, 3, 1), 2, 1e-6) << "3 to 0, 0 to 1";
-  EXPECT_NEAR(switches("ring", 5, 4, 2), 2, 1e-6) << "4 to 0, 0 to 2; 1 is the other core's";
+  EXPECT_NEAR(switches("ring", 4, 3, 1), 2, 1e-6) << "switches from 3 to 0 and from 0 to 1";
+  EXPECT_NEAR(switches("ring", 5, 4, 2), 2, 1e-6)
+      << "switches from 4 to 0 and from 0 to 2; 1 is on the other core";
 }
 
 TEST(Estimate, KeepsARankToItsOwnNics) {
@@ -114,7 +115,7 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
   model.remote = {20, 4};
   model.rank_remote_GBps = 1;
   model.host = {0, 0, 1, 1};
-  // One megabyte from one rank to one: as fast as its own NIC.
+  // One megabyte between two ranks moves as fast as a rank's own NIC.
   const auto two =
       model::plan_all(*find_planner(Collective::broadcast, "ring"), {Collective::broadcast, 2, 0});
   model.slice_bytes = 1 << 30;
@@ -123,13 +124,13 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 1020, 1);
   pair.rank_remote_GBps = 0;
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 270, 1);
-  // Many slices at once of each rail: none waits for another's NIC.
+  // Each rail moves many slices at once, and no slice waits for another rail's NIC.
   const auto gather = model::plan_all(*find_planner(Collective::all_gather, "hierarchical_ring"),
                                       {Collective::all_gather, 4, 0, 2});
   CostModel sliced = model;
   sliced.slice_bytes = 10000;
   EXPECT_NEAR(estimate_us(gather, {.count = 1000000}, sliced), 1030, 30);
-  // Both rails at once carry twice as much as one: so two levels beat one.
+  // Two rails together carry twice as much as one, so two levels beat one level.
   const auto hierarchical =
       model::plan_all(*find_planner(Collective::all_reduce, "hierarchical_ring"),
                       {Collective::all_reduce, 4, 0, 2});
@@ -150,7 +151,7 @@ TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
   model = simple();
   model.exchange_step_us = 1;
   EXPECT_NEAR(estimate(Collective::broadcast, "ring", 2, 10000, model), 12 + 1, 1e-6);
-  // Three sources are read in one pass, with one result: four thirds of a reduction of two.
+  // Three sources are read in one pass with one result, which costs 4/3 of a reduction of two.
   model = simple();
   model.reduce_GBps = 0.5;
   const double two = estimate(Collective::reduce_scatter, "direct", 2, 10000, model) - 12;
@@ -177,9 +178,9 @@ TEST(Estimate, TakesAnExchangeForWhatItIs) {
 
 TEST(Estimate, WritesWhatSeveralReadersGetOnce) {
   CostModel model = simple();
-  // The root's port is taken once; each reader's own takes as long.
+  // The root's port is taken once, and each reader's port takes as long.
   EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 2 + 10, 1e-6);
-  // To other hosts each gets a message of its own.
+  // Ranks on other hosts get a message each.
   model.host = {0, 1, 2, 3, 4};
   EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 20 + 4 * 20, 1e-6);
 }
@@ -239,7 +240,7 @@ TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
   for (std::uint32_t rank = 0; rank < 16; ++rank) model.host.push_back(rank / 4);
   EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name, "ring");
   EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "ring");
-  // A ring's bytes, in fewer rounds.
+  // It moves as many bytes as a ring, in fewer rounds.
   EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "hierarchical_ring");
   EXPECT_EQ(choose(model, {Collective::reduce_scatter, 16, 0}, 64 * kMiB).planner->name,
             "hierarchical_ring");
@@ -256,7 +257,7 @@ TEST(Choose, HasFewTurnsWhereRanksShareCores) {
         chooser.choose({Collective::reduce_scatter, 4, 0}, 256 * kKiB)->planner->name);
   };
   EXPECT_EQ(chosen(0), "ring");
-  EXPECT_EQ(chosen(2), "direct") << "a ring goes from rank to rank with every slice";
+  EXPECT_EQ(chosen(2), "direct") << "a ring switches between the ranks for every slice";
 }
 
 TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
@@ -273,7 +274,7 @@ TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
   }
 }
 
-// Rabenseifner's halves of a large message are scratch that grows with it.
+// Rabenseifner's scratch grows with the message.
 TEST(Choose, LeavesWhatNeedsMuchMemoryToSmallMessages) {
   CostModel quick = simple();
   for (const Planner& planner : planners()) {
@@ -376,7 +377,8 @@ TEST(Choose, WorksForEveryCollectiveAndRoot) {
 }
 
 TEST(Choose, ExtrapolatesToManyRanks) {
-  // 192 ranks in a ring have more steps than are run; the estimate of the full set is the judge.
+  // A ring of 192 ranks has too many steps to be simulated here, so the estimate of all ranks
+  // decides.
   CostModel model = simple();
   for (std::uint32_t rank = 0; rank < 192; ++rank) model.host.push_back(rank / 8);
   for (const std::uint64_t bytes : {8 * kKiB, 64 * kMiB}) {
@@ -396,7 +398,7 @@ void expect_sensible_choice(const CostModel& model, std::uint64_t bytes, const s
   EXPECT_GT(choice.predicted_us, exact / 2) << choice.planner->name << ", " << what;
 }
 
-// All of them have more steps than are run.
+// All of these have more steps than choose() simulates.
 TEST(Choose, SeesTheNetworkBetweenHostsOfManyRanks) {
   for (const auto& [hosts, per_host] : {std::pair(2U, 64U), {2U, 112U}, {8U, 64U}, {3U, 50U}}) {
     CostModel model = simple();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts cover every buffer exactly, for any count, and agree between ranks on the size of each
-// block.
+// Layouts cover every buffer exactly, for any count, and all ranks agree on the size of each block.
 #include "model/plans.h"
 #include "xylem/collectives/builder.h"
 #include "xylem/collectives/layout.h"
@@ -61,7 +60,7 @@ TEST(Layout, GivesEachBuffersSizePerCollective) {
   struct Case {
     Collective collective;
     std::uint32_t rank;
-    std::uint64_t input, output;  // In counts.
+    std::uint64_t input, output;  // In multiples of the count.
   };
   const Case cases[] = {{Collective::all_gather, 1, 1, 4}, {Collective::gather, 2, 1, 4},
                         {Collective::gather, 1, 1, 0},     {Collective::reduce_scatter, 1, 4, 1},
@@ -111,7 +110,7 @@ TEST(Layout, GivesABlockTheSameSizeInEveryBufferOfEveryRank) {
     Counts counts{.count = 77, .element_bytes = 4};
     if (by_output) counts.output_counts = uneven;
     if (by_input) counts.input_counts = uneven;
-    std::map<std::uint32_t, std::uint64_t> sizes;  // By block.
+    std::map<std::uint32_t, std::uint64_t> sizes;  // By the number of the block.
     for (const Schedule& schedule : model::plan_all(planner, {planner.collective, 5, 0})) {
       const Layout layout(schedule, counts);
       for (const Buffer buffer : {Buffer::input, Buffer::output, Buffer::scratch}) {

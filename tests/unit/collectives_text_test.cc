@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as text: the round trip, and errors that name the line.
+// Schedules as text: writing and reading gives the same schedule, and errors name the line.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/text.h"

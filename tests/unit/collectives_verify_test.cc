@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wrong schedules, written by hand, one or more per claim: each is rejected under the right claim,
-// with the place named.
+// Hand-written wrong schedules, at least one for each claim. The verifier must reject each under
+// the right claim and name the place.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/builder.h"
@@ -33,7 +33,7 @@ std::vector<Schedule> parse_all(const Texts& texts) {
   return ranks;
 }
 
-// `text` with one passage replaced, which must be there.
+// Replaces one passage of `text`, which must contain it.
 std::string with(std::string text, std::string_view passage, std::string_view replacement) {
   const std::size_t at = text.find(passage);
   EXPECT_NE(at, std::string::npos) << passage;
@@ -50,7 +50,7 @@ void expect_rejected(const std::vector<Schedule>& ranks,
               AllOf(StartsWith(claim + ":"), HasSubstr(fragments)...));
 }
 
-// An exchange of the whole buffer between two ranks: right.
+// A right schedule: two ranks exchange the whole buffer.
 Texts exchange() {
   return {R"(schedule all_reduce exchange rank 0 of 2 root 0 blocks 1 channels 1
 scratch 0
@@ -223,7 +223,7 @@ TEST(VerifyProgress, FindsRanksThatWaitForEachOther) {
 }
 
 TEST(VerifyProgress, FindsMessagesThatBlockTheirOwnChannel) {
-  // Block 0 waits for an echo of block 1, which is behind it on the channel.
+  // Block 0 waits for an echo of block 1, which is behind it on the same channel.
   const Texts blocked = {R"(schedule broadcast echo rank 0 of 2 root 0 blocks 2 channels 2
 scratch 1
 0: recv ch0 peer 1 scratch[0]
@@ -255,8 +255,8 @@ TEST(VerifyProgress, FindsSignalsThatWaitForEachOther) {
   expect_rejected(parse_all(texts), "progress", "wait ch0 peer 1 value 1", "signal ch0 peer 0");
 }
 
-// Partial sums wait in rings for their turn on the channel, and their senders wait for the rings:
-// with more slices than the rings hold, everyone waits for the next rank.
+// Partial sums wait in rings for their turn on the channel, and their senders wait for room in the
+// rings. With more slices than rings hold, every rank waits for the next one.
 TEST(VerifyProgress, FindsRingsOfScratchThatLock) {
   const Shape shape{Collective::reduce_scatter, 3, 0};
   std::vector<Schedule> ranks;
@@ -302,8 +302,8 @@ scratch 0
 }
 
 TEST(VerifyOrder, AcceptsOrderThroughMessages) {
-  // Step 3 overwrites what step 1 sends; it follows only what comes back, which its peer sends
-  // after it received that.
+  // Step 3 overwrites what step 1 sends. It follows only the reply, which the peer sends after it
+  // has received that.
   const Texts texts = {R"(schedule all_reduce echo rank 0 of 2 root 0 blocks 1 channels 1
 0: copy output[0] = input[0]
 1: send ch0 peer 1 output[0]  after 0
@@ -399,7 +399,7 @@ TEST(VerifyContributions, FindsABarrierThatLetsOneLeaveEarly) {
   expect_rejected(parse_all(texts), "contributions", "rank 1 can leave the barrier before rank 2");
 }
 
-// Mapped memory: right plans, and what becomes of them without one dependency.
+// Mapped memory: right plans, and the same plans with one dependency removed.
 class Mapped : public testing::TestWithParam<Schedule (*)(const Shape&, std::uint32_t)> {
  protected:
   std::vector<Schedule> plan(std::uint32_t ranks) const {
@@ -422,7 +422,7 @@ TEST_P(Mapped, PlansAreRejectedWithoutAnyOneOfTheirWaits) {
       if (right[1].steps[before[i]].kind != StepKind::wait) continue;
       std::vector<Schedule> wrong = right;
       Step& step = wrong[1].steps[id];
-      // The last dependency takes the place of the one that is removed.
+      // Removes dependency i: the last one takes its place.
       wrong[1].predecessors[step.first_predecessor + i] = before.back();
       --step.predecessor_count;
       const Status outcome = verify(wrong);

@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using Counts = std::vector<std::uint64_t>;
 
-/// Every member that tells how it went, by name.
+/// Calls every member that returns an outcome. Returns the outcomes with the members' names.
 std::vector<std::pair<std::string, Status>> ask_everything(Communicator& on) {
   std::vector<float> a(4), b(4);
   const ConstBuffer in(a.data(), 1, DataType::float32);
@@ -56,7 +56,7 @@ void expect_empty(Communicator on) {
   EXPECT_EQ(on.rank(), kNoRank);
   EXPECT_EQ(on.id(), kNoRank);
   EXPECT_EQ(on.world_rank(0), kNoRank);
-  EXPECT_TRUE(on.destroy().is_ok()) << "nothing is left to end";
+  EXPECT_TRUE(on.destroy().is_ok()) << "ending an empty handle is no error";
 }
 
 TEST(EmptyCommunicator, RefusesEveryCall) { expect_empty(Communicator()); }
@@ -87,7 +87,7 @@ void expect_empty(Runtime& runtime) {
   EXPECT_TRUE(runtime.hosts().empty());
   EXPECT_TRUE(runtime.paths().empty());
   EXPECT_EQ(runtime.launcher(), "");
-  EXPECT_TRUE(runtime.shutdown()) << "nothing is left to end";
+  EXPECT_TRUE(runtime.shutdown()) << "ending an empty handle is no error";
 }
 
 TEST(EmptyRuntime, HasNoRanks) {
@@ -123,7 +123,7 @@ TEST(Communicator, OutlivesItsRuntimeAndThenRefusesEveryCall) {
     ASSERT_TRUE(runtime.shutdown());
   });
   for (const auto& [name, status] : ask_everything(kept)) {
-    if (name == "plan_info") continue;  // The plan of a call that can be made no more.
+    if (name == "plan_info") continue;  // It shows a plan, which still exists.
     EXPECT_EQ(status.code(), Code::invalid_argument) << name;
   }
   EXPECT_EQ(kept.size(), 1U);

@@ -18,7 +18,7 @@ class Interval(unittest.TestCase):
         self.assertEqual(interval([6, 1, 5, 2, 4, 3]), (1, 6))
 
     def test_goes_between_the_order_statistics_of_the_sign_test(self):
-        # The k-th smallest and largest values of the sign test, two-sided, at 5 %.
+        # The k-th smallest and largest values, as the two-sided sign test at 5 % gives them.
         for count, lower in {8: 1, 9: 2, 15: 4, 20: 6, 25: 8}.items():
             self.assertEqual(interval(list(range(1, count + 1))), (lower, count + 1 - lower))
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration table: precedence, refusals and its page.
+// The configuration table: precedence, refused values, and the generated page.
 #include "runtime/src/config/config.h"
 
 #include "runtime/src/config/config_table.h"
@@ -223,7 +223,7 @@ TEST(ConfigurationPage, IsWhatTheTablePrints) {
   if (text == configuration_page()) return;
   const std::string fresh = testing::TempDir() + "configuration.md";
   std::ofstream(fresh) << configuration_page();
-  FAIL() << path << " is not what the table prints: cp " << fresh << " " << path;
+  FAIL() << path << " differs from the table; to accept it: cp " << fresh << " " << path;
 }
 
 }  // namespace

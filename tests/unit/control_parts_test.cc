@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pure parts of start-up: handshake, frames, gather, neighbours, interface choice, attendance.
+// The parts of start-up without threads: handshake, frames, gather, neighbours, interface choice,
+// attendance.
 #include "runtime/src/bootstrap/attendance.h"
 #include "runtime/src/bootstrap/bruck_gather.h"
 #include "runtime/src/bootstrap/card.h"
@@ -40,7 +41,7 @@ struct Pair {
        const Dialect& v = {})
       : caller(Handshake::Side::caller, a, x, u), callee(Handshake::Side::callee, b, y, v) {}
 
-  /// Passes bytes to and fro until both are done or one fails.
+  /// Passes bytes between them until both are done or one fails.
   void run() {
     ByteVector to_callee(caller.preamble().begin(), caller.preamble().end());
     ByteVector to_caller;
@@ -109,7 +110,7 @@ TEST(Handshake, AStrangersBytesAreNoPreamble) {
 
 TEST(Handshake, AProofCanBeNeitherReflectedNorReplayed) {
   const Key key = key_of("s");
-  // A thief who has no key repeats to the caller what the caller itself says.
+  // An attacker without a key sends the caller's own proof back to it.
   Handshake caller(Handshake::Side::caller, key, {0, 2, {}});
   ByteVector proof;
   ASSERT_TRUE(
@@ -117,7 +118,7 @@ TEST(Handshake, AProofCanBeNeitherReflectedNorReplayed) {
   ByteVector out;
   EXPECT_EQ(caller.receive(proof, out).code(), Code::cancelled);
 
-  // One who recorded an earlier handshake repeats that.
+  // An attacker repeats a handshake that it recorded earlier.
   Handshake earlier(Handshake::Side::caller, key, {1, 2, {}});
   Handshake first(Handshake::Side::callee, key, {0, 2, {}});
   ByteVector recorded;
@@ -218,7 +219,7 @@ TEST(BruckGather, GathersFromAnyNumberOfRanksInLogarithmicRounds) {
     }
     unsigned rounds = 0;
     for (; !ranks[0].is_done(); ++rounds) {
-      // Everyone sends before anyone takes, which begins the next round.
+      // All ranks send before any of them receives, which begins the next round.
       std::map<std::uint32_t, ByteVector> arrived;
       for (const BruckGather& each : ranks) arrived[each.send_to()] = each.outgoing();
       ASSERT_EQ(arrived.size(), size);
@@ -263,7 +264,7 @@ TEST(Neighbours, AreMutualAndFewAndHoldTheRing) {
   }
 }
 
-/// How many ranks can be reached from the first that is not among `dead`.
+/// The number of ranks that can be reached from the first living one.
 std::size_t reachable(std::uint32_t size, const std::vector<std::uint32_t>& dead) {
   std::vector<bool> seen(size, false);
   for (const std::uint32_t rank : dead) seen[rank] = true;
@@ -338,7 +339,7 @@ TEST(InterfaceChoice, DefaultsToTheOneTowardsTheRendezvous) {
 TEST(InterfaceChoice, TakesLoopbackOnlyForALoopbackRendezvous) {
   EXPECT_EQ(choose_interface(machine(), "", towards("127.0.0.1", "127.0.0.1", true))->chosen.name,
             "lo");
-  // A host that knows itself as 127.0.1.1: other hosts could not follow.
+  // A host that resolves its own name to 127.0.1.1: other hosts could not connect to that address.
   EXPECT_EQ(choose_interface(machine(), "", towards("this-host", "127.0.0.1", false))->chosen.name,
             "eth0");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane with ranks as threads: joining, gathering, flooding, ends, and who is refused.
+// The control plane with ranks as threads: joining, gathering, flooding, the end, and who is
+// refused.
 #include "runtime/src/bootstrap/control_plane.h"
 
 #include "runtime/src/bootstrap/socket.h"
@@ -32,7 +33,7 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// What this process has open, by descriptor: "socket:[123]".
+/// The open descriptors of this process and what they refer to, such as "socket:[123]".
 std::map<int, std::string> open_descriptors() {
   std::map<int, std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -74,7 +75,7 @@ TEST_P(ControlPlaneOf, GathersEveryRanksBytes) {
 TEST_P(ControlPlaneOf, GathersLargeValues) {
   const std::size_t bytes = std::size_t{4} << 20;
   on_each_rank(size(), [&](std::uint32_t rank) {
-    // Only some are large, as with topologies of different machines.
+    // Only some values are large, like the topologies of different machines.
     const ByteVector mine(rank % 3 == 0 ? bytes / size() : rank, static_cast<std::byte>(rank));
     const auto values = plane(rank).all_gather(mine, soon_enough());
     ASSERT_TRUE(values) << values.status().to_string();
@@ -118,7 +119,7 @@ TEST_P(ControlPlaneOf, AGoodbyeIsHeardOnceByAllAndIsNoDeath) {
     EXPECT_TRUE(serve_until(
         plane(rank), recorder, [&] { return recorder.left.count(leaver) == 1; }, soon_enough()));
   });
-  // Then all leave, and everybody hears at most one word of each.
+  // Then all ranks leave, and each hears at most one report about each other rank.
   on_each_rank(size(), [&](std::uint32_t rank) {
     if (rank == leaver) return;
     Recorder recorder;
@@ -240,7 +241,8 @@ TEST(ControlPlane, ARankThatDiesDuringTheStartIsNamed) {
   on_each_rank(4, [&](std::uint32_t rank) {
     const auto placement = placement_of(rank, 4);
     auto plane = ControlPlane::join(placement, *store, {}, {}, soon_enough());
-    if (rank == 2) return;  // Gone before it gathers; others may still be joining.
+    // This rank is gone before it gathers, while others may still be joining.
+    if (rank == 2) return;
     const Status status = plane ? (*plane)->all_gather({}, soon_enough()).status() : plane.status();
     EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
     named += status.peer() == 2U ? 1 : 0;
@@ -250,7 +252,7 @@ TEST(ControlPlane, ARankThatDiesDuringTheStartIsNamed) {
 
 TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   const auto store = std::make_shared<MemoryStore>();
-  // What rank 1 would have left behind had it ended after it published its card.
+  // What rank 1 leaves behind if it ends after it has published its card.
   auto listener = runtime::listen_on(loopback().chosen.address);
   const Card card{{},
                   runtime::HostIdentity::of_this_process(),
@@ -259,7 +261,7 @@ TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   const auto placement = placement_of(0, 2);
   std::string prefix;
   {
-    // Its key is rank 0's with another number.
+    // Takes the key of rank 0, and changes the rank in it.
     class Spy final : public Store {
      public:
       explicit Spy(std::string& key) : key_(key) {}
@@ -282,7 +284,7 @@ TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   EXPECT_EQ(plane.status().peer(), 1U);
 }
 
-/// A store that shows the addresses that ranks publish.
+/// A store that reports the addresses which ranks publish.
 class CardReader final : public Store {
  public:
   explicit CardReader(std::shared_ptr<Store> store, std::function<void(const Card&)> seen)
@@ -312,7 +314,7 @@ TEST(ControlPlane, StrangersAtTheListeningPortDoNoHarm) {
       ASSERT_TRUE(fd) << fd.status().to_string();
       ByteVector garbage(random() % 300);
       for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-      // Some open with the right magic, some say nothing at all.
+      // Some begin with the right magic number, and some are empty.
       if (i % 3 == 0 && garbage.size() > 8)
         std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
       static_cast<void>(runtime::send_all(fd->get(), garbage, soon_enough()).is_ok());
@@ -361,7 +363,7 @@ TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {
   constexpr std::uint32_t kSize = 16;
   auto planes = join_all(kSize, std::make_shared<MemoryStore>(), soon_enough());
   for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
-  // Not more than a rank has neighbours on one side, so that the rest stays connected.
+  // Not more than a rank's neighbours on one side, so that the other ranks stay connected.
   const std::vector<std::uint32_t> victims = {3, 7, 8};
   on_each_rank(kSize, [&](std::uint32_t rank) {
     if (std::ranges::count(victims, rank) > 0) {
@@ -381,7 +383,7 @@ TEST(ControlPlane, AGoodbyeIsHeardThoughItsRankTakesNothingMore) {
   const Planes planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
   for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
   planes[1].value()->leave(soon_enough());
-  // Too much for one call of send(): the first is answered with a reset, and the next one fails.
+  // This takes several calls of send(). The first is answered with a reset, so a later one fails.
   const std::string large(ControlPlane::kMaxMessage, 'm');
   for (int i = 0; i < 100; ++i) planes[0].value()->flood(bytes_of(large));
   Recorder recorder;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which cores ranks of a host have together, and what cgroups leave of them.
+// Which cores the ranks of a host have together, and how cgroups limit them.
 #include "runtime/src/cores.h"
 
 #include "support/subprocess.h"
@@ -41,7 +41,7 @@ TEST(Cores, TextThatIsNoneIsRefused) {
   EXPECT_FALSE(parse_cores(std::string(1 << 20, ','))) << "too many words";
 }
 
-/// A tree of cgroups.
+/// A made-up tree of cgroups.
 class CoreQuota : public testing::Test {
  protected:
   void write(const std::string& file, const std::string& text) {

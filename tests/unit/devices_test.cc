@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which network devices are used, on machines of every kind as values.
+// Which network devices are used on machines of every kind, which are given as values.
 #include "runtime/src/devices.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ const std::vector<UcxDevice> kBareMachine = {
     {"posix", "memory", Kind::shared_memory}, {"cma", "memory", Kind::shared_memory},
 };
 
-/// A machine whose UCX has CUDA and ROCm, with or without RDMA.
+/// A machine whose UCX supports CUDA and ROCm, with or without RDMA.
 std::vector<UcxDevice> gpu_machine(bool rdma) {
   auto devices = kBareMachine;
   for (const UcxDevice& more : std::vector<UcxDevice>{
@@ -73,7 +73,7 @@ TEST(Devices, TcpAloneIsTheInterface) {
 
 TEST(Devices, WithoutRdmaTheErrorSaysWhatThereIs) {
   const auto none = choose_rdma(gpu_machine(false), "mlx5_0");
-  ASSERT_FALSE(none) << "an accelerator is no RDMA";
+  ASSERT_FALSE(none) << "an accelerator is no RDMA device";
   EXPECT_EQ(none.status().code(), Code::invalid_argument);
   EXPECT_THAT(std::string(none.status().message()),
               AllOf(HasSubstr("XYLEM_DEVICES=mlx5_0"), HasSubstr("[]"), Not(HasSubstr("cuda"))));

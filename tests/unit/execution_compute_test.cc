@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine with a made-up device that finishes later, in an order drawn from a seed, on up to
-// four queues, behind gates, over memory that the CPU may not touch. Messages go over loopback,
-// which copies by the CPU, so programs are staged.
+// The engine with a made-up device. It finishes later, in an order drawn from a seed, has up to
+// four queues and gates, and the CPU may not touch its memory. Messages go over loopback, whose
+// copies are made by the CPU, so programs are staged.
 #include "fakes/delayed_compute.h"
 #include "support/engine_call.h"
 #include "support/engine_ranks.h"
@@ -41,7 +41,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
     const auto plan = stage(call.plan(rank), {.input = call.is_scaled, .messages = true});
     return call.program(plan, {.slice_bytes = 256, .window = 3, .fuses = false});
   }
-  /// New devices, one for each rank. Only that of rank 0 has faults.
+  /// Makes new devices, one for each rank. Only rank 0's can have faults.
   void power_up(DelayedComputeOptions options) {
     devices.clear();
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -99,7 +99,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       EXPECT_TRUE(devices[rank].is_open(ends[rank]));
     }
   }
-  /// Opens the gates one by one, with turns in between, in an order drawn from a seed.
+  /// Opens the gates one by one, in an order drawn from a seed, with turns of all ranks in between.
   void open_gates(std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<std::uint32_t> order(ranks());
@@ -175,7 +175,7 @@ TEST_P(ComputeOver, NothingBeginsBeforeItsGateIsOpen) {
   EXPECT_TRUE(is_right(call));
 }
 
-// Otherwise the tests above might pass whatever the engine asks the device to wait for.
+// Otherwise the tests above could pass even if the engine forgot what the device must wait for.
 TEST_P(ComputeOver, ADeviceThatDoesNotKeepTheOrderIsNoticed) {
   unsigned wrong = 0;
   std::uint64_t sequence = 0;
@@ -212,7 +212,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
         expected.push_back(rank.execution.ended > 0 ? Code::ok : Code::cancelled);
         rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
       }
-      // Work that waits for a gate goes on to wait for it, where the device cannot take it back.
+      // If the device cannot take work back, the work goes on waiting for its gate.
       if (has_gates) open_gates(turns);
       ASSERT_TRUE(turn_until_ended(engines));
       expect_ended();

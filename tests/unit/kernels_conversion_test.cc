@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sixteen-bit floats, exhaustively and on every instruction set of this machine: all 65536 values,
-// every boundary between two neighbours, and fp32 from one end to the other.
+// Conversion of sixteen-bit floats on every instruction set of this machine: all 65536 values,
+// every boundary between two neighbours, and fp32 values of every size.
 #include "kernels/reduce.h"
 #include "unit/kernels_reference.h"
 
@@ -42,7 +42,7 @@ std::vector<std::uint16_t> all_halves() {
 
 class KernelConversion : public testing::TestWithParam<DataType> {
  protected:
-  /// Runs `check` with each target of this machine forced in turn.
+  /// Runs `check` with each instruction set of this machine in turn.
   template <typename Check>
   void on_every_target(Check check) {
     const std::vector<std::string_view> targets = kernel_targets();
@@ -55,7 +55,7 @@ class KernelConversion : public testing::TestWithParam<DataType> {
     ASSERT_TRUE(force_kernel_target(""));
   }
 
-  /// Narrows `inputs` and reports the first that differs from `expected`.
+  /// Narrows `inputs` and reports the first result that differs from `expected`.
   void expect_narrowed(const std::vector<float>& inputs,
                        const std::vector<std::uint16_t>& expected) {
     on_every_target([&] {
@@ -99,7 +99,7 @@ TEST_P(KernelConversion, ReturnsEveryValueAfterWideningAndNarrowing) {
 TEST_P(KernelConversion, RoundsTiesToEvenAndTheirNeighboursToTheNearer) {
   std::vector<float> inputs;
   std::vector<std::uint16_t> expected;
-  // From zero to the largest finite value; above that one lies infinity, as if one unit further.
+  // From zero to the largest finite value. Infinity counts as the neighbour above it.
   for (std::uint16_t low = 0; low < format().infinity; ++low) {
     const auto high = static_cast<std::uint16_t>(low + 1);
     const std::uint16_t even = (low & 1) == 0 ? low : high;
@@ -129,8 +129,8 @@ TEST_P(KernelConversion, KeepsInfinityAndEveryNan) {
   for (const std::uint32_t sign : {0x00000000u, 0x80000000u}) {
     inputs.push_back(float_of(sign | 0x7F800000));
     expected.push_back(static_cast<std::uint16_t>(format().infinity | sign >> 16));
-    // Each payload bit alone, which a truncation may lose, and all but each, which a carry may
-    // overrun.
+    // Each payload bit alone, which truncation could lose, and all bits but one, where a carry
+    // could overflow.
     for (int bit = 0; bit < 23; ++bit) {
       inputs.push_back(float_of(sign | 0x7F800000 | 1u << bit));
       inputs.push_back(float_of(sign | (0x7FFFFFFF ^ 1u << bit)));
@@ -144,8 +144,8 @@ TEST_P(KernelConversion, KeepsInfinityAndEveryNan) {
 TEST_P(KernelConversion, AgreesWithTheReferenceAllOverFp32) {
   std::vector<float> inputs;
   std::vector<std::uint16_t> expected;
-  constexpr std::uint64_t kStride =
-      4099;  // prime, so that every low bit pattern occurs at every exponent
+  // A prime, so that every low bit pattern occurs with every exponent.
+  constexpr std::uint64_t kStride = 4099;
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += kStride) {
     inputs.push_back(float_of(static_cast<std::uint32_t>(bits)));
     expected.push_back(reference::narrow(format(), inputs.back()));

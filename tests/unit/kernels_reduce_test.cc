@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every reduction of every type against plain arithmetic, on every instruction set of this machine:
-// tiny and odd counts, one to eight sources, in place on each of them, at addresses that are
-// aligned to the element only.
+// small and odd counts, one to eight sources, in place on each of them, at addresses that are only
+// aligned to the element.
 #include "kernels/reduce.h"
 #include "unit/kernels_reference.h"
 
@@ -28,7 +28,7 @@ constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100
 constexpr std::size_t kSourceCounts[] = {1, 2, 3, 5, 8};
 constexpr std::uint32_t kDivisors[] = {2, 3, 8, 255, 1000, 4'294'967'295};
 
-/// Elements between two guards, `shift` elements past a vector's boundary.
+/// Elements between two guards, beginning `shift` elements after a vector boundary.
 class Elements {
  public:
   Elements(DataType type, std::size_t count, std::size_t shift)
@@ -84,8 +84,8 @@ T random_float(Random& random) {
   return static_cast<T>(std::ldexp(mantissa, static_cast<int>(random() % 24) - 12));
 }
 
-/// Random bits; for floats mostly values of like size, so that additions round, with special values
-/// between.
+/// Random bits. Floats are mostly of similar size, so that additions round, with some special
+/// values.
 void fill(Elements& elements, DataType type, std::size_t count, Random& random) {
   for (std::size_t i = 0; i < count; ++i) {
     switch (type) {
@@ -116,7 +116,7 @@ void fill(Elements& elements, DataType type, std::size_t count, Random& random) 
   }
 }
 
-/// One call of a kernel. In place: on which source.
+/// One call of a kernel, and the source that it overwrites if it is in place.
 struct Call {
   RedOp op;
   DataType type;
@@ -134,7 +134,7 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
   return call.in_place ? out << ", in place of source " << *call.in_place : out << ", out of place";
 }
 
-/// The element at `index` as hexadecimal bytes, lowest address first.
+/// The bytes of element `index` in hexadecimal, lowest address first.
 std::string hex(const Elements& elements, std::size_t index, std::size_t size) {
   std::string text;
   for (std::size_t i = 0; i < size; ++i) {
@@ -155,7 +155,7 @@ Elements expected_result(const Call& call, const std::vector<Elements>& inputs) 
   return result;
 }
 
-/// Makes the call on copies of `inputs`; compares the target, what surrounds it, and the other
+/// Makes the call on copies of `inputs`. Compares the target, the memory around it, and the other
 /// sources.
 void expect_right(const Call& call,
                   ReduceKernel kernel,
@@ -198,8 +198,8 @@ class KernelReduce : public testing::TestWithParam<DataType> {
     ASSERT_FALSE(targets_.empty());
   }
 
-  /// The call out of place and in place of each of `source_count` sources, on every target, from
-  /// random input.
+  /// Makes the call with random input on every instruction set, out of place and in place on each
+  /// of `source_count` sources.
   void check(Call call, std::size_t source_count) {
     std::vector<Elements> inputs;
     for (std::size_t k = 0; k < source_count; ++k) {
@@ -297,7 +297,8 @@ TEST(KernelSum, GoesFromLeftToRight) {
 }
 
 TEST(KernelSum, OfSixteenBitsRoundsOnce) {
-  // 2048 + 1 is a tie that fp16 would round to 2048, twice; fp32 carries both ones to 2050.
+  // In fp16, 2048 + 1 is a tie and rounds back to 2048, so adding 1 twice changes nothing. fp32
+  // sums to 2050.
   const std::uint16_t large = 0x6800;
   const std::uint16_t one = 0x3C00;
   std::uint16_t result = 0;

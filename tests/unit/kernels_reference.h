@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the reduction kernels must compute, one element at a time, by plain arithmetic in a wider
-// type: fp64 for fp32 and narrower, unsigned 64-bit integers for integers.
+// What the reduction kernels must compute, one element at a time, in plain arithmetic of a wider
+// type: fp64 for floats up to fp32, and unsigned 64-bit integers for integers.
 #pragma once
 
 #include "xylem/runtime/types.h"
@@ -17,8 +17,8 @@
 
 namespace xylem::runtime::reference {
 
-/// A sixteen-bit format: 1 sign, then exponent, then `mantissa_bits`. The smallest normal is
-/// 2^min_exponent.
+/// A sixteen-bit format: a sign bit, the exponent, then `mantissa_bits`. The smallest normal number
+/// is 2^min_exponent.
 struct HalfFormat {
   int mantissa_bits;
   int min_exponent;
@@ -31,7 +31,7 @@ inline const HalfFormat& format_of(DataType type) {
   return type == DataType::float16 ? kFloat16 : kBFloat16;
 }
 
-/// The one NaN that kernels store.
+/// The only NaN that kernels store.
 inline std::uint16_t quiet_nan(const HalfFormat& format) {
   return static_cast<std::uint16_t>(format.infinity | (1 << (format.mantissa_bits - 1)));
 }
@@ -53,8 +53,8 @@ inline double widen(const HalfFormat& format, std::uint16_t bits) {
                                : std::ldexp(implicit_one + mantissa, exponent - 1 + scale));
 }
 
-/// To nearest even: counts units of the last place, which nearbyint rounds in the default rounding
-/// mode.
+/// Rounds to the nearest, ties to even. The value is counted in units of the last place, which
+/// nearbyint() rounds in the default rounding mode.
 inline std::uint16_t narrow(const HalfFormat& format, double value) {
   if (std::isnan(value)) return quiet_nan(format);
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
@@ -64,15 +64,14 @@ inline std::uint16_t narrow(const HalfFormat& format, double value) {
       magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
   const auto units = static_cast<std::int64_t>(
       std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
-  // A normal number's units include the implicit one, which the exponent field starting at 1 stands
-  // for.
+  // The units of a normal number include the implicit one; adding it makes the exponent field 1.
   const std::int64_t bits =
       (static_cast<std::int64_t>(exponent - format.min_exponent) << format.mantissa_bits) + units;
   return static_cast<std::uint16_t>(sign | (bits >= format.infinity ? format.infinity : bits));
 }
 
-/// One rounding of an fp64 result to the precision that the kernels combine in. Exact for what
-/// sums, products and quotients of fp32 need: fp64 has more than twice its digits.
+/// Rounds an fp64 result once to the precision in which kernels combine. For sums, products and
+/// quotients of fp32 this is exact, since fp64 has more than twice as many digits.
 template <typename Lane>
 Lane rounded(double value) {
   return static_cast<Lane>(value);
@@ -196,8 +195,8 @@ inline void reduce_booleans(RedOp op,
   put(target, index, static_cast<std::uint8_t>(folded ? 1 : 0));
 }
 
-/// target[index] = source[index] * factor, with the factor in the precision that the kernels
-/// compute in.
+/// Sets target[index] to source[index] * factor. The factor is rounded to the precision in which
+/// the kernels compute.
 inline void scale(
     DataType type, std::byte* target, const std::byte* source, std::size_t index, double factor) {
   const double factor32 = static_cast<float>(factor);
@@ -212,7 +211,7 @@ inline void scale(
   }
 }
 
-/// target[index] as a reduce step must leave it. The target overlaps no source.
+/// Sets target[index] as a reduction step must. The target overlaps no source.
 inline void reduce(RedOp op,
                    DataType type,
                    std::byte* target,

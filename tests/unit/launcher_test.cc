@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each launcher's variables mean, who wins, and which store follows.
+// What the variables of each launcher mean, which launcher wins, and which store is used.
 #include "runtime/src/bootstrap/launcher.h"
 
 #include "runtime/src/bootstrap/slurm_nodes.h"

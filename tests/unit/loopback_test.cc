@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is loopback's own: order by seed, eager and offered messages, many threads, and no
+// What only loopback promises: an order by seed, eager and offered messages, many threads, and no
 // allocation in steady traffic.
 #include "xylem/transport/loopback.h"
 
@@ -25,14 +25,14 @@ namespace {
 thread_local std::uint64_t allocations = 0;
 }  // namespace
 
-// The thread sanitizer's runtime has these of its own, and then nothing is counted.
+// The thread sanitizer has its own definitions of these operators, so nothing is counted under it.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define XYLEM_COUNTS_NOTHING
 #endif
 #endif
 #ifndef XYLEM_COUNTS_NOTHING
-// Not inlined: GCC would see malloc() meet delete, and warn.
+// Not inlined, because GCC would see memory of malloc() passed to delete and warn.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
@@ -45,7 +45,8 @@ thread_local std::uint64_t allocations = 0;
 namespace xylem::transport::testing {
 namespace {
 
-constexpr std::uint64_t kOffered = 100000;  ///< Larger than the default of eager_bytes.
+/// Larger than the default of eager_bytes, so such messages are offered.
+constexpr std::uint64_t kOffered = 100000;
 
 EndpointId join(Transport& from, const Transport& to) {
   auto endpoint = from.connect(to.address());
@@ -53,7 +54,7 @@ EndpointId join(Transport& from, const Transport& to) {
   return *endpoint;
 }
 
-// The order in which 50 receives of different tags end.
+// The order in which 50 receives with different tags end.
 std::vector<int> order_of_completion(std::uint64_t seed) {
   static constexpr int kCount = 50;
   struct Numbered : Operation {
@@ -114,13 +115,13 @@ TEST(Loopback, SmallMessagesAreCopiedAtOnceAndLargeOnesWait) {
   Operation copied;
   EXPECT_EQ(a->send(to_b, 1, {source.data(), 16, {}}, copied), Posted::done);
   const auto first = source[0];
-  source[0] = std::byte{0};  // it was copied, so this does not matter
+  source[0] = std::byte{0};  // This has no effect, since the message was copied.
 
   Tracked offered;
   send(*a, to_b, 2, source.data(), 17, offered);
   settle({a.get(), b.get()});
   EXPECT_FALSE(offered.ended());
-  source[1] = std::byte{99};  // it was not, so this does
+  source[1] = std::byte{99};  // This has an effect, since the message was not copied.
 
   std::vector<std::byte> target(17);
   Tracked received[2];
@@ -205,8 +206,8 @@ TEST(Loopback, SteadyTrafficAllocatesNothing) {
 
 class LoopbackThreads : public ::testing::TestWithParam<std::uint64_t> {};
 
-// Eight ranks, each its own thread, exchange messages of both kinds with all others and sleep when
-// there is nothing to do.
+// Each of eight ranks has its own thread, exchanges eager and offered messages with all others, and
+// sleeps when there is nothing to do.
 TEST_P(LoopbackThreads, AllToAllWithSleepLosesNothing) {
   constexpr std::size_t kRanks = 8;
   constexpr std::uint64_t kRounds = 40;
@@ -254,8 +255,8 @@ TEST_P(LoopbackThreads, AllToAllWithSleepLosesNothing) {
   EXPECT_FALSE(failed);
 }
 
-// The sender cuts its endpoint while the receiver may be copying out of its memory, and frees that
-// memory.
+// The sender closes its endpoint while the receiver may be copying from its memory, and then frees
+// that memory.
 TEST_P(LoopbackThreads, ClosingWhileTheReceiverCopiesIsSafe) {
   LoopbackFabric fabric({.seed = GetParam()});
   std::atomic<bool> stop{false};
@@ -297,7 +298,7 @@ TEST_P(LoopbackThreads, ClosingWhileTheReceiverCopiesIsSafe) {
   EXPECT_GT(lost, 0U);
 }
 
-// A transport ends while others send to it: every send of theirs ends, too.
+// When a transport ends while others send to it, all of these sends end, too.
 TEST_P(LoopbackThreads, EndingWhileOthersSendEndsTheirSends) {
   for (int round = 0; round < 10; ++round) {
     LoopbackFabric fabric({.seed = GetParam()});

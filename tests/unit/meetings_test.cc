@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings: connections for payload that ranks of a control plane get on demand. Ranks as threads
-// over loopback; who is asked, who hears of it, and what strangers at the open port can do.
+// Meetings: connections for payload that the ranks of a control plane make on demand. Ranks are
+// threads over loopback. The tests cover who is invited, who is told, and what strangers at the
+// open port can do.
 #include "runtime/src/bootstrap/meetings.h"
 
 #include "runtime/src/bootstrap/control_plane.h"
@@ -38,7 +39,7 @@ using runtime::SocketAddress;
 using runtime::text_of;
 using std::chrono::seconds;
 
-/// Where sockets of this process listen.
+/// The addresses on which sockets of this process listen.
 std::vector<SocketAddress> listening() {
   std::vector<SocketAddress> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -59,7 +60,7 @@ SocketAddress peer_of_socket(int fd) {
   return SocketAddress(address);
 }
 
-/// Both are ends of one connection: their addresses and keys agree, and bytes pass both ways.
+/// Expects two ends of one connection: addresses and keys agree, and bytes pass both ways.
 void expect_ends_of_one_connection(const Encounter& a, const Encounter& b) {
   EXPECT_EQ(SocketAddress::of_socket(a.socket.get())->to_string(),
             peer_of_socket(b.socket.get()).to_string());
@@ -74,7 +75,7 @@ void expect_ends_of_one_connection(const Encounter& a, const Encounter& b) {
   }
 }
 
-/// A job whose ranks are served by the test's own thread, those that it names.
+/// A job whose ranks are all served by the test's own thread.
 class Job {
  public:
   explicit Job(std::uint32_t size, const std::shared_ptr<Store>& store, const Logger& logger = {})
@@ -98,7 +99,7 @@ class Job {
     std::erase(all_, rank);
   }
 
-  /// Serves these ranks in turn until `enough`; false if that does not come.
+  /// Serves these ranks in turn until `enough`. Returns false if the deadline comes first.
   bool serve(const std::vector<std::uint32_t>& ranks,
              const std::function<bool()>& enough,
              Deadline deadline = soon_enough()) {
@@ -115,12 +116,12 @@ class Job {
     return false;
   }
   bool serve_all(const std::function<bool()>& enough) { return serve(all_, enough); }
-  /// Serves all ranks until two of them have met.
+  /// Serves all ranks until these two have met.
   bool serve_until_met(std::uint32_t a, std::uint32_t b) {
     return serve_all([&] { return meetings_of(a, b) > 0 && meetings_of(b, a) > 0; });
   }
-  /// Everything that is on its way has been heard: a message has come from each rank to all others,
-  /// by the same connections.
+  /// Serves all ranks until everything under way has been heard: each rank floods a message, which
+  /// follows all earlier ones over the same connections.
   void settle() {
     const std::string word = "settled " + std::to_string(++settled_);
     for (const std::uint32_t rank : all_) plane(rank).flood(bytes_of(word));
@@ -149,7 +150,7 @@ class Job {
   int settled_ = 0;
 };
 
-/// Rank 0 has invited another, and its port is open as long as that one stands still.
+/// Rank 0 invites `guest`. Its port stays open as long as `guest` is not served.
 void open_port(Job& job, std::uint32_t guest = 1) {
   job.plane(0).ask_for(guest);
   ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
@@ -207,8 +208,8 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
  protected:
   static std::uint32_t size() { return GetParam(); }
 
-  /// All ranks on threads of their own; `asks(rank, other)` tells whom they ask. Everybody is
-  /// served until all have met all.
+  /// Each rank has its own thread and asks for all ranks for which `asks(rank, other)` is true.
+  /// Serves all until each has met every other one.
   static void meet_all(const std::function<bool(std::uint32_t, std::uint32_t)>& asks) {
     Job job(size());
     std::atomic<std::uint32_t> complete = 0;
@@ -222,7 +223,7 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
           soon_enough()))
           << rank << " has met " << recorder.met.size();
       if (++complete == size()) wake_all(job);
-      // Invitations of others are passed on by this rank, too.
+      // Goes on until all are complete, since this rank also passes on invitations between others.
       EXPECT_TRUE(serve_until(
           job.plane(rank), recorder, [&] { return complete == size(); }, soon_enough()));
     });
@@ -240,7 +241,7 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
   }
 
  private:
-  /// To ask for somebody whom one has met only wakes.
+  /// Asking for a rank that has been met only wakes the control plane.
   static void wake_all(Job& job) {
     for (std::uint32_t rank = 0; rank < size(); ++rank)
       job.plane(rank).ask_for((rank + 1) % size());
@@ -253,7 +254,7 @@ TEST_P(MeetingsOf, AllPairsMeetOnceWhereBothAsk) {
 
 TEST_P(MeetingsOf, AllPairsMeetOnceWhoeverAsks) {
   std::uint64_t seed = 11;
-  // Others with --gtest_shuffle and --gtest_random_seed.
+  // --gtest_shuffle and --gtest_random_seed draw other cases.
   if (testing::GTEST_FLAG(shuffle))
     seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937_64 random(seed);
@@ -277,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MeetingsOf, testing::Values(2, 3, 5, 8));
 
 // --- Far ranks --------------------------------------------------------------------
 
-/// A rank that has no connection to rank 0, in a job of eight.
+/// A rank in a job of eight that has no connection to rank 0.
 std::uint32_t far_rank() {
   const auto near = runtime::neighbours(0, 8);
   for (std::uint32_t rank = 1; rank < 8; ++rank) {
@@ -302,7 +303,7 @@ TEST(Meetings, AnInvitationFindsItsWayOverOthers) {
 
 TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
   const std::uint32_t far = far_rank();
-  // Whichever it is, one of these runs is the one in which it was on the way.
+  // In one of these runs, the rank that stands still is on the invitation's way.
   for (std::uint32_t still = 1; still < 8; ++still) {
     if (still == far) continue;
     Job job(8);
@@ -321,8 +322,8 @@ TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
 }
 
 TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
-  // Rank 0 stands still after it has invited a far rank, for so long that it then invites it once
-  // more; that is on its way over others, while the call of the far rank comes to its end.
+  // Rank 0 is not served for a while after it has invited a far rank, so it invites it again later.
+  // The second invitation is still under way when the far rank completes its call.
   const std::uint32_t far = far_rank();
   Job job(8);
   std::vector<std::uint32_t> others;
@@ -336,8 +337,8 @@ TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
   all_but_host.push_back(far);
   EXPECT_FALSE(job.serve(
       all_but_host, [] { return false; }, still))
-      << "that is how long";
-  // It accepts, invites again, and goes on with the handshake.
+      << "the ranks are served until the deadline";
+  // Rank 0 accepts the call, invites again, and goes on with the handshake.
   for (int turn = 0; turn < 3; ++turn) serve_once(0);
   serve_once(far);
   for (const std::uint32_t rank : others) serve_once(rank);
@@ -349,7 +350,7 @@ TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
 
 // --- Strangers --------------------------------------------------------------------
 
-/// A connection to the only port at which this process listens.
+/// Connects to the only port on which this process listens.
 UniqueFd call_open_port() {
   const auto open = listening();
   EXPECT_EQ(open.size(), 1U);
@@ -359,7 +360,7 @@ UniqueFd call_open_port() {
   return fd ? *std::move(fd) : UniqueFd();
 }
 
-/// Whether the other end has closed or reset it.
+/// True if the other end has closed or reset the connection.
 bool is_hung_up(const UniqueFd& fd) {
   pollfd entry{fd.get(), POLLIN, 0};
   while (::poll(&entry, 1, 0) > 0) {
@@ -369,7 +370,7 @@ bool is_hung_up(const UniqueFd& fd) {
   return false;
 }
 
-/// Ends as it should, though there were strangers.
+/// Expects that ranks 0 and 1 meet in spite of strangers.
 void expect_meeting(Job& job) {
   ASSERT_TRUE(job.serve_until_met(0, 1));
   job.settle();
@@ -385,10 +386,10 @@ TEST(Meetings, SilentStrangersKeepNobodyOutAndAreSentAway) {
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < 200; ++i) {
     strangers.push_back(call_open_port());
-    // So that those who wait to be accepted never fill the kernel's queue.
+    // Serving accepts the strangers, so the kernel's queue of connections never fills.
     job.plane(0).serve(job.recorders[0]);
   }
-  // All but those for whom there is room.
+  // The others are kept, because there is room for them.
   ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::count_if(strangers, is_hung_up) > 100; }));
   expect_meeting(job);
   EXPECT_TRUE(job.serve_all([&] { return std::ranges::all_of(strangers, is_hung_up); }));
@@ -402,7 +403,7 @@ TEST(Meetings, GarbageAtThePortDoesNoHarm) {
   for (std::size_t i = 0; i < 60; ++i) {
     ByteVector garbage(Handshake::kPreambleBytes + random() % 300);
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-    // Some open with the right magic, and then prove nothing.
+    // Half of them begin with the right magic number, but prove nothing.
     if (i % 2 == 0) {
       std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
       garbage.resize(Handshake::kPreambleBytes + Handshake::kProofBytes);
@@ -414,7 +415,7 @@ TEST(Meetings, GarbageAtThePortDoesNoHarm) {
   expect_meeting(job);
 }
 
-/// What rank 0 answers to a stranger, as many bytes as that.
+/// Sends bytes as a stranger. Returns the first `answered` bytes of rank 0's answer.
 ByteVector ask_rank(Job& job, const UniqueFd& stranger, ByteSpan bytes, std::size_t answered) {
   EXPECT_TRUE(runtime::send_all(stranger.get(), bytes, soon_enough()));
   ByteVector answer(answered);
@@ -430,8 +431,8 @@ ByteVector ask_rank(Job& job, const UniqueFd& stranger, ByteSpan bytes, std::siz
 TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
   Job job(2);
   open_port(job);
-  // A preamble is public, and is answered with one. That is repeated to the rank, on the same
-  // connection in place of a proof, and on another one as well.
+  // A preamble is public and is answered with a preamble. The stranger sends that answer back to
+  // the rank, in place of a proof on the same connection, and as a preamble on another one.
   const UniqueFd first = call_open_port();
   Handshake ignorant(Handshake::Side::caller, runtime::Key("another", "one", {}), {1, 2, {}});
   const ByteVector preamble = ask_rank(job, first, ignorant.preamble(), Handshake::kPreambleBytes);
@@ -443,7 +444,7 @@ TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
     proof.resize(Handshake::kProofBytes);
     EXPECT_EQ(ask_rank(job, *stranger, proof, Handshake::kProofBytes),
               ByteVector(Handshake::kProofBytes))
-        << "a refusal, and no proof";
+        << "a refusal instead of a proof";
     EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(*stranger); }));
   }
   EXPECT_TRUE(job.recorders[0].met.empty());
@@ -473,13 +474,13 @@ TEST(Meetings, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
   std::ptrdiff_t lines = 0;
   for (std::string line; std::getline(file, line);) ++lines;
   EXPECT_GE(lines, 1);
-  // Each of the two ranks may say one at once.
+  // Each of the two ranks may log one line at once.
   EXPECT_LE(lines, 2 * (took.count() + 1));
 }
 
 // --- Members ----------------------------------------------------------------------
 
-/// A store that remembers the number of the start, so that a test can make the job's keys.
+/// A store that remembers the number of the start, from which a test can make the job's keys.
 class SessionReader final : public Store {
  public:
   Status set(std::string_view key, std::span<const std::byte> value) override {
@@ -500,7 +501,7 @@ class SessionReader final : public Store {
   ByteVector session_;
 };
 
-/// Goes through a handshake with rank 0 at its open port, as a rank of the job would.
+/// Makes a handshake with rank 0 at its open port, as a rank of the job would.
 Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
   const UniqueFd fd = call_open_port();
   Handshake handshake(Handshake::Side::caller, key, {rank, job.size(), {}});
@@ -510,7 +511,7 @@ Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
     const ByteVector said = std::exchange(out, {});
     status = handshake.receive(ask_rank(job, fd, said, handshake.wants()), out);
   }
-  EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "it stays connected";
+  EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(fd); })) << "the connection must be closed";
   return status;
 }
 
@@ -519,7 +520,8 @@ TEST(Meetings, ARankThatWasNotAskedIsNotTakenForTheOneThatWas) {
   Job job(3, store);
   open_port(job);
   EXPECT_TRUE(shake_hands(job, 2, store->key("xylem payload")));
-  EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload"))) << "it is rank 0 itself";
+  EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload")))
+      << "this caller claims to be rank 0 itself";
   EXPECT_TRUE(job.recorders[0].met.empty());
   expect_meeting(job);
 }
@@ -544,7 +546,7 @@ TEST(Meetings, NobodyWaitsForARankThatIsLost) {
   job.plane(0).ask_for(1);
   job.settle();
   EXPECT_TRUE(listening().empty());
-  // The others still meet.
+  // The other two ranks still meet.
   job.plane(2).ask_for(0);
   ASSERT_TRUE(job.serve_until_met(0, 2));
   EXPECT_TRUE(job.recorders[0].lost.size() == 1 && job.recorders[2].lost.size() == 1);
@@ -582,7 +584,7 @@ TEST(Meetings, ARankThatLeavesListensNoMore) {
   EXPECT_TRUE(listening().empty());
 }
 
-// The address sanitizer opens pipes of its own while the program runs.
+// The address sanitizer opens pipes while the program runs, so it needs descriptors.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define XYLEM_TEST_NEEDS_DESCRIPTORS
@@ -590,12 +592,12 @@ TEST(Meetings, ARankThatLeavesListensNoMore) {
 #endif
 #ifndef XYLEM_TEST_NEEDS_DESCRIPTORS
 
-/// While it lives this process can open nothing.
+/// While this object exists, the process can open no descriptor.
 class NoDescriptors {
  public:
   NoDescriptors() {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    // As many as are open of the first; a process may still poll so many.
+    // Not 0, since poll() refuses more entries than the limit.
     const rlimit none{3, before_.rlim_max};
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   }
@@ -617,11 +619,11 @@ TEST(Meetings, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
     ASSERT_TRUE(job.serve({0}, [&] { return asker.unmet.contains(1); }));
   }
   EXPECT_EQ(asker.unmet[1].code(), Code::exhausted) << asker.unmet[1].to_string();
-  // One a second.
+  // The rank tries once a second.
   EXPECT_GE(Clock::now() - began, seconds(4));
   EXPECT_LT(Clock::now() - began, seconds(10));
   EXPECT_TRUE(asker.met.empty());
-  // The others still meet.
+  // The other two ranks still meet.
   job.plane(0).ask_for(2);
   ASSERT_TRUE(job.serve_until_met(0, 2));
 }
@@ -629,11 +631,11 @@ TEST(Meetings, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
 #endif
 
 TEST(Meetings, ARankThatIsCalledAndLostLeavesNothingOpen) {
-  // Rank 1 is on its way to rank 0, which takes nobody in any more, and then ends.
+  // Rank 1 is connecting to rank 0, which is no longer served and then ends.
   Job job(3);
   open_port(job);
   ASSERT_EQ(listening().size(), 1U);
-  // The invitation has been sent; rank 1 calls, and nobody answers.
+  // The invitation has been sent. Rank 1 connects, and nobody answers.
   for (int i = 0; i < 3; ++i) job.plane(1).serve(job.recorders[1]);
   job.kill(0);
   EXPECT_TRUE(listening().empty());

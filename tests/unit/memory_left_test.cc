@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the machine and the control groups of a process leave it of memory.
+// How much memory the machine and the control groups of a process leave to it.
 #include "shm/memory_left.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// A system of files in a folder of its own, which goes with it.
+/// A made-up file system in a directory of its own, which is removed with the fixture.
 class MemoryLeftOf : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -64,7 +64,7 @@ TEST_F(MemoryLeftOf, GroupsAboveBoundItToo) {
   EXPECT_EQ(left.limit, files.root + "/job/memory.max");
 }
 
-// In a container the path of the host leads nowhere, and the limit is at the root.
+// In a container the host's path does not exist, and the limit is in the root directory.
 TEST_F(MemoryLeftOf, GroupsOfTheFirstVersionAreRead) {
   write("cgroup", "5:cpu:/docker/1\n4:memory:/docker/1\n");
   write("root/memory/memory.limit_in_bytes", "73400320\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long is polled for what is about to come.
+// How long a call polls for something that should come soon.
 #include "xylem/execution/patience.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ using execution::Patience;
 using execution::relax;
 namespace {
 
-/// How often one call looks for what never comes.
+/// The number of polls in one call for something that never comes.
 int looks(Patience& patience) {
   int count = 0;
   EXPECT_FALSE(patience.await([&] {
@@ -32,7 +32,7 @@ TEST(Patience, TakesWhatIsThereAtOnce) {
 TEST(Patience, PollsForWhatIsAboutToCome) {
   int count = 0;
   EXPECT_TRUE(Patience::spinning().await([&] { return ++count == 3; }));
-  // The first yield may take all the time there is; one look after it is certain.
+  // The first yield may use up the whole time, but one poll after it is certain.
   count = 0;
   EXPECT_TRUE(Patience::yielding().await([&] { return ++count == 2; }));
   Patience none;
@@ -51,13 +51,13 @@ TEST(Patience, IsLostAfterSomeMissesAndTriedEverMoreSeldom) {
     EXPECT_LT(tries, 40);
     EXPECT_GT(tries, 3);
     EXPECT_GE(longest, 1024);
-    // What is there again when it is called for brings it back.
+    // If what a call waits for is there at once, the patience returns.
     EXPECT_TRUE(patience.await([] { return true; }));
     EXPECT_GT(looks(patience), 1);
   }
 }
 
-/// Others keep the core.
+/// Other processes keep the core for longer than the time limit.
 TEST(Patience, ThatYieldsEndsByTheClock) {
   Patience patience = Patience::yielding();
   const auto look_late = [] {
@@ -70,7 +70,7 @@ TEST(Patience, ThatYieldsEndsByTheClock) {
     ++count;
     return look_late();
   }));
-  EXPECT_EQ(count, 2) << "once, and once after the first yield";
+  EXPECT_EQ(count, 2) << "polls once, and once more after the first yield";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roll calls: which ranks have answered since a rank asked, and when the others are given up.
+// Roll calls: which ranks have answered since a rank asked, and when the silent ones are given up.
 #include "runtime/src/roll_calls.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,8 @@ TEST(RollCalls, CountWhatIsSaidToThem) {
   const auto later = rolls.call(1, 10, kStart + milliseconds(400)).id;
   EXPECT_NE(first, later);
   rolls.on_answer(5, answer_to(first, 1, 10));
-  rolls.on_answer(6, answer_to({.caller = 4, .number = first.number}, 1, 10));  // Another's.
+  // This answers another rank's roll call.
+  rolls.on_answer(6, answer_to({.caller = 4, .number = first.number}, 1, 10));
   rolls.on_answer(7, answer_to(first, 2, 10));
   EXPECT_EQ(who(rolls.find(first)), std::set<std::uint32_t>{5});
   EXPECT_EQ(who(rolls.find(later)), std::set<std::uint32_t>{});
@@ -51,9 +52,9 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   RollCalls rolls(3);
   const auto mine = rolls.call(1, 10, kStart).id;
   const RollCallId theirs{.caller = 8, .number = 1};
-  // This rank has told all where it is by its own.
+  // This rank does not answer, since its own roll call has just told everybody where it is.
   EXPECT_FALSE(rolls.hear(theirs, about(1, 10), kStart + RollCalls::kShared));
-  EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "who asks is there";
+  EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "a rank that asks has answered";
   rolls.on_answer(5, answer_to(theirs, 1, 10));
   EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
   EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8}));
@@ -90,7 +91,7 @@ TEST(RollCalls, GiveUpOneSilentRankSoonAndSeveralLater) {
   run_for(RollCall::kAnswer);
   EXPECT_TRUE(roll->is_over(1));
   EXPECT_FALSE(roll->is_over(2));
-  // Others still come: so may this one.
+  // Answers still come in, so the missing one may come, too.
   rolls.on_answer(4, answer_to(id, 1, 10));
   EXPECT_FALSE(roll->is_over(1));
   run_for(RollCall::kSlowAnswers);

@@ -37,7 +37,7 @@ ByteVector some_bytes(std::size_t size, unsigned seed = 1) {
   return bytes;
 }
 
-/// A frame as it goes over a connection.
+/// A frame as it is sent over a connection.
 struct Frame {
   ByteVector clear, sealed, tag;
 };
@@ -117,7 +117,7 @@ TEST_P(SealBy, EveryFlippedBitIsSeen) {
       Seal receiver = seal();
       ByteVector plain;
       EXPECT_FALSE(open_frame(receiver, frame, plain)) << bit;
-      EXPECT_EQ(plain, ByteVector(plain.size())) << "nothing of it is shown";
+      EXPECT_EQ(plain, ByteVector(plain.size())) << "the plain text must not be shown";
     }
   }
   Seal receiver = seal();
@@ -144,7 +144,7 @@ TEST_P(SealBy, ARepeatedSkippedOrMovedFrameIsSeen) {
   Seal sender = seal();
   std::vector<Frame> frames;
   for (unsigned i = 0; i < 4; ++i) frames.push_back(close_frame(sender, {}, some_bytes(20, i)));
-  // Each order of three of them but the right one.
+  // Every order of the three frames except the right one.
   std::vector<std::size_t> order = {0, 1, 2, 3};
   do {
     Seal receiver = seal();
@@ -159,7 +159,7 @@ TEST_P(SealBy, ARepeatedSkippedOrMovedFrameIsSeen) {
   EXPECT_FALSE(opens(receiver, frames[0])) << "repeated";
   Seal other = seal();
   EXPECT_TRUE(opens(other, frames[0]));
-  EXPECT_FALSE(opens(other, frames[2])) << "one was left out";
+  EXPECT_FALSE(opens(other, frames[2])) << "a frame was left out";
 }
 
 TEST_P(SealBy, AnotherKeyOpensNothing) {
@@ -213,7 +213,7 @@ TEST(ControlRecords, ArriveWholeHoweverTheyAreCut) {
     for (std::size_t at = 0; at < stream.size(); at += step) {
       const ByteSpan piece = ByteSpan(stream).subspan(at, std::min(step, stream.size() - at));
       ASSERT_TRUE(reader.read(piece, plain)) << step;
-      // Of a record that is not whole, nothing is shown.
+      // The reader returns only whole records.
       ASSERT_TRUE(std::equal(plain.begin(), plain.end(), said.begin()));
     }
     EXPECT_EQ(plain, said) << step;
@@ -234,7 +234,7 @@ TEST(ControlRecords, CarryMoreThanARecordHolds) {
   }
 }
 
-/// Two records, in one stream.
+/// A stream of two records.
 ByteVector two_records() {
   RecordWriter writer(some_key(1));
   ByteVector stream;
@@ -245,8 +245,8 @@ ByteVector two_records() {
 
 TEST(ControlRecords, EveryFlippedBitIsSeenAndNothingOfItIsShown) {
   const ByteVector sent = two_records();
-  // The high bytes of a length make it too long, the low ones longer than what has come: then the
-  // rest that it waits for shows the damage.
+  // A flipped high bit makes the length invalid. A flipped low bit makes the reader wait for more
+  // bytes; `rest` provides them, and then the damage shows.
   const ByteVector rest(2 * RecordReader::kLargest);
   for (std::size_t bit = 0; bit < sent.size() * 8; ++bit) {
     ByteVector stream = sent;
@@ -275,7 +275,7 @@ TEST(ControlRecords, ALeftOutRecordIsAnErrorForEver) {
   RecordReader reader(some_key(1));
   ByteVector plain;
   EXPECT_FALSE(reader.read(second, plain));
-  // The reader must not get back into step with what was left out.
+  // The reader must not continue when the missing record seems to come later.
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(reader.read({}, plain)) << i;
   EXPECT_TRUE(plain.empty()) << plain.size();
 }
@@ -300,7 +300,7 @@ TEST(ControlRecords, ALengthBeyondTheLimitIsRefusedBeforeAnythingFollows) {
     const Status status = reader.read(length, plain);
     EXPECT_FALSE(status);
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(std::to_string(size)));
-    EXPECT_EQ(plain.capacity(), 0U) << "no memory is taken for it";
+    EXPECT_EQ(plain.capacity(), 0U) << "no memory is allocated for a wrong length";
     EXPECT_FALSE(reader.read(ByteVector(100), plain)) << "for ever";
   }
 }
@@ -315,7 +315,8 @@ TEST(ControlRecords, TheOtherDirectionsKeyOpensNothing) {
 }
 
 TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
-  // One that takes two records: the first is as it was sent, and the second completes the message.
+  // A frame that takes two records. The first record is unchanged, and the second would complete
+  // it.
   const ByteVector message = some_bytes(ControlPlane::kMaxMessage);
   ByteVector frame;
   write_frame(frame, MessageFrame{1, 1, message});
@@ -334,14 +335,14 @@ TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
   EXPECT_FALSE(link.receive());
   const auto heard = link.frames().next();
   ASSERT_TRUE(heard) << heard.status().to_string();
-  EXPECT_FALSE(heard->has_value()) << "a message that nobody has sent";
+  EXPECT_FALSE(heard->has_value()) << "a message was accepted that nobody sent";
 }
 
 // --- Keys of a handshake --------------------------------------------------------------
 
 Key job_key(std::string_view secret = "s") { return Key(secret, "test", {}); }
 
-/// Two ends, connected by whoever changes what they say.
+/// Two ends of a handshake. The test passes their messages on, and may change them.
 struct Ends {
   Handshake caller{Handshake::Side::caller, job_key(), {0, 2, {}}};
   Handshake callee{Handshake::Side::callee, job_key(), {1, 2, {}}};
@@ -406,8 +407,8 @@ TEST(HandshakeKeys, AKeyThatIsExchangedOnTheWayIsSeen) {
   }
 }
 
-/// The points of small order, with which every key agrees on something that all can foretell:
-/// RFC 7748, section 7, and the list of libsodium.
+/// The points of small order. With these as public key, everybody can predict the key that is
+/// agreed on: RFC 7748, section 7, and the list in libsodium.
 std::vector<std::array<std::byte, 32>> weak_points() {
   const auto point = [](std::string_view hex) {
     std::array<std::byte, 32> bytes{};
@@ -436,7 +437,7 @@ TEST(HandshakeKeys, ThereIsNothingToAgreeOnWithAPointOfSmallOrder) {
   EXPECT_FALSE(mine.agree(ByteVector(31)));
 }
 
-/// A caller who knows the secret and says this public key: its preamble and its proof.
+/// A caller that knows the secret and sends a chosen public key: its preamble and proof.
 struct HandmadeCaller {
   ByteVector preamble, proof;
 
@@ -469,21 +470,21 @@ TEST(HandshakeKeys, NeedWhatNeitherTheSecretNorTheRecordTells) {
   ASSERT_TRUE(shared);
   for (const bool is_callers : {true, false}) {
     const SealKey& used = is_callers ? callee.keys().incoming : callee.keys().outgoing;
-    // All that whoever has recorded the two has, once the secret is known.
+    // Everything that an attacker has who recorded both preambles and learns the secret later.
     ByteVector recorded;
     WireWriter(recorded)
         .text(is_callers ? "caller's frames" : "callee's frames")
         .raw(caller.preamble)
         .raw(callee.preamble());
     EXPECT_NE(used, key.prove(recorded));
-    // That this is what is lacking.
+    // Together with the shared key, the same input gives the key that is used.
     WireWriter(recorded).raw(*shared);
     EXPECT_EQ(used, key.prove(recorded));
   }
 }
 
 TEST(HandshakeKeys, AMemberWithoutAKeyIsRefused) {
-  // One who knows the secret, but says a public key that is none.
+  // A caller that knows the secret, but sends an invalid public key.
   for (const auto& point : weak_points()) {
     const Key key = job_key();
     Handshake callee(Handshake::Side::callee, key, {1, 2, {}});

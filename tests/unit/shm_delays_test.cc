@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ends of shared memory hand over messages of all kinds, both ways at once, while each load and
-// store that the other end sees may be put off by a time that a seed gives. The sources of the
+// Two ends of shared memory exchange messages of all kinds, in both directions at once. Each load
+// and store that the other end sees may be delayed by a time drawn from a seed. The sources of the
 // transport are built for this test with XYLEM_SHM_DELAYS.
 //
-// One run hands over a million entries; a long one: shm_delays_test --gtest_repeat=100
+// One run moves a million entries. A longer run: shm_delays_test --gtest_repeat=100
 #include "shm/delays.h"
 #include "xylem/base/clock.h"
 #include "xylem/transport/shared_memory.h"
@@ -26,7 +26,8 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators" (2016).
+/// xorshift64*, from Vigna, "An experimental exploration of Marsaglia's xorshift generators"
+/// (2016).
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15U | 1U) {}
@@ -46,7 +47,7 @@ thread_local std::optional<Random> delays;
 }  // namespace
 
 void delay() noexcept {
-  if (!delays) return;  // While they meet.
+  if (!delays) return;  // There are no delays while the two ends connect.
   const std::uint64_t chance = (*delays)() >> 32;
   if (chance % 8 != 0) return;
   if (chance % 8192 == 0) return std::this_thread::yield();
@@ -55,7 +56,7 @@ void delay() noexcept {
 
 namespace {
 
-constexpr std::uint64_t kMessages = 500'000;  // Each way, of an entry or more.
+constexpr std::uint64_t kMessages = 500'000;  // In each direction, of at least one entry each.
 constexpr std::uint64_t kMostBytes = 150'000;
 constexpr std::uint64_t kPullFrom = 12'000;
 constexpr auto kDeadline = std::chrono::seconds(20);
@@ -90,7 +91,8 @@ struct Content {
   std::uint64_t first = 0;
 };
 
-/// One end: sends and receives messages 0, 1, 2, … whose tag is their number, by all ways in turn.
+/// One end. It sends and receives messages 0, 1, 2, ... under their number as tag, and uses every
+/// way of sending and receiving in turn.
 class End {
  public:
   End(Transport& transport, EndpointId peer, std::uint64_t seed, std::uint64_t peers_seed)
@@ -101,8 +103,8 @@ class End {
         random_(seed),
         message_(kMostBytes) {
     for (Receiving& receiving : receivings_) receiving.data.resize(kMostBytes);
-    // What is large enough is read where it is: half of it in memory that the peer maps, half in
-    // the process, if it may be.
+    // Large messages are read where they are. Half of the buffers are in memory that the peer maps,
+    // and the other half in the process's own memory, which the peer may be allowed to read.
     for (std::size_t i = 0; i < kWindow; ++i) {
       if (i % 2 == 0) {
         sendings_[i].heap.resize(kMostBytes);
@@ -121,7 +123,7 @@ class End {
     }
   }
 
-  /// Both ways, so many entries or more each. Stops at the first that is wrong.
+  /// Moves at least `messages` entries in each direction. Stops at the first wrong message.
   void exchange(std::uint64_t messages) {
     while (sent_ < messages || received_ < messages || under_way_ > 0) {
       bool moved = sent_ < messages && send();
@@ -131,7 +133,7 @@ class End {
       if (testing::Test::HasFailure()) return;
       idle_ = moved ? 0 : idle_ + 1;
       if (idle_ <= 50 + (random_() >> 33) % 64) continue;
-      // What has come unasked wakes nobody.
+      // A message that arrived without a receive wakes nobody.
       idle_ = 0;
       if (asked_ < messages && ask(kReceive)) continue;
       if (!sleep()) return;
@@ -149,7 +151,7 @@ class End {
   };
   struct Sending : Tracked {
     std::byte* data = nullptr;
-    std::vector<std::byte> heap;  ///< It, where it is not shared.
+    std::vector<std::byte> heap;  ///< The data, unless it is in shared memory.
   };
   struct Receiving : Tracked {
     std::vector<std::byte> data;
@@ -198,7 +200,8 @@ class End {
       ++received_;
       return true;
     }
-    if (way % 8 > 1) return false;  // It may come yet while nobody has asked for it.
+    // Waits: the message may arrive before there is a receive for it.
+    if (way % 8 > 1) return false;
     Receiving& receiving = receivings_[asked_ % kWindow];
     if (receiving.state != State::free) return false;
     receiving.index = asked_;
@@ -241,7 +244,7 @@ class End {
     return found;
   }
 
-  /// Until the other end has done something; whether it did in time.
+  /// Sleeps until the other end has done something. Returns false if that takes too long.
   bool sleep() {
     const auto armed = transport_.arm();
     EXPECT_TRUE(armed.is_ok());
@@ -266,10 +269,10 @@ class End {
 };
 
 TEST(ShmDelays, LoseAndChangeNothing) {
-  static std::uint64_t seed = 0;  // Another for each run of --gtest_repeat.
+  static std::uint64_t seed = 0;  // Each run of --gtest_repeat gets another seed.
   seed += 2;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  // Little memory: rings and slots are full most of the time.
+  // With little memory, rings and slots are full most of the time.
   std::array<std::unique_ptr<Transport>, 2> transports;
   std::array<EndpointId, 2> peers{};
   for (auto& transport : transports) transport = *make_shm({.endpoints = 1, .bytes = 192 << 10});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared memory keeps little of what nobody receives, and what is received never waits behind it.
+// Shared memory keeps few messages that nobody receives, and these never hold up received ones.
 #include "shm/want.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/shm.h"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kSlot = 64 << 10;
 
-/// Two transports, connected both ways.
+/// Two transports that are connected in both directions.
 class ShmHolds : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -55,7 +55,8 @@ class ShmHolds : public ::testing::Test {
 TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{4096}, kSlot, 4 * kSlot}) {
     const std::uint64_t each = kNodeBytes + (bytes > kSlot ? shm::kAnnouncedBytes : bytes);
-    const std::size_t most = shm::kMostKept / each + 2 * 64 + 2;  // and what is in the ring
+    // Also counts the messages that are still in the ring.
+    const std::size_t most = shm::kMostKept / each + 2 * 64 + 2;
     const std::size_t count = 2 * most;
     std::vector<Tracked> sent(count), received(count);
     std::vector<std::vector<std::byte>> sources, targets(count, std::vector<std::byte>(bytes));
@@ -66,7 +67,7 @@ TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
     settle({a.get(), b.get()});
     EXPECT_LE(ended(sent), most) << bytes;
     EXPECT_GE(ended(sent), bytes > kSlot ? 0 : shm::kMostKept / each / 2) << bytes;
-    // The one sent last first: each is the only one that is received.
+    // Receives in the reverse order, so each received message is behind all that are still kept.
     for (std::size_t i = count; i-- > 0;) {
       recv(*b, i, targets[i].data(), bytes, received[i]);
       ASSERT_TRUE(both_drive([&] { return received[i].ended(); })) << bytes << " " << i;
@@ -156,7 +157,7 @@ TEST_F(ShmHolds, WhatIsWithheldCanBeCancelled) {
   source.reset();
   std::size_t dropped = 0;
   ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(1, kExactMatch)) == through; }));
-  // The channel is let go.
+  // The channel is free again.
   std::uint64_t value = 7, got = 0;
   Tracked last, received;
   send(*a, to_b, 2, &value, 8, last);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is shm's own beyond the transport contract: how memory is divided, that a segment has one
-// writer, and that slots are handed over whole. Both ends of a channel see one mapping here, so
-// that the thread sanitizer sees both.
+// What only shm promises: how memory is divided, that a segment has only one writer, and that slots
+// are handed over whole. Both ends of a channel use one mapping here, so that the thread sanitizer
+// sees the accesses of both.
 #include "xylem/transport/shm.h"
 
 #include "matcher.h"
@@ -51,13 +51,13 @@ TEST(ShmGeometry, KeepsToItsBudgetAndGivesEveryChannelASlotOfEachSize) {
     EXPECT_GE(geometry->bytes(), 2 * kMiB - geometry->large_bytes - geometry->small_bytes - kPage);
     EXPECT_GT(geometry->small_slots, channels);
     EXPECT_GT(geometry->large_slots, channels);
-    // Rings and slots lie one after another.
+    // Rings and slots follow each other without gaps.
     for (std::uint32_t channel = 0; channel < channels; ++channel) {
       EXPECT_EQ(geometry->ring_offset(channel + 1) - geometry->ring_offset(channel),
                 kEntries * sizeof(Entry));
     }
     for (std::uint32_t slot = 0; slot < geometry->slots(); ++slot) {
-      // The large ones begin with a page.
+      // The large slots begin at a page boundary.
       const std::uint64_t end = geometry->slot_offset(slot) + geometry->slot_bytes(slot);
       const bool is_last = slot + 1 == geometry->small_slots;
       EXPECT_EQ(geometry->slot_offset(slot + 1), is_last ? (end + kPage - 1) / kPage * kPage : end);
@@ -70,7 +70,7 @@ TEST(ShmSize, IsThatOfTheSegmentAndKeepsToTheBudget) {
     const auto size = shm_size({.endpoints = ranks - 1});
     ASSERT_TRUE(size);
     EXPECT_LE(size->bytes, 2 * kMiB);
-    EXPECT_GT(size->bytes, kMiB) << "most of it is used";
+    EXPECT_GT(size->bytes, kMiB) << "most of the memory is used";
     EXPECT_EQ(size->bytes, plan_geometry(ranks - 1, 0)->bytes());
     EXPECT_EQ(size->slot_bytes, 64U << 10);
   }
@@ -87,7 +87,8 @@ TEST(ShmGeometry, SaysWhatIsMissing) {
   EXPECT_EQ(make_shm({.endpoints = 1 << 20}).code(), Code::exhausted);
 }
 
-/// Copies slots as the choice says, each way taking so long.
+/// Copies slots in the way that `choice` asks for; `into` and `past` are the times that each way
+/// takes.
 void copy_slots(CacheChoice& choice, int slots, float into, float past) {
   for (int i = 0; i < slots; ++i) {
     const bool is_past = choice.is_past_cache() != choice.is_trial();
@@ -100,7 +101,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverFromNearToFarAndBack) {
   EXPECT_FALSE(choice.is_past_cache());
   for (int round = 0; round < 3; ++round) {
     copy_slots(choice, 1000, 0.10F, 0.06F);
-    EXPECT_FALSE(choice.is_past_cache()) << "a receiver reads sooner what is in a cache";
+    EXPECT_FALSE(choice.is_past_cache()) << "the receiver reads faster from a cache";
     copy_slots(choice, 100, 0.45F, 0.08F);
     EXPECT_TRUE(choice.is_past_cache());
     copy_slots(choice, 1000, 0.45F, 0.08F);
@@ -133,7 +134,8 @@ TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
   EXPECT_LT(timed, 200);
 }
 
-/// Copies slots of which only those are timed that must be; returns how many it took to choose.
+/// Copies slots, and times only those that must be timed. Returns after how many the choice is
+/// made.
 int slots_until(bool past_cache, CacheChoice& choice, float into, float past) {
   constexpr int kMost = 1000;
   for (int i = 0; i < kMost; ++i) {
@@ -150,7 +152,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverByFewTimes) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 120) << round;
     EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
-    // What has changed back at once is known as soon as all slots are timed.
+    // When all slots are timed, a change back is noticed at once.
     EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 7) << round;
     EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
     EXPECT_EQ(slots_until(true, choice, 0.10F, 0.08F), 1000) << "near receivers stay near";
@@ -188,8 +190,8 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
     EXPECT_TRUE(taken.insert(*slot).second) << "given twice";
     EXPECT_FALSE(pool.take(channel, geometry.large_bytes));
   }
-  EXPECT_TRUE(pool.take(1, 1)) << "of the other size there are all";
-  // What comes back goes to whoever asks.
+  EXPECT_TRUE(pool.take(1, 1)) << "all slots of the other size are free";
+  // A slot that was given back is free for any sender.
   const std::uint32_t freed = *taken.begin();
   pool.give_back(freed);
   EXPECT_EQ(pool.take(2, geometry.large_bytes), std::optional(freed));
@@ -199,7 +201,7 @@ TEST(ShmSegment, IsWrittenByItsOwnerAlone) {
   const Nonce nonce{1, 2};
   auto segment = Segment::create(*plan_geometry(1, kMiB), nonce);
   ASSERT_TRUE(segment.is_ok()) << segment.status().to_string();
-  EXPECT_NE(ftruncate(segment->fd(), 0), 0) << "no peer can take the memory away";
+  EXPECT_NE(ftruncate(segment->fd(), 0), 0) << "no peer can shrink the memory";
   void* writable =
       mmap(nullptr, segment->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd(), 0);
   EXPECT_EQ(writable, MAP_FAILED);
@@ -221,7 +223,7 @@ TEST(ShmSegment, OfAnotherNonceOrOfNobodyIsRefused) {
   EXPECT_EQ(Segment::open(UniqueFd(), {1, 2}).code(), Code::mismatch);
 }
 
-/// The i-th message of a run: its length, and its bytes.
+/// The length and the bytes of the i-th message of a run.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -239,7 +241,7 @@ class Traffic {
   std::mt19937_64 random_;
 };
 
-/// Waits for the outcomes of one end, counting down `under_way`.
+/// Counts the outcomes of one end, which must be good, off `under_way`.
 void settle(Outcomes& outcomes, std::size_t& under_way) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, Code::ok);
   under_way -= outcomes.size();
@@ -250,7 +252,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
   constexpr int kMessages = 20'000;
   constexpr std::uint64_t kSeed = 20261122;
   constexpr Tag kTag = 5;
-  // Little memory: rings and slots are full most of the time.
+  // With little memory, rings and slots are full most of the time.
   const Geometry geometry = *plan_geometry(1, 160 << 10);
   auto theirs = Segment::create(geometry, {1, 2});
   auto ours = Segment::create(geometry, {3, 4});
@@ -288,7 +290,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
   std::mt19937_64 random(1);
   for (int i = 0; i < kMessages; ++i) {
     const auto expected = traffic.next();
-    // Some come before they are asked for.
+    // Some messages arrive before there is a receive for them.
     if (random() % 2 == 0) incoming.drain();
     Operation operation;
     const Receive receive{kTag, kExactMatch, {got.data(), got.size(), {}}, &operation, nullptr};
@@ -341,7 +343,7 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   EXPECT_EQ(sent[0].operation, &first);
   EXPECT_EQ(sent[0].code, Code::ok);
 
-  // After the end was told, nothing is taken, and nothing is sent.
+  // After close(), nothing is received and nothing is sent.
   outgoing.close(true);
   EXPECT_FALSE(outgoing.is_open());
   ASSERT_EQ(outgoing.send(1, large.data(), 8, second), Posted::done);
@@ -382,14 +384,14 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
     incoming.drain();
     ASSERT_TRUE(incoming.is_fetching());
-    // Before the receiver can know by an entry.
+    // Withdrawn before the receiver could know this from an entry.
     theirs->withdrawal(0).withdrawn.store(withdrawn);
     while (incoming.is_fetching()) incoming.drain();
     ASSERT_EQ(received.size(), 1U);
     EXPECT_EQ(received[0].code, !is_withdrawn       ? Code::ok
                                 : withdrawn == kAll ? Code::peer_lost
                                                     : Code::cancelled);
-    EXPECT_EQ(got == large, true) << "all of it was read";
+    EXPECT_EQ(got == large, true) << "the whole message was read";
     outgoing.pump();
     EXPECT_EQ(sent.size(), 1U);
   }
@@ -412,7 +414,8 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     outgoing.open(Owner(*ours, -1), ours->credit(0));
     Matcher matcher;
     bool wants_look = false;
-    PeerMemory memory(wants_look);  // Of a process that may not be read, and shares nothing.
+    // A process that shares nothing and whose memory may not be read.
+    PeerMemory memory(wants_look);
     std::vector<HeardWant> wants;
     Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
                       wants);
@@ -448,7 +451,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());
     if (lie == 1) entry.size_and_check = geometry.small_bytes + 1;
     if (lie == 2) entry.id = kStreams;
-    if (lie == 3) entry.size_and_check = 1;  // Of a stream that was not announced.
+    if (lie == 3) entry.size_and_check = 1;  // It belongs to a stream that was not announced.
     if (lie == 4) entry.kind = static_cast<EntryKind>(99);
     if (lie == 5) {
       entry.kind = EntryKind::eager;
@@ -457,13 +460,13 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     entry.turn.store(turn_of(0), std::memory_order_release);
     theirs->ring(0)[1].turn.store(turn_of(0), std::memory_order_release);
     incoming.drain();
-    EXPECT_FALSE(incoming.has_entry()) << "what follows is not believed";
+    EXPECT_FALSE(incoming.has_entry()) << "entries after a wrong one are ignored";
     EXPECT_TRUE(outcomes.empty());
     EXPECT_EQ(matcher.find_arrived(0, kExactMatch), nullptr);
   }
 }
 
-/// Rounds in which whoever waits at a door is seen for certain.
+/// Enough rounds that a process which waits at a door is noticed for certain.
 void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }

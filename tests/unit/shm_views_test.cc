@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages that are looked at where they are: in slots, in memory that their sender shares, and in
-// its process.
+// Messages that are viewed where they are: in slots, in memory that their sender shares, or in the
+// sender's process.
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "xylem/transport/shared_memory.h"
@@ -29,8 +29,8 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// How many mappings of shared memory this process has; those of others (an allocator's, a
-/// sanitizer's) come and go by themselves.
+/// Counts this process's mappings of shared memory. Mappings of allocators and sanitizers do not
+/// count, since they may change at any time.
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -39,7 +39,7 @@ std::size_t shared_mappings() {
   return count;
 }
 
-/// Two transports that have met, and a third.
+/// Two connected transports, and a third one.
 class ShmViews : public testing::Test {
  protected:
   void SetUp() override {
@@ -109,7 +109,7 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
     drive();
     ASSERT_EQ(received.ended, 1) << "round " << round;
     ASSERT_EQ(got, large);
-    // Behind what is looked at nothing is used again: so much room there is.
+    // No slot after a viewed one is used again, but there is room for 20 messages.
     if (round < 20) {
       ASSERT_EQ(viewed.view.data[large.size() - 1], std::byte{1});
     }
@@ -160,7 +160,7 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
   auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
-  // Enough for the ways of writing a slot to be tried, and known.
+  // Enough messages that the sender has tried both ways of writing a slot and chosen one.
   for (std::size_t round = 0; round < 500; ++round) {
     const std::size_t bytes = round % 3 == 0 ? 5'000 : 50'000;
     std::vector<std::byte> source(bytes), also(bytes + 1, std::byte{0xa5});
@@ -205,7 +205,7 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
-  // c takes all of them, b dies without taking any.
+  // c receives all of them. b receives none and dies.
   for (int round = 0; round < 3; ++round) {
     while (a->reserve(both, 50'000, room) == Room::given) {
       room.memory[0] = std::byte{1};
@@ -229,8 +229,8 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   transports[1] = *make_shm({});
 }
 
-/// Messages that stay where they were sent from: in memory of allocate_shared(), or fetched from
-/// the process.
+/// Messages that are read where they were sent from: in memory of allocate_shared(), or directly
+/// from the sender's process.
 class ShmReadable : public ShmViews {
  protected:
   static constexpr std::uint64_t kBytes = 300'000;
@@ -249,7 +249,7 @@ class ShmReadable : public ShmViews {
   static void fill(std::byte* at, int seed) {
     for (std::uint64_t i = 0; i < kBytes; ++i) at[i] = static_cast<std::byte>(seed + i % 251);
   }
-  /// What is sent from there; where processes are read, from the heap.
+  /// The region to send from. When processes are read, it is on the heap.
   ConstRegion source(Where where) {
     if (where == Where::shared) return {memory, kBytes, {}, Stay::in_shared};
     for (auto& transport : transports) transport->pull_from(kBytes);
@@ -274,13 +274,13 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
       if (is_early) {
         ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
         drive();
-        EXPECT_EQ(sent.ended, 0) << "it is still to be read";
+        EXPECT_EQ(sent.ended, 0) << "the message has not been read yet";
       }
       ASSERT_EQ(b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received), Posted::pending);
       if (!is_early) {
         ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
       }
-      // The sender has no part in it.
+      // The sender takes no part.
       for (int round = 0; round < 200; ++round) b->progress();
       EXPECT_EQ(received.ended, 1);
       EXPECT_EQ(received.code, Code::ok);
@@ -320,7 +320,7 @@ TEST_F(ShmReadable, MayBeToldToLeave) {
 
 TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
   auto& [a, b, c] = transports;
-  // More than may be announced: what is left goes through slots, as it would from elsewhere.
+  // More messages than can be announced at once. The rest goes through slots.
   constexpr std::size_t kMany = 100;
   const ConstRegion small{memory, 10'000, {}, Stay::in_shared};
   std::vector<Counted> sent(kMany);
@@ -330,7 +330,7 @@ TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
     drive();
   }
   EXPECT_EQ(announced, kStreams / 2);
-  // Long ones pass.
+  // Long messages are announced all the same.
   Counted long_sent, received;
   b->recv(2, kExactMatch, {got.data(), kBytes, {}}, received);
   a->send(to[0][1], 2, source(Where::shared), long_sent);
@@ -416,13 +416,13 @@ TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
   a->progress();
   EXPECT_EQ(sent.ended, 1);
   EXPECT_EQ(sent.code, Code::peer_lost);
-  fill(memory, 2);  // It is its user's again.
+  fill(memory, 2);  // The memory belongs to its user again.
   EXPECT_FALSE(b->release(viewed.view));
 }
 
 TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
   auto& [a, b, c] = transports;
-  // Of more than one piece.
+  // A message of more than one piece.
   const std::vector<std::byte> large(3 << 20, std::byte{1});
   std::vector<std::byte> target(large.size());
   for (auto& transport : transports) transport->pull_from(kBytes);
@@ -467,7 +467,7 @@ TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
   drive();
   EXPECT_EQ(received.ended, 1);
   EXPECT_EQ(received.code, Code::peer_lost);
-  EXPECT_EQ(sent.ended, 1) << "nobody keeps its buffer";
+  EXPECT_EQ(sent.ended, 1) << "the sender's buffer is free";
 }
 
 TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
@@ -516,7 +516,7 @@ TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
   Counted received;
   b->recv_view(1, {}, received);
   drive();
-  EXPECT_EQ(received.ended, 0) << "nobody is told of it";
+  EXPECT_EQ(received.ended, 0) << "the receive must not end";
   b->cancel(received);
   drive();
 }
@@ -545,7 +545,7 @@ TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
   ASSERT_TRUE(right.can_pull());
   EXPECT_TRUE(right.pull(target.data(), from, target.size()));
   EXPECT_EQ(target, source);
-  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "no memory is there";
+  EXPECT_FALSE(right.pull(target.data(), 0, target.size())) << "there is no memory at this address";
   wrong.set_process(getpid(), at, other);
   EXPECT_FALSE(wrong.can_pull());
   nobody.set_process(0, at, nonce);
@@ -560,11 +560,13 @@ TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
   PeerMemory memory(wants_look);
   const auto made = make_sealed_memory(kMiB);
   ASSERT_TRUE(made.is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch) << "it would be read past it";
+  EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch)
+      << "reads would go past the end of the memory";
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "it may shrink";
+  EXPECT_EQ(memory.map(1, null, 1).code(), Code::mismatch) << "the memory might shrink";
   ASSERT_TRUE(memory.map(1, made->fd, kMiB).is_ok());
-  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch) << "it has it already";
+  EXPECT_EQ(memory.map(1, made->fd, kMiB).code(), Code::mismatch)
+      << "this number is mapped already";
   const auto shared = [](std::uint32_t allocation, std::uint64_t at) {
     return Location{Location::Where::shared, allocation, at};
   };

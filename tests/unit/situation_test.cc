@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages on the state of a group: what is written is read, and nothing else is.
+// Messages about the state of a group: reading gives what was written, and other bytes are refused.
 #include "runtime/src/situation.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLearner, in worlds where each way of waiting takes its time.
+// SpinLearner, with given times for each way of waiting.
 #include "progress.h"
 
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// How long an idle period takes in each way.
+/// How long an idle period takes when the rank spins, and when it yields.
 struct World {
   nanoseconds spinning, yielding;
 };
 
-/// How many of some idle periods the learner spins in.
+/// The number of idle periods, out of `periods`, in which the learner spins.
 int spins_in(SpinLearner& learner, World world, int periods) {
   int spun = 0;
   for (int i = 0; i < periods; ++i) {
@@ -31,7 +31,7 @@ int spins_in(SpinLearner& learner, World world, int periods) {
 
 constexpr World kOwnCore{nanoseconds(1500), nanoseconds(2000)};
 constexpr World kSharedCore{nanoseconds(200'000), nanoseconds(20'000)};
-/// Others on the core compute: who yields gets it back after milliseconds.
+/// Other programs compute on the core, so a rank that yields gets it back after milliseconds.
 constexpr World kBusyCore{nanoseconds(5'000), nanoseconds(3'000'000)};
 
 TEST(SpinLearner, SpinsFromTheStart) {
@@ -69,7 +69,7 @@ TEST(SpinLearner, SpinsForAWhileWhereAYieldLostTheCore) {
   SpinLearner learner;
   spins_in(learner, kSharedCore, 10'000);
   learner.note_lost_core();
-  // Idle periods are long in both ways, as a peer that yields makes them.
+  // Idle periods are long in both ways, because the peer yields.
   EXPECT_EQ(spins_in(learner, {nanoseconds(3'000'000), nanoseconds(3'000'000)}, 1000), 1000);
 }
 

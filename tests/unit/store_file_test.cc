@@ -48,7 +48,7 @@ class FileStoreIn : public testing::Test {
                                       const std::string& job = "job") {
     return FileStore::open(directory, job, rank, size, deadline);
   }
-  /// A whole start: everyone sets, everyone gets from everyone.
+  /// A whole start: every rank sets a value and gets the values of all.
   void start(std::uint32_t size, const std::string& word, const std::string& job = "job") {
     std::barrier all_have(static_cast<std::ptrdiff_t>(size));
     on_each_rank(size, [&](std::uint32_t rank) {
@@ -71,7 +71,7 @@ class FileStoreIn : public testing::Test {
     return count;
   }
 
-  /// Whether there is such a file at any depth.
+  /// True if there is a file of this name at any depth.
   bool has_file(const std::string& name) const {
     std::error_code ignored;
     for (fs::recursive_directory_iterator entry(directory, ignored), end; entry != end;
@@ -98,7 +98,8 @@ TEST_F(FileStoreIn, JobsShareADirectoryWithoutMixing) {
 }
 
 TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
-  // A start that is cut off leaves its files: they are copied away and put back.
+  // An interrupted start leaves its files. To get such files, the test copies those of a start that
+  // goes on, and puts them back after it.
   const std::string saved = directory + "-saved";
   std::barrier copied(2);
   on_each_rank(2, [&](std::uint32_t rank) {
@@ -117,7 +118,7 @@ TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
 }
 
 TEST_F(FileStoreIn, WhatAStartWritesIsForItsUserAlone) {
-  // Whatever the user grants others by default.
+  // The files must be private even if the user's umask grants everything.
   const mode_t before = ::umask(0);
   std::vector<std::string> seen;
   std::barrier both_have(2);
@@ -165,7 +166,7 @@ TEST_F(FileStoreIn, JobsOfDifferentSizesAreAMismatchForAll) {
   struct Stray {
     std::uint32_t rank, size;
   };
-  // One is of a rank that the others' job does not have.
+  // One has a rank that the other ranks' job does not have.
   for (const Stray stray : {Stray{1, 2}, Stray{7, 8}}) {
     on_each_rank(2, [&](std::uint32_t which) {
       const auto store = which == 0 ? open(0, 3) : open(stray.rank, stray.size);
@@ -189,7 +190,7 @@ TEST_F(FileStoreIn, ASecondProcessOfOneRankIsRefused) {
     const Deadline deadline = soon_enough();
     while (!has_file(name) && !deadline.passed()) std::this_thread::yield();
   };
-  // Before rank 0 has come, while it waits for rank 2, and when all have come.
+  // Before rank 0 comes, while rank 0 waits for rank 2, and after all ranks have come.
   std::barrier meeting(3);
   on_each_rank(3, [&](std::uint32_t which) {
     if (which == 1) expect_busy(open(1, 3));
@@ -232,7 +233,7 @@ TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
     EXPECT_EQ(start.verdict().peer(), heard.peer());
     culprits[rank] = heard.peer().value_or(0);
     all_have.arrive_and_wait();
-    EXPECT_EQ(culprits[rank], culprits[0]) << "the first to say so";
+    EXPECT_EQ(culprits[rank], culprits[0]) << "all ranks name the same culprit";
   });
 }
 
@@ -271,7 +272,7 @@ TEST(LocalStore, HoldsWhatItsOnlyRankSets) {
   EXPECT_TRUE(store.set("a", bytes_of("1")));
   EXPECT_EQ(text_of(store.get("a", Deadline::after(milliseconds(0))).value()), "1");
   EXPECT_EQ(store.set("a", bytes_of("2")).code(), Code::invalid_argument);
-  EXPECT_EQ(store.get("b", soon_enough()).code(), Code::timed_out) << "and does not wait";
+  EXPECT_EQ(store.get("b", soon_enough()).code(), Code::timed_out) << "get() does not wait";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store over PMI-1, against a launcher that is played by the test.
+// The store over PMI-1. The test plays the launcher.
 #include "runtime/src/bootstrap/pmi_store.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/control_ranks.h"
@@ -26,7 +26,8 @@ using runtime::text_of;
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-/// A launcher of `size` processes that speaks PMI 1.1: values are seen after a barrier of all.
+/// A launcher of `size` processes that speaks PMI 1.1. Values are visible after a barrier of all
+/// ranks.
 class Launcher {
  public:
   explicit Launcher(std::uint32_t size, std::string maxes = "keylen_max=64 vallen_max=256")
@@ -153,7 +154,7 @@ TEST(PmiStore, ARankThatNeverComesTimesOut) {
   EXPECT_EQ(value.code(), Code::timed_out);
   EXPECT_THAT(std::string(value.status().message()), HasSubstr("barrier"));
   EXPECT_EQ((*store)->get("a.0", soon_enough()).code(), Code::timed_out)
-      << "answers no longer belong to questions";
+      << "after a time-out, answers cannot be matched to requests";
 }
 
 TEST(PmiStore, AKeyThatNobodySetIsAnErrorAtOnce) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store that rank 0 serves over TCP: meeting, refusing, and telling who is missing.
+// The store that rank 0 serves over TCP: meeting, refusing, and naming missing ranks.
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "runtime/src/bootstrap/store_rules.h"
@@ -40,7 +40,7 @@ using testing::HasSubstr;
 
 using MaybeStore = Result<std::shared_ptr<Store>>;
 
-/// A port that nobody uses now.
+/// A port that is free right now.
 std::uint16_t free_port() {
   const auto listener = runtime::listen_on(SocketAddress::any(AF_INET, 0));
   return SocketAddress::of_socket(listener->get())->port();
@@ -124,7 +124,8 @@ TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
     EXPECT_EQ(missing.status().peer(), 2U);
     EXPECT_THAT(message_of(missing.status()),
                 testing::MatchesRegex("ranks 2, 3 did not come within .*; 0, 1 are here"));
-    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough())) << "goes on after a time-out";
+    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough()))
+        << "the store still works after a time-out";
     finish(**store, rank, 2);
   });
 }
@@ -152,7 +153,7 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
   std::latch both_heard(2);
   on_each_rank(3, [&](std::uint32_t rank) {
     if (rank == 2) {
-      // As a process that is killed: without a bye.
+      // It ends like a killed process, without a goodbye.
       auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
                                     soon_enough());
       while (!fd)
@@ -173,12 +174,12 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
     }
     const auto store = open(meeting, placement_of(rank, 3));
     for (int i = 0; i < 2; ++i) {
-      // Who comes after the death is not let in.
+      // A rank that comes after the death is refused.
       const Status status = store ? (*store)->get("never", soon_enough()).status() : store.status();
       EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
       EXPECT_EQ(status.peer(), 2U);
     }
-    // Rank 0 serves until rank 1 has heard it, too.
+    // Rank 0 serves until rank 1 has heard of the death, too.
     both_heard.arrive_and_wait();
   });
 }
@@ -209,7 +210,7 @@ TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
     EXPECT_EQ(start.verdict().peer(), heard.peer());
     EXPECT_EQ((*store)->set("later", {}).peer(), heard.peer());
     failed.count_down();
-    // Rank 0 ends at once, and stays so long as it takes to tell the last.
+    // Rank 0 ends its store at once, and that waits until the last rank has been answered.
   });
 }
 
@@ -259,10 +260,11 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
               AllOf(HasSubstr("XYLEM_SECRET"), HasSubstr("127.0.0.1")));
 }
 
-/// Serves a port in rank 0's place, and answers like it, but for the proof, which it cannot make.
+/// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
+/// make.
 class Impostor {
  public:
-  /// What it says in the place of a proof.
+  /// What it sends instead of a proof.
   enum class Says { guess, zeros, callers };
 
   Impostor(std::uint16_t port, Says says, runtime::Placement placement)
@@ -278,9 +280,9 @@ class Impostor {
     if (thread_.joinable()) thread_.join();
   }
 
-  /// Callers to which it has said all of it.
+  /// The number of callers that got its whole answer.
   int answered() const { return answered_; }
-  /// Those of them that have told it anything then.
+  /// The number of those that sent anything afterwards.
   int believed() const { return believed_; }
 
  private:
@@ -419,7 +421,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
 }
 
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
-  // The first candidate is another program's, which even talks.
+  // Another program has the first candidate port, and sends text to each caller.
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const TcpMeeting meeting{
       "127.0.0.1", {SocketAddress::of_socket(taken->get())->port(), free_port()}, false};
@@ -461,7 +463,7 @@ TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
   for (std::thread& job : jobs) job.join();
 }
 
-/// The process can make no thread: their stacks are larger than any address space.
+/// While this object exists, threads cannot be made: their stacks would exceed any address space.
 class NoThreads {
  public:
   NoThreads() {
@@ -496,7 +498,8 @@ TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");
-  EXPECT_TRUE(open(at("localhost", free_port()), placement_of(0, 1))) << "with room it goes on";
+  EXPECT_TRUE(open(at("localhost", free_port()), placement_of(0, 1)))
+      << "the store starts when threads can be made again";
 }
 
 TEST(TcpStore, RefusesWhatItsRulesExclude) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ends of a TCP connection over loopback, with keys that only they have.
+// The two ends of a TCP connection over loopback, with keys for both.
 #pragma once
 
 #include "xylem/base/unique_fd.h"
@@ -16,7 +16,7 @@
 
 namespace xylem::transport::testing {
 
-/// Two connected sockets that do not block.
+/// Two connected non-blocking sockets.
 inline std::pair<UniqueFd, UniqueFd> connected_sockets() {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

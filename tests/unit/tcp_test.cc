@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tcp transport beyond the contract: what is changed on the way, what is sent ahead of
-// receives, and how endpoints come by their connections.
+// The tcp transport beyond the contract: bytes that are changed on the way, messages that are sent
+// ahead of receives, and how endpoints get their connections.
 #include "xylem/transport/tcp.h"
 
 #include "unit/tcp_connections.h"
@@ -28,7 +28,7 @@
 namespace xylem::transport::testing {
 namespace {
 
-/// What a transport has told its owner.
+/// Records what a transport tells its owner.
 struct Owner final : TcpOwner {
   void on_wanted(EndpointId endpoint) override { wanted.push_back(endpoint); }
   void on_lost(EndpointId endpoint, Code code) override { lost.emplace_back(endpoint, code); }
@@ -88,7 +88,7 @@ class Tcp : public ::testing::Test {
   End a, b;
 };
 
-/// Reads what is there of a socket.
+/// Reads everything that a socket holds.
 std::vector<std::byte> drain(int fd) {
   std::vector<std::byte> all;
   std::array<std::byte, 65536> piece;
@@ -106,7 +106,7 @@ void write_all(int fd, std::span<const std::byte> bytes) {
   }
 }
 
-/// A sender whose bytes pass through the test on their way to a receiver.
+/// A sender whose bytes the test passes on to a receiver.
 struct Interception {
   End a, b;
   UniqueFd from_a, to_b;
@@ -122,7 +122,7 @@ struct Interception {
     EXPECT_TRUE(b.transport->adopt(
         b.peer, {std::move(second.second), how.protection, how.cipher, test_key(2), test_key(1)}));
   }
-  /// What `a` writes to send these bytes.
+  /// The bytes that `a` writes when it sends `source`.
   std::vector<std::byte> sent(const std::vector<std::byte>& source, Tag tag = 7) {
     Tracked operation;
     send(*a.transport, a.peer, tag, source.data(), source.size(), operation);
@@ -136,7 +136,7 @@ struct Interception {
     wire.insert(wire.end(), rest.begin(), rest.end());
     return wire;
   }
-  /// Whether `b` loses the connection, and nothing of it ends well.
+  /// Expects that `b` loses the connection and that no receive succeeds.
   void expect_refused(std::span<const std::byte> wire) {
     std::vector<std::byte> target(100'000, std::byte{0x5a});
     Tracked received;
@@ -151,7 +151,7 @@ struct Interception {
   }
 };
 
-/// How many of the runs of so many bytes of which `source` consists are somewhere on the wire.
+/// Splits `source` into runs of `run` bytes and counts those that occur on the wire.
 std::size_t runs_shown(std::span<const std::byte> wire,
                        std::span<const std::byte> source,
                        std::size_t run) {
@@ -168,12 +168,13 @@ std::size_t runs_shown(std::span<const std::byte> wire,
 }
 
 TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
-  // A head says which message it is and how long: numbers that nothing else on the wire equals.
+  // A head contains the message's tag and length. These values occur nowhere else on the wire.
   constexpr Tag kTag = 0x5ec2e7a65ec2e7a6;
   constexpr std::size_t kRun = 16, kHead = 40;
   std::vector<Protected> all = protections();
   all.push_back({Protection::off, Cipher::chacha20_poly1305});
-  // One that is copied before it goes, and one that goes from where it is, in two frames.
+  // The small message is copied before it is sent. The large one is sent from its place, in two
+  // frames.
   for (const std::size_t bytes : {std::size_t{4096}, std::size_t{36'864}}) {
     const auto source = pattern(bytes, 3);
     Interception open({Protection::off, Cipher::chacha20_poly1305});
@@ -196,7 +197,7 @@ TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
 }
 
 TEST(TcpOnTheWay, EveryChangedByteEndsTheConnection) {
-  // Two frames: of the second, too, every part is changed.
+  // Two frames, so that every part of the second is changed, too.
   constexpr std::size_t kHead = 40 + 16, kBody = 32768, kRest = 4464;
   constexpr std::size_t frame = kHead + kBody + 16;
   const auto source = pattern(kBody + kRest, 3);
@@ -240,7 +241,7 @@ TEST(TcpOnTheWay, AnotherConnectionsFramesAreRefused) {
   for (const Protected& how : protections()) {
     Interception middle(how);
     const auto wire = middle.sent(source);
-    // To where they came from: the keys of the two directions differ.
+    // Sent back to its sender. That must fail, since the two directions have different keys.
     write_all(middle.from_a.get(), wire);
     EXPECT_TRUE(drive({middle.a.transport.get()}, [&] { return !middle.a.owner.lost.empty(); }));
   }
@@ -273,7 +274,7 @@ TEST(TcpOnTheWay, GarbageWithoutProtectionIsNoCrash) {
     recv(*middle.b.transport, 7, target.data(), target.size(), received, 0);
     std::vector<std::byte> garbage(40 * (1 + random() % 8));
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-    // Kinds that exist, and bodies that could be.
+    // Makes the kinds and body lengths valid.
     for (std::size_t at = 0; at < garbage.size(); at += 40) {
       garbage[at] = static_cast<std::byte>(random() % 9);
       garbage[at + 6] = garbage[at + 7] = {};
@@ -318,7 +319,7 @@ TEST_F(Tcp, WhatWaitsForAConnectionCanBeCancelledAndClosed) {
   a.transport->close(a.peer);
   ASSERT_TRUE(drive({a.transport.get()}, [&] { return closed.ended(); }));
   EXPECT_EQ(closed.code, Code::peer_lost);
-  // A connection that comes too late ends.
+  // A connection that comes too late is closed.
   adopt();
   ASSERT_TRUE(both([&] { return !b.owner.lost.empty(); }));
   EXPECT_EQ(b.owner.lost[0], std::pair(b.peer, Code::peer_lost));
@@ -347,7 +348,7 @@ TEST_F(Tcp, WhatIsSentAheadIsBoundedAndHoldsNobodyBack) {
   settle({a.transport.get(), b.transport.get()});
   const auto ended = [](const Tracked& one) { return one.ended(); };
   EXPECT_LE(std::ranges::count_if(sent, ended), 16);
-  // Others pass, small and large.
+  // Other messages, small and large, still arrive.
   const auto large = pattern(1 << 20, 2);
   std::vector<std::byte> target(large.size());
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{1 << 20}}) {
@@ -399,7 +400,7 @@ TEST_F(Tcp, CreditComesBackHoweverMessagesEnd) {
     ASSERT_TRUE(both([&] { return is_ahead || received.ended(); }));
   }
   settle({a.transport.get(), b.transport.get()});
-  // All of it, or these would not end before they are received.
+  // All of them are sent ahead; otherwise these sends would not end before they are received.
   std::deque<Tracked> sent(7);
   for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
   ASSERT_TRUE(both(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which NICs serve which GPU, on machines made for one claim each.
+// Which NICs serve which GPU. Each machine is made for one claim.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/writers.h"
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// `switches` of a host, each with this many GPUs and NICs below.
+/// A host with this many switches, each with this many GPUs and NICs below it.
 Topology host(std::uint32_t switches, std::uint32_t gpus, std::uint32_t nics) {
   Machine machine = plain_machine();
   std::uint8_t bus = 1;
@@ -66,7 +66,7 @@ TEST(AssignNics, SharesTwoBetweenTwo) {
   const auto assignment = assign_nics(host(2, 2, 2));
   EXPECT_THAT(firsts(assignment), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(assignment.gpus[0].nics, ElementsAre(0))
-      << "and not both, as the other has none then";
+      << "only one NIC, since the other GPU would have none";
 }
 
 TEST(AssignNics, GivesAGpuAllThatNobodyElseIsNear) {
@@ -89,7 +89,7 @@ TEST(AssignNics, SaysWhoShares) {
   EXPECT_EQ(assignment.gpus[0].reason, "PIX to mlx5_0, shared with GPU1 and GPU2");
 }
 
-// One GPU is below the switch of both NICs; for the other both are as far.
+// One GPU is below the switch of both NICs. The other GPU is equally far from both.
 TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
   Machine machine = host(2, 1, 1).machine();
   machine.nics[1].pci.parent = machine.nics[0].pci.parent;
@@ -101,7 +101,8 @@ TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
   EXPECT_EQ(assignment.gpus[1].path_class, PathClass::phb);
 }
 
-// GPU0 hangs from the host bridge, as far from both NICs; GPU1 is below the switch of the first.
+// GPU0 is attached to the host bridge, equally far from both NICs. GPU1 is below the first NIC's
+// switch.
 TEST(AssignNics, MovesAnEarlierGpuToMakeRoom) {
   Machine machine = host(2, 1, 1).machine();
   machine.gpus[0].pci.parent = NodeRef{NodeKind::host_bridge, 0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology beside what nvidia-smi printed of the same machine.
+// Compares a topology with the output of nvidia-smi on the same machine.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/compare.h"
 #include "xylem/topology/writers.h"
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// "ROW COLUMN: THERE, HERE"
+/// Each difference as "ROW COLUMN: THERE, HERE".
 std::vector<std::string> differences(const Topology& topology, const std::string& text) {
   const auto found = compare_matrix(topology, text, "smi.txt");
   EXPECT_TRUE(found.is_ok()) << found.status().to_string();
@@ -153,7 +153,7 @@ TEST(CompareMatrix, TakesRowsThatAreShorterThanTheHeading) {
   for (int i = 0; i < 4000; ++i) text += "mlx5_" + std::to_string(i) + "\n";
   const auto found = compare_matrix(golden("bare.v2.xml"), text, "smi.txt");
   ASSERT_TRUE(found.is_ok()) << found.status().to_string();
-  EXPECT_EQ(found->size(), 4001U) << "none of them is in that machine";
+  EXPECT_EQ(found->size(), 4001U) << "the machine has none of these devices";
 }
 
 TEST(CompareMatrix, RefusesWhatIsNone) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Real machines: every file of a corpus against its ground truth. The corpus is a folder with
-// ground_truth.json, hwloc/*.xml and nccl/*.xml, named by the environment variable
-// XYLEM_TOPOLOGY_CORPUS or, when configured, the CMake variable of that name. It is not part of the
-// repository: its files have licences of their own.
+// Real machines: every file of a corpus is compared with its ground truth. The corpus is a folder
+// with ground_truth.json, hwloc/*.xml and nccl/*.xml. Its path is in the environment variable
+// XYLEM_TOPOLOGY_CORPUS, or in the CMake variable of that name when configuring. The corpus is not
+// part of the repository, since its files have licences of their own.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/compare.h"
@@ -31,10 +31,11 @@ fs::path corpus() {
   return named != nullptr && *named != '\0' ? named : XYLEM_TOPOLOGY_CORPUS;
 }
 
-/// Its functions have no class: eight GPUs and a NIC, but which is which it does not say.
+/// This file has no PCI classes, so it does not say which of its functions are the eight GPUs and
+/// the NIC.
 constexpr std::string_view kNoTopology = "nccl/aws-g5-8xA10G.xml";
 
-/// The truth, by file. Ends the test with a reason where there is no corpus.
+/// Reads the ground truth of each file. Skips the test if there is no corpus.
 class Corpus : public testing::Test {
  protected:
   void SetUp() override {
@@ -73,8 +74,8 @@ class Corpus : public testing::Test {
   }
 
   using Machines = std::vector<std::pair<std::string, Json>>;
-  Machines machines;       ///< Of hwloc.
-  Machines nccl_machines;  ///< Of NCCL and RCCL.
+  Machines machines;       ///< Machines described by hwloc.
+  Machines nccl_machines;  ///< Machines described by NCCL or RCCL.
 };
 
 std::string upper(std::string_view text) {
@@ -143,7 +144,7 @@ TEST_F(Corpus, PciePathsBetweenGpusAreTheTruth) {
   });
 }
 
-/// The truth numbers GPUs as NCCL did; bus ids tell which is which.
+/// The truth numbers GPUs as NCCL did; the bus id tells which GPU is meant.
 std::uint32_t gpu_at(const Topology& topology, const Json& truth) {
   const auto address = PciAddress::parse(truth["bus"].get<std::string>());
   EXPECT_TRUE(address.is_ok());
@@ -174,7 +175,8 @@ TEST_F(Corpus, NcclPlacesOfGpusAreTheTruth) {
 
 TEST_F(Corpus, NcclNearestNicsAndTheirClassAreTheTruth) {
   for_each_nccl_machine([](const Topology& topology, const Json& truth) {
-    // One interface below both CPUs: the truth takes it for near both, we say that nobody knows.
+    // One interface is below both CPUs. The truth says that it is near both, and we say that this
+    // is unknown.
     const bool is_anywhere = topology.nics().size() == 1 && topology.nics().front().is_virtual &&
                              topology.nics().front().pci.numa.size() > 1;
     for (const Json& gpu : truth["gpus"]) {
@@ -218,8 +220,8 @@ TEST_F(Corpus, NcclLinksAreTheTruth) {
   });
 }
 
-// Never a farther NIC than necessary, and where several are equally near, none has two GPUs more
-// than another that its GPUs could use.
+// No GPU gets a farther NIC than necessary. Among equally near NICs, none gets two GPUs more than
+// another one that these GPUs could use.
 TEST_F(Corpus, NicsAreAssignedNearAndEvenly) {
   const auto check = [](const Topology& topology, const Json&) {
     const NicAssignment assignment = assign_nics(topology);
@@ -242,7 +244,7 @@ TEST_F(Corpus, NicsAreAssignedNearAndEvenly) {
   for_each_nccl_machine(check);
 }
 
-/// Machines of which nvidia-smi's own matrix is known.
+/// Machines for which the matrix of nvidia-smi is known.
 TEST_F(Corpus, MatricesOfNvidiaSmiAreOurs) {
   for (const auto& [file, matrix] :
        {std::pair("hwloc/juwels-booster-4xA100-4xHDR-nps4.v2.xml",
@@ -367,7 +369,7 @@ TEST_F(Corpus, EveryFileHasItsTruth) {
     });
   };
   EXPECT_EQ(files("hwloc"), std::ssize(machines));
-  EXPECT_EQ(files("nccl"), std::ssize(nccl_machines) + 1) << "and one that says too little";
+  EXPECT_EQ(files("nccl"), std::ssize(nccl_machines) + 1) << "one more file says too little";
 }
 
 }  // namespace

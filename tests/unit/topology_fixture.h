@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machines of tests/golden/topology, and small machines made in code.
+// The machines in tests/golden/topology, and small machines that are made in code.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -36,7 +36,7 @@ inline Topology golden(const std::string& name) {
   return *topology;
 }
 
-/// A machine of one line, which must be right.
+/// A machine described by one line, which must be valid.
 inline Topology described(const std::string& text) {
   auto topology = read_synthetic(text, "test");
   EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
@@ -47,7 +47,7 @@ inline NodeRef gpu(std::uint32_t index) { return {NodeKind::gpu, index}; }
 inline NodeRef nic(std::uint32_t index) { return {NodeKind::nic, index}; }
 inline NodeRef nvswitch(std::uint32_t index) { return {NodeKind::nvswitch, index}; }
 
-/// A machine of one package and NUMA node with one host bridge and nothing below.
+/// A machine with one package, one NUMA node and one host bridge that has nothing below it.
 inline Machine plain_machine() {
   Machine machine;
   machine.packages.push_back({0, "CPU", 2, {}});
@@ -61,7 +61,7 @@ inline Machine plain_machine() {
   return machine;
 }
 
-/// A PCI function on bus `bus` below `parent`, near NUMA node 0, its link of `gigabytes` per
+/// A PCI function on bus `bus` below `parent`, near NUMA node 0, with a link of `gigabytes` per
 /// second.
 inline PciDevice function(std::uint8_t bus, NodeRef parent, double gigabytes) {
   PciDevice pci;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JSON: what was written reads back as the same value, and what is not ours is refused by place.
+// JSON: reading gives the value that was written, and invalid files are refused with the place of
+// the error.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
 

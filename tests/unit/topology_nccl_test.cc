@@ -27,7 +27,7 @@ TEST(NcclReader, TakesEachCpuForANumaNodeInTheOrderOfTheirNumbers) {
   EXPECT_EQ(dump.numa_nodes()[0].cpus.to_string(), "0-3,8-11");
   EXPECT_EQ(dump.numa_nodes()[1].cpus.to_string(), "4-7,12-15");
   EXPECT_EQ(dump.machine().architecture, "x86_64");
-  EXPECT_TRUE(dump.packages().empty()) << "the file says nothing of sockets";
+  EXPECT_TRUE(dump.packages().empty()) << "the file does not contain sockets";
 }
 
 TEST(NcclReader, OrdersGpusByBusWhateverNcclNumberedThem) {
@@ -36,7 +36,7 @@ TEST(NcclReader, OrdersGpusByBusWhateverNcclNumberedThem) {
   EXPECT_EQ(dump.gpus()[0].pci.address.to_string(), "0000:04:00.0");
   EXPECT_EQ(dump.gpus()[1].pci.address.to_string(), "0000:12:00.0");
   EXPECT_EQ(dump.gpus()[3].pci.numa, Locality{1});
-  EXPECT_EQ(dump.gpus()[3].pci.uplink, Rate()) << "its link is not told";
+  EXPECT_EQ(dump.gpus()[3].pci.uplink, Rate()) << "the file does not contain the GPU's link";
   EXPECT_EQ(dump.gpus()[0].pci.uplink, pcie_rate(32, 16));
 }
 
@@ -82,7 +82,7 @@ TEST(NcclReader, ReadsATemplateByTheClassesOfItsFunctions) {
 
 TEST(NcclReader, KeepsXgmiLinksOnceAndDropsThoseThatLeadNowhere) {
   const Topology mesh = golden("rccl_mesh.xml");
-  ASSERT_EQ(mesh.links().size(), 2U) << "neither to itself nor to a GPU that is not here";
+  ASSERT_EQ(mesh.links().size(), 2U) << "no links to the GPU itself or to missing GPUs";
   EXPECT_EQ(mesh.links()[0].kind, LinkKind::xgmi);
   EXPECT_EQ(mesh.links()[0].rate.width, 4U);
   EXPECT_EQ(mesh.links()[0].rate.bandwidth, GBps{200});
@@ -91,7 +91,7 @@ TEST(NcclReader, KeepsXgmiLinksOnceAndDropsThoseThatLeadNowhere) {
 
 TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
   const Topology mesh = golden("rccl_mesh.xml");
-  ASSERT_EQ(mesh.nics().size(), 2U) << "eth0 is below both CPUs, and one";
+  ASSERT_EQ(mesh.nics().size(), 2U) << "eth0 is below both CPUs, and is one NIC";
   EXPECT_EQ(mesh.nics()[0].name, "eth0");
   EXPECT_TRUE(mesh.nics()[0].is_virtual);
   EXPECT_EQ(mesh.nics()[0].pci.numa, (Locality{0, 1}));
@@ -101,7 +101,7 @@ TEST(NcclReader, TellsVirtualNicsApartAndDoesNotGuessTheirPlace) {
   EXPECT_EQ(mesh.interfaces()[0].rate, GBps{1.25});
 }
 
-// One GPU tells fewer links than the other, which nobody knows the rate of.
+// One GPU reports fewer links than the other, and nobody knows the rate of those links.
 TEST(NcclReader, TakesTheMostThatEitherEndTells) {
   const auto gpu_of = [](const char* at, const char* sm, const char* peer, const char* count) {
     return std::string("<pci busid=\"") + at + "\" class=\"0x030200\"><gpu sm=\"" + sm +
@@ -137,7 +137,7 @@ TEST(NcclWriter, SettlesAfterOneWriting) {
   }
 }
 
-// Ports and single bridges are left out, and the narrowest link of a way stays.
+// The writer omits ports and single bridges, but keeps the narrowest link of each path.
 TEST(NcclWriter, KeepsWhereWaysPart) {
   const Topology ladder = golden("ladder.v2.xml");
   const auto back = read_nccl_xml(to_nccl_xml(ladder), "ladder");
@@ -150,7 +150,7 @@ TEST(NcclWriter, KeepsWhereWaysPart) {
   EXPECT_EQ(path(ladder, gpu(1), nic(mlx5_0)).path_class, PathClass::pxb);
 }
 
-/// A file with `inner` below its one <cpu>.
+/// A file with `inner` in its only <cpu>.
 std::string file_with(const std::string& inner) {
   return "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"1\">\n" + inner +
          "\n</cpu></system>";
@@ -314,8 +314,7 @@ TEST(ReadFile, TellsTheFormsOfXmlApart) {
   EXPECT_EQ(golden("ladder.v2.xml").gpus().size(), 4U);
 }
 
-// A data processing unit has a switch inside; NCCL writes what is below it into the NIC's own
-// <pci>.
+// A data processing unit contains a switch. NCCL writes what is below it into the <pci> of the NIC.
 TEST(NcclReader, FindsWhatHangsBelowANic) {
   const auto read = read_nccl_xml(R"(
 <system version="1">

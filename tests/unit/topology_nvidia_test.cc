@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery takes from NVIDIA's driver, told by a stand-in for its libraries
-// (fakes/nvidia_driver.cc).
+// What discovery learns from NVIDIA's driver. A fake of its libraries (fakes/nvidia_driver.cc)
+// plays the driver.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"
@@ -34,7 +34,7 @@ class NvidiaDriver : public testing::Test {
   NvidiaDriver(const NvidiaDriver&) = delete;
   NvidiaDriver& operator=(const NvidiaDriver&) = delete;
 
-  /// Adds what a driver with these GPUs tells to `machine`, which has to be right then.
+  /// Adds what a driver with these GPUs reports to `machine`. The result must be valid.
   Machine tell(Machine machine, const std::string& gpus, bool by_cuda = false) {
     std::ofstream(path_) << gpus;
     setenv("FAKE_NVIDIA_DRIVER", path_.c_str(), 1);
@@ -59,7 +59,7 @@ class NvidiaDriver : public testing::Test {
   std::string path_;
 };
 
-/// GPUs at 0000:02:00.0 and 0000:03:00.0.
+/// A machine with GPUs at 0000:02:00.0 and 0000:03:00.0.
 Machine two_gpus() {
   Machine machine = plain_machine();
   machine.gpus.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 16);
@@ -74,7 +74,7 @@ TEST_F(NvidiaDriver, ThatIsMissingOrDoesNotStartChangesNothing) {
   DiscoverOptions options;
   options.nvml = options.cuda = "libnone-such.so.1";
   add_nvidia_facts(machine, options);
-  // A library that is something else altogether.
+  // A library that exists, but is not NVIDIA's.
   options.nvml = options.cuda = "libc.so.6";
   add_nvidia_facts(machine, options);
   EXPECT_EQ(machine, two_gpus());
@@ -94,7 +94,7 @@ TEST_F(NvidiaDriver, TellsModelUuidAndCapability) {
 
 TEST_F(NvidiaDriver, TellsNvLinksBetweenGpus) {
   Machine before = two_gpus();
-  // What another source said gives way.
+  // The driver's links replace those of another source.
   before.links.push_back({gpu(0), gpu(1), LinkKind::nvlink, {GBps{7}, Origin::read, 1, {}}});
   const Machine machine = tell(before,
                                "gpu 00000000:02:00.0 GPU-a 8 0 A\n"
@@ -129,7 +129,7 @@ TEST_F(NvidiaDriver, TellsNvSwitchesAlsoHiddenOnes) {
 TEST_F(NvidiaDriver, KnowsSwitchesByTheirAddressAndLeavesProcessorsOut) {
   Machine before = two_gpus();
   before.nvswitches.emplace_back().pci = function(7, {NodeKind::host_bridge, 0}, 1);
-  // As an old driver that does not tell types; and a link of a POWER host to its processor.
+  // An old driver that does not report link types; and a link of a POWER host to its processor.
   const Machine machine = tell(before,
                                "gpu 00000000:02:00.0 GPU-a 7 0 V\nlink 00000000:07:00.0 255\n"
                                "link FFFFFFFF:FF:FF.0 1\n"
@@ -145,7 +145,7 @@ TEST_F(NvidiaDriver, KeepsKnownLinksWhereItsOwnLeadNowhere) {
   const Machine machine =
       tell(before, "gpu 00000000:02:00.0 GPU-a 7 0 V\nlink 00000000:99:00.0 0\n");
   EXPECT_EQ(machine.links, before.links);
-  // A GPU that was hidden comes before them: the link still joins the same two.
+  // A GPU that was hidden comes before the others. The link must still join the same two GPUs.
   const Machine shifted = tell(before, "gpu 00000000:01:00.0 GPU-c 7 0 V\n");
   ASSERT_EQ(shifted.gpus.size(), 3);
   EXPECT_EQ(shifted.links[0].a, gpu(1));
@@ -181,7 +181,7 @@ TEST_F(NvidiaDriver, TellsOfGpusWhosePciFunctionsAreHidden) {
   ASSERT_EQ(machine.gpus.size(), 2);
   EXPECT_EQ(machine.gpus[0].uuid, "GPU-a");
   EXPECT_EQ(machine.gpus[0].pci.address.to_string(), "0000:02:00.0");
-  EXPECT_THAT(machine.gpus[0].pci.numa, ElementsAre(0, 1)) << "its place is unknown";
+  EXPECT_THAT(machine.gpus[0].pci.numa, ElementsAre(0, 1)) << "the GPU's place is unknown";
   EXPECT_EQ(machine.links.size(), 1);
 }
 

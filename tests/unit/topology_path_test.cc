@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths: every rung of the ladder, bandwidths, unknown places, and the nearest NICs.
+// Paths: every class of path, bandwidths, unknown places, and the nearest NICs.
 #include "unit/topology_fixture.h"
 
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ TEST(Path, OfDevicesOfUnknownPlaceSaysThatItAssumes) {
       << "one host bridge needs no assumption";
 }
 
-/// GPU0 and NIC0 beside any tree, near the given nodes of four.
+/// The path between a GPU and a NIC that belong to no tree, near the given ones of four NUMA nodes.
 Path between_places(Locality of_gpu, Locality of_nic) {
   Machine machine = plain_machine();
   for (std::uint32_t i = 1; i < 4; ++i) machine.numa_nodes.emplace_back().os_index = i;
@@ -188,7 +188,8 @@ TEST(NearestNics, WithoutAFabricAnyNicServes) {
 
 TEST(NearestNics, CountsBridgesWithinAClassAndListsTies) {
   Machine machine = plain_machine();
-  // bridge 0 above all; GPU and NIC0 below bridge 1, NIC1 directly below bridge 0.
+  // Bridge 0 is above everything. The GPU and NIC0 are below bridge 1, and NIC1 is directly below
+  // bridge 0.
   machine.bridges.push_back({function(0, {NodeKind::host_bridge, 0}, 16), 1, 9});
   machine.bridges.push_back({function(1, {NodeKind::bridge, 0}, 16), 2, 3});
   machine.gpus.emplace_back().pci = function(2, {NodeKind::bridge, 1}, 16);
@@ -215,7 +216,7 @@ TEST(NearestNics, AreNoneWithoutNics) {
   EXPECT_EQ(nearest_nics(golden("nvswitch.v3.xml"), 0), NearestNics());
 }
 
-// Two boards, each with its own NVSwitches, as hwloc shows a DGX-2.
+// Two boards with NVSwitches of their own, as hwloc shows a DGX-2.
 TEST(Path, GoesAcrossTheNvswitchesOfAHost) {
   Machine machine = plain_machine();
   for (std::uint8_t i = 0; i < 2; ++i) {

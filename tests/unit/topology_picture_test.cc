@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures: nothing overlaps, everything is there, and a stranger's names stay text.
+// Pictures: nothing overlaps, everything is there, and names from outside stay plain text.
 #include "picture/layout.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
@@ -151,14 +151,15 @@ struct Shown {
 
 class Documents : public testing::TestWithParam<Shown> {};
 
-// When pictures change on purpose, copy the file that the failure names, and look at it.
+// If pictures change on purpose, copy the file that the failure names, and look at it.
 TEST_P(Documents, ShowWhatIsDrawn) {
   const std::string drawn = to_svg(described(GetParam().description));
   const std::string name = std::string(GetParam().picture) + ".svg";
   const std::string copy = testing::TempDir() + "/" + name;
   if (drawn == file_text(XYLEM_TEST_DATA "/../docs/pictures/" + name)) return;
   std::ofstream(copy, std::ios::binary) << drawn;
-  ADD_FAILURE() << "docs/pictures/" << name << " is not what is drawn, see " << copy;
+  ADD_FAILURE() << "docs/pictures/" << name << " differs from the drawn picture, which is in "
+                << copy;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where ranks are at home, and hosts with their rails.
+// To which NUMA nodes and CPUs ranks belong, and hosts with their rails.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/cluster.h"
 #include "xylem/topology/placement.h"
@@ -64,7 +64,7 @@ TEST(PlaceRanks, CutsAcrossRangesThatAreShort) {
   EXPECT_EQ(places[0].cpus.to_string(), "0,2");
   EXPECT_EQ(places[1].cpus.to_string(), "4,6");
   EXPECT_EQ(places[2].cpus.to_string(), "7-8");
-  // Fewer CPUs than ranks: all have all.
+  // With fewer CPUs than ranks, all ranks have all CPUs.
   for (const RankPlace& place : place_ranks(*Topology::create(machine), 7)) {
     EXPECT_EQ(place.cpus.to_string(), "0,2,4,6-8");
   }
@@ -128,7 +128,7 @@ TEST(Cluster, NamesRailsByWhatNicsServeAndNotByTheirNames) {
   EXPECT_THAT(cluster->rails[0].nics, ElementsAre(0, 0));
   EXPECT_THAT(cluster->rails[3].nics, ElementsAre(3, 3));
   EXPECT_EQ(cluster->rails[0].rate, GBps{50});
-  EXPECT_EQ(cluster->rails[1].rate, GBps{25}) << "the slowest NIC of a rail is its rate";
+  EXPECT_EQ(cluster->rails[1].rate, GBps{25}) << "a rail has the rate of its slowest NIC";
   EXPECT_EQ(cluster->host_rate(), GBps{175});
 }
 
@@ -148,9 +148,9 @@ TEST(Cluster, ReckonsWithWhatIsSaidOfTheNetwork) {
   EXPECT_EQ(*facts, (NetworkFacts{2.5, 3.0, GBps{25}}));
   const Topology host = described("2 gpus, 1 nic/gpu 400 Gb/s");
   EXPECT_EQ(make_cluster({host, host}, *facts)->host_rate(), GBps{20});
-  // Of hosts without NICs it is all that is known.
+  // The rate of a host without NICs is known only from the given facts.
   EXPECT_EQ(make_cluster({described("2 gpus")}, *facts)->host_rate(), GBps{10});
-  // A rail that nobody tells the rate of leaves that of all of them unknown.
+  // If the rate of one rail is unknown, so is the rate of all rails together.
   Machine half = host.machine();
   half.nics[1].ports[0].rate.reset();
   EXPECT_EQ(make_cluster({*Topology::create(half)})->host_rate(), std::nullopt);

@@ -63,7 +63,8 @@ TEST(HwlocReader, KeepsOnlyBridgesThatLeadToADevice) {
   const Topology ladder = golden("ladder.v2.xml");
   EXPECT_EQ(ladder.host_bridges().size(), 4U);
   for (const Bridge& bridge : ladder.bridges()) {
-    EXPECT_NE(bridge.pci.address.to_string(), "0000:00:02.0") << "leads to the VGA alone";
+    EXPECT_NE(bridge.pci.address.to_string(), "0000:00:02.0")
+        << "a bridge that leads only to the VGA is left out";
   }
 }
 
@@ -73,7 +74,8 @@ TEST(HwlocReader, Schema1WithoutNumaMakesTheWholeMachineNodeZero) {
   EXPECT_TRUE(old.numa_nodes()[0].implied);
   EXPECT_EQ(old.numa_nodes()[0].memory, Bytes{8589934592});
   EXPECT_EQ(old.numa_nodes()[0].cores, 4U);
-  EXPECT_EQ(old.packages()[0].cpu_model, "Example CPU") << "told of the machine, not the socket";
+  EXPECT_EQ(old.packages()[0].cpu_model, "Example CPU")
+      << "the file has this for the machine, not for the package";
   EXPECT_EQ(old.gpus()[0].pci.numa, Locality{0});
   ASSERT_EQ(old.nics().size(), 1U);
   EXPECT_THAT(old.nics()[0].ports,
@@ -107,7 +109,7 @@ TEST(HwlocReader, PartitionsShareTheirDevice) {
   ASSERT_EQ(apu.gpus().size(), 2U);
   EXPECT_THAT(apu.gpus()[1].partitions,
               ElementsAre(Partition{"rsmi2", ""}, Partition{"rsmi3", ""}));
-  EXPECT_EQ(apu.gpus()[1].uuid, "") << "all zeros is no identity";
+  EXPECT_EQ(apu.gpus()[1].uuid, "") << "an identity of zeros is none";
   ASSERT_EQ(apu.links().size(), 1U) << "links between partitions of two devices are one link";
   EXPECT_EQ(apu.links()[0].kind, LinkKind::xgmi);
   EXPECT_EQ(apu.nics()[0].name, "hsi0");
@@ -124,7 +126,7 @@ TEST(HwlocReader, MachineWithoutDevicesIsATopology) {
 
 // ---- refusals ----
 
-/// A file around `machine`, which stands on line 3.
+/// A file that contains `machine`, beginning on line 3.
 std::string around(const std::string& machine) {
   return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n" + machine + "\n</topology>\n";
 }
@@ -248,7 +250,7 @@ TEST(HwlocReader, RefusesMoreTextAndMoreElementsThanAMachineHas) {
 }
 
 TEST(HwlocReader, ManyDevicesBelowOneLargeSetAreReadInLinearTime) {
-  // Each device asks for the locality of the machine, whose bitmap is long.
+  // For each device the reader looks up the locality of the machine, whose bitmap is long.
   std::string devices;
   for (int i = 0; i < 16'000; ++i)
     devices += "<object type=\"PCIDev\" pci_busid=\"" + std::to_string(i) +

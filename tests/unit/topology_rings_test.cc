@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings, trees and bounds against brute force over the links themselves, which knows nothing of
-// graphs and searches.
+// Rings, trees and bounds are compared with brute force over the links, which uses neither the
+// graphs nor the searches under test.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/rings.h"
 
@@ -28,10 +28,10 @@ std::vector<std::uint32_t> all_gpus(const Topology& topology) {
   return gpus;
 }
 
-/// One direction of a link: what it is called, and whether data goes up or down on it.
+/// One direction of a link: the two nodes of the link, and whether data goes up or down.
 using Lane = std::tuple<NodeRef, NodeRef, bool>;
 
-/// How often each lane is crossed, and what it carries.
+/// Counts how often each lane is used, and what it can carry.
 class Traffic {
  public:
   explicit Traffic(const Topology& topology) : topology_(topology) {}
@@ -41,7 +41,7 @@ class Traffic {
     send_pcie(from, to);
   }
 
-  /// What each sending has when all go on at once.
+  /// The rate of each transfer when all of them go on at once.
   double rate() const {
     double least = 1e300;
     for (const auto& [lane, use] : lanes_) {
@@ -140,7 +140,7 @@ struct BestTree {
   std::uint32_t depth = 0;
 };
 
-/// Hops to the root by parent; nothing where there is a cycle.
+/// The number of hops to the root over parents; nothing if there is a cycle.
 std::optional<std::uint32_t> depth_of(const std::vector<std::uint32_t>& parents,
                                       std::uint32_t root) {
   std::uint32_t deepest = 0;
@@ -271,7 +271,7 @@ TEST(Rings, CrossPackagesOnce) {
   const RingPlan plan = plan_rings(described("2 packages, 8 gpus, pcie gen4 x16"));
   EXPECT_EQ(plan.fabric, GpuFabric::pcie);
   EXPECT_THAT(plan.best.gpus, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_TRUE(plan.bandwidth_is_bound) << "nobody tells the bandwidth between packages";
+  EXPECT_TRUE(plan.bandwidth_is_bound) << "the bandwidth between packages is unknown";
 }
 
 TEST(Rings, AreFoundForAPartOfTheGpus) {
@@ -305,8 +305,8 @@ TEST(Rings, OfMoreThanAnyHostHasAreNotSought) {
   EXPECT_TRUE(plan_rings(described("128 gpus, 8 switches, nvswitch")).best_is_exact);
 }
 
-/// A host whose links have rates of every kind, by a seed: uplinks above one or two levels of
-/// switches, NVLink between some.
+/// A host drawn from a seed, whose links have various rates: uplinks above one or two levels of
+/// switches, and NVLink between some GPUs.
 Topology drawn(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](std::uint32_t most) { return static_cast<std::uint32_t>(random() % most); };
@@ -361,7 +361,7 @@ TEST(Trees, OfMachinesByChanceAreTheBestToo) {
   }
 }
 
-// Every rate is another one, so there are many to try.
+// All rates differ, so the search cannot try all of them.
 TEST(Rings, AreSoughtAtAFewOfManyRates) {
   Machine machine = described("40 gpus, 4 switches").machine();
   for (std::uint32_t a = 0; a < 40; ++a) {
@@ -384,7 +384,7 @@ TEST(Rings, LeaveNvlinkWherePcieCarriesMore) {
   EXPECT_GE(plan.bandwidth->value, plan_rings(described("8 gpus")).bandwidth->value);
 }
 
-// NVLink between pairs, and nobody tells what PCIe carries between them.
+// There is NVLink between pairs of GPUs, and the rate of PCIe between the pairs is unknown.
 TEST(Rings, AreNotManyOverWhatNobodyTells) {
   Machine machine = described("4 gpus, nvlink pairs x4").machine();
   for (Gpu& each : machine.gpus) each.pci.uplink = {};
@@ -398,7 +398,7 @@ TEST(Rings, AreNotManyOverWhatNobodyTells) {
 
 TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   EXPECT_TRUE(plan_rings(described("2 packages, 2 gpus")).bandwidth_is_bound)
-      << "though no way parts between the packages";
+      << "the bandwidth between packages is unknown";
   EXPECT_FALSE(plan_rings(described("2 gpus")).bandwidth_is_bound);
   Machine boards = described("2 packages, 4 gpus, nvswitch x6").machine();
   boards.nvswitches.push_back(boards.nvswitches.front());
@@ -410,7 +410,7 @@ TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   EXPECT_TRUE(plan_rings(*topology).bandwidth_is_bound) << "between the two boards";
 }
 
-// GPUs that differ only in which of their two links to the package is NVLink.
+// These GPUs differ only in which of their two links to the package is NVLink.
 TEST(Trees, TellApartWhatOnlyRoutesTellApart) {
   Machine machine = plain_machine();
   const std::array<std::pair<double, double>, 3> rates{{{16, 32}, {32, 16}, {16, 16}}};
@@ -430,7 +430,7 @@ TEST(Trees, TellApartWhatOnlyRoutesTellApart) {
   EXPECT_EQ(plan.root, 1U) << "its NVLink carries both children";
 }
 
-// Where no link tells its bandwidth there is an order still, and no number.
+// If no link has a known bandwidth, the ring has an order but no bandwidth.
 TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
   const Topology vm = golden("flat_vm.v2.xml");
   const RingPlan plan = plan_rings(vm);
@@ -441,7 +441,7 @@ TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
 }
 
 TEST(Rings, BelongToTheMachineNotToItsOrder) {
-  // The same pairs, listed so that the nearer GPU is not the next.
+  // The same pairs, listed so that the nearer GPU is not the next one.
   const Topology pairs = described("4 gpus, nvlink pairs x4, pcie gen3 x8");
   Machine swapped = pairs.machine();
   swapped.links = {{gpu(0), gpu(2), LinkKind::nvlink, pairs.links()[0].rate},
@@ -470,8 +470,8 @@ TEST(Trees, AreAsGoodAsTheBestOfAllShapes) {
 }
 
 TEST(Bounds, OfATwoLevelTreeAreAboveItsRing) {
-  // Four GPUs below each of two switches: a ring passes 7/8 of the data over each switch's uplink,
-  // of which 4/8 are news.
+  // There are four GPUs below each of two switches. A ring moves 7/8 of the data over each switch's
+  // uplink, and 4/8 is the least that is possible.
   const Topology host = described("2 packages, 2 switches, 4 gpus/switch, pcie gen4 x16");
   const double link = host.gpus()[0].pci.uplink.bandwidth->value;
   EXPECT_DOUBLE_EQ(plan_rings(host).bandwidth->value, link);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machines of one line.
+// Machines that are described by one line.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery takes from sysfs, on trees made for each test; and discovery of the machine that
-// runs this test, of which only what holds everywhere can be said.
+// What discovery learns from sysfs, with made-up trees for each test. Also discovery of the machine
+// that runs this test, of which only general facts can be checked.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"
@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 namespace fs = std::filesystem;
 
-/// A directory in the shape of /sys, gone with the test.
+/// A directory with the structure of /sys, which is removed after the test.
 class FakeSysfs : public testing::Test {
  protected:
   FakeSysfs() {
@@ -44,12 +44,12 @@ class FakeSysfs : public testing::Test {
     fs::create_directory_symlink(root / target, root / path);
   }
 
-  /// The function's directory, and the link to it by address.
+  /// Makes the link by address to the directory of a PCI function.
   void pci(const std::string& directory) const {
     link("bus/pci/devices/" + fs::path(directory).filename().string(), directory);
   }
 
-  /// An interface whose directory is where the kernel puts it: in that of its device.
+  /// Makes an interface. As in the kernel, its directory is in that of its device.
   void interface(const std::string& name, const std::string& device) const {
     link("class/net/" + name, device + "/net/" + name);
     link(device + "/net/" + name + "/device", device);
@@ -120,7 +120,7 @@ TEST_F(FakeSysfs, KindsOfInterfacesAreToldApart) {
   for (const char* name : {"lo", "docker0", "bond0", "veth1"}) {
     link(std::string("class/net/") + name, std::string("devices/virtual/net/") + name);
   }
-  file("class/net/bonding_masters", "bond0");  // A file that stands among the interfaces.
+  file("class/net/bonding_masters", "bond0");  // The kernel has this file among the interfaces.
   const Machine machine = read(plain_machine());
   ASSERT_EQ(machine.interfaces.size(), 4U);
   EXPECT_EQ(machine.interfaces[0].kind, InterfaceKind::bond);
@@ -151,7 +151,7 @@ TEST_F(FakeSysfs, FactsJoinThoseThatHwlocFound) {
   machine = read(machine);
   ASSERT_EQ(machine.interfaces.size(), 1U);
   EXPECT_EQ(machine.interfaces[0].state, InterfaceState::up);
-  EXPECT_EQ(machine.interfaces[0].nic, 0U) << "sysfs here does not say, hwloc did";
+  EXPECT_EQ(machine.interfaces[0].nic, 0U) << "known from hwloc and not from this sysfs";
 }
 
 TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
@@ -165,7 +165,8 @@ TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
   file(device + "/ports/2/rate", "2.5 Gb/sec (1X SDR)");
   file(device + "/ports/2/link_layer", "Ethernet");
   Machine machine = nic_and_gpu();
-  machine.nics[0].ports.push_back({"mlx5_0", 1, PortState::unknown, {}, {}});  // hwloc's word.
+  // As hwloc reports it.
+  machine.nics[0].ports.push_back({"mlx5_0", 1, PortState::unknown, {}, {}});
   machine = read(machine);
   EXPECT_TRUE(machine.nics[0].fabric);
   EXPECT_EQ(machine.nics[0].name, "mlx5_0");
@@ -182,7 +183,7 @@ TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
   file(port + "link_layer", "Ethernet");
   const auto gid = [&](int index, const std::string& address, const std::string& type) {
     file(port + "gids/" + std::to_string(index), address);
-    if (type.empty()) return;  // The kernel refuses to read those of an empty entry.
+    if (type.empty()) return;  // The kernel refuses to read these files of an empty entry.
     file(port + "gid_attrs/types/" + std::to_string(index), type);
     file(port + "gid_attrs/ndevs/" + std::to_string(index), "eth4");
   };
@@ -197,7 +198,7 @@ TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
                                           Gid{1, GidType::roce_v2, GidScope::link_local},
                                           Gid{3, GidType::roce_v2, GidScope::ipv4},
                                           Gid{4, GidType::roce_v2, GidScope::global}));
-  // The farthest-reaching of what is left.
+  // The best of the remaining addresses is the one that reaches farthest.
   for (const std::uint32_t best : {3U, 4U, 1U, 0U}) {
     ASSERT_NE(preferred_gid(read_port), nullptr);
     EXPECT_EQ(preferred_gid(read_port)->index, best);
@@ -243,7 +244,7 @@ TEST_F(FakeSysfs, MemberOfABondNamesIt) {
   file("class/net/eth0/mtu", "9000");
   file("class/net/eth1/mtu", "9000");
   link("class/net/eth0/master", "class/net/bond0");
-  link("class/net/eth1/master", "class/net/br0");  // A bridge has members, too.
+  link("class/net/eth1/master", "class/net/br0");  // A bridge has members, too, but is no bond.
   const Machine machine = read(plain_machine());
   ASSERT_EQ(machine.interfaces.size(), 4U);
   EXPECT_EQ(machine.interfaces[2].bond, "bond0");
@@ -275,7 +276,7 @@ TEST_F(FakeSysfs, RdmaInSoftwareIsANicOfNoFunction) {
     const Nic& nic = machine.nics[i];
     EXPECT_EQ(nic.name, i == 1 ? "rxe0" : "rxe1");
     EXPECT_TRUE(nic.is_virtual && nic.fabric);
-    EXPECT_EQ(nic.pci.numa, machine.nics[0].pci.numa) << "where eth0 is";
+    EXPECT_EQ(nic.pci.numa, machine.nics[0].pci.numa) << "near the same NUMA node as eth0";
     EXPECT_THAT(nic.ports,
                 ElementsAre(Port{nic.name, 1, PortState::active, LinkLayer::ethernet, {}}));
   }
@@ -297,13 +298,13 @@ TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
   file(std::string(kPort) + "/max_link_speed", "16.0 GT/s PCIe");
   file(std::string(kPort) + "/current_link_width", "16");
   file(std::string(kGpu) + "/max_link_speed", "32.0 GT/s PCIe");
-  file(std::string(kGpu) + "/current_link_speed", "2.5 GT/s PCIe");  // Asleep.
+  file(std::string(kGpu) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU is asleep.
   file(std::string(kGpu) + "/max_link_width", "16");
-  file(std::string(kGpu) + "/current_link_width", "8");  // A narrow slot.
+  file(std::string(kGpu) + "/current_link_width", "8");  // The slot has fewer lanes than the GPU.
   const Machine machine = read(nic_and_gpu());
   EXPECT_EQ(machine.gpus[0].pci.uplink, pcie_rate(16, 8));
   EXPECT_EQ(machine.bridges[0].pci.uplink, pcie_rate(16, 16));
-  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{}) << "its directory is missing";
+  EXPECT_EQ(machine.nics[0].pci.uplink, Rate{}) << "the NIC's directory is missing";
 }
 
 TEST_F(FakeSysfs, LinkThatIsDownOrVirtualKeepsWhatHwlocRead) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Topology::create: which machines are refused, and for what. And the fingerprint of those that are
-// not.
+// Topology::create: which machines are refused, and with what message. Also the fingerprints of
+// valid machines.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/fingerprint.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A right machine with one thing of each kind, to be broken.
+/// A valid machine with one thing of each kind, which tests then break.
 Machine whole_machine() {
   Machine machine = plain_machine();
   const NodeRef root{NodeKind::host_bridge, 0};
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Each,
 Fingerprint print_of(const Machine& machine) { return fingerprint(*Topology::create(machine)); }
 
 TEST(Fingerprint, IsStableAcrossBuilds) {
-  // Written down once: caches on disk are keyed by it.
+  // These values must never change, since caches on disk use them as keys.
   EXPECT_EQ(fingerprint(golden("ladder.v2.xml")).to_string(), "b2bba6b5fa9c1b7d");
   EXPECT_EQ(fingerprint(golden("bare.v2.xml")).to_string(), "690b370b4e6e8241");
 }
@@ -129,7 +129,7 @@ TEST(Fingerprint, DoesNotSeeWhatDiffersBetweenEqualHosts) {
   machine.gpus[0].uuid = "GPU-1";
   machine.nics[0].name = "mlx5_7";
   machine.nics[0].ports[0].state = PortState::down;
-  machine.gpus[0].pci.uplink.bandwidth = GBps{1};  // Asleep.
+  machine.gpus[0].pci.uplink.bandwidth = GBps{1};  // The GPU is asleep.
   machine.interfaces.clear();
   EXPECT_EQ(print_of(machine), before);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small values: CPU sets, PCI addresses, node names, rates, cleaned text.
+// The small value types: CPU sets, PCI addresses, node names, rates, and cleaned text.
 #include "topology/src/hwloc_xml/values.h"
 #include "topology/src/text.h"
 #include "xylem/topology/cpu_set.h"
@@ -134,7 +134,8 @@ TEST(PciType, GpusAreOfTwoVendorsAndTwoClasses) {
   EXPECT_TRUE(is_gpu({kVendorNvidia, 1, 0, 0}, 0x0302));
   EXPECT_TRUE(is_gpu({kVendorAmd, 1, 0, 0}, 0x1200));
   EXPECT_FALSE(is_gpu({0x1a03, 0x2000, 0, 0}, 0x0300)) << "the VGA of a management controller";
-  EXPECT_FALSE(is_gpu({kVendorAmd, 0x515e, 0, 0}, 0x0300)) << "an ES1000, of the same use";
+  EXPECT_FALSE(is_gpu({kVendorAmd, 0x515e, 0, 0}, 0x0300))
+      << "an ES1000 is the VGA of a management controller, too";
   EXPECT_FALSE(is_gpu({0x1172, 1, 0, 0}, 0x1200)) << "an FPGA";
   EXPECT_FALSE(is_gpu({kVendorNvidia, 1, 0, 0}, 0x0403)) << "the sound function of a GPU";
 }

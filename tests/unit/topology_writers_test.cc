@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The writers against golden files. When a form changes on purpose, copy the file that the failure
-// names over the golden one, and read the difference.
+// The writers, compared with golden files. If a format changes on purpose, copy the file that the
+// failure names over the golden one, and read the difference.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
 
@@ -65,7 +65,7 @@ TEST_P(Written, HwlocXmlReadsBackTheSame) {
   EXPECT_EQ(to_hwloc_xml(*back), text);
 }
 
-// What hwloc's objects can hold is told by them alone.
+// Facts that hwloc's objects can hold are written only there.
 TEST(HwlocXml, TellsBesideObjectsOnlyWhatTheyHaveNoRoomFor) {
   Machine machine = plain_machine();
   machine.gpus.emplace_back().pci = function(4, {NodeKind::host_bridge, 0}, 15.75);
@@ -121,7 +121,7 @@ TEST(Tree, ShowsGenerationAndWidthWhereKnown) {
   EXPECT_THAT(to_tree(*Topology::create(machine)), HasSubstr("PCIe gen 4 x8, 15.75 GB/s"));
 }
 
-/// The cells of a matrix' rows, blanks around them removed.
+/// The cells of a matrix, row by row, without the blanks around them.
 std::vector<std::vector<std::string>> cells_of(const std::string& matrix) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(matrix);

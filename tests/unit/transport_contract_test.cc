@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport contract as claims, each tested on every transport: two of them in one process,
-// driven by one thread or by one each.
+// The claims of the transport contract, each tested on every transport. Two transports of one
+// process are driven by one thread, or by one thread each.
 #include "unit/transport_subject.h"
 
 #include <poll.h>
@@ -17,11 +17,11 @@ namespace xylem::transport::testing {
 namespace {
 
 using TransportContract = TransportPair;
-/// Those whose cancel() ends every operation at once.
+/// Transports whose cancel() ends every operation at once.
 class WithdrawingTransport : public TransportPair {};
 
 constexpr std::uint64_t kSizes[] = {0, 1, 8, 4096, 65536, 1 << 20, 8 << 20};
-constexpr std::uint64_t kLarge = 1 << 20;  ///< Too large for any transport to keep at the sender.
+constexpr std::uint64_t kLarge = 1 << 20;  ///< Too large for any transport to buffer at the sender.
 
 TEST_P(TransportContract, DeliversEverySizePostedAheadAndUnexpected) {
   for (const std::uint64_t bytes : kSizes) {
@@ -75,7 +75,7 @@ TEST_P(TransportContract, MatchesOnlyTheExactTag) {
 }
 
 TEST_P(TransportContract, ChecksAllBitsOfATagWhereItSaysSo) {
-  if (!a->capabilities().checks_tags) return;  // It compares the lower ones alone.
+  if (!a->capabilities().checks_tags) return;  // Then it compares only the lower bits.
   constexpr Tag kName = 0x8000000000000001;
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{65536}, kLarge}) {
     for (unsigned bit = kNameBits; bit < kNameBits + kCheckBits; bit += 23) {
@@ -111,7 +111,7 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
   EXPECT_EQ(got, 2U);
   EXPECT_TRUE(tag == 0xab07U);
 
-  // And for one that is there before the receive.
+  // The same for a message that arrives before its receive.
   Tracked late;
   recv(*b, 0, &got, 8, late, 0, &tag);
   ASSERT_TRUE(both_drive([&] { return late.ended() && sent[0].ended() && sent[1].ended(); }));
@@ -121,7 +121,7 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
 
 TEST_P(TransportContract, EqualTagsOfOneSenderMatchInTheOrderSent) {
   constexpr std::size_t kCount = 64;
-  // Sizes alternate over what is copied and what waits for its receive.
+  // Sizes alternate between copied messages and messages that wait for their receive.
   const auto bytes_of = [](std::size_t i) { return i % 3 == 0 ? 200000 + i : 8 + i; };
   std::vector<std::vector<std::byte>> sources(kCount);
   std::vector<std::vector<std::byte>> targets(kCount, std::vector<std::byte>(200000 + kCount));
@@ -164,7 +164,7 @@ TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
       Side& side = sides[s];
       side.sources[i] = i * 2 + s;
       send(*transports[s], peers[s], i, &side.sources[i], 8, side.operations.emplace_back());
-      const std::size_t j = (i * 37) % kCount;  // a permutation, as 37 and 400 share no factor
+      const std::size_t j = (i * 37) % kCount;  // A permutation: 37 and 400 share no factor.
       recv(*transports[s], j, &side.targets[j], 8, side.operations.emplace_back());
     }
   }
@@ -187,8 +187,8 @@ TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
 
 TEST_P(TransportContract, SendsUpToInlineBytesEndAtOnce) {
   const auto source = pattern(a->capabilities().inline_bytes, 3);
-  if (source.empty()) return;  // it promises none
-  Operation operation;         // without `done`: it must not be called
+  if (source.empty()) return;  // The transport does not promise this for any size.
+  Operation operation;         // Without `done`, so calling it would crash.
   ASSERT_EQ(a->send(to_b, 1, {source.data(), source.size(), {}}, operation), Posted::done);
   EXPECT_EQ(operation.code, Code::ok);
 }
@@ -209,7 +209,7 @@ TEST_P(TransportContract, SendsToItself) {
 }
 
 TEST_P(TransportContract, CompletionsMayPost) {
-  // A chain: each end posts the next receive and answers, from within progress().
+  // A chain: each end posts its next receive and answers from within progress().
   struct Chain : Tracked {
     Transport* at = nullptr;
     EndpointId peer = 0;
@@ -265,7 +265,7 @@ TEST_P(TransportContract, CompletionsMayCancelAndClose) {
       if (ender.peer != nullptr) ender.at->close(*ender.peer);
     }
   };
-  // A message cancels a receive, whose end cancels another, and closes an endpoint with a send.
+  // A message cancels a receive, which when it ends cancels another and closes an endpoint.
   const auto source = pattern(kLarge, 1);
   std::array<std::uint64_t, 3> got{};
   std::array<Ender, 3> received;
@@ -361,7 +361,7 @@ TEST_P(TransportContract, CancelOfAReceiveThatIsArrivingEndsOnce) {
     } else {
       EXPECT_EQ(received.code, Code::cancelled);
     }
-    // The message had met the receive, or is there for another one.
+    // The message has met the receive, or is still there for another one.
     ASSERT_TRUE(both_drive([&] {
       b->discard(1, kExactMatch);
       return sent.ended();
@@ -384,7 +384,7 @@ TEST_P(WithdrawingTransport, CancelEndsAReceiveThoughItsSenderStandsStill) {
     }
     if (!received.ended()) b->cancel(received);
     ASSERT_TRUE(drive({b.get()}, [&] { return received.ended(); }));
-    // The buffer is its user's again. The sender goes on, and nothing of it comes there.
+    // The buffer is the user's again. The sender goes on, but none of its data comes there.
     target = untouched;
     ASSERT_TRUE(both_drive([&] {
       b->discard(1, kExactMatch);
@@ -419,7 +419,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     if (!sent.ended()) a->cancel(sent);
     ASSERT_TRUE(drive({a.get()}, [&] { return sent.ended(); }));
     EXPECT_EQ(sent.ends, 1);
-    // A sanitizer sees who still reads it.
+    // A sanitizer reports any later read of it.
     source.reset();
     settle({a.get(), b.get()});
     if (is_posted && !received.ended()) b->cancel(received);
@@ -429,7 +429,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     }
     b->discard(tag, kExactMatch);
   }
-  // The numbers of what was withdrawn are there for others.
+  // What withdrawn messages occupied is free again, so 100 further messages arrive.
   std::vector<Tracked> sent(100), received(100);
   std::vector<std::vector<std::byte>> targets(100, std::vector<std::byte>(whole.size()));
   for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -460,7 +460,7 @@ TEST_P(WithdrawingTransport, AWithdrawnMessageEndsTheReceiveThatHasMetIt) {
     }
     if (!sent.ended()) a->cancel(sent);
     ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
-    // The receiver of loopback takes all of it at once.
+    // The receiver of loopback takes the whole message at once.
     EXPECT_TRUE(rounds > 0 || sent.code == Code::cancelled ||
                 GetParam().kind == Subject::Kind::loopback);
     EXPECT_EQ(received.code, sent.code);
@@ -500,7 +500,7 @@ TEST_P(TransportContract, DiscardReleasesASenderThatWaits) {
   EXPECT_EQ(dropped, 1U);
   EXPECT_EQ(sent.code, Code::ok);
 
-  // And the endpoint still works.
+  // The endpoint still works.
   std::vector<std::byte> target(kLarge);
   Tracked again, received;
   recv(*b, 6, target.data(), target.size(), received);
@@ -549,14 +549,14 @@ TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
     EXPECT_EQ(operation.code, Code::peer_lost);
     EXPECT_EQ(operation.ends, 1);
   }
-  // The sources are gone now: a sanitizer sees who still reads them.
+  // The sources are gone now: a sanitizer reports any later read of them.
   sources.clear();
   std::vector<std::byte> target(kLarge);
   Tracked received;
   recv(*b, 5, target.data(), target.size(), received);
   settle({a.get(), b.get()});
-  // A receive that met the announcement of a withdrawn message ends with its endpoint, any other by
-  // cancelling.
+  // A receive that met the announcement of a withdrawn message ends with its endpoint; any other
+  // ends by cancelling.
   b->cancel(received);
   b->close(to_a);
   ASSERT_TRUE(both_drive([&] { return received.ended(); }));
@@ -590,7 +590,7 @@ TEST_P(TransportContract, CloseLeavesOtherEndpointsAlone) {
 }
 
 TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
-  // Both have spoken, so that the endpoints are wired up.
+  // Both have spoken, so the endpoints are wired up.
   std::uint64_t word = 1;
   Tracked greeting, greeted;
   recv(*b, 1, &word, 8, greeted);
@@ -603,8 +603,8 @@ TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
   settle({a.get(), b.get()});
   b->close(to_a);
   b.reset();
-  // Over shared memory UCX watches the peer's process, and that still lives here: only closing ends
-  // the send.
+  // Over shared memory UCX watches the peer's process, which is this one and still lives: only
+  // closing the endpoint ends the send.
   if (GetParam().kind == Subject::Kind::ucx_host) a->close(to_b);
   ASSERT_TRUE(drive({a.get()}, [&] { return before.ended(); }));
   EXPECT_EQ(before.code, Code::peer_lost);
@@ -628,7 +628,7 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
     }));
     send(*a, to_b, 1, &value, 8, sent);
     ASSERT_TRUE(drive({a.get()}, [&] {
-      // In the first round perhaps for the connection, without which the message does not leave.
+      // In the first round, this may be the connection that the message waits for.
       pollfd waiting{b->wake_fd(), POLLIN, 0};
       return ::poll(&waiting, 1, 0) == 1;
     }));
@@ -637,9 +637,9 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
   }
 }
 
-// Sends that have ended may wait for room at the peer: they have not left before it takes some.
+// A send may end while its data waits for room at the peer; flush() must wait for that data.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
-  // Those of ours keep so much for receives to come, and no more; the others keep all.
+  // shm and tcp buffer a bounded amount for receives to come; the others buffer everything.
   const bool is_bounded =
       GetParam().kind == Subject::Kind::shm || GetParam().kind == Subject::Kind::tcp;
   const std::size_t messages = is_bounded ? 200 : 2000;
@@ -734,7 +734,7 @@ TEST_P(TransportContract, TwoThreadsThatSleepLoseNoWakeUp) {
         const auto armed = self.arm();
         if (!armed) return false;
         if (!*armed) continue;
-        // Long enough that a lost wake-up cannot hide behind the time-out.
+        // So long that a lost wake-up cannot be hidden by the time limit.
         pollfd waiting{self.wake_fd(), POLLIN, 0};
         if (::poll(&waiting, 1, deadline.left_ms()) != 1) return false;
       }
@@ -768,7 +768,7 @@ TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
       ASSERT_TRUE(drive({&self}, [&] { return sent.ended() && received.ended(); }));
       ASSERT_TRUE(same(target, pattern(kLarge, 1 - seed + round)));
     }
-    // The other may still need this side's progress.
+    // The other side may still need this side's progress.
     ++finished;
     ASSERT_TRUE(drive({&self}, [&] { return finished == 2; }));
   };
@@ -779,7 +779,7 @@ TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
 
 std::vector<Subject> withdrawing_subjects() {
   auto subjects = all_subjects();
-  // UCX cannot.
+  // UCX cannot do this.
   std::erase_if(subjects, [](const Subject& subject) {
     return subject.kind == Subject::Kind::ucx_host || subject.kind == Subject::Kind::ucx_tcp;
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What tests of transports share: operations that count their ends, buffers with a pattern, and
-// waiting that drives progress until a condition holds or a deadline passes.
+// waiting with progress until a condition holds or a deadline passes.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -21,8 +21,8 @@
 
 namespace xylem::transport::testing {
 
-/// An operation that remembers how often it ended and whether it ended inside of the call that
-/// posted it.
+/// An operation that records how often it ended, and whether it ended within the call that posted
+/// it.
 struct Tracked : Operation {
   Tracked() {
     done = [](Operation& self) noexcept {
@@ -65,7 +65,8 @@ inline void recv(Transport& at,
 
 inline constexpr std::chrono::seconds kPatience{20};
 
-/// Progresses all of `transports` until `condition` holds; false when the deadline passed before.
+/// Calls progress() of all transports until `condition` holds. Returns false if the deadline passes
+/// first.
 template <typename Condition>
 bool drive(std::initializer_list<Transport*> transports,
            Condition condition,
@@ -78,14 +79,14 @@ bool drive(std::initializer_list<Transport*> transports,
   return true;
 }
 
-/// Progresses long enough that whatever can happen without a new call has happened.
+/// Calls progress() so often that everything has happened that can happen without a further call.
 inline void settle(std::initializer_list<Transport*> transports) {
   for (int i = 0; i < 2000; ++i) {
     for (Transport* transport : transports) transport->progress();
   }
 }
 
-/// Bytes that differ with position and seed.
+/// Bytes that depend on position and seed.
 inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   std::vector<std::byte> data(bytes);
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
@@ -95,8 +96,8 @@ inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   return data;
 }
 
-/// As operator== of the vectors, but by one memcmp(). The operator compares byte by byte, which
-/// under the thread sanitizer takes most of the time of tests with large messages.
+/// Like operator== of the vectors, but with one memcmp(). The operator compares byte by byte, which
+/// takes most of the time of large tests under the thread sanitizer.
 inline bool same(const std::vector<std::byte>& one, const std::vector<std::byte>& other) {
   return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transports on which the contract is tested, and a fixture with two of them, connected both
-// ways.
+// The transports on which the contract is tested, and a fixture with two of them that are connected
+// in both directions.
 #pragma once
 
 #include "unit/tcp_connections.h"
@@ -22,11 +22,11 @@
 
 namespace xylem::transport::testing {
 
-/// One row of the contract's table.
+/// One transport under test, with its options.
 struct Subject {
   enum class Kind : std::uint8_t { loopback, shm, tcp, ucx_host, ucx_tcp };
   Kind kind = Kind::loopback;
-  std::uint64_t seed = 0;  ///< loopback's.
+  std::uint64_t seed = 0;  ///< Only for loopback.
   Protection protection = Protection::auth;
   Cipher cipher = Cipher::chacha20_poly1305;
 
@@ -101,7 +101,8 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
     return transport ? std::move(*transport) : nullptr;
   }
 
-  /// Over tcp each endpoint has a connection of its own, whose other end has an endpoint, too.
+  /// Over tcp, each endpoint has a connection of its own, and the connection's other end has an
+  /// endpoint, too.
   static EndpointId join(Transport& from, Transport& to) {
     auto endpoint = from.connect(to.address());
     if (!endpoint) ADD_FAILURE() << endpoint.status().to_string();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning file: what is saved is read again, and a file that is none of ours, or damaged, is
-// refused with a sentence and left as it is.
+// The tuning file: reading gives what was saved. A damaged file, or one that is not a tuning file,
+// is refused with a message and not changed.
 #include "runtime/src/tuning_file.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// The file in a folder of its own, which goes with it.
+/// The file is in a directory of its own, which is removed with the fixture.
 class TuningFile : public testing::Test {
  protected:
   void SetUp() override {
@@ -40,7 +40,7 @@ class TuningFile : public testing::Test {
     text << std::ifstream(path).rdbuf();
     return text.str();
   }
-  /// A file with this machine's entry.
+  /// The contents of a file with this machine's entry.
   json saved() const {
     EXPECT_TRUE(save_tuning(path, measured()));
     return json::parse(content());
@@ -160,7 +160,7 @@ TEST_F(TuningFile, OfAnotherFormIsRefusedAndLeftAsItIs) {
   for (const std::string& text : documents) {
     expect_damaged(text, "not a tuning file of schema 1");
     EXPECT_EQ(save_tuning(path, measured()).code(), Code::invalid_argument);
-    EXPECT_EQ(content(), text) << "it is not ours to overwrite";
+    EXPECT_EQ(content(), text) << "a foreign file must not be overwritten";
   }
 }
 
@@ -185,7 +185,7 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
                                    1e-300,
                                    std::numeric_limits<std::uint64_t>::max(),
                                    std::numeric_limits<std::int64_t>::min()};
-  // Each at some level: every reading asks the machine what it is.
+  // Each value is tried only at some places, since every reading identifies the machine again.
   const std::vector<std::string> places = {
       "/local",           "/remote",
       "/local/alpha_us",  "/local/bandwidth_GBps",

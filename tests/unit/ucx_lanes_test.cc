@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading of UCX's description of an endpoint.
+// Parsing UCX's description of an endpoint.
 #include "transport/src/ucx/lanes.h"
 
 #include <gtest/gtest.h>

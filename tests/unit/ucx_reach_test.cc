@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reach rule, on machines of every kind as values.
+// Which settings of UCX a reach needs, on machines of every kind, which are given as values.
 #include "transport/src/ucx/reach.h"
 
 #include <gmock/gmock.h>

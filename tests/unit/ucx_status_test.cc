@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mapping of UCX's outcomes.
+// How UCX's outcomes map to codes.
 #include "transport/src/ucx/completion_code.h"
 #include "transport/src/ucx/status.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is UCX's own: the reach under a hostile environment, devices, and the errors of making one.
+// What only the UCX transport does: its reach under a hostile environment, devices, and the errors
+// of making one.
 #include "unit/transport_fixture.h"
 #include "xylem/transport/ucx.h"
 
@@ -27,7 +28,8 @@
 
 namespace {
 
-/// What UCX was told since this was emptied, over what it had read of the environment.
+/// The settings that UCX was given since this map was emptied, beyond what it read from the
+/// environment.
 std::map<std::string, std::string>& settings_given() {
   static std::map<std::string, std::string> given;
   return given;
@@ -35,7 +37,7 @@ std::map<std::string, std::string>& settings_given() {
 
 }  // namespace
 
-/// In the place of UCX's own, which it calls.
+/// Called instead of UCX's own function, which it then calls.
 extern "C" __attribute__((visibility("default"))) ucs_status_t ucp_config_modify(
     ucp_config_t* config, const char* name, const char* value) {
   static const auto kReal =
@@ -49,7 +51,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Sets a variable for as long as it lives.
+/// Sets a variable while the object exists.
 class Environment {
  public:
   Environment(std::string name, const std::string& value) : name_(std::move(name)) {
@@ -69,7 +71,7 @@ UcxOptions of(UcxReach reach) {
   return options;
 }
 
-// Sends a large message between two transports of the reach and returns the wires it took.
+// Sends a large message between two transports with these options. Returns the wires that it took.
 std::vector<std::string> wires_used(const UcxOptions& options) {
   auto a = make_ucx(options, Logger());
   auto b = make_ucx(options, Logger());
@@ -129,7 +131,7 @@ TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
     settings_given().clear();
     EXPECT_TRUE(make_ucx(options, Logger()).is_ok());
     Settings all = settings_given();
-    // What is found here: ucx_reach_test.cc.
+    // The transports found on this machine; ucx_reach_test.cc tests this value.
     EXPECT_EQ(all.erase("TLS"), 1U);
     return all;
   };
@@ -191,8 +193,8 @@ TEST(UcxTransport, RefusesAPeerOfAnotherReach) {
   EXPECT_EQ((*host)->connect((*tcp)->address()).code(), Code::invalid_argument);
 }
 
-// A process that died before others were connected to it, with its queue full: their answers wait
-// for room for ever, and UCX before 1.14 aborts if it is told to drop them.
+// A process died before others connected to it, while its queue was full. The answers of the others
+// wait for room for ever, and UCX before 1.14 aborts when it should drop them.
 class UcxAnswerThatWaits : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -207,7 +209,7 @@ class UcxAnswerThatWaits : public ::testing::Test {
     Tracked first;
     send(*filler, *to_dead, 1, &word, sizeof word, first);
     ASSERT_TRUE(drive({filler.get(), dead.get()}, [&] { return first.ended(); }));
-    // UCX looks at the queue of a worker that has an endpoint.
+    // UCX checks the queue only of a worker to which it has an endpoint.
     ASSERT_TRUE(survivor->connect(filler->address()).is_ok());
     settle({survivor.get(), filler.get()});
     while (fill.empty() || fill.back().ended()) {
@@ -240,7 +242,7 @@ TEST_F(UcxAnswerThatWaits, EndsWithItsEndpoint) {
   EXPECT_THAT(received.code, ::testing::AnyOf(Code::cancelled, Code::link_lost));
 }
 
-// The queue to a peer that stands still is full, so UCX does not end what had met its message.
+// The queue to a stopped peer is full, so UCX does not end operations that had met their message.
 TEST(UcxTransport, ThatWaitsForAnEndedEndpointEndsItsWorkerAndSaysSoOnce) {
   const std::string path = ::testing::TempDir() + "xylem-ucx-worker-" + std::to_string(::getpid());
   const auto log = Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""});
@@ -310,7 +312,7 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
     recv(**a, 2, target.get(), sizeof *target, (*left)[1]);
     settle({a->get(), b->get()});
     EXPECT_FALSE((*left)[0].ended() || (*left)[1].ended());
-    // A sanitizer sees who comes back to these.
+    // A sanitizer reports any later access to these.
     left.reset();
     source.reset();
     target.reset();

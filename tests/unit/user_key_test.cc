@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The key by which ranks of one host know that they are one user's.
+// The key with which the ranks of a host recognize that they belong to one user.
 #include "runtime/src/bootstrap/user_key.h"
 
 #include <gmock/gmock.h>

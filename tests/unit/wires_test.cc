@@ -36,7 +36,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Names = std::vector<std::vector<std::string>>;
 
-/// By rank, the name of the wire to each rank; the ranks also add one number up over them.
+/// For each rank, the name of its wire to every rank. The ranks also make one all_reduce.
 Names wires_used(const RankOptions& options) {
   Names names(options.size);
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
@@ -132,7 +132,7 @@ TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
                                              HasSubstr("rank 2")));
           ++refused;
         });
-    EXPECT_EQ(refused, 3U) << "nobody waits for the others";
+    EXPECT_EQ(refused, 3U) << "no rank waits for the others";
   }
 }
 
@@ -140,8 +140,8 @@ struct Silent final : runtime::WiresListener {
   void on_link_lost(std::uint32_t, Code) override {}
 };
 
-/// By what ranks 0 and 1, of a job of three on as many hosts, seal what they send each other: with
-/// which ciphers the heads of their frames open.
+/// The ciphers with which ranks 0 and 1 of three hosts seal what they send each other. The test
+/// tries which cipher opens the heads of their frames.
 std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) {
   constexpr std::size_t kHead = 40;
   const auto hub = std::make_shared<MemoryHub>(3);
@@ -162,7 +162,7 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
           Deadline::after(std::chrono::seconds(20)));
       ASSERT_TRUE(wires) << wires.status().to_string();
       if (rank == 2) return;
-      // The other end is the test's.
+      // The other end belongs to the test.
       auto sockets = transport::testing::connected_sockets();
       const auto key = transport::testing::test_key(1);
       const std::uint32_t peer = 1 - rank;
@@ -201,7 +201,8 @@ TEST(Wires, SealByAesOnlyWhereAllRanksHaveIt) {
         std::array{false, false, false}}) {
     EXPECT_EQ(ciphers_used(has_aes), chacha);
   }
-  if (!transport::has_aes()) return;  // No rank of such a job can.
+  // This machine has no AES instructions, so no rank can use them.
+  if (!transport::has_aes()) return;
   EXPECT_EQ(ciphers_used({true, true, true}), std::vector<Cipher>(2, Cipher::aes256_gcm));
 }
 

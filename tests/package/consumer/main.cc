@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A user's program: starts alone, reduces a vector, and says so. With USE_UCX it calls UCX itself
-// too.
+// A user's program: starts as a job of one rank, reduces a vector, and prints the result. With
+// USE_UCX it also calls UCX directly.
 #include <xylem/base/version.h>
 #include <xylem/xylem.h>
 
