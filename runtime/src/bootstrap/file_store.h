@@ -74,7 +74,7 @@ class FileStore final : public StartStore {
   Status write(const Path& path, std::string_view text);
   /// Makes this rank's here file; false if there is one already.
   Result<bool> take_place();
-  /// Renames the draft; false if there is such a file already, which is left as it is.
+  /// Gives the draft this name; false if there is such a file already, which is left as it is.
   Result<bool> link_draft(const Path& path);
   Result<bool> write_new(const Path& path, std::string_view text);
 

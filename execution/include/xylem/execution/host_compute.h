@@ -5,8 +5,8 @@
 
 namespace xylem::execution {
 
-/// The CPU that drives the engine. Work is done when enqueue() returns. It decides what is written
-/// with non-temporal stores, and in which pieces.
+/// The CPU that drives the engine. Work is done when enqueue() returns. Where the work asks for
+/// non-temporal stores, the pieces in which they write are chosen here.
 class HostCompute final : public Compute {
  public:
   /// As enqueue(), for callers that know that they have a HostCompute.
