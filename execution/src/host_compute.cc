@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU's copies and reductions. Large outputs are written past the cache, since reading them
-// into the cache first would cost a third of the memory's bandwidth.
+// The CPU's copies and reductions. Large outputs are written with non-temporal stores, since
+// reading them into the cache first would cost a third of the memory's bandwidth.
 #include "xylem/execution/host_compute.h"
 
 #include "xylem/base/check.h"
@@ -15,15 +15,16 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-/// A reduction is made in pieces of this size, which stay in the nearest cache until they have been
-/// copied to their places. So reading and writing memory overlap.
+/// A reduction is computed in pieces of this size. A piece stays in the first-level cache until it
+/// is copied to its place, so that reading and writing memory overlap.
 constexpr std::size_t kPiece = 2048;
 
-/// Calls `put(offset, piece, length)` for each piece of the result. The pieces are made in `memory`
-/// if it is given, and otherwise in a buffer on the stack.
+/// Calls `put(offset, piece, length)` for each piece of the result. The pieces are computed in
+/// `memory` if it is given, and otherwise in a buffer on the stack.
 ///
-/// Each call but the last ends where a cache line of `target` ends, if elements allow it: a line
-/// that is written past the cache in two parts costs as much as many lines written whole.
+/// Each piece except the last ends on a cache-line boundary of `target`, if the element size
+/// allows: a line that non-temporal stores write in two parts costs as much as many lines written
+/// whole.
 template <typename Put>
 void reduce_by_pieces(const ComputeWork& work,
                       std::byte* memory,
@@ -33,8 +34,8 @@ void reduce_by_pieces(const ComputeWork& work,
     return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
   };
   alignas(kLine) std::array<std::byte, kPiece> aside;
-  // A piece on the stack is put as a whole. So the first one is made shorter, by whole elements,
-  // for all others to end with lines.
+  // A piece on the stack is put as a whole. So the first piece is shorter, by whole elements, so
+  // that all others end on line boundaries.
   const std::uint64_t element = work.element_bytes;
   const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
   std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
@@ -56,7 +57,7 @@ void put_past_cache(std::byte* target, const std::byte* piece, std::uint64_t len
   copy_piece_past_cache(target, piece, length);
 }
 
-/// The result goes to two places, at least one of them past the cache.
+/// Writes the result to two places, to at least one of them with non-temporal stores.
 void reduce_to_both(const ComputeWork& work) noexcept {
   if (!work.shared_past_cache) {
     reduce_by_pieces(work, work.shared, work.target,
@@ -66,8 +67,8 @@ void reduce_to_both(const ComputeWork& work) noexcept {
     return end_past_cache();
   }
   const auto put_target = work.past_cache ? &copy_piece_past_cache : &copy_bytes;
-  // Shared memory begins with a line, so the pieces are fitted to the target if both are written
-  // past the cache.
+  // Shared memory begins on a line boundary. So pieces are aligned to the target if both are
+  // written with non-temporal stores.
   const std::byte* const lines_of = work.past_cache ? work.target : work.shared;
   reduce_by_pieces(work, nullptr, lines_of,
                    [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {

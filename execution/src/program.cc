@@ -69,8 +69,8 @@ class Compiler {
   }
 
  private:
-  /// Rings get `window` slices each; the other chunks are packed, since an operand may span several
-  /// of them.
+  /// Gives each ring `window` slices. The other chunks are packed, since an operand may span
+  /// several of them.
   void place_scratch() {
     std::uint64_t end = 0;
     bool packed = false;
@@ -133,8 +133,8 @@ class Compiler {
     out.first_edge = static_cast<std::uint32_t>(program_->edges.size());
     for (std::uint32_t e = pipeline_.first_edge[id]; e < pipeline_.first_edge[id + 1]; ++e) {
       Edge edge = pipeline_.edges[e];
-      // Signals and waits move no blocks: their slices are messages of their own, and never
-      // coincide with another step's.
+      // Signals and waits move no blocks. Each of their slices is a message by itself, and
+      // corresponds to no slice of another step.
       if (step.chunk_count == 0 || schedule_.steps[edge.before].chunk_count == 0) {
         edge.kind = EdgeKind::whole;
       }
@@ -147,7 +147,7 @@ class Compiler {
   }
 
   /// Appends the step to its stream. A wait receives the signals that no earlier wait of its stream
-  /// received, and follows that wait.
+  /// has received, and comes after that wait.
   void join_lane(StepId id, const Step& step, ProgramStep& out) {
     const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
     const bool signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
@@ -161,8 +161,8 @@ class Compiler {
       out.slices = std::max<std::uint32_t>(1, needed);
       out.ordinal = stream.messages;
       stream.messages += needed;
-      // One that needs no further message stays out of the lane, and completes as a local step
-      // after the earlier ones.
+      // A wait that needs no further message stays out of the lane, and completes as a local step
+      // after the earlier waits.
       if (needed > 0) stream.lane_steps.push_back(id);
     } else {
       out.ordinal = stream.messages;
@@ -206,7 +206,7 @@ class Compiler {
     }
   }
 
-  /// A ring that a receive fills and one local step reads.
+  /// Finds the rings that a receive fills and one local step reads, which can read them as views.
   void mark_views() {
     std::vector<StepId> writer(schedule_.scratch.size(), kNone), reader = writer;
     std::vector<std::uint32_t> readers(schedule_.scratch.size(), 0);
@@ -242,8 +242,9 @@ class Compiler {
            first + step.edge_count;
   }
 
-  /// Finds the sends of the same memory, who makes what they send, and who copies it besides. Those
-  /// of one memory at different times are told apart by what each of them waits for.
+  /// Finds the sends of the same memory, the steps that produce what they send, and the copy of the
+  /// same bytes. Uses of one memory at different times are distinguished by what each step waits
+  /// for.
   void mark_casts() {
     using Key = std::tuple<Buffer, std::uint64_t, bool, std::uint64_t>;
     struct Found {
@@ -296,8 +297,9 @@ class Compiler {
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 
-  /// A reduction keeps what it reads where it lies. One that follows sends of its own, since it
-  /// writes over what they read, would keep its peers from ending theirs while it waits for them.
+  /// Chooses where sent data may stay. A reduction that reads views keeps its peers' data where it
+  /// is until it has run. If it also follows sends of the user's memory, since it writes over what
+  /// they read, two ranks could wait for each other; then nothing may stay.
   void choose_stay() {
     const auto& steps = program_->steps;
     std::vector<bool> follows_send(steps.size(), false);
@@ -323,8 +325,8 @@ class Compiler {
   }
 
   struct Stream {
-    std::vector<StepId> steps;       ///< All of the stream, in list order.
-    std::vector<StepId> lane_steps;  ///< Those that move messages.
+    std::vector<StepId> steps;       ///< All steps of the stream, in list order.
+    std::vector<StepId> lane_steps;  ///< The steps that move messages.
     std::uint32_t messages = 0;
   };
 

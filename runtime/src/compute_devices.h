@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ComputeDevices: what a job computes on besides the CPU. Buffers in the memory of one of these
-// devices can be used in all calls.
+// ComputeDevices: the devices, besides the CPU, on which a job computes. All calls accept buffers
+// in the memory of these devices.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -16,7 +16,7 @@
 namespace xylem::runtime {
 
 struct ComputeDevice {
-  Memory memory;  ///< The memory that it serves.
+  Memory memory;  ///< The memory that the device serves.
   std::shared_ptr<execution::Compute> compute;
   /// Makes a ticket for everything that the calling thread has enqueued on the device so far; the
   /// call that it is about to make begins when the ticket has completed. Any thread. Null: calls

@@ -19,7 +19,7 @@ namespace xylem::runtime {
 namespace {
 
 constexpr std::uint32_t kWordBits = 64;
-/// More than any kernel is built for.
+/// More cores than any kernel supports.
 constexpr std::size_t kMostCores = std::size_t{1} << 16;
 
 struct FreeCpuSet {
@@ -34,14 +34,14 @@ CoreSet first_cores(std::uint32_t count) {
   return cores;
 }
 
-/// What `quota` and `period` (microseconds) come to; nothing if they set no bound.
+/// The cores that `quota` per `period` (microseconds) grants; nothing if they set no limit.
 std::optional<std::uint32_t> cores_worth(double quota, double period) {
   if (quota <= 0 || period <= 0) return std::nullopt;
   return static_cast<std::uint32_t>(std::clamp(quota / period, 1.0, double{kMostCores}));
 }
 
 std::optional<std::uint32_t> read_v2(const std::filesystem::path& group) {
-  double quota = 0, period = 0;  // "max 100000" leaves them 0
+  double quota = 0, period = 0;  // "max 100000" leaves both 0
   std::ifstream(group / "cpu.max") >> quota >> period;
   return cores_worth(quota, period);
 }
@@ -75,7 +75,7 @@ std::optional<std::uint32_t> least_upwards(const std::filesystem::path& mount,
 }  // namespace
 
 CoreSet own_cores() {
-  // The kernel refuses a set that is smaller than its own.
+  // The kernel refuses a set that is smaller than its own, so larger ones are tried.
   for (std::size_t cores = 1024; cores <= kMostCores; cores *= 2) {
     const std::unique_ptr<cpu_set_t, FreeCpuSet> set(CPU_ALLOC(cores));
     const std::size_t bytes = CPU_ALLOC_SIZE(cores);

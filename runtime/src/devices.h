@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: which network devices UCX may use, from what there is, XYLEM_DEVICES and
-// XYLEM_INTERFACES.
+// Devices: selects the network devices that UCX may use, by XYLEM_DEVICES and XYLEM_INTERFACES.
 #pragma once
 
 #include "config.h"
@@ -15,19 +14,19 @@
 
 namespace xylem::runtime {
 
-/// `names` kept by a filter: "a,b" keeps those, "^a,b" all but those, "" all.
+/// The names that a filter keeps: "a,b" keeps a and b, "^a,b" keeps all others, "" keeps all.
 std::vector<std::string> filter_names(const std::vector<std::string>& names,
                                       std::string_view filter);
 
-/// UCX's names of the RDMA ports that XYLEM_DEVICES allows. Fails with invalid_argument, naming
-/// what there is, if there are none.
+/// UCX's names of the RDMA ports that XYLEM_DEVICES allows. If there are none, fails with
+/// invalid_argument and names the ports that UCX finds.
 Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::UcxDevice> found,
                                                      const Config& config);
-/// The network interface, if UCX can use it.
+/// The network interface, if UCX can use it for TCP; else invalid_argument.
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
-/// Whether choose_rdma_devices() finds any on this machine. UCX is asked only where the kernel
-/// knows RDMA devices.
+/// True if choose_rdma_devices() finds any on this machine. UCX is asked only if the kernel knows
+/// RDMA devices.
 bool has_rdma(const Config& config);
 
 }  // namespace xylem::runtime

@@ -7,7 +7,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// How long the control plane may take to report a death that a wire has felt.
+/// How long the control plane may take to report a death that a wire has noticed.
 constexpr std::chrono::milliseconds kSuspicion{500};
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FailureDetector: which ranks of the job have died or left, and which are suspected. A wire that
-// fails is only a suspicion: its group fails a moment later, unless the control plane reports
-// meanwhile that the rank died, which says more, or that it left in good order.
+// fails is only a suspicion. The group that uses it fails half a second later, unless the control
+// plane reports in the meantime that the rank died, which tells more, or that it left in good
+// order.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -19,16 +20,16 @@ class Group;
 
 /// A group that may have lost a rank.
 struct Suspicion {
-  /// Whether a rank that is said to have left counts as lost.
+  /// Whether a rank that has said goodbye still counts as lost.
   enum class Leaver : std::uint8_t { counts, is_excused };
 
   std::weak_ptr<Group> group;
-  Status why;  ///< Its peer() is the rank suspected.
+  Status why;  ///< Its peer() is the suspected rank.
   Leaver leaver = Leaver::counts;
   Clock::time_point since{};
 };
 
-/// Token holder only, but for has_suspicions(). Ranks are those of the job.
+/// Only for the token holder, except has_suspicions(). Ranks are those of the job.
 class FailureDetector {
  public:
   explicit FailureDetector(std::uint32_t size)
@@ -45,7 +46,8 @@ class FailureDetector {
   }
 
   void suspect(std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
-  /// Takes the suspicions that are old enough to be believed and that no goodbye has excused.
+  /// Takes the suspicions that are old enough to be believed, without those that a goodbye has
+  /// excused.
   std::vector<Suspicion> take_confirmed(Clock::time_point now);
   /// Any thread.
   bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }

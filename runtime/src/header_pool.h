@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The headers of point-to-point messages, and the slots in which they travel: pooled, as transports
-// may hold one for longer than its communicator lives.
+// The headers of point-to-point messages, and the slots in which they travel. Slots are pooled,
+// since a transport may hold one for longer than its communicator lives.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -15,10 +15,10 @@
 
 namespace xylem::runtime {
 
-/// What precedes every message on the wire. Little-endian, as every machine Xylem runs on.
+/// Precedes every message on the wire. Little-endian, like every machine that Xylem runs on.
 struct MessageHeader {
-  std::uint64_t group = 0;   ///< Its uid: of an earlier group of this slot a message may be left.
-  std::uint64_t number = 0;  ///< Of this ordered pair, from 0.
+  std::uint64_t group = 0;   ///< Its uid, which tells it from earlier groups of the same slot.
+  std::uint64_t number = 0;  ///< Counts the messages of this ordered pair of ranks, from 0.
   std::uint64_t count = 0;   ///< Elements.
   std::uint32_t source = 0;  ///< Rank in the group.
   std::uint32_t tag = 0;
@@ -32,34 +32,35 @@ inline constexpr std::size_t kInlineMessage = 4096;
 
 struct HeaderSlot;
 
-/// Who posts slots to receive headers, and sends headers. Token holder only.
+/// Whoever posts slots to receive headers, and sends headers. Token holder only.
 class HeaderUser {
  public:
-  /// A slot that it posted has ended, well or not (`code`). The slot is the user's to give back.
+  /// A slot that this user posted has ended, well or not (see `code`). The user gives the slot
+  /// back.
   virtual void on_header(HeaderSlot& slot) = 0;
-  /// A transport holds a header no more that was to be sent; it has failed if `code` says so. The
-  /// slot goes back by itself.
+  /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
+  /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
 
  protected:
   ~HeaderUser() = default;
 };
 
-/// What is known of a header on its way. Replaced as a whole between two lives.
+/// The state of a header on its way. Replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
-  HeaderUser* owner = nullptr;  ///< Of a posted one; null once the group is closed.
+  HeaderUser* owner = nullptr;  ///< Who posted it; null once the group is closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  bool is_unposted = false;      ///< Was taken from the ring, and is not posted again.
-  bool is_sent = false;          ///< Outgoing, and its transport holds it.
-  std::uint32_t peer = 0;        ///< World rank to which an outgoing one goes,
-  std::uint32_t to = 0;          ///< its rank in the group,
-  HeaderUser* sender = nullptr;  ///< and who waits for it to go; null once the group is closed.
+  bool is_unposted = false;      ///< It was taken from the ring, and is not posted again.
+  bool is_sent = false;          ///< It is outgoing, and its transport holds it.
+  std::uint32_t peer = 0;        ///< World rank to which an outgoing one goes.
+  std::uint32_t to = 0;          ///< The same rank, in the group.
+  HeaderUser* sender = nullptr;  ///< Who waits for it to be sent; null once the group is closed.
 };
 
-/// A header, with its payload if that is small. Belongs to the pool, so it may outlive its group.
+/// A header, with its payload if that is small. Owned by the pool, so it may outlive its group.
 struct HeaderSlot : HeaderSlotState {
   MessageHeader header;
   std::byte payload[kInlineMessage];
@@ -70,23 +71,23 @@ class HeaderPool {
  public:
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
-  /// An outgoing slot is handed to its transport.
+  /// An outgoing slot has been handed to its transport.
   void note_sent(HeaderSlot& slot) noexcept {
     slot.is_sent = true;
     sending_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// A slot's message has completed within the call that posted it, as by its callback.
+  /// The slot's message has completed, possibly within the call that posted it.
   void completed(HeaderSlot& slot) noexcept;
-  /// Tells the users of all completed slots, and takes back those that have none. After each round
-  /// of transport progress.
+  /// Tells the users of all completed slots, and takes back the slots that have no user. Called
+  /// after each round of transport progress.
   void hand_over_completed();
-  /// Slots posted to receive, or that hold what was received.
+  /// Slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// The group is closed: it hears of its headers no more.
+  /// The group is closed: it is not told of its headers any more.
   void forget_sender(const HeaderUser& sender) noexcept;
-  /// Messages handed to a transport that it still holds. Any thread.
+  /// Messages that a transport has been given and still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:

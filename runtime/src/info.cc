@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Facts for `xylem info`, each from the place that a start would take it from.
+// Collects the facts for `xylem info`, each from the code that a start would use.
 #include "xylem/runtime/info.h"
 
 #include "bootstrap/interface.h"
@@ -25,7 +25,7 @@ using runtime::Config;
 using runtime::ConfigRow;
 using runtime::Environment;
 
-/// Looking a rendezvous' name up must not hold a person up for long.
+/// Limit for looking up the host name of the rendezvous, so that `xylem info` answers soon.
 constexpr std::chrono::seconds kLookup{2};
 
 std::vector<SettingInfo> settings_of(const std::vector<ConfigRow>& rows) {
@@ -46,7 +46,7 @@ std::vector<std::string> ucx_variables_of(const Environment& environment) {
   return variables;
 }
 
-/// The host that the setting names; empty for a directory or where nothing is set.
+/// The host that XYLEM_RENDEZVOUS names; empty if it names a directory or is not set.
 Result<std::string> meeting_host(const Config& config) {
   if (config.rendezvous.empty()) return std::string();
   XYLEM_TRY(const auto place, runtime::parse_rendezvous(config.rendezvous));

@@ -19,11 +19,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// What the outputs of a host's ranks may take together to stay in its caches, which hold inputs as
-/// well: measured with 32 MiB of third level (docs/benchmarks.md).
+/// How much memory the outputs of a host's ranks may take together to stay in its caches, which
+/// also hold the inputs. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
-/// How long, at most, a rank that leaves waits for its peers to take what it has sent.
+/// How long a rank that leaves waits at most for its peers to take what it has sent.
 constexpr milliseconds kHandOver{60'000};
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   const WireMaker make = parts.wires;
   const PeerFacts facts = parts.facts;
   const auto end = [](Job* job) {
-    // In a forked child all of it is the parent's: its thread, and what its peers are connected to.
+    // In a forked child everything belongs to the parent: the thread, and the connections to peers.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
   std::shared_ptr<Job> job(new Job(std::move(parts)), end);
@@ -90,7 +90,7 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   context_.engine.set_past_cache_from(kCachedOutputs / local);
   XYLEM_TRY(context_.keeper.start(*context_.control, config.progress_thread));
   XYLEM_TRY(meet_world(deadline));
-  // All have met: nobody reads it any more, and rank 0 need not serve it.
+  // All ranks have met, so nobody reads the store any more, and rank 0 need not serve it.
   store_.reset();
   is_open_ = true;
   return {};
@@ -130,7 +130,8 @@ unsigned Job::turn() {
   context_.headers.hand_over_completed();
   done += context_.engine.run();
   context_.registry.drain(*context_.wires);
-  // After the transports: a message that is here already is heard before its sender is missed.
+  // After the transports, so that messages which have arrived are heard before their sender is
+  // missed.
   if (context_.inbox.take_tick()) tick();
   context_.registry.empty_graves();
   return done;
@@ -176,7 +177,7 @@ void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
   Operation& operation = *as_operation(&execution);
   Group& group = *operation.group;
   if (peer == collectives::kNone) peer = operation.call.peer;
-  // A receive from any source knows its peer once it has met a message.
+  // A receive from any source knows its peer only once it has met a message.
   const std::uint32_t culprit =
       peer == collectives::kNone ? operation.source : group.world_rank(peer);
   if (code == Code::mismatch) {
@@ -196,7 +197,7 @@ void Job::on_compute_error(Execution& execution, const Status& why) {
   operation.group->announce(why.code(), rank(),
                             fmt::format("rank {} cannot go on with call {}: {}", rank(),
                                         operation.sequence, why.message()));
-  // A group that has been left announces nothing any more.
+  // A group that has been left announces nothing, so the operation is failed directly as well.
   context_.engine.fail(execution, why);
 }
 
@@ -250,7 +251,7 @@ void Job::handle_loss(std::uint32_t world_rank, std::string_view how) {
   context_.wires->close(world_rank);
 }
 
-/// Also groups whose calls do not wait for this connection now: what it carried is gone.
+/// Suspects groups whose calls do not wait for this connection now, too: what it carried is lost.
 void Job::suspect_all(std::uint32_t world_rank, const Status& why) {
   for (const auto& group : context_.registry.groups()) {
     if (!group->rank_of(world_rank)) continue;
@@ -286,9 +287,10 @@ void Job::abort_all() {
   while (context_.keeper.pending() > 0 && !patience.passed()) context_.progress.poke();
 }
 
-/// Waits until what this rank has sent has left it: its sends have ended, but messages may wait for
-/// room at the peers. A rank that has left reads no more. What still comes here is for nobody, and
-/// is dropped, so two that leave at once do not wait for each other.
+/// Waits until everything that this rank has sent has left it. Its sends have ended, but messages
+/// may still wait for room at the peers. A rank that has left reads no more. Messages that still
+/// arrive here are dropped, so that two ranks that leave at the same time do not wait for each
+/// other.
 Status Job::hand_over(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&] {
@@ -316,8 +318,8 @@ Status Job::hand_over(Deadline patience) {
   return {};
 }
 
-/// Also those whose communicators the user still holds: their posted receives must not outlive the
-/// wires.
+/// Closes all groups, including those whose communicators the user still holds: their posted
+/// receives must not outlive the wires.
 void Job::close_groups() {
   for (const auto& group : context_.registry.groups()) group->close();
   const Deadline patience = Deadline::after(kGoodbye);
@@ -334,7 +336,7 @@ std::uint32_t Job::pending() {
 
 Status Job::shutdown(bool force) {
   if (context_.process.is_forked()) return context_.process.check();
-  // Who comes second waits for the first.
+  // A second caller waits for the first.
   const std::lock_guard one_at_a_time(shutdown_mutex_);
   if (context_.process.is_closed()) return {};
   auto patience = std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Job: one rank's membership in a job; what a Runtime stands for. It starts, keeps and ends what
-// its communicators share (Context), watches over them (Watch), and owns the first of them, the
-// world.
+// Job: one rank's membership in a job; Runtime is the user's handle of it. It starts, keeps and
+// ends what its communicators share (Context), watches over them (Watch), and owns the world
+// communicator.
 //
 //   starting ──► running ──► closing ──► closed
 //
-// Whoever holds the progress token turns the job: what others have left in the inbox, the
-// transports, the engine, and now and then what is due by the clock.
+// Whoever holds the progress token turns the job: takes what others have left in the inbox,
+// advances the transports and the engine, and now and then does what the clock makes due.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -31,16 +31,16 @@
 
 namespace xylem::runtime {
 
-/// What a job is made of; tests bring their own.
+/// The parts that a job is made of; tests bring their own.
 struct JobParts {
   LoadedConfig loaded;
   Placement placement;
-  PeerFacts facts;               ///< own_facts(), but in tests.
-  std::shared_ptr<Store> store;  ///< Kept until all have met.
+  PeerFacts facts;               ///< own_facts(), except in tests.
+  std::shared_ptr<Store> store;  ///< Kept until all ranks have met.
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
   Logger logger;
-  std::vector<ComputeDevice> devices{};  ///< Besides the CPU.
+  std::vector<ComputeDevice> devices{};  ///< Devices besides the CPU.
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
@@ -89,12 +89,12 @@ class Job final : public std::enable_shared_from_this<Job>,
   bool arm(std::vector<pollfd>& descriptors) override;
   void on_release() override { context_.registry.empty_graves(); }
 
-  // In order of creation; destroyed in reverse.
-  std::shared_ptr<Store> store_;  ///< Until the start has come to its end.
+  // Members are in order of creation and destroyed in reverse.
+  std::shared_ptr<Store> store_;  ///< Until the start is over.
   Context context_;
   Watch watch_{context_};
-  std::shared_ptr<Group> world_;  ///< It keeps the job: shutdown() lets go of it.
-  bool is_open_ = false;          ///< The start has come to its end.
+  std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
+  bool is_open_ = false;          ///< The start is over.
   std::mutex shutdown_mutex_;
 };
 

@@ -15,12 +15,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How often the keeper looks while work is pending, and how long it goes on so after the last.
-constexpr milliseconds kBusyLook{1};
-constexpr milliseconds kTick{50};
-constexpr milliseconds kIdleLook{1000};
-constexpr unsigned kLooksUntilDoze = 100;
-constexpr unsigned kLooksUnattended = 2;
+constexpr milliseconds kBusyLook{1};       ///< Between looks, except while it dozes.
+constexpr milliseconds kTick{50};          ///< Between ticks of the clock, while work is pending.
+constexpr milliseconds kIdleLook{1000};    ///< Between looks while it dozes.
+constexpr unsigned kLooksUntilDoze = 100;  ///< Looks in a row that find nothing to do.
+constexpr unsigned kLooksUnattended = 2;   ///< Looks in a row that find work but no visitor.
 
 }  // namespace
 
@@ -85,9 +84,9 @@ void Keeper::keep(ControlPlane& control) {
   }
 }
 
-/// Drives when work is pending that nobody has waited for since the last look but one. Where there
-/// is none it looks now and then, less and less often: a peer may wait for our part in making a
-/// connection, or for room.
+/// Drives progress if work is pending that no user's thread has waited for since the last look but
+/// one. Without work it still makes a turn now and then, less and less often, since a peer may wait
+/// for this rank's part in making a connection, or for room.
 void Keeper::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
   const bool is_visited = visits != attention.visits || progress_.held();
@@ -100,8 +99,8 @@ void Keeper::attend(Attention& attention, int control_fd) {
   if ((busy && attention.unattended < kLooksUnattended) || !progress_.try_acquire()) return;
   const auto worked = progress_.work_off(stop_);
   if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
-  // Asleep on the transports' descriptors, which is quicker than the next look; but a transport
-  // whose messages wait for room may refuse.
+  // Sleeps on the transports' descriptors, which react sooner than the next look. A transport whose
+  // messages wait for room may refuse to be slept on.
   const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
                      progress_.doze(pollfd{control_fd, POLLIN, 0});
   progress_.release();

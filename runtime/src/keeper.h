@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeper: a job's own thread. It serves the control plane, sets the clock's tick, and drives
-// progress while there is work that no user's thread drives. With nothing to do it looks less and
-// less often, at last once a second.
+// progress while there is work that no user's thread drives. Without work it looks less and less
+// often, down to once a second.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -36,11 +36,12 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
   ~Keeper() { stop(); }
 
-  /// `drives`: whether it drives progress, or only serves the control plane, which outlives it.
+  /// Starts the thread. `drives`: it also drives progress; otherwise it only serves the control
+  /// plane. The control plane outlives the thread.
   Status start(ControlPlane& control, bool drives);
   /// Ends the thread, if there is one.
   void stop() noexcept;
-  /// Makes it look at once. Any thread.
+  /// Makes the thread look for work at once. Any thread.
   void wake() noexcept;
 
   /// Wakes it if it looks only once a second: an operation has been submitted or begun, and since
@@ -54,11 +55,11 @@ class Keeper {
   void remove_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) - 1); }
 
  private:
-  /// What the keeper remembers from look to look.
+  /// What the keeper remembers from one look to the next.
   struct Attention {
-    std::uint64_t visits = 0;           ///< Of users' threads, at the last look.
-    unsigned unattended = 0;            ///< Looks in a row that found work and no visitor,
-    unsigned quiet_looks = 0;           ///< and those that found neither.
+    std::uint64_t visits = 0;           ///< Progress::visits() at the last look.
+    unsigned unattended = 0;            ///< Looks in a row that found work and no visitor.
+    unsigned quiet_looks = 0;           ///< Looks in a row that found neither.
     std::chrono::milliseconds wait{1};  ///< Before the next look.
   };
 
@@ -67,8 +68,8 @@ class Keeper {
   }
   void keep(ControlPlane& control);
   void attend(Attention& attention, int control_fd);
-  /// Whether somebody must drive progress: a user who has been told that his message is sent may
-  /// not come back for long.
+  /// True if somebody must drive progress. Sent messages count, too: a user who has been told that
+  /// a message is sent may not call again for long.
   bool has_work() const noexcept {
     return pending() > 0 || sources_.inbox.has_submitted() || sources_.headers.sending() > 0 ||
            sources_.registry.is_draining() || sources_.failures.has_suspicions();
@@ -78,7 +79,7 @@ class Keeper {
   const Sources sources_;
   bool drives_ = true;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> dozes_{false};  ///< Looks only once a second.
+  std::atomic<bool> dozes_{false};  ///< It looks only once a second.
   std::atomic<bool> stop_{false};
   UniqueFd wake_;  ///< eventfd
   std::thread thread_;

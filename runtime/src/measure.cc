@@ -31,7 +31,7 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Submits and waits. At the deadline everything pending is ended first.
+/// Submits a call and waits for it. At the deadline, ends everything pending before it returns.
 Status complete(Group& world, Call&& call, Deadline deadline) {
   const Work work = world.submit(std::move(call));
   Status status = work.wait_for(deadline.left());
@@ -43,10 +43,10 @@ Status complete(Group& world, Call&& call, Deadline deadline) {
                  "it had come");
 }
 
-/// A ping-pong's other end and limit.
+/// The other rank of a ping-pong, and the deadline.
 struct Partner {
   std::uint32_t rank = 0;
-  bool first = false;  ///< Whether this rank sends first, and measures.
+  bool first = false;  ///< This rank sends first, and measures.
   Deadline deadline;
 };
 
@@ -69,7 +69,7 @@ Status transfer(Group& world,
 }
 
 /// Half of the quickest round trip, in microseconds; meaningful at the rank that sends first. The
-/// quickest, since other load on the machine is of the moment, and the constants are not.
+/// quickest is taken because other load on the machine passes and must not enter the constants.
 Result<double> ping_pong(Group& world, const Partner& partner, std::uint64_t bytes, int rounds) {
   const auto data = std::make_shared<Message>(bytes);
   double best = std::numeric_limits<double>::max();
@@ -109,8 +109,9 @@ void measure_core(CostModel& model) {
   model.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
-/// With whom a rank plays. On a host all ranks do at once, two by two, since that is how they will
-/// share its cores; between hosts rank 0 and the first of another.
+/// The rank with which this rank exchanges messages, if any. On a host all ranks do so at once, in
+/// pairs, since they will share its cores in the same way later. Between hosts, only rank 0 and the
+/// first rank of another host do.
 std::optional<std::uint32_t> partner(const CostModel& model, const Group& world, bool local) {
   const std::uint32_t rank = world.rank();
   if (local) {
@@ -129,7 +130,7 @@ std::optional<std::uint32_t> partner(const CostModel& model, const Group& world,
   return std::nullopt;
 }
 
-/// What rank 0 tells the others.
+/// What rank 0 tells the other ranks.
 struct Constants {
   LinkCost local, remote;
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
@@ -156,14 +157,15 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
   return {};
 }
 
-/// From which size on messages are better fetched; and how quick the link is then.
+/// Finds the size from which pulling is quicker than copying through slots, and the bandwidth then.
 Status measure_pull(Context& context, Group& world, const Partner& partner, Tuning& tuning) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, 64 << 10};
-  // Who copies twice keeps two cores busy, but does not depend on what the system allows.
+  // Copying through slots works on every system, so pulling has to be clearly quicker.
   constexpr double kClearly = 0.9;
   bool has_won = true;
   tuning.pull_from = transport::kAnySize;
-  // All sizes in any case: both ends must agree on what is sent, whatever they measure.
+  // All sizes are measured even after pulling has lost: both ends must exchange the same messages,
+  // whatever each of them measures.
   for (const std::uint64_t bytes : kSizes) {
     context.pull_from(transport::kAnySize);
     XYLEM_TRY(const double through_slots, ping_pong(world, partner, bytes, kLargeRounds));
@@ -180,7 +182,7 @@ Status measure_pull(Context& context, Group& world, const Partner& partner, Tuni
   return {};
 }
 
-/// Whether this rank's host has fewer cores than ranks.
+/// True if this rank's host has fewer cores than ranks.
 bool shares_cores(const CostModel& model, std::uint32_t rank) {
   const std::uint32_t host = model.host.empty() ? 0 : model.host[rank];
   const std::uint32_t cores = host < model.host_cores.size() ? model.host_cores[host] : 0;
@@ -198,7 +200,8 @@ Status measure_links(Context& context, Group& world, Tuning& tuning, Deadline de
     if (local && !context.config().pull_from) {
       XYLEM_TRY(measure_pull(context, world, with, tuning));
     }
-    // In turn, writing and reading do not overlap, and the estimate counts both.
+    // On shared cores, writing and reading do not overlap, so the measured time contains both. The
+    // estimate counts each of them by itself, and needs the bandwidth of one.
     if (local && shares_cores(model, world.rank())) model.local.bandwidth_GBps *= 2;
   }
   return {};
@@ -218,7 +221,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   const std::string& source = context.config().tuning;
   if (source == "off" || world.size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
-  // Only rank 0's file counts; the others learn in the broadcast whether it served.
+  // Only rank 0 reads the file; the broadcast tells the others whether it had an entry.
   std::uint8_t known = 0;
   if (use_file && world.rank() == 0) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning));
@@ -233,7 +236,8 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   if (known == 0) {
     XYLEM_TRY(measure_links(context, world, tuning, deadline));
     if (world.rank() == 0) measure_core(tuning.model);
-    // Links that were measured as somebody asked for it are not the machine's.
+    // Links measured with a given XYLEM_PULL_FROM do not describe the machine, so they are not
+    // saved.
     if (use_file && is_asked && world.rank() == 0) {
       if (Status saved = save_tuning(source, tuning); !saved) context.logger.warn(saved.message());
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measure: the constants of the cost model, from this job on these machines, and from which size on
-// it is quicker to fetch messages from their senders' processes. Ranks exchange a few messages, two
-// by two; rank 0 times its reductions and copies; all ranks get rank 0's answer, so they choose
-// alike.
+// Measures the constants of the cost model on the machines of this job, and the size from which the
+// receiver should copy messages out of the sender's process. Ranks exchange a few messages in
+// pairs, and rank 0 times its reductions and copies. All ranks use the results of rank 0, so that
+// they choose the same algorithms.
 #pragma once
 
 #include "config.h"
@@ -22,8 +22,8 @@ struct Context;
 /// What is assumed before anything is measured, and with XYLEM_TUNING=off.
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
 
-/// Collective over `world`, whose job's context is given; takes some milliseconds. With a tuning
-/// file, rank 0's file is read, or written after measuring.
+/// Collective over `world`, whose job has this `context`; takes some milliseconds. With a tuning
+/// file, rank 0 reads the file, or writes it after measuring.
 Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline);
 
 }  // namespace xylem::runtime

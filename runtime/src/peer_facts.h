@@ -17,19 +17,19 @@ namespace xylem::runtime {
 
 struct PeerFacts {
   std::string host;          ///< Host name, for people.
-  std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespace, and user: where it
-                             ///< differs, shared memory cannot meet.
-  CoreSet cores;             ///< On which it may run.
-  std::uint32_t quota = 0;   ///< Cores' worth of time that its cgroups grant; 0: no bound.
+  std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespaces, and user. Ranks that
+                             ///< differ in it cannot share memory.
+  CoreSet cores;             ///< Cores on which the rank may run.
+  std::uint32_t quota = 0;   ///< CPU time that its cgroups grant, in cores; 0: no limit.
   bool has_rdma = false;     ///< UCX finds RDMA devices that XYLEM_DEVICES allows.
-  bool has_aes = false;      ///< Its processor seals with AES-256-GCM.
+  bool has_aes = false;      ///< Its processor supports AES-256-GCM.
   std::string settings;      ///< agreed_settings().
 };
 PeerFacts own_facts(const LoadedConfig& loaded);
 
-/// For the way from rank to rank.
+/// The facts as bytes, to be sent to other ranks.
 std::vector<std::byte> encode(const PeerFacts& facts);
-/// `mismatch` where the bytes of `rank` are not what encode() gives.
+/// Fails with `mismatch` if `blob`, which came from `rank`, is not a result of encode().
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob);
 
 /// OK, or a mismatch that names the first setting in which the two differ.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProcessGuard: whether this process may use a job. A forked child may not: the job's threads,
-// locks and sockets are its parent's. After shutdown nobody may.
+// ProcessGuard: tells whether this process may use a job. A forked child may not, since the job's
+// threads, locks and sockets belong to its parent. After shutdown no process may.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -18,18 +18,18 @@ class ProcessGuard {
   ProcessGuard& operator=(const ProcessGuard&) = delete;
   ~ProcessGuard();
 
-  /// True in a child that was forked since the job started. A child takes none of the job's locks.
+  /// True in a child that was forked after the job started. A child takes none of the job's locks.
   bool is_forked() const noexcept { return page_ != nullptr && *page_ == 0; }
   /// True after shutdown.
   bool is_closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
   bool allows() const noexcept { return !is_forked() && !is_closed(); }
-  /// The error that a call gets which is not allowed.
+  /// The error for a call that is not allowed.
   Status check() const noexcept;
-  /// From now on no use is allowed.
+  /// Forbids every use from now on.
   void close() noexcept { closed_ = true; }
 
  private:
-  const volatile char* page_;  ///< Reads 1 here; the system wipes it in a forked child.
+  const volatile char* page_;  ///< Reads 1 in this process; the kernel clears it in a forked child.
   std::atomic<bool> closed_{false};
 };
 

@@ -14,8 +14,8 @@ using execution::kMaxGroups;
 using execution::TagKind;
 namespace {
 
-/// For how long at least what arrives for a poisoned group is dropped: its members know of its end
-/// within moments, and cut what they still send within Watch::kLetGo.
+/// For at least this long, messages to a poisoned group are dropped. Its members learn of its end
+/// within moments, and cancel what they still send within Watch::kLetGo.
 constexpr std::chrono::milliseconds kDrain{2000};
 
 constexpr std::uint64_t bit_of(std::uint32_t slot) noexcept {

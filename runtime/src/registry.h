@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the groups of a job, the slots that they have in tags, and how they end. It knows of a
-// group no more than its uid and its slot.
+// Registry: the groups of a job, their slots in tags, and how both end. It knows only the uid and
+// the slot of a group.
 //
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
 //
-// Whoever drops the last reference of a group hands it to the registry, which ends it under the
-// progress token. While a slot drains, what still arrives for it is dropped, so that members that
-// have not heard yet of the group's end go on, and no later group gets it.
+// Whoever drops the last reference to a group hands the group to the registry, which ends it under
+// the progress token. While a slot drains, messages that still arrive for it are dropped, so that
+// the sends of members which have not heard of the group's end yet complete. No other group gets
+// the slot before it has drained.
 #pragma once
 
 #include "wires.h"
@@ -25,7 +26,7 @@ namespace xylem::runtime {
 
 class Group;
 
-/// A group that nobody refers to any more, with the function that ends it.
+/// A group without references, with the function that ends it.
 using Grave = std::unique_ptr<Group, void (*)(Group*)>;
 
 class Registry {
@@ -38,35 +39,35 @@ class Registry {
   // Any thread.
   std::shared_ptr<Group> find(std::uint64_t uid) const;
   std::vector<std::shared_ptr<Group>> groups() const;
-  /// A bitmap of slots.
+  /// One bit for each slot.
   std::vector<std::uint64_t> slots_taken() const;
   bool claim_slot(std::uint32_t slot);
   void free_slot(std::uint32_t slot) noexcept;
-  /// Keeps the group for empty_graves(), or ends it at once after close().
+  /// Keeps the group for empty_graves(). After close(), ends it at once.
   void bury(Grave group);
   bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
-  /// Some slot has not drained for as long as it must.
+  /// True if some slot has not drained for its full time yet.
   bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
 
   // Token holder.
   void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
-  /// The group takes no part any more: its slot comes free, at once or once it has drained.
+  /// The group takes no part any more: frees its slot, at once or when it has drained.
   void delist(std::uint64_t uid, std::uint32_t slot) noexcept;
-  /// The group in this slot was poisoned: the slot drains.
+  /// The group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(std::uint32_t slot);
   void empty_graves();
-  /// Drops what has arrived for slots that drain.
+  /// Drops messages that have arrived for slots that drain.
   void drain(const Wires& wires);
   /// Frees the slots that have drained.
   void end_drains(Clock::time_point now);
 
-  /// The job ends: groups that are buried from now on end at once, on whatever thread.
+  /// The job ends: groups that are buried from now on end at once, on the calling thread.
   void close();
 
  private:
   struct Drain {
     std::uint32_t slot = 0;
-    Clock::time_point until;  ///< Not before this does another group get the slot.
+    Clock::time_point until;  ///< No other group gets the slot before this time.
     bool is_group_gone = false;
   };
 

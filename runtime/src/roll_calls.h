@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RollCalls: who answers. A rank calls the roll of a group when one of its operations nears its
-// limit. Every rank of the group answers, whatever it has said before, so a stopped one is known by
-// its silence. Several ranks near their limits together, so they share rolls: a rank calls none
-// where it has just heard one on the same call, answers only the first of several, and takes that
-// for an answer to all of them.
+// RollCalls: finds out which ranks answer. A rank calls the roll of a group when one of its
+// operations nears its limit. Every rank of the group answers, whatever it has said before, so a
+// stopped rank is known by its silence. Several ranks come near their limits together, so they
+// share rolls: a rank calls none if it has just heard one on the same call, answers only the first
+// of several, and counts an answer to one of them for all.
 #pragma once
 
 #include "situation.h"
@@ -18,9 +18,10 @@
 namespace xylem::runtime {
 
 struct RollCall {
-  /// One rank that is silent for so long after the last answer gives none.
+  /// A rank that is the only one missing and silent for this long after the last answer gives none.
   static constexpr std::chrono::milliseconds kAnswer{300};
-  /// Several may just be slow, as on a host that is overloaded, and get so much time in all.
+  /// Several missing ranks may just be slow, as on an overloaded host; they get this much time in
+  /// all.
   static constexpr std::chrono::milliseconds kSlowAnswers{1500};
 
   struct Answer {
@@ -29,41 +30,43 @@ struct RollCall {
   };
 
   RollCallId id;
-  std::uint64_t group = 0, sequence = 0;      ///< The call that is asked after.
-  Clock::time_point since{};                  ///< When this rank called or heard it.
-  Clock::duration waited{0};                  ///< How long this rank has run since then.
-  Clock::duration quiet{0};                   ///< How long it has run since the last answer.
-  bool is_answered_here = false;              ///< By this rank; or it has called it.
-  std::map<std::uint32_t, Answer> answers{};  ///< By world rank, the caller's too.
+  std::uint64_t group = 0, sequence = 0;  ///< The call that the roll is about.
+  Clock::time_point since{};              ///< When this rank called the roll or heard it.
+  Clock::duration waited{0};              ///< How long this rank has been running since then.
+  Clock::duration quiet{0};               ///< How long it has been running since the last answer.
+  bool is_answered_here = false;          ///< This rank has answered it, or has called it.
+  std::map<std::uint32_t, Answer> answers{};  ///< By world rank, including the caller's.
 
   static Answer answer_of(const Situation& situation);
-  /// With so many ranks that have not answered: whether they are waited for no more.
+  /// True if the roll is over although `missing` ranks have not answered.
   bool is_over(std::size_t missing) const noexcept;
 };
 
-/// The roll calls that a rank knows of, its own and those of others. One thread at a time.
+/// The roll calls that a rank knows of, its own and those of others. Used by one thread at a time.
 class RollCalls {
  public:
-  /// Rolls on the same call that are called within this time of each other are one.
+  /// Rolls on the same call that are called within this time count as one.
   static constexpr std::chrono::milliseconds kShared{100};
-  /// The others' clocks see that time as up to so long.
+  /// On the clocks of other ranks, rolls that count as one may be this far apart.
   static constexpr std::chrono::milliseconds kSharedElsewhere{300};
-  static constexpr std::chrono::milliseconds kKept{5000};  ///< Then it is forgotten.
-  /// A tick counts as no more, or a rank that was stopped would take its own silence for others'.
+  static constexpr std::chrono::milliseconds kKept{5000};  ///< After this time a roll is forgotten.
+  /// A tick counts as no more than this. Otherwise a rank that was stopped would take the time in
+  /// which it could not listen for silence of the others.
   static constexpr std::chrono::milliseconds kMostOfATick{100};
 
   explicit RollCalls(std::uint32_t rank) : rank_(rank) {}
 
-  /// One that is recent enough to share, or null.
+  /// A roll that is recent enough to share, or null.
   const RollCall* recent(std::uint64_t group, std::uint64_t sequence, Clock::time_point now) const;
-  /// One more of this rank's own.
+  /// Adds a roll that this rank calls.
   const RollCall& call(std::uint64_t group, std::uint64_t sequence, Clock::time_point now);
-  /// Another rank has called one, in this situation. True if this rank has to answer it.
+  /// Another rank, which is in this situation, has called a roll. True if this rank has to answer
+  /// it.
   bool hear(RollCallId id, const Situation& situation, Clock::time_point now);
   void on_answer(std::uint32_t rank, const Situation& situation);
-  /// Null: there never was one, or it is forgotten.
+  /// Null if there never was such a roll, or it is forgotten.
   const RollCall* find(RollCallId id) const;
-  /// Time has passed.
+  /// Adds the time since the last tick to all rolls.
   void tick(Clock::time_point now);
 
  private:

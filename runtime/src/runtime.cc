@@ -7,7 +7,7 @@
 namespace xylem {
 namespace {
 
-/// Of the ranks below `end`, those on this rank's host.
+/// Number of ranks below `end` that are on this rank's host.
 std::uint32_t count_local(const runtime::Job& job, std::uint32_t end) noexcept {
   std::uint32_t count = 0;
   for (std::uint32_t other = 0; other < end; ++other)

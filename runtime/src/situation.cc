@@ -13,7 +13,7 @@ namespace {
 using collectives::Collective;
 using collectives::kNone;
 
-/// Appends plain values to a message.
+/// Writes plain values to the end of a message.
 class Writer {
  public:
   explicit Writer(std::uint8_t kind) { put(kind); }
@@ -33,7 +33,8 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Takes plain values off a message; everything after a shortage reads as zero and ok() is false.
+/// Reads plain values from a message. When bytes are missing, everything from there on reads as
+/// zero and ok() is false.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

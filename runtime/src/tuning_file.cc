@@ -26,13 +26,14 @@ using nlohmann::json;
 constexpr int kSchema = 1;
 
 Result<std::string> hardware_key(const CostModel& model) {
-  // The process is the user's, and may mean to fork before it uses CUDA.
+  // CUDA is left out, since the user's process may mean to fork before it uses CUDA.
   topology::DiscoverOptions options;
   options.cuda.clear();
   XYLEM_TRY(const auto machine, topology::discover(options));
   std::string key =
       fmt::format("{}/{}", topology::fingerprint(machine).to_string(), model.slice_bytes);
-  // Ranks that share cores share what these move.
+  // Ranks that share cores also share the bandwidth of these cores, so they get an entry of their
+  // own.
   const auto ranks = static_cast<std::uint32_t>(std::ranges::count(model.host, 0U));
   const std::uint32_t cores = model.host_cores.empty() ? 0 : model.host_cores.front();
   if (cores > 0 && cores < ranks) key += fmt::format("/{} ranks on {} cores", ranks, cores);
@@ -43,7 +44,7 @@ json to_json(const LinkCost& cost) {
   return {{"alpha_us", cost.alpha_us}, {"bandwidth_GBps", cost.bandwidth_GBps}};
 }
 
-/// A size, or null for none.
+/// Reads a size; null stands for kAnySize.
 bool read(const json& value, std::optional<std::uint64_t>& size) {
   size = transport::kAnySize;
   if (value.is_null()) return true;
@@ -52,7 +53,8 @@ bool read(const json& value, std::optional<std::uint64_t>& size) {
   return *size > 0;
 }
 
-/// A constant of the model: a number that estimates can be made with, or the file is damaged.
+/// Reads a constant of the model. False if the file is damaged: the number is missing, or outside
+/// of the range that estimates can use.
 bool read(const json& object, const char* key, double& value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return false;
@@ -82,7 +84,7 @@ Result<json> parse(const std::string& path) {
   if (kind.type() == std::filesystem::file_type::not_found) {
     return json{{"schema", kSchema}, {"machines", json::object()}};
   }
-  // A device may have no end.
+  // Only a regular file is read, since a device may have no end.
   constexpr std::uintmax_t kLargest = 16 << 20;
   const bool is_file = std::filesystem::is_regular_file(kind);
   if (!is_file || std::filesystem::file_size(path, error) > kLargest || error) {
@@ -93,7 +95,8 @@ Result<json> parse(const std::string& path) {
   }
   std::ifstream file(path);
   if (!file) return json{{"schema", kSchema}, {"machines", json::object()}};
-  // Streams keep what goes wrong in reading to themselves; the parser, given one, would throw it.
+  // The file is read into a string first, since the parser would throw if a stream failed while
+  // reading.
   std::ostringstream text;
   text << file.rdbuf();
   json content = json::parse(text.str(), nullptr, false);
@@ -124,7 +127,7 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning&
         fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path,
                     key));
   }
-  // Earlier versions did not measure it.
+  // Files of earlier versions lack this value; then everything is measured again.
   if (!found->contains("pull_from")) return std::optional<Tuning>();
   return std::optional<Tuning>(std::move(loaded));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning file: what was measured of a machine, kept between jobs under the fingerprint of its
-// hardware.
+// The tuning file: keeps the measured constants of machines between jobs, each under the
+// fingerprint of its hardware.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,19 +14,19 @@
 
 namespace xylem::runtime {
 
-/// What is measured.
+/// What is measured at start.
 struct Tuning {
   collectives::CostModel model;
-  /// Messages of so many bytes and more are better fetched from their sender's process, on one
-  /// host; kAnySize: none are. Not set where it was not measured.
+  /// Messages within a host of at least this many bytes are better copied by the receiver out of
+  /// the sender's process. kAnySize: no messages are. Not set if it was not measured.
   std::optional<std::uint64_t> pull_from;
 };
 
-/// `tuning` with the file's values; nothing if there is no file, or it holds no entry for this
-/// hardware. A file that cannot be read as tuning data is `invalid_argument`: it is not ours to
-/// overwrite.
+/// Returns `tuning` with the values of the file; nothing if there is no file or no entry for this
+/// hardware. Fails with `invalid_argument` if the file does not contain tuning data; such a file is
+/// not overwritten.
 Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning& tuning);
-/// Adds or replaces this hardware's entry; written whole, then renamed into place.
+/// Adds or replaces the entry of this hardware. Writes a new file, then renames it into place.
 Status save_tuning(const std::string& path, const Tuning& tuning);
 
 }  // namespace xylem::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The element types and reductions by name and size, and which go together.
+// Names and sizes of the element types and reductions, and which of them go together.
 #include "xylem/runtime/types.h"
 
 #include "xylem/base/check.h"
@@ -93,7 +93,7 @@ const TypeRow& row_of(DataType type) {
   return kTypes[index];
 }
 
-/// The value that `text` names: the index of a name in `names`, or an alias.
+/// Parses one of `names` (its index is the value) or an alias.
 template <typename Value>
 Result<Value> parse(std::string_view kind,
                     std::string_view text,

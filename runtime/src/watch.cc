@@ -18,7 +18,7 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
 }
 
 void judge(const Logger& logger, Group& group, const Verdict& verdict) {
-  // Who aborts says so to whom it likes.
+  // An abort is the user's own decision, so it is not logged as an error.
   if (group.health() && verdict.code != Code::cancelled) logger.error(verdict.message);
   group.poison(failure(verdict.code, verdict.message, verdict.culprit));
 }
@@ -33,12 +33,12 @@ void Watch::tick(Clock::time_point now) {
   for (Operation* operation = as_operation(context_.engine.active()); operation != nullptr;) {
     Operation* next = as_operation(operation->active_next);
     operation->acquire();
-    if (next != nullptr) next->acquire();  // Looking at one may end others.
+    if (next != nullptr) next->acquire();  // Looking at one operation may end others.
     if (!operation->ended()) look(*operation, now);
     operation->release();
     const bool gone = next != nullptr && next->ended();
     if (next != nullptr) next->release();
-    operation = gone ? nullptr : next;  // The rest at the next tick.
+    operation = gone ? nullptr : next;  // The rest follows at the next tick.
   }
 }
 
@@ -57,8 +57,8 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
   else operation.watched.roll = {};  // The limit has been moved.
   if (now - operation.watched.begun >= limit) return;
-  // A later call waits for an earlier one more often than for its own messages: it has not stalled
-  // before it is the oldest, so a group asks one question at a time.
+  // A later call waits for an earlier one more often than for its own messages. So its stall is
+  // counted from when it becomes the oldest, and a group asks one question at a time.
   if (operation.call.kind == CallKind::collective && !operation.watched.is_oldest &&
       is_oldest(operation)) {
     operation.watched.is_oldest = true;
@@ -69,7 +69,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     if (stalled >= kLetGo) look_at_message(group, operation, now);
     return;
   }
-  if (operation.run.program == nullptr) return;  // It waits behind other calls, which tell.
+  if (operation.run.program == nullptr) return;  // It waits behind calls that report.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
     Situation said = situation(group, operation.sequence);
@@ -99,20 +99,21 @@ bool Watch::is_oldest(const Operation& operation) const {
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
-/// The call by which others are asked where they are.
+/// The number of the call about which other ranks are asked.
 std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
   const bool has_number =
       operation.call.kind == CallKind::collective && operation.run.program != nullptr;
   return has_number ? operation.sequence : group.next_sequence();
 }
 
-/// Who is to be blamed for a time-out shows in who answers: asks, and gives them the time to.
+/// The answers show who is to blame for a time-out, so this asks, and gives the others time to
+/// answer.
 void Watch::come_to_limit(Group& group,
                           Operation& operation,
                           std::chrono::nanoseconds limit,
                           Clock::time_point now) {
   const RollCall* roll = rolls_.find(operation.watched.roll);
-  if (roll == nullptr) {  // Also where this rank was stopped for so long that it is forgotten.
+  if (roll == nullptr) {  // Also if this rank was stopped for so long that the roll is forgotten.
     const std::uint64_t sequence = call_of(group, operation);
     roll = rolls_.recent(group.uid(), sequence, now);
     if (roll == nullptr) {
@@ -147,7 +148,8 @@ void Watch::time_out(Group& group,
   std::optional<std::uint32_t> culprit = attendance.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
-    // Others of the communicator need not take part in it, so it says nothing that they did not.
+    // Other ranks need not take part in the message, so it does not matter that they did not call
+    // it.
     if (attendance.silent.size() != 1) {
       culprit.reset();
       if (has_peer) culprit = group.world_rank(operation.call.peer);
@@ -171,7 +173,8 @@ void Watch::time_out(Group& group,
   group.announce(Code::timed_out, culprit, std::move(text));
 }
 
-/// A partner that has left the job will not come; what it sent before has had the time to.
+/// A partner that has left the job will not come. What it sent before it left has had time to
+/// arrive.
 void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
@@ -188,9 +191,9 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
                              is_send ? "sends" : "receives", operation.call.tag));
 }
 
-/// A rank that has left the job before it took its part: a message to or from it is under way, or
-/// waits for room at it. What it has sent is not lost: a receive that is not posted yet may still
-/// find its message.
+/// Announces `peer_lost` if a rank left the job before it took its part: a message to or from it is
+/// under way, or waits for room at it. What that rank has sent is not lost, since a receive that is
+/// not posted yet may still find its message.
 void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
@@ -231,7 +234,7 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.group = group.uid();
   situation.sequence = sequence;
   const std::uint64_t next = group.next_sequence();
-  // The calls around the one in question; the last ones if that has not been made.
+  // The calls around the one in question; the last calls if that one has not been made.
   const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
   const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
   const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
@@ -277,7 +280,7 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = context_.registry.find(situation.group);
-  // Whoever lives answers, also for a group that has failed here or is here no more.
+  // Every rank that lives answers, also for a group that has failed or no longer exists here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
   if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
@@ -324,7 +327,7 @@ void Watch::answer(RollCallId roll, Situation&& said) {
   context_.control->flood(encode(said));
 }
 
-/// The first on each group counts.
+/// Keeps the first verdict on each group.
 void Watch::keep(const Verdict& verdict) {
   const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
   if (known != early_verdicts_.end()) return;
@@ -349,8 +352,8 @@ void Watch::on_left(const Group& group) {
   if (gone_.size() > kGone) gone_.pop_front();
 }
 
-/// Calls that this rank made too long ago to name them: that something differed shows in what their
-/// histories were. True if they agree.
+/// For calls that this rank made too long ago to name them: compares what their histories were,
+/// which shows that something differed. True if they agree.
 bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
   const auto history = group.history_at(record.sequence);
   if (!history || *history == record.history) return true;
@@ -421,7 +424,7 @@ std::optional<std::uint32_t> Watch::Attendance::culprit() const {
   return std::nullopt;
 }
 
-/// `answer_of` a world rank: a RollCall::Answer, or nothing.
+/// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
 template <typename AnswerOf>
 Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of) const {
   Attendance attendance;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: finds out why an operation does not go on, and says it on all ranks.
+// Watch: finds out why an operation makes no progress, and tells all ranks.
 //
-// The oldest collective of a communicator, if it stalls for 200 ms, publishes its situation on the
-// control plane, as a question: the call, those around it, and what it waits for. Every rank
-// compares with its own calls and answers with its own situation, unless it has said the same
-// before. A difference is a `mismatch` verdict naming both sides. Before the deadline of any
-// operation a roll is called (roll_calls.h), which every rank answers with its situation: that says
-// who has not called, who waits, and who does not answer.
+// If the oldest collective of a communicator stalls for 200 ms, its rank publishes its situation on
+// the control plane, as a question: the call, the calls around it, and what it waits for. Every
+// rank compares this with its own calls, and answers with its own situation unless it has said the
+// same before. A difference is a `mismatch` verdict that names both sides. Before the deadline of
+// any operation a roll is called (roll_calls.h), which every rank answers with its situation. The
+// answers tell who has not called the operation, who waits, and who does not answer.
 #pragma once
 
 #include "context.h"
@@ -33,24 +33,24 @@ namespace xylem::runtime {
 class Watch final : public GroupObserver {
  public:
   static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
-  /// So long before its limit, and not before half of it, an operation has the roll called.
+  /// The roll is called this long before an operation's limit, but not before half of the limit.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
   static constexpr std::chrono::milliseconds kLetGo{
-      1000};  ///< Until a partner that has left is not waited for any more.
+      1000};  ///< Until a partner that has left is no longer waited for.
   static constexpr std::chrono::milliseconds kQuarantine{
-      1700};  ///< Until it reports although messages are under way.
+      1700};  ///< Until a failed operation reports although messages are under way.
 
   explicit Watch(Context& context);
 
-  /// Looks at every operation under way; about every 50 ms while there are any.
+  /// Looks at every operation under way. Called about every 50 ms while there are any.
   void tick(Clock::time_point now);
   /// A message from the control plane. Damaged ones are dropped with a warning.
   void on_message(std::uint32_t origin, std::span<const std::byte> message);
-  /// A call has been numbered: others may have published theirs already.
+  /// A call has been numbered. Other ranks may have published this call already.
   void on_call(Group& group, const CallRecord& record) override;
-  /// A group is there: it may have been spoken of before.
+  /// A group has been made. Other ranks may have sent messages about it already.
   void on_enlisted(Group& group) override;
-  /// A group is here no more.
+  /// A group no longer exists on this rank.
   void on_left(const Group& group) override;
 
  private:
@@ -78,13 +78,13 @@ class Watch final : public GroupObserver {
   void answer(RollCallId roll, Situation&& said);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
-  /// Who takes part in a call, as far as is known: world ranks of the others.
+  /// Who takes part in a call, as far as is known. World ranks, without this one.
   struct Attendance {
     std::vector<std::uint32_t> absent, waiting, silent, left;
-    std::string last_calls;  ///< Of those absent; text.
+    std::string last_calls;  ///< Text on the last calls of the absent ranks.
 
-    /// The one rank to blame, if it is one: it gives no answer, or, where all do, has left the job
-    /// or else did not call.
+    /// The rank to blame, if there is only one. A rank that gives no answer comes first; if all
+    /// answer, one that has left the job; otherwise one that did not call.
     std::optional<std::uint32_t> culprit() const;
   };
   /// By what has been said so far, or by the answers to a roll.
@@ -97,13 +97,13 @@ class Watch final : public GroupObserver {
                              const Operation& operation,
                              const Attendance& attendance);
 
-  /// What was said of the calls of one group. Calls too old to be compared with are forgotten.
+  /// What was said of the calls of one group. Calls too old to be compared are forgotten.
   struct Heard {
     std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;  ///< Then by world rank.
-    std::map<std::uint64_t, Situation::State> published;                  ///< What this rank said.
-    std::uint64_t newest = 0;  ///< Call of which anything is known.
+    std::map<std::uint64_t, Situation::State> published;  ///< What this rank said, by call.
+    std::uint64_t newest = 0;  ///< The newest call of which anything is known.
   };
-  /// A roll of a group that is not here.
+  /// A roll of a group that does not exist here.
   struct EarlyRoll {
     RollCallId id;
     std::uint64_t group = 0, sequence = 0;
@@ -113,11 +113,11 @@ class Watch final : public GroupObserver {
   Context& context_;
   RollCalls rolls_;
   std::map<std::uint64_t, Heard> heard_;
-  std::unordered_map<const Group*, std::uint64_t> oldest_;  ///< Calls under way; of this tick.
-  // On groups that are not here, or not yet.
+  std::unordered_map<const Group*, std::uint64_t> oldest_;  ///< Calls under way, at this tick.
+  // Messages on groups that do not exist here, or not yet.
   std::deque<Verdict> early_verdicts_;
   std::deque<EarlyRoll> early_rolls_;
-  std::deque<std::uint64_t> gone_;  ///< Groups that were here.
+  std::deque<std::uint64_t> gone_;  ///< Groups that existed here.
 };
 
 }  // namespace xylem::runtime

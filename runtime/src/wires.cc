@@ -23,7 +23,7 @@ namespace {
 
 using transport::Meeting;
 
-/// Peers on one host answer within a moment; where they do not, the network is tried.
+/// Peers on one host answer within moments. If they do not in this time, the network is used.
 constexpr std::chrono::seconds kLongestMeeting{5};
 
 Result<Wire> make_host_wire(const Config& config, std::uint32_t peers, const Logger& logger) {
@@ -33,9 +33,9 @@ Result<Wire> make_host_wire(const Config& config, std::uint32_t peers, const Log
   return wire;
 }
 
-/// UCX 1.13 ends the process where it finds no descriptor for itself or a connection.
+/// UCX 1.13 ends the process if it gets no descriptor for itself or for a connection.
 Status check_descriptors(std::uint32_t peers) {
-  constexpr std::uint64_t kItself = 16, kOfAPeer = 4;  // Seen: 12, and 4 of each peer over TCP.
+  constexpr std::uint64_t kItself = 16, kOfAPeer = 4;  // Observed: 12, and 4 per TCP peer.
   rlimit limit{};
   std::error_code error;
   const std::filesystem::directory_iterator open("/proc/self/fd", error);
@@ -50,7 +50,8 @@ Status check_descriptors(std::uint32_t peers) {
                   needed - in_use, peers, peers == 1 ? "" : "s", in_use, limit.rlim_cur, needed));
 }
 
-/// What each peer may send ahead of its receives, so that all of them together are bounded.
+/// How much each peer may send ahead of this rank's receives, so that the sum over all peers is
+/// bounded.
 std::uint64_t ahead_of_receives(std::uint32_t ranks) {
   constexpr std::uint64_t kLeast = 64 << 10, kMost = 1 << 20, kOfAll = 32 << 20;
   return std::clamp(kOfAll / std::max(ranks, 1U), kLeast, kMost);
@@ -182,7 +183,7 @@ WireRequest Wires::request(Reach reach, std::uint32_t peers) const {
 
 Status Wires::open_host(const WireMaker& make, Deadline deadline) {
   const auto hosts = host_indices();
-  if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each.
+  if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each host.
   const std::uint32_t beside = local_ranks();
   Status made;
   if (beside > 1) {
@@ -190,7 +191,7 @@ Status Wires::open_host(const WireMaker& make, Deadline deadline) {
     made = wire.status();
     if (wire) wires_[0] = std::move(wire).value();
   }
-  // Those who cannot share memory say so by an empty address: nobody waits for them.
+  // Ranks that cannot share memory say so by an empty address, so that nobody waits for them.
   XYLEM_TRY(exchange_addresses(Reach::host, deadline));
   if (options_.require_host) {
     XYLEM_TRY(all_share(made));
@@ -210,7 +211,8 @@ Status Wires::open_host(const WireMaker& make, Deadline deadline) {
   return {};
 }
 
-/// An error unless all ranks have an address in shared memory; `made` is how it went here.
+/// An error unless all ranks have an address in shared memory. `made` tells whether this rank has
+/// its wire.
 Status Wires::all_share(const Status& made) const {
   if (!made) return made;
   const auto& addresses = addresses_[0];
@@ -220,7 +222,7 @@ Status Wires::all_share(const Status& made) const {
   return failure(Code::unsupported, fmt::format("rank {} cannot share memory", rank), rank);
 }
 
-/// Takes up who met whom: all_met[a] has a byte for each rank beside a.
+/// Notes who has met whom: all_met[a] has one byte for each rank on the host of a.
 Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) {
   const auto host_of = host_indices();
   std::vector<std::vector<std::uint32_t>> hosts(all_met.size());
@@ -245,7 +247,8 @@ Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) 
   return {};
 }
 
-/// Connects to all on this host. One byte for each of them, itself included: whether they have met.
+/// Connects to all ranks on this host. Returns one byte for each, itself included: 1 if the two
+/// have met.
 Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
   const auto beside = ranks_beside();
   std::vector<std::byte> met(beside.size());
@@ -275,7 +278,7 @@ Status Wires::open_network(const WireMaker& make, Deadline deadline) {
   for (std::uint32_t other = 0; other < reach_.size(); ++other) {
     if (other == rank_ || reach_[other] != Reach::network) continue;
     ++peers;
-    // Of one that was not met.
+    // The link to a rank that was not met in shared memory is closed.
     if (Link& link = links_[other]; link.transport != nullptr) {
       link.transport->close(link.endpoint);
       link = {};

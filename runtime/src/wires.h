@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wires: the transports of a job and which of them reaches whom. Peers proven to be on this host go
-// over the host wire, which has no network in it; all others over the network wire, which has no
-// shared memory in it. Between hosts that is RDMA by UCX where all ranks have it, else our own TCP,
-// whose connections the control plane makes, each when it is first needed.
+// Wires: the transports of a job, and which of them reaches which rank. Peers that are proven to be
+// on this host are reached over the host wire, which uses no network; all others over the network
+// wire, which uses no shared memory. Between hosts that is RDMA by UCX if all ranks have it, else
+// Xylem's own TCP, whose connections the control plane makes, each when it is first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -36,30 +36,30 @@ struct Wire {
 
 enum class Reach : std::uint8_t { host, network };
 
-/// What a wire is made for.
+/// What a wire is needed for.
 struct WireRequest {
   Reach reach = Reach::host;
-  std::uint32_t peers = 0;   ///< Others that it is to reach.
-  std::uint32_t ranks = 0;   ///< Of the job.
-  bool has_rdma = false;     ///< All ranks have it.
-  bool is_one_host = false;  ///< All ranks are on this one.
+  std::uint32_t peers = 0;   ///< How many other ranks it is to reach.
+  std::uint32_t ranks = 0;   ///< Ranks of the job.
+  bool has_rdma = false;     ///< All ranks have RDMA.
+  bool is_one_host = false;  ///< All ranks are on this host.
 };
 using WireMaker = std::function<Result<Wire>(const WireRequest& request)>;
-/// As the configuration says: shared memory, TCP, and UCX; `interface`: the one that routes to the
-/// rendezvous.
+/// Makes wires as the configuration says: shared memory, TCP, or UCX. `interface` is the one that
+/// routes to the rendezvous.
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger);
 
 struct WireOptions {
-  bool use_host = true;       ///< Else all go over the network wire.
-  bool require_host = false;  ///< It is an error if any do.
+  bool use_host = true;       ///< Otherwise all peers are reached over the network wire.
+  bool require_host = false;  ///< It is an error if any peer needs the network wire.
   transport::Protection protection = transport::Protection::auth;  ///< Of payload over TCP.
 };
 WireOptions wire_options(const Config& config);
 
-/// Hears of connections that end by themselves.
+/// Is told of connections that end by themselves.
 class WiresListener {
  public:
-  /// The connection to a rank has ended, though nobody has closed it here. Token holder.
+  /// The connection to a rank has ended although nobody closed it here. Token holder.
   virtual void on_link_lost(std::uint32_t world_rank, Code code) = 0;
 
  protected:
@@ -69,8 +69,9 @@ class WiresListener {
 class Wires final : private transport::TcpOwner {
  public:
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
-  /// their addresses. Two that say to be on one host use the host wire if each has met the other
-  /// there; both decide alike. Collective. The control plane and the listener outlive them.
+  /// their addresses. Two ranks that claim to be on one host use the host wire if each has met the
+  /// other there; both decide alike. Collective. The control plane and the listener outlive the
+  /// result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
                                                 const WireMaker& make,
@@ -82,13 +83,13 @@ class Wires final : private transport::TcpOwner {
   Wires& operator=(const Wires&) = delete;
   ~Wires() = default;
 
-  /// Connects to a rank at first use. Token holder.
+  /// The link to a rank; connects at first use. Token holder.
   Result<Link> link(std::uint32_t world_rank);
-  /// A connection for the endpoint to a rank, which one of the two has asked for. Token holder.
+  /// Takes a connection for the endpoint to a rank, which one of the two asked for. Token holder.
   Status adopt(Encounter encounter);
-  /// There will be no connection to a rank: what waits for one ends. Token holder.
+  /// There will be no connection to a rank: ends what waits for one. Token holder.
   void give_up_meeting(std::uint32_t world_rank) noexcept;
-  /// Ends connections whose other host does not answer. Every tick; token holder.
+  /// Ends connections whose remote host does not answer. Called every tick; token holder.
   void tick(Clock::time_point now) noexcept;
   /// Cuts the endpoint to a rank that is lost. Token holder.
   void close(std::uint32_t world_rank) noexcept;
@@ -100,17 +101,17 @@ class Wires final : private transport::TcpOwner {
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
-  /// The largest message that all pairs of these ranks can read where it arrives, so the largest
-  /// slice that can be fused; 0 if a pair shares no memory. Alike on all of them.
+  /// The largest message that every pair of these ranks can read where it arrives, and so the
+  /// largest slice that can be fused; 0 if any pair shares no memory. The same on all of them.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
-  /// As Transport::pull_from(), of the host wire.
+  /// Transport::pull_from() of the host wire.
   void pull_from(std::uint64_t bytes) noexcept;
-  /// How many ranks are on this host, and how many cores they have together.
+  /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
-  /// Cores that the ranks of each host have together, by host_indices().
+  /// Number of cores that the ranks of each host have together, by host_indices().
   std::vector<std::uint32_t> host_cores() const;
-  /// Index of each rank's host, in order of first appearance.
+  /// Index of each rank's host; hosts are numbered in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
   const std::vector<Wire>& all() const noexcept { return wires_; }
   PathInfo path(std::uint32_t world_rank) const;
@@ -140,7 +141,7 @@ class Wires final : private transport::TcpOwner {
   WireRequest request(Reach reach, std::uint32_t peers) const;
   Status exchange_addresses(Reach reach, Deadline deadline);
   std::uint32_t cores_of(std::uint64_t kernel) const;
-  /// Of this host, with this one.
+  /// Ranks on this host, including this one.
   std::vector<std::uint32_t> ranks_beside() const;
   std::size_t wire_of(std::uint32_t world_rank) const noexcept {
     return static_cast<std::size_t>(reach_[world_rank]);
@@ -152,14 +153,14 @@ class Wires final : private transport::TcpOwner {
   const Logger logger_;
   std::uint32_t rank_ = 0;
   std::vector<PeerFacts> peers_;
-  std::vector<Reach> reach_;                                 ///< By rank.
-  bool uses_network_ = false;                                ///< Any two ranks of the job do.
-  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< Of one host, the smaller first.
+  std::vector<Reach> reach_;   ///< By rank.
+  bool uses_network_ = false;  ///< At least two ranks of the job use it.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< On one host; smaller rank first.
   std::vector<Wire> wires_;                                  ///< By Reach; a transport may be null.
-  Clock::time_point next_look_{};                            ///< At silent connections.
-  transport::TcpTransport* tcp_ = nullptr;                   ///< The network wire, if it is one.
-  std::vector<std::vector<std::byte>> addresses_[2];         ///< By wire, by rank.
-  std::vector<Link> links_;                                  ///< By rank; null until first use.
+  Clock::time_point next_look_{};                     ///< When to look for silent connections next.
+  transport::TcpTransport* tcp_ = nullptr;            ///< The network wire, if that is TCP.
+  std::vector<std::vector<std::byte>> addresses_[2];  ///< By wire, by rank.
+  std::vector<Link> links_;                           ///< By rank; null until first use.
 };
 
 }  // namespace xylem::runtime

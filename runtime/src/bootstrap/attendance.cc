@@ -12,7 +12,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Waiting lasts about as long as the limit that was set: the odd milliseconds would only distract.
+/// The waiting time is about the limit that was set, so odd milliseconds would only distract.
 std::string elapsed_text(Clock::duration elapsed) {
   using std::chrono::milliseconds;
   using std::chrono::seconds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attendance: which ranks have come to the start, and the sentence that says so.
+// Attendance: which ranks have come to the start, and the error message that says so.
 #pragma once
 
 #include "xylem/base/clock.h"

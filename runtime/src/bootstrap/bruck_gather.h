@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BruckGather: one rank's part in gathering everyone's bytes in ceil(log2 n) rounds, for any n.
-// Pure: it says what goes to whom and takes what came.
+// BruckGather: one rank's part in gathering the bytes of all ranks in ceil(log2 n) rounds, for any
+// n. It does no I/O: it tells what to send to whom, and takes what has come.
 //
 //   round k:  send the first min(2^k, n - 2^k) blocks to rank - 2^k, append as many from rank + 2^k
-//   blocks:   i-th is that of rank + i (mod n)
+//   blocks:   block i is that of rank + i (mod n)
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -26,10 +26,10 @@ class BruckGather {
 
   /// The blocks to send in this round.
   ByteVector outgoing() const;
-  /// What receive_from() sent in its round of this number; ends the round.
+  /// Takes what receive_from() sent in its round of the same number; ends the round.
   Status take(ByteSpan incoming);
 
-  /// Once done: the blocks by rank.
+  /// Once done: the blocks of all ranks, by rank.
   std::vector<ByteVector> take_result();
 
  private:

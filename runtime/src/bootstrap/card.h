@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Card: what a rank leaves in the store for those who will call it: its version, its host, and the
-// address where it listens.
+// Card: what a rank leaves in the store for the ranks that will call it: its version, its host, and
+// the address where it listens.
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -20,8 +20,8 @@ struct Card {
   SocketAddress address;
 
   ByteVector write() const;
-  /// Another dialect is read as far as its name, so that it can be named: `address` is then not
-  /// set.
+  /// A card of another protocol version is read as far as is needed to name the version; `host` is
+  /// not set then.
   static Result<Card> read(ByteSpan bytes);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of control frames.
+// Encoding and decoding of control frames.
 #include "bootstrap/control_frame.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace {
 enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation };
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// Of texts for people.
+/// Most bytes of a text for people.
 constexpr std::size_t kLongestText = 4096;
 
 struct BodyWriter {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks say to each other over a control connection once the handshake is done: frames of
-// bounded length.
+// What ranks say to each other over a control connection after the handshake: frames of bounded
+// length.
 //
 //   u32 body bytes | u8 kind | body
 #pragma once
@@ -19,22 +19,22 @@
 
 namespace xylem::runtime {
 
-/// A flooded message. Numbers of one origin grow by one, so a copy is known by its number.
+/// A flooded message. The messages of an origin are numbered, so that copies are recognised.
 struct MessageFrame {
   std::uint32_t origin = 0;
   std::uint32_t number = 0;
   ByteSpan bytes;
 };
-/// A rank ended without a goodbye; flooded, once per rank.
+/// A rank ended without a goodbye; flooded once per rank.
 struct LostFrame {
   std::uint32_t rank = 0;
   std::string_view how;
 };
-/// A rank left in good order; flooded, once per rank.
+/// A rank left in good order; flooded once per rank.
 struct LeftFrame {
   std::uint32_t rank = 0;
 };
-/// The start failed at some rank, and so for all; flooded, once.
+/// The start failed at some rank, and therefore at all; flooded once.
 struct FailedFrame {
   Code code = Code::internal;
   std::optional<std::uint32_t> peer;
@@ -44,13 +44,13 @@ struct FailedFrame {
 struct GatherFrame {
   static constexpr std::size_t kLargestPiece = std::size_t{32} * 1024;
 
-  std::uint32_t gather = 0;  ///< Gathers are counted from 0.
+  std::uint32_t gather = 0;  ///< Number of the gather, from 0.
   std::uint8_t round = 0;
   bool is_last = true;
   ByteSpan bytes;
 };
 
-/// Rank `host` listens at an address for rank `guest`: passed on towards the guest, or flooded.
+/// Rank `host` listens at an address for rank `guest`. Passed on towards the guest, or flooded.
 struct InvitationFrame {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;
@@ -60,11 +60,11 @@ struct InvitationFrame {
   std::uint16_t port = 0;
 };
 
-/// Spans and views are of the buffer that was read, or of what is to be written.
+/// Spans and views refer to the buffer that was read, or to the data that is to be written.
 using ControlFrame =
     std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, InvitationFrame>;
 
-/// Texts are cut to a length that fits.
+/// Appends a frame to `out`. Texts are cut to a length that fits.
 void write_frame(ByteVector& out, const ControlFrame& frame);
 
 /// Cuts a stream into frames.
@@ -74,8 +74,8 @@ class FrameReader {
   static constexpr std::size_t kLargestBody = ControlPlane::kMaxMessage + 64;
 
   void append(ByteSpan bytes);
-  /// The next frame, valid until the next call of append(); nothing if it is not whole yet; an
-  /// error for bytes that are none, for ever.
+  /// The next frame, valid until the next call of append(); nothing if it has not arrived in full.
+  /// Bytes that are no frame are an error, which then stays.
   Result<std::optional<ControlFrame>> next();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's gather: Bruck's rounds over the connections, in pieces, so that neither a
-// large value nor a slow reader is held in a queue as a whole.
+// The control plane's gather: Bruck's rounds over the connections. Data is sent in pieces, so that
+// neither a large value nor data for a slow reader is queued as a whole.
 #include "bootstrap/bruck_gather.h"
 #include "bootstrap/control_network.h"
 #include "xylem/base/check.h"
@@ -13,11 +13,11 @@
 namespace xylem::runtime {
 namespace {
 
-/// Queued on a connection at a time.
+/// Bytes that are queued on a connection at a time.
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
-/// One round of a gather; more is not meant.
+/// Most bytes of one round of a gather. More is not expected.
 constexpr std::size_t kMostGathered = std::size_t{4} << 30;
-/// How often deadlines are looked at while waiting.
+/// How often deadlines are checked while waiting, in milliseconds.
 constexpr int kTick = 100;
 
 Status late(const BruckGather& gather) {
@@ -66,7 +66,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
       all_queued = left.empty();
       to->push(GatherFrame{number, gather.round(), all_queued, piece});
     }
-    // Also before anything was sent: what is awaited may have come long ago.
+    // Checked before waiting, since all that is awaited may have arrived long ago.
     if (all_queued && incoming.is_complete) break;
     const ControlLink* const gone = !all_queued && !to->is_open()               ? to
                                     : !incoming.is_complete && !from->is_open() ? from
@@ -98,7 +98,8 @@ Status ControlNetwork::wait_until_sent(Deadline deadline) {
 }
 
 Status ControlNetwork::hear_gather(const ControlLink& link, const GatherFrame& frame) {
-  // A neighbour may have finished this gather and be in the next; further it cannot be without us.
+  // A neighbour may have finished this gather and be in the next one, but no further without this
+  // rank.
   const bool expected =
       !is_serving_ && frame.gather + 1 >= gathers_ && frame.gather <= gathers_ &&
       frame.round < 32 &&

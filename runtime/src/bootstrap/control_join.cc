@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Joining, from the interface to the connections.
+// Joining, from the choice of the interface to the connections.
 #include "bootstrap/control_join.h"
 
 #include "bootstrap/interface.h"
@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kRetry = milliseconds(50);
-/// How often clocks are looked at.
+/// How often clocks are checked.
 constexpr auto kTick = milliseconds(200);
-/// How long a rank whose start has failed stays to say so.
+/// How long a rank whose start has failed stays to tell others.
 constexpr auto kFarewell = milliseconds(1000);
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const Placement& placem
                                                          const Logger& logger,
                                                          Deadline deadline) {
   XYLEM_TRY(const auto interfaces, list_interfaces());
-  // Who is alone meets nobody.
+  // A job of one rank meets nobody.
   const std::string host = placement.size == 1 ? "" : placement.meeting_host;
   XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(host, deadline));
   XYLEM_TRY(const InterfaceChoice choice, choose_interface(interfaces, config.interfaces, meeting));
@@ -72,7 +72,7 @@ Status ControlJoin::meet(const InterfaceChoice& choice) {
   XYLEM_TRY(open(choice));
   XYLEM_TRY(read_cards());
   XYLEM_TRY(connect_all());
-  // Nobody else needs to find us.
+  // Nobody else needs to connect to this rank for now.
   poller_.remove(listener_.get());
   listener_.reset();
   const Status status = network_->gather({}, deadline_).status();
@@ -120,7 +120,7 @@ Status ControlJoin::publish(const SocketAddress& address) {
 
 Result<ByteVector> ControlJoin::ask_store(const std::string& key) {
   auto value = store_.get(key, deadline_);
-  // A store that knows who is missing has said so.
+  // A store that knows who is missing has named them already.
   if (value.code() == Code::timed_out && !value.status().peer()) return explain_timeout();
   return value;
 }
@@ -181,7 +181,7 @@ Status ControlJoin::give_up(Status why) {
 void ControlJoin::tell_callers(const Status& why) {
   if (!listener_ || why.code() == Code::timed_out) return;
   const Deadline until = earlier(deadline_, Deadline::after(kFarewell));
-  // Each that connects is told by its new link.
+  // Each rank that connects is told through its new link.
   while (is_anyone_awaited() && !until.passed()) static_cast<void>(turn().is_ok());
 }
 
@@ -229,7 +229,8 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   callee.next_try = Clock::now() + kRetry;
   auto fd = start_connect(callee.address);
   if (!fd) {
-    // Out of ports or descriptors, which may pass; what does not shows in the end.
+    // Ports or descriptors have run out, which may pass. If it does not, the time-out tells this
+    // error.
     last_refusal_ = fd.status();
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;
@@ -260,7 +261,7 @@ Status ControlJoin::take_over(Greeting greeting) {
 Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& why) {
   if (why.code() == Code::mismatch) return why;
   if (!rank) {
-    // Anyone may call; only members are answered.
+    // Anyone may call, but only members are answered.
     if (is_stranger(why)) last_refusal_ = why;
     return {};
   }
@@ -274,7 +275,7 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
         rank);
   }
   if (why.code() == Code::peer_lost) {
-    // It published its address after it began to listen there.
+    // The rank published its address after it began to listen there, so it has ended.
     network_->declare_lost(*rank,
                            "it no longer listens at " + callees_.at(*rank).address.to_string());
     return {};
@@ -288,14 +289,14 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
 // --- Who did not come -------------------------------------------------------
 
 Status ControlJoin::explain_timeout() {
-  // The deadline has passed, so these only look; even so, a store may be slow.
+  // The deadline has passed, so these calls only look. A store may be slow even so.
   const Deadline enough = Deadline::after(std::chrono::seconds(2));
   const Deadline now = Deadline::after(milliseconds(0));
   attendance_.came(placement_.rank);
   for (const std::uint32_t rank : attendance_.missing()) {
     const auto card = store_.get(key_of("card", rank), now);
     if (card) attendance_.came(rank);
-    // It knows better, or no longer knows anything.
+    // The store knows the rank to blame, or its server has ended.
     if (card.status().peer() || card.code() == Code::peer_lost) return card.status();
     if (enough.passed()) break;
   }

@@ -6,13 +6,14 @@
 //     ──every neighbour proven──► gathering (nothing, from all) ──► joined
 //
 // Of two neighbours the lower rank calls and the higher answers, so that each pair has one
-// connection. What is proven is the job's secret together with a number that rank 0 drew for this
-// start and left in the store; so whoever cannot read the store cannot join, even where no secret
-// was set. Strangers at the listening port are sent away and cost nothing but their handshake.
+// connection. Both prove that they know the job's secret together with a number that rank 0 drew
+// for this start and left in the store. So nobody who cannot read the store can join, even if no
+// secret was set. Strangers at the listening port are sent away and cost nothing but their
+// handshake.
 //
-// A start that fails fails at every rank. Where the store is of ours, it tells all of the first
-// failure. Any other knows nothing of failures: then the rank that has found one stays for a moment
-// to tell those who connect to it.
+// A start that fails, fails at every rank. A StartStore tells all ranks of the first failure. Other
+// stores know nothing of failures; then the rank that has found one stays for a moment to tell
+// those who connect to it.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -47,7 +48,7 @@ class ControlJoin {
   Result<std::unique_ptr<ControlPlane>> run(const InterfaceChoice& choice);
 
  private:
-  /// A higher neighbour that is to be called.
+  /// A higher neighbour that this rank has to call.
   struct Callee {
     SocketAddress address;
     Clock::time_point next_try = Clock::now();
@@ -61,7 +62,7 @@ class ControlJoin {
   Status read_card(std::uint32_t rank);
   Result<ByteVector> ask_store(const std::string& key);
   Status connect_all();
-  /// The failure that ended the start, as everybody gets it.
+  /// Ends the start because of `why`. Returns the failure that all ranks get.
   Status give_up(Status why);
   void tell_callers(const Status& why);
   Status turn();
@@ -77,12 +78,12 @@ class ControlJoin {
 
   const Placement& placement_;
   Store& store_;
-  StartStore* const start_;  ///< The same, if it is of ours.
+  StartStore* const start_;  ///< The same store, if it is a StartStore; else null.
   const Logger& logger_;
   Deadline deadline_;
   Dialect dialect_;
   Member self_;
-  Key key_;  ///< Nobody's until the session is known.
+  Key key_;  ///< A random key until the session is known.
   Attendance attendance_;
   std::vector<std::uint32_t> neighbours_;
   std::unique_ptr<ControlNetwork> network_;

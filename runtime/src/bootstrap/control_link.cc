@@ -21,12 +21,12 @@
 namespace xylem::runtime {
 namespace {
 
-/// A descriptor of the peer's process, if it is another process in this process's own world.
+/// A descriptor of the peer's process, if that is another process of this process's PID namespace.
 UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
   if (!self.same_processes(peer) || self.pid == peer.pid) return {};
-  // Not in glibc before 2.36's <sys/pidfd.h>; the kernel sets close-on-exec.
+  // By number, since glibc before 2.36 has no <sys/pidfd.h>. The kernel sets close-on-exec.
   UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0)));
-  // Checked after opening: from here on the number cannot change hands.
+  // Checked after opening, since from then on the process id cannot be given to another process.
   if (process && start_ticks(peer.pid) != peer.started) process.reset();
   return process;
 }
@@ -67,7 +67,7 @@ Status ControlLink::flush() {
       return ended(errno);
     }
   }
-  // What was sent is let go in large pieces, so that a long queue is not moved for each.
+  // Sent bytes are removed in large pieces, so that a long queue is not moved after each send.
   if (sent_ == queue_.size() || sent_ > queue_.size() / 2) {
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
@@ -78,7 +78,7 @@ Status ControlLink::flush() {
 }
 
 Result<bool> ControlLink::receive() {
-  // A peer that sends without end must not keep the others waiting.
+  // A limit, so that a peer that sends without end does not keep the others waiting.
   constexpr int kMostPieces = 8;
   std::array<std::byte, 32 * 1024> piece;
   for (int i = 0; i < kMostPieces; ++i) {

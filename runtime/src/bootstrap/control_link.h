@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlLink: one connection of the control plane, to a peer that has proven itself. Frames out
-// are queued and sent as the socket takes them; frames in are cut from what has arrived.
+// ControlLink: one connection of the control plane, to a peer that has proven the job's secret.
+// Outgoing frames are queued and sent as the socket takes them. Incoming frames are cut from the
+// bytes that have arrived.
 //
-// How a peer's death is seen:
+// How a peer's death is noticed:
 //
 //   its process ends         its kernel closes the connection: end of stream or reset, at once
 //   … and leaves a forked    the child's copy keeps the connection open; on this host the process
 //     child behind           itself is watched (pidfd), and its neighbours there tell the others
-//   its host or network dies the kernel's keepalive, or our eye on unacknowledged bytes, after 5 s
+//   its host or network dies the kernel's keepalive ends the connection, or this rank notices that
+//                            bytes stay unacknowledged, after 5 s
 //   it is stopped, or busy   it is not dead: its kernel still answers, and nothing else counts
 //
-// That is why no program-level heartbeat is sent: it would declare a stopped process dead. And why
-// TCP_USER_TIMEOUT is not set: since Linux 5.11 it ends a connection whose peer's kernel answers
-// but whose window is full, which is what a stopped process looks like.
+// The program itself sends no heartbeats, since these would declare a stopped process dead.
+// TCP_USER_TIMEOUT is not set, since Linux from 5.11 on then ends a connection whose peer's kernel
+// answers but whose window is full, which is what a stopped process looks like.
 #pragma once
 
 #include "bootstrap/control_frame.h"
@@ -31,39 +33,40 @@ namespace xylem::runtime {
 
 class ControlLink {
  public:
-  /// After this long without any answer from its kernel a peer is lost.
-  /// A peer that leaves this much unread is lost, so that a stopped one cannot fill our memory.
+  /// A peer that leaves this much unread is lost, so that a stopped peer cannot fill this rank's
+  /// memory.
   static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
   ControlLink(UniqueFd fd, const Member& peer, const HostIdentity& self, const FrameKeys& keys);
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;
-  /// Ends the connection itself, not only our hold on it: a forked child may have a copy.
+  /// Ends the connection itself and not only this descriptor, since a forked child may have a copy.
   ~ControlLink() { close(); }
 
   std::uint32_t rank() const noexcept { return rank_; }
   int fd() const noexcept { return fd_.get(); }
-  /// Readable when the peer's process has ended; -1 for one that cannot be watched.
+  /// Readable when the peer's process has ended; -1 if the process cannot be watched.
   int process_fd() const noexcept { return process_.get(); }
   bool is_open() const noexcept { return static_cast<bool>(fd_); }
-  /// There is a network between, so silence must be looked for.
+  /// True if there is a network in between, so that silence must be watched for.
   bool is_remote() const noexcept { return is_remote_; }
 
   void push(const ControlFrame& frame);
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
-  /// Sends what the socket takes; an error says how the connection ended.
+  /// Sends what the socket takes. An error says how the connection ended.
   Status flush();
-  /// Reads what has arrived: true if there may be more. An error says how the connection ended;
-  /// frames that came before are still to be had.
+  /// Reads what has arrived; true if there may be more. An error says how the connection ended;
+  /// frames that arrived before can still be taken.
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// For remote peers, now and then: an error if what was sent has gone unanswered for too long.
+  /// For remote peers, to be called now and then: an error if sent bytes are unanswered for too
+  /// long.
   Status check_silence(Clock::time_point now);
 
-  /// Says that nothing more will be sent.
+  /// Tells the peer that nothing more will be sent.
   void finish_sending() noexcept;
-  /// Whether the peer's kernel has everything that was sent.
+  /// True if the peer's kernel has acknowledged everything that was pushed.
   bool all_acknowledged() const noexcept;
   void close() noexcept;
 

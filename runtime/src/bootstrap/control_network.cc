@@ -16,10 +16,10 @@
 namespace xylem::runtime {
 namespace {
 
-/// How often unacknowledged bytes are looked at.
+/// How often unacknowledged bytes are checked.
 constexpr auto kLookPeriod = std::chrono::milliseconds(500);
 
-// What an event is about: a link's connection, a link's process, the outbox, or a descriptor of the
+// What an event concerns: a link's connection, a link's process, the outbox, or a descriptor of the
 // meetings.
 enum class Source : std::uint64_t { connection, process, wake, meeting };
 constexpr std::uint64_t tag_of(Source source, std::size_t index) {
@@ -70,7 +70,7 @@ Status ControlNetwork::add_link(UniqueFd fd, const Member& peer, const FrameKeys
     has_remote_ = true;
     next_look_ = Clock::now() + kLookPeriod;
   }
-  // Whoever comes after the start has failed is told.
+  // A peer that connects after the start has failed is told why.
   if (!failure_) link->push(FailedFrame{failure_.code(), failure_.peer(), failure_.message()});
   links_.push_back(std::move(link));
   wants_write_.push_back(false);
@@ -182,11 +182,11 @@ void ControlNetwork::hear_invitation(const ControlLink& link, const InvitationFr
 
 void ControlNetwork::send_invitation(const InvitationFrame& frame) {
   if (frame.by_all_ways) return broadcast(frame);
-  // Where no way leads on, its host will flood it.
+  // If no link leads on, its host will flood the invitation later.
   if (ControlLink* const next = next_towards(frame.guest)) next->push(frame);
 }
 
-/// The link that leads furthest towards a rank on the ring, and not beyond it.
+/// The link that leads furthest towards a rank on the ring without going beyond that rank.
 ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
   ControlLink* best = nullptr;
   std::uint32_t left = (rank + self_.size - self_.rank) % self_.size;
@@ -288,7 +288,7 @@ void ControlNetwork::send_outbox() {
 }
 
 void ControlNetwork::flush_links() {
-  // A link that ends here makes news for the others, so it goes round until nothing new came up.
+  // A link that ends here is news for the others, so this goes round until no more links end.
   for (bool again = true; again;) {
     again = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -302,7 +302,7 @@ void ControlNetwork::flush_links() {
                                 EPOLLIN | (blocked ? EPOLLOUT : 0U));
       }
       if (!status) {
-        // Who reads nothing is not listened to: it may talk without end.
+        // A peer that reads nothing is not listened to, since it may talk without end.
         const bool is_stuck = link.queued() > ControlLink::kMostQueued;
         is_stuck ? link_ended(link, status.message()) : hear_out(link, status.message());
         again = true;
@@ -373,8 +373,8 @@ void ControlNetwork::leave(Deadline deadline) {
   for (const auto& link : links_) {
     if (link->is_open()) link->finish_sending();
   }
-  // A connection that is closed with something unread is reset, and a reset can overtake a goodbye:
-  // so what still comes is read until the peers' kernels have everything.
+  // A connection that is closed with unread data is reset, and a reset can overtake a goodbye. So
+  // this rank reads on until the peers' kernels have everything.
   const auto is_settled = [](const auto& link) {
     return !link->is_open() || link->all_acknowledged();
   };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlNetwork: the control plane once its connections stand. It moves frames, floods, gathers
-// and notices who ends.
+// ControlNetwork: the control plane once its connections are made. It moves frames, floods,
+// gathers, and notices which ranks end.
 //
-// Flooding: whoever hears something new passes it to all its other neighbours. Deaths and goodbyes
-// are new once per rank. Messages are new while their number exceeds the last of their origin:
-// connections keep their order and everybody passes on in the order of hearing, so of one origin
-// nobody ever hears a later message first.
+// Flooding: a rank passes whatever is new to it to all its other neighbours. Deaths and goodbyes
+// are new once per rank. A message is new if its number exceeds the last one of its origin.
+// Connections keep their order, and every rank passes messages on in the order in which it heard
+// them, so no rank hears a later message of an origin before an earlier one.
 #pragma once
 
 #include "bootstrap/control_link.h"
@@ -55,22 +55,22 @@ class ControlNetwork final : public ControlPlane {
 
   // While joining:
 
-  /// From now on there are meetings; `key` is for their handshakes.
+  /// Makes connections for payload possible; `key` is for their handshakes.
   void open_meetings(Key key);
 
-  /// all_gather() that leaves it to the caller to tell the others of its failure.
+  /// As all_gather(), but the caller has to tell the others of a failure.
   Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
 
-  /// Takes over a connection to a peer that has proven itself.
+  /// Takes over a connection to a peer that has proven the job's secret.
   Status add_link(UniqueFd fd, const Member& peer, const FrameKeys& keys);
   bool has_link(std::uint32_t rank) const noexcept { return find_link(rank) != nullptr; }
   bool is_lost(std::uint32_t rank) const { return presence_[rank] == Presence::lost; }
-  /// Moves what can be moved, waiting for that up to `milliseconds`. The error, if any, that ended
-  /// the start here or at another rank.
+  /// Moves what can be moved, and waits up to `milliseconds` for something to move. Returns the
+  /// error, if any, that ended the start here or at another rank.
   Status drive(int milliseconds);
-  /// A rank that was to be connected to has ended.
+  /// A rank to which this rank was to be connected has ended.
   void declare_lost(std::uint32_t rank, std::string_view how, const ControlLink* from = nullptr);
-  /// Tells the others why the start failed here, as far as they can be told at once.
+  /// Tells the others why the start failed here, as far as is possible without waiting.
   void report_failure(const Status& status);
 
  private:
@@ -89,7 +89,7 @@ class ControlNetwork final : public ControlPlane {
   };
   using Event = std::variant<Lost, Left, Message, Encounter, Meetings::Failed>;
 
-  /// What has come of one round of a gather.
+  /// What has arrived of one round of a gather.
   struct Incoming {
     ByteVector bytes;
     bool is_complete = false;
@@ -100,10 +100,11 @@ class ControlNetwork final : public ControlPlane {
   ControlLink* find_link(std::uint32_t rank) const noexcept;
   void handle_link(ControlLink& link);
   void handle_process(ControlLink& link);
-  /// Reads and hears once; true if more may have arrived. `how` the link ended if it has; by itself
-  /// what reading says.
+  /// Reads and handles once what has arrived; true if more may have arrived. If the link has ended,
+  /// `how` says how; if `how` is empty, the error of reading does.
   bool hear(ControlLink& link, std::string_view how = {});
-  /// Ends a link whose other end is closed. What its peer said comes first: a goodbye, above all.
+  /// Ends a link whose other end is closed, after handling what its peer said before, above all a
+  /// goodbye.
   void hear_out(ControlLink& link, std::string_view how);
   Status hear_frame(ControlLink& link, const ControlFrame& frame);
   Status hear_gather(const ControlLink& link, const GatherFrame& frame);
@@ -134,9 +135,9 @@ class ControlNetwork final : public ControlPlane {
 
   std::vector<Presence> presence_;    ///< By rank.
   std::vector<std::uint32_t> heard_;  ///< Number of the last message, by origin.
-  std::uint32_t sent_ = 0;            ///< Number of our own last message.
+  std::uint32_t sent_ = 0;            ///< Number of this rank's own last message.
   std::deque<Event> events_;
-  Status failure_;  ///< Of the start; not looked at any more once serving.
+  Status failure_;  ///< Why the start failed; not used any more once serving.
   bool is_serving_ = false;
   bool has_left_ = false;
 
@@ -144,11 +145,11 @@ class ControlNetwork final : public ControlPlane {
   std::map<std::pair<std::uint32_t, std::uint8_t>, Incoming> incoming_;  ///< By gather and round.
 
   std::unique_ptr<Meetings> meetings_;
-  std::vector<std::uint32_t> heard_invitations_;  ///< Number of the last flooded, by host.
+  std::vector<std::uint32_t> heard_invitations_;  ///< Number of the last flooded one, by host.
 
-  std::mutex mutex_;  ///< Of what follows.
+  std::mutex mutex_;  ///< Protects the members below.
   std::vector<ByteVector> outbox_;
-  std::vector<std::uint32_t> wanted_;  ///< Ranks that connections are asked for.
+  std::vector<std::uint32_t> wanted_;  ///< Ranks to which connections are asked for.
 };
 
 }  // namespace xylem::runtime

@@ -8,9 +8,9 @@
 //
 //   joining ──► serving ──► leaving ──► closed
 //
-// Every peer proves the job's secret (keyed hash over a challenge) before anything else it says is
-// read; magic, protocol and library version come first; every frame has a bounded length and is
-// encrypted.
+// A peer first sends magic, protocol and library version, and then proves that it knows the job's
+// secret (keyed hash over a challenge). Nothing else that it says is read before. Every frame has a
+// bounded length and is encrypted.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -29,21 +29,22 @@
 
 namespace xylem::runtime {
 
-/// Hears what happens in the job. Called from serve(), on the thread that serves.
+/// Is told what happens in the job. Called by serve(), on the thread that serves.
 class ControlListener {
  public:
   virtual ~ControlListener() = default;
-  /// A rank ended without saying goodbye; once per rank. This rank itself, if a neighbour lost it
-  /// (a broken network) and the job goes on without it. `how` for people: "connection reset", "no
-  /// heartbeat for 5 s".
+  /// A rank ended without saying goodbye; told once per rank. It is this rank itself if a neighbour
+  /// lost the connection to it (a broken network) and the job goes on without it. `how` is for
+  /// people: "connection reset", "its process ended".
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
-  /// A rank left in good order; once per rank.
+  /// A rank left in good order; told once per rank.
   virtual void on_peer_left(std::uint32_t rank) = 0;
-  /// A message that rank `origin` flooded; each arrives exactly once, at every rank but the origin.
+  /// A message that rank `origin` flooded. It arrives exactly once, at every rank except its
+  /// origin.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
-  /// A connection to a rank that this one or that one has asked for; once per rank.
+  /// A connection to a rank that one of the two has asked for; told once per rank.
   virtual void on_met(Encounter encounter) = 0;
-  /// No connection to a rank that was asked for can be made at this end; why.
+  /// The connection to a rank that was asked for cannot be made at this end, and why.
   virtual void on_unmet(std::uint32_t rank, const Status& why) = 0;
 };
 
@@ -51,9 +52,9 @@ class ControlPlane {
  public:
   static constexpr std::size_t kMaxMessage = 64 * 1024;
 
-  /// Meets the other ranks through the store and connects. `interfaces` as XYLEM_INTERFACES.
-  /// timed_out names the ranks that did not come; mismatch names both versions. Defined in
-  /// control_join.cc, since this header is below all that implements it.
+  /// Meets the other ranks through the store and connects to this rank's neighbours. Fails with
+  /// timed_out naming the ranks that did not come, or with mismatch naming both versions. Defined
+  /// in control_join.cc, since this header is below all that implements it.
   static Result<std::unique_ptr<ControlPlane>> join(const Placement& placement,
                                                     Store& store,
                                                     const Config& config,
@@ -63,30 +64,31 @@ class ControlPlane {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
-  /// The address by which this host reaches the rendezvous, and the interface it is on ("eth0");
-  /// the choice and its reason for `info`.
+  /// The address by which this host reaches the rendezvous, its interface ("eth0"), and the reason
+  /// for this choice, for `info`.
   virtual std::string address() const = 0;
   virtual std::string interface() const = 0;
   virtual std::string interface_reason() const = 0;
 
-  /// Every rank's bytes, by rank, in ceil(log2 n) rounds. Collective; blocks; only before the first
-  /// serve(). Values may be large (MiB).
+  /// The bytes of every rank, by rank, gathered in ceil(log2 n) rounds. Collective; blocks; only
+  /// before the first serve(). Values may be large (MiB).
   virtual Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
                                                                  Deadline deadline) = 0;
 
   /// Readable when serve() has something to do.
   virtual int fd() const noexcept = 0;
-  /// Handles what has arrived and what is due (heartbeats); never blocks. One thread. Returns when
-  /// it wants to be called again at the latest.
+  /// Handles what has arrived and what is due; never blocks. One thread. Returns the time at which
+  /// it must be called again at the latest.
   virtual Clock::time_point serve(ControlListener& listener) = 0;
 
   /// Sends a message to all ranks. Any thread; takes effect at the serving thread (fd() becomes
   /// readable). At most kMaxMessage bytes.
   virtual void flood(std::span<const std::byte> message) = 0;
-  /// Asks for a connection to another rank: on_met() follows at both, unless one of them ends. Any
-  /// thread, any number of times.
+  /// Asks for a connection to another rank. on_met() follows at both, unless one of them ends. Any
+  /// thread; asking again changes nothing.
   virtual void ask_for(std::uint32_t rank) = 0;
-  /// Says goodbye to all and flushes, within the deadline. After the last serve().
+  /// Says goodbye to all ranks and sends what is queued, within the deadline. After the last
+  /// serve().
   virtual void leave(Deadline deadline) = 0;
 };
 

@@ -9,7 +9,7 @@ namespace xylem::runtime {
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
-/// Control messages are few and small: what every processor can do is quick enough.
+/// Control messages are few and small, so the cipher that every processor can run is fast enough.
 constexpr auto kCipher = transport::Cipher::chacha20_poly1305;
 
 }  // namespace
@@ -42,7 +42,7 @@ Status RecordReader::read(ByteSpan bytes, ByteVector& plain) {
   return broken_;
 }
 
-/// One record, if it is whole.
+/// Reads one record, if it has arrived in full.
 Status RecordReader::take(ByteSpan& left, ByteVector& plain) {
   if (left.size() < kLengthBytes) return {};
   const auto size = WireReader(left).number<std::uint32_t>();

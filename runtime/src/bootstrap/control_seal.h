@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Records: what a control connection carries once its handshake is done. Each is encrypted, so that
-// nobody on the way reads it, changes it, leaves it out or repeats it.
+// Records: what a control connection carries after its handshake. Each record is encrypted and
+// authenticated, so that nobody in between can read it, change it, leave it out or repeat it.
 //
-//   u32 bytes | these, encrypted | tag 16
+//   u32 number of bytes | these bytes, encrypted | tag of 16 bytes
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -18,7 +18,7 @@ namespace xylem::runtime {
 class RecordWriter {
  public:
   explicit RecordWriter(const transport::SealKey& key);
-  /// Appends a record of `plain`, of any size.
+  /// Appends `plain`, of any size, as records.
   void write(ByteVector& out, ByteSpan plain);
 
  private:
@@ -30,8 +30,8 @@ class RecordReader {
   static constexpr std::size_t kLargest = std::size_t{64} * 1024;
 
   explicit RecordReader(const transport::SealKey& key);
-  /// Takes what has come, and appends to `plain` what whole records say. An error if one is not as
-  /// it was sent, for ever.
+  /// Takes bytes that have arrived, and appends the content of complete records to `plain`. A
+  /// record that is not as it was sent is an error, which then stays.
   Status read(ByteSpan bytes, ByteVector& plain);
 
  private:

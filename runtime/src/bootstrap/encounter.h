@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Encounter: a connection for payload to a rank that has proven itself, with keys for it.
+// Encounter: a connection for payload to a rank that has proven the job's secret, with its keys.
 #pragma once
 
 #include "xylem/base/unique_fd.h"

@@ -38,14 +38,14 @@ std::string fresh_number() {
   return fmt::format("{:016x}", word);
 }
 
-/// It becomes a part of paths that are removed.
+/// Checked because the number becomes part of paths that are removed.
 bool is_number(std::string_view text) {
   constexpr std::size_t kDigits = 16;
   return text.size() == kDigits &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// Nothing if there is no such file, or none that can be read.
+/// Nothing if there is no such file, or it cannot be read.
 std::optional<std::string> read_file(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
@@ -60,8 +60,8 @@ std::optional<std::string> read_file(const fs::path& path) {
   }
 }
 
-/// Shared directories cannot tell that something changed, so they are looked at: soon at first,
-/// then less often. False when the deadline has passed.
+/// A shared directory does not tell when something changes, so ranks look again: soon at first,
+/// then less often. wait() is false once the deadline has passed.
 class Pace {
  public:
   explicit Pace(Deadline deadline) : deadline_(deadline) {}
@@ -83,7 +83,7 @@ fs::path hello_of(const fs::path& base, std::uint32_t rank) {
 fs::path here_of(const fs::path& session, std::uint32_t rank) {
   return session / fmt::format("here.{}", rank);
 }
-/// The rank whose hello has this name.
+/// The rank in the name of a hello file.
 std::optional<std::uint32_t> rank_of_hello(std::string_view name) {
   constexpr std::string_view kHello = "hello.";
   if (!name.starts_with(kHello)) return std::nullopt;
@@ -93,7 +93,7 @@ std::optional<std::uint32_t> rank_of_hello(std::string_view name) {
   return error == std::errc() && stop == end ? std::optional(rank) : std::nullopt;
 }
 fs::path complete_of(const fs::path& session) { return session / "complete"; }
-/// Letters, digits and dots as they are, the rest as %XX.
+/// Letters, digits and dots stay as they are; other characters become %XX.
 fs::path key_path(const fs::path& session, std::string_view key) {
   std::string name = "key.";
   for (const char c : key) {
@@ -104,12 +104,12 @@ fs::path key_path(const fs::path& session, std::string_view key) {
   return session / name;
 }
 
-/// How long rank 0 stays to tell those who come late that the start has failed.
+/// How long rank 0 stays to tell ranks that come late that the start has failed.
 constexpr auto kFarewell = std::chrono::seconds(2);
 
 fs::path failed_of(const fs::path& session) { return session / "failed"; }
 
-/// What rank 0 says of the start.
+/// What rank 0 says about the start.
 struct Session {
   std::string number;
   std::uint32_t size = 0;
@@ -122,7 +122,7 @@ struct Session {
   }
 };
 
-/// Nothing if there is none, or none that can be read.
+/// Nothing if there is no session file, or it cannot be read.
 std::optional<Session> read_session(const fs::path& base) {
   std::istringstream lines(read_file(base / "session").value_or(""));
   Session session;
@@ -139,24 +139,24 @@ struct flock whole_file() {
   lock.l_whence = SEEK_SET;
   return lock;
 }
-/// Locks a file until its last descriptor is closed, as at the end of its process; false where the
+/// Locks a file until its last descriptor is closed, as at the end of its process. False if the
 /// filesystem has no locks.
 bool lock(int fd) {
   auto lock = whole_file();
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
-/// Whether a rank's process has ended without removing its here file.
+/// True if a rank's process has ended without removing its here file.
 bool has_died(const fs::path& here) {
   const UniqueFd fd(::open(here.c_str(), O_RDWR | O_CLOEXEC));
   auto lock = whole_file();
   struct stat facts {};
   const bool is_free = fd && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
                        ::fstat(fd.get(), &facts) == 0 && facts.st_size == 0;
-  // Who leaves in good order removes it first.
+  // A rank that leaves in good order removes the file first.
   return is_free && ::access(here.c_str(), F_OK) == 0;
 }
 
-/// That errno has kept a file from being written.
+/// The error for a file that could not be written, by errno.
 Status refused(const fs::path& path) {
   return failure(Code::exhausted,
                  fmt::format("cannot write {}: {}", path.string(), error_text(errno)));
@@ -192,12 +192,13 @@ FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
       attendance_(size) {}
 
 FileStore::~FileStore() {
-  // Of a start that failed, whoever still waits must see why and who had come; the next clears up.
+  // After a failed start, ranks that still wait must see why it failed and who had come. The next
+  // start removes the files.
   const bool is_complete = !session_.empty() && ::access(complete_of(session_).c_str(), F_OK) == 0;
   if (!is_complete || ::access(failed_of(session_).c_str(), F_OK) == 0) return;
   std::error_code ignored;
   for (const Path& path : written_) fs::remove(path, ignored);
-  // The last to leave finds nobody here.
+  // The last rank to leave finds no other files.
   for (fs::directory_iterator entry(session_, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     if (entry->path() != complete_of(session_)) return;
@@ -246,7 +247,7 @@ Result<bool> FileStore::link_draft(const Path& path) {
 
 Result<bool> FileStore::take_place() {
   XYLEM_TRY(place_, write_draft(""));
-  // Locked before anybody sees it. Where that cannot be, the file says so by what it holds.
+  // Locked before anybody sees it. If it cannot be locked, its content says so.
   if (!lock(place_.get())) {
     XYLEM_TRY(place_, write_draft("cannot be locked"));
   }
@@ -275,13 +276,13 @@ Status FileStore::admit_all(Deadline deadline) {
     XYLEM_TRY(admit(hellos));
     if (attendance_.complete()) {
       XYLEM_TRY(write(complete_of(session_), ""));
-      written_.pop_back();  // It is the last rank's to remove.
+      written_.pop_back();  // The last rank to leave removes it.
       return {};
     }
     failed = verdict();
     if (failed && !pace.wait()) return give_up(attendance_.sentence());
   }
-  // Those who come late learn of it, too, once they are let in.
+  // Ranks that come late are let in, so that they learn of the failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
     XYLEM_TRY(admit(hellos));
     if (attendance_.complete()) break;
@@ -297,7 +298,7 @@ Status FileStore::admit(std::map<std::uint32_t, std::string>& hellos) {
 }
 
 Result<bool> FileStore::read_hellos(std::map<std::uint32_t, std::string>& hellos) const {
-  // Of all ranks that there are, also of those that a job of this size does not have.
+  // The hellos of all ranks, also of those that a job of this size does not have.
   std::error_code error;
   bool changed = false;
   for (fs::directory_iterator entry(base_, error), end; !error && entry != end;
@@ -351,7 +352,7 @@ Status FileStore::another_of_this_rank() const {
 }
 
 Status FileStore::not_admitted() const {
-  // A start that is complete no longer looks who comes.
+  // Once a start is complete, rank 0 no longer looks for ranks that come.
   const auto session = read_session(base_);
   if (session && ::access(here_of(base_ / session->number, rank_).c_str(), F_OK) == 0) {
     return another_of_this_rank();
@@ -364,7 +365,7 @@ Status FileStore::not_admitted() const {
 }
 
 void FileStore::take_attendance() {
-  // Whoever came to a start that is complete may have left it again.
+  // Ranks that came to a complete start may have left it again.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
   for (const std::uint32_t rank : attendance_.missing()) {
     if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) attendance_.came(rank);
@@ -398,7 +399,7 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
 
 Status FileStore::verdict() {
   if (const auto text = read_file(failed_of(session_))) return read_verdict(bytes_of(*text));
-  // All ranks have somebody who looks at them: rank 0 while not all are here, the one before then.
+  // Every rank is watched by another: by rank 0 until all are here, and then by the rank before it.
   XYLEM_TRY(look_at(0));
   XYLEM_TRY(look_at((rank_ + 1) % size_));
   constexpr std::uint32_t kLooks = 16;

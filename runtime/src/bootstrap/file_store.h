@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileStore: a store in a directory that all ranks share. A key is a file, written beside its place
-// and renamed, so that nobody reads half a value.
+// FileStore: a store in a directory that all ranks share. A key is a file, which is written under
+// another name and then renamed, so that nobody reads half a value.
 //
-//   <directory>/<job>/hello.<rank>       a number that rank drew for this start
+//   <directory>/<job>/hello.<rank>       a number that the rank drew for this start
 //   <directory>/<job>/session            rank 0's number, its size, and the hellos it has seen
-//   <directory>/<job>/<session>/here.*   who has read them; locked while its process lives
-//   <directory>/<job>/<session>/complete that all have
-//   <directory>/<job>/<session>/failed   why the start has failed: the first to say so
+//   <directory>/<job>/<session>/here.*   one for each rank that has read the session; locked while
+//                                        the rank's process lives
+//   <directory>/<job>/<session>/complete exists once all ranks are here
+//   <directory>/<job>/<session>/failed   why the start has failed, by the first rank to say so
 //   <directory>/<job>/<session>/key.*    the values
 //
-// Files of an earlier start that was killed do not confuse: a rank believes a session only when
-// that names its own fresh number, which only a living rank 0 can have read. Ranks remove what they
-// wrote when their store ends, since nobody needs it once the start is over; a start that failed
-// is removed by the next. Two processes of one rank show: the hello of one of them is overwritten,
-// or its place among those who are here is taken. While ranks wait they look whether others still
-// live: a lock ends with its process, on shared filesystems, too, where these have locks.
+// Files left by an earlier start that was killed do no harm: a rank believes a session only if it
+// contains the number that the rank has just drawn, which only a living rank 0 can have read. Ranks
+// remove what they wrote when their store ends, since nobody needs it once the start is over. The
+// files of a failed start are removed by the next start. Two processes of one rank are detected:
+// the hello of one of them is overwritten, or its here file exists already. While ranks wait, they
+// check whether others still live: a lock ends with its process, also on shared filesystems that
+// have locks.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -34,9 +36,9 @@ namespace xylem::runtime {
 
 class FileStore final : public StartStore {
  public:
-  /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Codes: timed_out
-  /// names who did not come; mismatch, ranks of jobs of different sizes; busy, another process is
-  /// of this rank.
+  /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Fails with
+  /// timed_out naming who did not come, with mismatch if jobs of different sizes meet, and with
+  /// busy if another process has this rank.
   static Result<std::shared_ptr<Store>> open(const std::string& directory,
                                              const std::string& job,
                                              std::uint32_t rank,
@@ -64,15 +66,15 @@ class FileStore final : public StartStore {
   Status another_of_this_rank() const;
   void clear_earlier_start() const;
   void take_attendance();
-  /// The verdict, if that rank has died.
+  /// If that rank has died, ends the start and returns the verdict.
   Status look_at(std::uint32_t rank);
   Path draft() const;
   Result<UniqueFd> write_draft(std::string_view text) const;
-  /// Writes the file, over what it may hold.
+  /// Writes the file, replacing what it holds.
   Status write(const Path& path, std::string_view text);
-  /// Takes this rank's place among those who are here; false if it is taken.
+  /// Makes this rank's here file; false if there is one already.
   Result<bool> take_place();
-  /// False if there is such a file, which is left as it is.
+  /// Gives the draft this name; false if there is such a file already, which is left as it is.
   Result<bool> link_draft(const Path& path);
   Result<bool> write_new(const Path& path, std::string_view text);
 
@@ -81,8 +83,8 @@ class FileStore final : public StartStore {
   std::string number_;  ///< Drawn for this start; no other process has it.
   Attendance attendance_;
   std::vector<Path> written_;
-  std::uint32_t next_look_ = 0;  ///< Rank 0's, at one rank after the other.
-  UniqueFd place_;               ///< Our here file, whose lock says that we live.
+  std::uint32_t next_look_ = 0;  ///< The rank at which rank 0 looks next.
+  UniqueFd place_;  ///< This rank's here file, whose lock shows that the process lives.
 };
 
 }  // namespace xylem::runtime

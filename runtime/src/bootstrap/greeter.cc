@@ -9,11 +9,11 @@
 namespace xylem::runtime {
 namespace {
 
-/// A stranger has this long to prove that it is none.
+/// Time in which an incoming connection has to prove the job's secret.
 constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How many may be about to prove themselves, beside the members.
+/// How many incoming connections may be unproven at a time, in addition to members.
 constexpr std::size_t kMostStrangers = 64;
-/// Accepted in one go, so that a flood does not keep members waiting.
+/// Accepted per call, so that a flood of connections does not keep members waiting.
 constexpr int kMostAccepted = 64;
 
 }  // namespace
@@ -65,7 +65,8 @@ void Greeter::drop(Greetings::iterator entry) {
 }
 
 void Greeter::drop_oldest_stranger() {
-  // Members speak, and prove themselves, at once: who has said nothing for longest is none.
+  // Members speak and prove themselves at once, so one that has been silent for longest is no
+  // member.
   const auto goes_before = [](const Greeting& a, const Greeting& b) {
     return std::pair(a.is_greeted(), a.since()) < std::pair(b.is_greeted(), b.since());
   };
@@ -104,7 +105,7 @@ bool Greeter::is_calling(std::uint32_t rank) const {
                              [&](const auto& entry) { return entry.second.callee() == rank; });
 }
 
-/// Who came in; members that have not proven themselves are not told apart.
+/// Number of incoming connections. Members that have not proven themselves yet count, too.
 std::size_t Greeter::strangers() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(greetings_, [](const auto& entry) { return !entry.second.callee(); }));

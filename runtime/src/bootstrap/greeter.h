@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Greeter: the connections that have not proven themselves yet, those that came in and those that
-// were made. Strangers among the former cost nothing but their handshake: so many may be about it,
-// and only for so long.
+// Greeter: the connections, incoming and outgoing, whose peers have not proven the job's secret
+// yet. Incoming ones may come from strangers, so their number and their time are limited.
 #pragma once
 
 #include "bootstrap/greeting.h"
@@ -17,39 +16,40 @@
 
 namespace xylem::runtime {
 
-/// Whether a handshake failed since the other side is not of this job.
+/// True if a handshake failed because the other side is not of this job.
 bool is_stranger(const Status& why) noexcept;
 
 class Greeter {
  public:
-  /// Connections are watched by `poller`, under `tag` and their descriptor.
+  /// `poller` watches the connections, under `tag` and their descriptor.
   Greeter(Poller& poller, std::uint64_t tag, Refusals& refusals)
       : poller_(&poller), tag_(tag), refusals_(&refusals) {}
 
-  /// Takes the connections that wait at a listening socket, some in one go; `expected` of them may
-  /// be members at a time.
+  /// Accepts some of the connections that wait at a listening socket. `expected` is how many
+  /// members may be among them at a time.
   Status accept_some(int listener,
                      const std::function<Handshake()>& handshake,
                      std::size_t expected);
-  /// A connection on its way to a rank. False if it cannot be watched.
+  /// Adds an outgoing connection to a rank. False if it cannot be watched.
   bool call(UniqueFd fd, Handshake handshake, std::uint32_t rank);
 
-  /// A greeting that is over: proven, or why it is not.
+  /// A greeting that has ended: the peer is proven, or `why` tells why it is not.
   struct Ended {
     Greeting greeting;
     Status why;
   };
-  /// Goes on with one of which the poller has told; of others nothing.
+  /// Continues a greeting for which the poller has an event. Returns nothing while it goes on, or
+  /// if the descriptor is of no greeting.
   std::optional<Ended> advance(int fd);
   void drop_slow_strangers();
-  /// Ends calls that nobody has answered for as long. One that has been answered goes on: the other
-  /// end may count it as made.
+  /// Ends outgoing connections that nobody has answered for as long as strangers get. One that was
+  /// answered goes on, since the other end may count it as made.
   void drop_slow_calls();
-  /// Ends a call to a rank.
+  /// Ends the outgoing connection to a rank.
   void hang_up(std::uint32_t rank);
   bool is_calling(std::uint32_t rank) const;
   bool is_empty() const noexcept { return greetings_.empty(); }
-  /// Ends those that came in.
+  /// Ends all incoming connections.
   void drop_strangers();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A handshake over a socket.
+// Runs a handshake over a socket.
 #include "bootstrap/greeting.h"
 
 #include "bootstrap/socket.h"
@@ -57,7 +57,7 @@ Result<bool> Greeting::send() {
 }
 
 Result<bool> Greeting::receive() {
-  // Never more than the handshake wants: what follows belongs to the connection's later life.
+  // Never reads more than the handshake wants: later bytes are for the connection's next owner.
   while (in_.size() < handshake_.wants()) {
     std::array<std::byte, Handshake::kProofBytes> piece;
     const std::size_t wanted = handshake_.wants() - in_.size();
@@ -78,7 +78,8 @@ Result<bool> Greeting::receive() {
 Status Greeting::hear() {
   const ByteVector whole = std::exchange(in_, {});
   Status status = handshake_.receive(whole, out_);
-  // The other side is owed the reason: our proof, or its refusal. That little always fits.
+  // The other side learns the reason from this rank's proof or refusal, which always fits the
+  // socket.
   if (!status) static_cast<void>(send().is_ok());
   return status;
 }

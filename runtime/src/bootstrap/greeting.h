@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Greeting: a connection that has not proven itself yet. It carries a Handshake over a socket that
-// never blocks.
+// Greeting: a connection whose peer has not proven the job's secret yet. It runs a Handshake over a
+// non-blocking socket.
 //
 //   connecting ──connected──► proving ──handshake done──► proven
 #pragma once
@@ -22,29 +22,31 @@ class Greeting {
   /// What has to happen before advance() can do more; `nothing` once the peer is proven.
   enum class Want : std::uint8_t { nothing, input, output };
 
-  /// A connection on its way to the rank `callee`, or one that came in.
+  /// `callee` is the rank to which an outgoing connection is made; empty for an incoming one.
   Greeting(UniqueFd fd, Handshake handshake, std::optional<std::uint32_t> callee);
 
   int fd() const noexcept { return fd_.get(); }
   std::optional<std::uint32_t> callee() const noexcept { return callee_; }
   Clock::time_point since() const noexcept { return since_; }
-  /// Whether the peer has said that it speaks our protocol. A caller has sent its proof by then.
+  /// True once the peer has shown that it speaks this protocol. A caller has sent its proof by
+  /// then.
   bool is_greeted() const noexcept { return handshake_.state() != Handshake::State::greeting; }
 
-  /// Goes as far as it can. Errors: peer_lost, nobody listens there; link_lost, the connection
-  /// broke; and those of Handshake::receive(), of which the peer has been told the reason.
+  /// Goes as far as is possible without waiting. Fails with peer_lost if nobody listens there, with
+  /// link_lost if the connection broke, and as Handshake::receive(); then the peer has been told
+  /// the reason.
   Result<Want> advance();
 
-  /// Once proven.
+  /// Valid once proven.
   const Member& peer() const noexcept { return handshake_.peer(); }
   const FrameKeys& keys() const noexcept { return handshake_.keys(); }
   UniqueFd take_fd() noexcept { return std::move(fd_); }
 
  private:
   Status finish_connecting();
-  /// True when everything has been sent.
+  /// True if everything has been sent.
   Result<bool> send();
-  /// True when as much has come as the handshake wants.
+  /// True if as many bytes have arrived as the handshake wants.
   Result<bool> receive();
   Status hear();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The handshake's bytes.
+// Encoding and decoding of the handshake.
 #include "bootstrap/handshake.h"
 
 #include "xylem/base/check.h"
@@ -37,7 +37,7 @@ Dialect read_dialect(ByteSpan preamble) {
   dialect.protocol = reader.number<std::uint32_t>();
   const std::string_view version = text_of(reader.raw(kVersionBytes));
   dialect.library = version.substr(0, version.find('\0'));
-  // It goes to people's terminals.
+  // It is shown on terminals.
   for (char& c : dialect.library) c = c > ' ' && c < 127 ? c : '?';
   return dialect;
 }
@@ -101,7 +101,7 @@ Status Handshake::read_preamble(ByteSpan bytes, ByteVector& out) {
   }
   theirs_.assign(bytes.begin(), bytes.end());
   state_ = State::proving;
-  const ByteSpan ours = preamble();  // The proof is about it, too.
+  const ByteSpan ours = preamble();  // The proof covers the preamble, too.
   if (side_ == Side::caller) {
     WireWriter(out).raw(make_proof());
   } else {
@@ -114,7 +114,7 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   const Side prover = side_ == Side::caller ? Side::callee : Side::caller;
   const ByteSpan facts = bytes.first(kFactBytes);
   if (!key_.verify(statement(prover, facts), bytes.subspan(kFactBytes))) {
-    // Told in so many words, or the caller could not tell a refusal from a death.
+    // A refusal is sent as zeros. Without it, the caller could not tell a refusal from a death.
     if (side_ == Side::callee) out.resize(out.size() + kProofBytes);
     return failure(Code::cancelled, "it does not know this job's secret");
   }
@@ -122,7 +122,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   peer_.rank = reader.number<std::uint32_t>();
   peer_.size = reader.number<std::uint32_t>();
   peer_.host = HostIdentity::read(reader);
-  // Answered before versions are compared: the caller, too, believes a version only after a proof.
+  // Answered before versions are compared, since the caller believes a version only after a proof,
+  // too.
   if (side_ == Side::callee) WireWriter(out).raw(make_proof());
 
   const Dialect theirs = read_dialect(theirs_);
@@ -148,8 +149,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   return {};
 }
 
-/// A key of each direction: a keyed hash, under the job's key, of what only the two know and of all
-/// that they have said to agree on it.
+/// Makes a key for each direction: a keyed hash, under the job's key, over the secret that only the
+/// two ends share and over everything that they have said to agree on it.
 Status Handshake::agree_on_keys() {
   const auto shared = ephemeral_.agree(ByteSpan(theirs_).last(kPublicKeyBytes));
   if (!shared) return failure(Code::cancelled, "its key is none");
@@ -172,7 +173,8 @@ ByteVector Handshake::transcript(std::string_view purpose) const {
 }
 
 ByteVector Handshake::statement(Side prover, ByteSpan facts) const {
-  // The prover's side and both preambles are in it: a proof can be neither reflected nor replayed.
+  // The prover's side and both preambles are included, so a proof can be neither reflected nor
+  // replayed.
   ByteVector bytes = transcript(prover == Side::caller ? "caller" : "callee");
   WireWriter(bytes).raw(facts);
   return bytes;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handshake: how two processes that were connected by TCP learn that they belong together. No
-// socket, no clock: bytes in, bytes out, so that it can be fuzzed.
+// Handshake: how two processes that are connected by TCP find out that they belong to one job. It
+// takes and makes bytes and has neither socket nor clock, so that it can be fuzzed.
 //
 //   caller → preamble   magic, protocol, library version, X25519 key of this connection  64 bytes
-//   callee → preamble   the same, to a caller whose preamble is one
+//   callee → preamble   the same, if the caller's preamble is valid
 //   caller → proof      rank, size, host facts, keyed hash over all of it                84 bytes
-//   callee → proof      the same; zeros to a caller whose proof is wrong
+//   callee → proof      the same; zeros if the caller's proof is wrong
 //
 //   greeting ──preamble──► proving ──proof──► done
 //
-// Nothing of the peer but its preamble is looked at before its proof is verified, and even a
-// version that differs is believed only then. These sizes and this order never change, so that two
-// versions can always name each other.
+// Before the peer's proof is verified, only its preamble is read, and even a different version is
+// believed only after the proof. These sizes and this order never change, so that two versions can
+// always name each other.
 //
-// Once done, both ends have keys for what follows that nobody else has: they come from the job's
-// secret and from an exchange of keys that were made for this connection alone (X25519, RFC 7748),
-// so a secret that becomes known later opens nothing that was recorded before.
+// After the handshake both ends have keys that nobody else has. The keys are derived from the job's
+// secret and from an exchange of keys that were made for this connection alone (X25519, RFC 7748).
+// So a secret that becomes known later does not decrypt what was recorded before.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -34,20 +34,20 @@
 
 namespace xylem::runtime {
 
-/// What a process speaks.
+/// The protocol and library version of a process.
 struct Dialect {
   std::uint32_t protocol = 3;
   std::string library = XYLEM_VERSION;  ///< At most 19 characters are sent.
 };
 
-/// Who a process is in its job.
+/// A process's rank in its job, and its host.
 struct Member {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   HostIdentity host;
 };
 
-/// A private key of X25519; wiped when it ends.
+/// A private key of X25519; wiped by the destructor.
 class EphemeralKey {
  public:
   EphemeralKey() noexcept;
@@ -57,9 +57,10 @@ class EphemeralKey {
   EphemeralKey& operator=(EphemeralKey&&) = default;
   ~EphemeralKey();
 
-  /// For the peer.
+  /// To be sent to the peer.
   std::array<std::byte, 32> public_key() const noexcept;
-  /// What only the two have in common; nothing if the peer's key is none (RFC 7748, section 6.1).
+  /// The secret that only the two ends share; nothing if the peer's key is invalid (RFC 7748,
+  /// section 6.1).
   std::optional<std::array<std::byte, 32>> agree(ByteSpan peers_public_key) const noexcept;
 
  private:
@@ -76,19 +77,19 @@ class Handshake {
 
   Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
-  /// The first bytes of a caller. A callee's come from receive(): strangers who say nothing, or
-  /// anything, cost no key.
+  /// The first bytes of a caller. Those of a callee come from receive(), so that no key is made for
+  /// strangers who say nothing, or nonsense.
   ByteSpan preamble();
 
-  /// How many bytes receive() wants next; 0 when done.
+  /// How many bytes receive() needs next; 0 when done.
   std::size_t wants() const noexcept;
-  /// Takes exactly wants() bytes; appends what to send to `out`. Errors: `unsupported`, the peer
-  /// does not speak this protocol; `cancelled`, it does not know the secret (both: a stranger);
-  /// `mismatch`, it belongs to the job but is of another version or size.
+  /// Takes exactly wants() bytes and appends what to send to `out`. Fails with `unsupported` if the
+  /// peer does not speak this protocol, with `cancelled` if it does not know the secret (both mean
+  /// a stranger), and with `mismatch` if it belongs to the job but has another version or size.
   Status receive(ByteSpan bytes, ByteVector& out);
 
   State state() const noexcept { return state_; }
-  /// Once done.
+  /// Valid once done.
   const Member& peer() const noexcept { return peer_; }
   const FrameKeys& keys() const noexcept { return keys_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Facts of this host and process, from /proc.
+// Reads facts about this host and process from /proc.
 #include "bootstrap/host_identity.h"
 
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ std::uint64_t inode_of(const char* path) {
   return ::stat(path, &facts) == 0 ? facts.st_ino : 0;
 }
 
-/// "0f3a2b1c-…" without its dashes, as two words.
+/// Reads "0f3a2b1c-…" without its dashes, as two words.
 void read_boot_id(HostIdentity& identity) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string digits;
@@ -37,7 +37,7 @@ void read_boot_id(HostIdentity& identity) {
 }  // namespace
 
 std::uint64_t start_ticks(std::uint32_t pid) {
-  // Field 22. The second, the program's name, may hold blanks and parentheses.
+  // The start is field 22. Field 2, the program's name, may contain blanks and parentheses.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto name_end = text.rfind(')');

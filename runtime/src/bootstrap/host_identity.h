@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HostIdentity: on which running kernel a process is, and which process it is there. Two processes
-// whose `boot` is equal run on one kernel; where their `pid_space` is equal too, each can name the
-// other.
+// with equal boot ids run on one kernel. If their `pid_space` is equal too, each can address the
+// other by its process id.
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -18,25 +18,26 @@ struct HostIdentity {
   std::uint64_t pid_space = 0;                ///< Inode of the process-id namespace; 0 if unknown.
   std::uint64_t net_space = 0;                ///< Inode of the network namespace; 0 if unknown.
   std::uint64_t started = 0;                  ///< When the process started, in ticks since boot.
-  std::uint32_t pid = 0;                      ///< In its own namespace.
+  std::uint32_t pid = 0;                      ///< In its own PID namespace.
 
   static HostIdentity of_this_process();
   void write(WireWriter& writer) const;
   static HostIdentity read(WireReader& reader) noexcept;
 
-  /// One kernel.
+  /// True if both are known to run on one kernel.
   bool same_host(const HostIdentity& other) const noexcept;
-  /// Known to be on one kernel and in one network namespace: nothing between can break.
+  /// True if both are known to be on one kernel and in one network namespace, so that no network
+  /// between them can fail.
   bool same_network(const HostIdentity& other) const noexcept;
-  /// Known to be on another kernel or in another network namespace: loopback addresses do not reach
-  /// it.
+  /// True if they are known to be on different kernels or in different network namespaces, so that
+  /// loopback addresses do not reach the other.
   bool is_elsewhere(const HostIdentity& other) const noexcept;
-  /// One kernel and one namespace of process ids.
+  /// True if both are known to be on one kernel and in one PID namespace.
   bool same_processes(const HostIdentity& other) const noexcept;
 };
 
-/// When a process of this host started, in ticks since boot; 0 if there is none. With the process
-/// id, it names a process once and for all.
+/// When a process of this host started, in ticks since boot; 0 if there is none. Together with the
+/// process id, it identifies a process for ever.
 std::uint64_t start_ticks(std::uint32_t pid);
 
 }  // namespace xylem::runtime

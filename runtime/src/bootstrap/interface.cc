@@ -19,7 +19,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// "a,b" or "^a,b" taken apart.
+/// "a,b" or "^a,b" in its parts.
 struct Filter {
   bool avoid = false;
   std::vector<std::string_view> names;
@@ -36,11 +36,11 @@ struct Filter {
     return std::ranges::find(names, name) != names.end();
   }
   bool allows(std::string_view name) const { return names.empty() || names_one(name) != avoid; }
-  /// The user asked for these very interfaces.
+  /// True if the user named the interfaces to use.
   bool includes() const { return !avoid && !names.empty(); }
 };
 
-/// Networks that end at this host's edge: of containers and of virtual machines.
+/// True for networks that end within this host: those of containers and of virtual machines.
 bool is_host_only(std::string_view name) {
   constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "br-",  "virbr",   "veth",
                                                          "cni",    "cali", "flannel", "podman"};
@@ -48,7 +48,7 @@ bool is_host_only(std::string_view name) {
                              [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-/// Candidates in the order in which the setting names them, else as the system lists them.
+/// Candidates in the order in which the setting names them, or else in the system's order.
 std::vector<Interface> candidates_of(const std::vector<Interface>& all, const Filter& filter) {
   std::vector<Interface> candidates;
   if (!filter.includes()) {
@@ -114,8 +114,8 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
         has_route && routed->name == candidates.front().name ? *routed : candidates.front();
     return InterfaceChoice{best, fmt::format("named by XYLEM_INTERFACES \"{}\"", setting)};
   }
-  // A name can lead to loopback only because the host knows itself by it (127.0.1.1 on Debian);
-  // other hosts cannot follow there.
+  // A name may resolve to loopback only because this host lists itself so (127.0.1.1 on Debian).
+  // Other hosts cannot reach it there.
   if (has_route && (meeting.is_loopback || !routed->address.is_loopback())) {
     const std::string what =
         meeting.name.empty() ? "the default route" : "routes to " + meeting.name;
@@ -137,7 +137,7 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
 
 Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline) {
   // Any port will do: connecting a datagram socket only asks the kernel for the route. Without a
-  // rendezvous, documentation addresses (RFC 5737, RFC 3849) stand for everywhere.
+  // rendezvous, documentation addresses (RFC 5737, RFC 3849) stand for any other host.
   constexpr std::uint16_t kDiscard = 9;
   MeetingPoint meeting;
   meeting.name = host;
@@ -156,7 +156,7 @@ Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadli
     if (!probe || ::connect(probe.get(), target.raw(), target.size()) != 0) continue;
     if (auto route = SocketAddress::of_socket(probe.get())) {
       meeting.route = *route;
-      // Of several addresses, one that other hosts can follow is better.
+      // Of several addresses, one that other hosts can reach is better.
       if (!route->is_loopback()) break;
     }
   }

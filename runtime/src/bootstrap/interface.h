@@ -8,8 +8,8 @@
 //   rendezvous unknown  that of the default route
 //   neither             the first that is up, then loopback
 //
-// Loopback and bridges of containers and virtual machines are taken only when they are named, or
-// lead to the rendezvous.
+// Loopback, and bridges of containers and virtual machines, are chosen only if they are named, lead
+// to the rendezvous, or nothing else is up.
 #pragma once
 
 #include "bootstrap/socket_address.h"
@@ -23,13 +23,14 @@
 
 namespace xylem::runtime {
 
-/// One address of an interface that is up; an interface of several addresses appears several times.
+/// One address of an interface that is up; an interface with several addresses appears several
+/// times.
 struct Interface {
   std::string name;
   SocketAddress address;
 };
 
-/// The interfaces of this host that are up, link-local IPv6 addresses left out.
+/// The interfaces of this host that are up, without link-local IPv6 addresses.
 Result<std::vector<Interface>> list_interfaces();
 
 struct InterfaceChoice {
@@ -37,19 +38,19 @@ struct InterfaceChoice {
   std::string reason;  ///< For people: "routes to node1:29400".
 };
 
-/// What is known of where the ranks meet.
+/// What is known about where the ranks meet.
 struct MeetingPoint {
   std::string name;                    ///< As it was given; empty if unknown.
-  std::optional<SocketAddress> route;  ///< This host's address towards it, or towards everywhere.
+  std::optional<SocketAddress> route;  ///< This host's address towards it, or towards any host.
   bool is_loopback = false;            ///< It is a loopback address, so all ranks are on this host.
 };
 
-/// Picks one. `setting` as XYLEM_INTERFACES.
+/// Chooses an interface. `setting` is XYLEM_INTERFACES.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
                                          std::string_view setting,
                                          const MeetingPoint& meeting);
 
-/// Finds out the route to `host` (a name or an address; empty if unknown). Sends nothing.
+/// Finds the route to `host` (a name or an address; empty if unknown). Sends nothing.
 Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each launcher says of a process's place. One function per launcher, asked in the order of
-// precedence: the first whose variables are there speaks, and half of them is an error.
+// Reads a process's place from the variables of each launcher. There is one function per launcher,
+// called in the order of precedence. The first whose variables are set decides; having only some of
+// them is an error.
 #include "bootstrap/launcher.h"
 
 #include "bootstrap/secret.h"
@@ -44,7 +45,7 @@ Result<std::optional<std::uint32_t>> read_number(const Environment& environment,
   return std::optional(value);
 }
 
-/// The names under which a launcher says rank and size.
+/// The variables in which a launcher gives rank and size.
 struct Names {
   std::string_view launcher, rank, size;
 };
@@ -55,7 +56,7 @@ Status check_place(const Names& names, std::uint32_t rank, std::uint32_t size) {
                              names.size, size));
 }
 
-/// Rank and size, if both are there.
+/// Rank and size; nothing if neither is set.
 Found read_place(const Environment& environment, const Names& names) {
   XYLEM_TRY(const auto rank, read_number(environment, names.rank));
   XYLEM_TRY(const auto size, read_number(environment, names.size));
@@ -116,8 +117,8 @@ Found from_openmpi(const Environment& environment) {
 Found from_mpich(const Environment& environment) {
   XYLEM_TRY(auto placement, read_place(environment, {"mpich", "PMI_RANK", "PMI_SIZE"}));
   if (placement) {
-    // Hydra names no job; its key-value space is the job's own, and what is drawn there tells jobs
-    // apart.
+    // Hydra names no job. Its key-value space belongs to one job, and the random number that rank 0
+    // puts there tells jobs apart.
     placement->job = fmt::format("mpich {}", text_of_variable(environment, "PMI_JOBID"));
     return placement;
   }
@@ -131,7 +132,7 @@ Found from_mpich(const Environment& environment) {
 }
 
 Found from_slurm(const Environment& environment) {
-  // A batch script, too, has SLURM_PROCID and SLURM_NTASKS, but only srun makes a step of that many
+  // A batch script has SLURM_PROCID and SLURM_NTASKS, too, but only srun makes a step of that many
   // tasks.
   if (!environment.contains("SLURM_STEP_ID") && !environment.contains("SLURM_STEP_NODELIST")) {
     return std::optional<Placement>();

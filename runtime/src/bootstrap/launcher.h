@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launcher: what started this process, and what it tells us: rank, size, job identity, and how
-// ranks can meet.
+// Launcher: what started this process, and what it tells about rank, size, the job's identity, and
+// how ranks can meet.
 #pragma once
 
 #include "config.h"
@@ -15,11 +15,12 @@
 
 namespace xylem::runtime {
 
-/// What a job's secret is made of.
+/// What a job's secret is derived from.
 enum class SecretOrigin : std::uint8_t {
   given,  ///< XYLEM_SECRET.
-  user,   ///< The user's key (user_key.h): the ranks meet on this host alone.
-  job,    ///< The job's identity, which is none: other hosts' ranks know nothing else.
+  user,   ///< The user's key (user_key.h), since the ranks meet on this host alone.
+  job,    ///< The job's identity, which is not secret: ranks on other hosts have nothing else in
+          ///< common.
 };
 
 /// A process's place in its job.
@@ -28,23 +29,24 @@ struct Placement {
                                   ///< "none" (a job of one).
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  std::string job;  ///< Identity and incarnation of the job: differs between two jobs on one host
+  std::string job;  ///< Identity of the job and of this start: differs between two jobs on one host
                     ///< and between restarts.
-  std::string secret;  ///< What members prove knowledge of.
+  std::string secret;  ///< What members prove to know.
   SecretOrigin secret_origin = SecretOrigin::job;
-  /// A host at which all ranks can meet, where the launcher or the rendezvous names one; else
-  /// empty. The way towards it decides the interface.
+  /// A host at which all ranks can meet, if the launcher or the rendezvous names one; else empty.
+  /// The route to it decides the interface.
   std::string meeting_host;
 };
 
-/// Precedence: options/XYLEM_ variables; torchrun; Open MPI; MPICH; Slurm; a job of one. Half-set
-/// variables (rank without size, rank ≥ size) are invalid_argument naming them.
+/// The first of these that is set: Options or XYLEM_ variables; torchrun; Open MPI; MPICH; Slurm;
+/// else a job of one. Incomplete or wrong variables (rank without size, rank ≥ size) are
+/// invalid_argument, naming them.
 Result<Placement> detect_placement(const Config& config, const Environment& environment);
 
 /// The store through which this job's ranks meet: the user's, a directory, TCP served by rank 0, or
-/// the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm rank 0 serves on
-/// the first free of a few ports derived from the job's identity, and the others find it by proving
-/// the job to each other; MASTER_PORT itself is never bound.
+/// the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm, rank 0 serves on
+/// the first free one of a few ports that are derived from the job's identity. The others find it,
+/// as both sides prove that they belong to the job. MASTER_PORT itself is never bound.
 Result<std::shared_ptr<Store>> open_store(const Placement& placement,
                                           const Config& config,
                                           const Environment& environment,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A map.
+// Keeps the values in a map.
 #include "bootstrap/local_store.h"
 
 #include "bootstrap/store_rules.h"

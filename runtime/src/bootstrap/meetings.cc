@@ -12,12 +12,12 @@
 namespace xylem::runtime {
 namespace {
 
-/// An invitation that nobody has answered is sent again after this.
+/// An unanswered invitation is sent again after this time, which doubles up to kLongestPatience.
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
-/// From this time on by all ways.
+/// After this many invitations, the next ones are flooded.
 constexpr std::uint32_t kByAllWays = 2;
-/// So many attempts may fail at this end.
+/// This many attempts may fail at this end.
 constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
@@ -40,7 +40,7 @@ Meetings::Meetings(const Member& self,
 
 void Meetings::ask(std::uint32_t rank) {
   if (met_[rank] || guests_.contains(rank)) return;
-  // A call that is under way may come to nothing.
+  // A call to this rank may be under way and may still fail.
   const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
   guests_[rank] = {first, 0};
 }
@@ -97,18 +97,18 @@ Clock::time_point Meetings::due() const noexcept {
 
 void Meetings::on_invited(const Invitation& invitation) {
   const std::uint32_t host = invitation.host;
-  // A call is never given up for another: its host may count it as made already. One that comes to
-  // nothing ends by itself.
+  // A call that is under way is never given up for another one, since its host may count it as
+  // made. If it fails, it ends by itself.
   if (met_[host] || greeter_.is_calling(host)) return;
   if (guests_.contains(host)) {
-    if (self_.rank < host) return;  // It will hear of ours.
+    if (self_.rank < host) return;  // That rank will hear of this rank's invitation.
     guests_.erase(host);
     stop_listening_if_done();
   }
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
   auto socket = address ? start_connect(*address) : Result<UniqueFd>(address.status());
   const Handshake handshake(Handshake::Side::caller, key_, self_);
-  // It will ask again.
+  // The host will invite again.
   if (!socket) return note_failure(host, socket.status());
   give_up_early(socket->get());
   keep_alive(socket->get(), Silence::kLongest);
@@ -120,8 +120,8 @@ void Meetings::on_event(int fd) {
     const Status accepted = greeter_.accept_some(
         fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, guests_.size());
     if (accepted) return;
-    // A port that is left open would be reported without end. It is opened again with the next
-    // invitation.
+    // If the port stayed open, the event would be reported without end. The next invitation opens
+    // the port again.
     stop_listening();
     for (const auto& [rank, invited] : guests_) note_failure(rank, accepted);
     return;
@@ -146,7 +146,7 @@ void Meetings::on_proven(Greeting greeting) {
   }
   met_[rank] = true;
   tries_.erase(rank);
-  // A path that dies in silence shows, though nothing is sent.
+  // So that a path that breaks is noticed although nothing is sent.
   keep_alive(greeting.fd(), Silence::kLongest);
   guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});

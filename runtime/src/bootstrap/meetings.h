@@ -6,11 +6,11 @@
 //           ◄───────────────── handshake of both ─────────────────►
 //           does not listen any more
 //
-// Where both invite each other, the invitation of the lower rank counts. One port serves all
+// If two ranks invite each other, the invitation of the lower rank counts. One port serves all
 // invitations of a rank, and is open only while there is one. An invitation that is not answered is
-// sent again, less and less often, and from the third time on by all ways, since a rank on its way
-// may have died. A rank that
-// cannot listen or call, as descriptors or ports have run out, tries for some seconds, and says so.
+// sent again, less and less often. From the third time on it is flooded, since a rank on its way
+// may have died. A rank that cannot listen or call because descriptors or ports have run out tries
+// for some seconds, and then reports the failure.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -36,16 +36,16 @@ namespace xylem::runtime {
 struct Invitation {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;
-  std::uint32_t number = 0;  ///< Of those of its host, from 1 on.
-  bool by_all_ways = false;  ///< Flooded, not passed on towards its guest.
-  std::string address;       ///< Numeric, as SocketAddress::host().
+  std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
+  bool by_all_ways = false;  ///< Flooded, instead of passed on towards the guest.
+  std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };
 
-/// One thread: the one that serves the control plane.
+/// Used by one thread: the one that serves the control plane.
 class Meetings {
  public:
-  /// `key` is the job's, for nothing else. Connections are watched by `poller`, under `tag`.
+  /// `key` is the job's, and used for nothing else. `poller` watches the connections, under `tag`.
   Meetings(const Member& self,
            Key key,
            SocketAddress local,
@@ -53,20 +53,20 @@ class Meetings {
            std::uint64_t tag,
            const Logger& logger);
 
-  /// Wants a connection to a rank, once.
+  /// Asks for a connection to a rank. Asking again changes nothing.
   void ask(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
-  /// Of the poller.
+  /// The poller has an event for this descriptor.
   void on_event(int fd);
-  /// Who is lost or has left is not waited for.
+  /// A rank is lost or has left, so it is no longer waited for.
   void forget(std::uint32_t rank);
 
-  /// What is due by now; the invitations to be sent are appended.
+  /// Does what is due by now, and appends the invitations that are to be sent.
   void tick(Clock::time_point now, std::vector<Invitation>& invitations);
   /// When tick() is due.
   Clock::time_point due() const noexcept;
   std::vector<Encounter> take_encounters() { return std::exchange(encounters_, {}); }
-  /// Ranks that this one cannot be connected to, and why.
+  /// Ranks to which no connection can be made here, and why.
   struct Failed {
     std::uint32_t rank;
     Status why;
@@ -75,14 +75,14 @@ class Meetings {
 
  private:
   struct Invited {
-    Clock::time_point next;  ///< When it is sent again.
+    Clock::time_point next;  ///< When the invitation is sent again.
     std::uint32_t times = 0;
   };
 
   Status listen();
   void stop_listening();
   void stop_listening_if_done();
-  /// One more attempt has come to nothing.
+  /// Counts one more failed attempt.
   void note_failure(std::uint32_t rank, const Status& why);
   void on_proven(Greeting greeting);
 
@@ -95,10 +95,10 @@ class Meetings {
   Refusals refusals_;
   Greeter greeter_;
   UniqueFd listener_;
-  SocketAddress address_;                         ///< Of the listener.
-  std::map<std::uint32_t, Invited> guests_;       ///< Whom this rank invites.
+  SocketAddress address_;                         ///< Where listener_ listens.
+  std::map<std::uint32_t, Invited> guests_;       ///< Ranks that this rank invites.
   std::vector<bool> met_;                         ///< By rank.
-  std::map<std::uint32_t, std::uint32_t> tries_;  ///< That failed here, by rank.
+  std::map<std::uint32_t, std::uint32_t> tries_;  ///< Attempts that failed here, by rank.
   std::vector<Failed> failed_;
   std::uint32_t number_ = 0;
   std::vector<Encounter> encounters_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which store a job meets through: the user's, the rendezvous that was set, or what its launcher
-// has.
+// Selects the store through which a job meets: the user's, the rendezvous that was set, or the one
+// of its launcher.
 #include "bootstrap/file_store.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/local_store.h"
@@ -20,7 +20,7 @@ namespace {
 
 using MaybeStore = Result<std::shared_ptr<Store>>;
 
-/// A number from 0 to 65535, or -1.
+/// A number from 0 to 65535; -1 if the variable is not set or holds something else.
 int read_port(const Environment& environment, std::string_view name) {
   const auto entry = environment.find(name);
   if (entry == environment.end()) return -1;
@@ -74,7 +74,7 @@ MaybeStore open_store(const Placement& placement,
     return open_rendezvous(placement, config.rendezvous, logger, deadline);
   }
   if (placement.launcher == "torchrun") {
-    // The agent's own store listens there, or will.
+    // The store of torchrun's agent listens on that port, or will.
     const int taken = read_port(environment, "MASTER_PORT");
     return open_derived(placement, static_cast<std::uint16_t>(taken < 0 ? 0 : taken), logger,
                         deadline);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PMI-1's text protocol: one line asks, one line answers, each of name=value pairs with blanks
-// between.
+// PMI-1's text protocol: each question and each answer is one line of name=value pairs, separated
+// by blanks.
 #include "bootstrap/pmi_store.h"
 
 #include "bootstrap/socket.h"
@@ -25,9 +25,9 @@
 namespace xylem::runtime {
 namespace {
 
-// Its alphabet has neither blank nor '=', which PMI reserves.
+// The alphabet of this variant has neither blank nor '=', which PMI reserves.
 constexpr int kBase64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
-/// Longer lines are no PMI.
+/// A longer line is not PMI.
 constexpr std::size_t kLongestLine = std::size_t{256} * 1024;
 
 /// The value of `name` in "cmd=… name=value …"; empty if it is not there.
@@ -51,7 +51,7 @@ std::size_t number(std::string_view text) {
 }
 
 std::string encode(ByteSpan bytes) {
-  if (bytes.empty()) return {};  // sodium wants an address
+  if (bytes.empty()) return {};  // sodium needs an address
   std::string text(sodium_base64_encoded_len(bytes.size(), kBase64), '\0');
   sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
                     bytes.size(), kBase64);
@@ -70,15 +70,15 @@ Result<ByteVector> decode(std::string_view text) {
   return bytes;
 }
 
-/// Says finalize to the launcher when the process exits: its connection serves every start that the
-/// process makes, and can be opened only once.
+/// Sends "finalize" to the launcher when the process exits, and not earlier: the connection serves
+/// every start of the process, and can be opened only once.
 class Farewell {
  public:
   explicit Farewell(int fd) : fd_(fd), process_(::getpid()) { ::fstat(fd, &socket_); }
   Farewell(const Farewell&) = delete;
   Farewell& operator=(const Farewell&) = delete;
   ~Farewell() {
-    // Not for a process that was forked off, nor where an MPI library has said it and closed.
+    // Not in a forked child, and not if an MPI library has sent it and closed the connection.
     struct stat now {};
     const bool is_ours = ::getpid() == process_ && ::fstat(fd_, &now) == 0 &&
                          now.st_dev == socket_.st_dev && now.st_ino == socket_.st_ino;
@@ -144,7 +144,7 @@ Status PmiStore::set(std::string_view key, std::span<const std::byte> value) {
   XYLEM_TRY(check_entry(key, value.size()));
   if (!set_keys_.emplace(key).second) return set_twice(key);
   is_synchronized_ = false;
-  // Four characters hold three bytes, and the first piece bears the number of pieces.
+  // Four characters hold three bytes, and the first piece also holds the number of pieces.
   constexpr std::size_t kCountField = 8;
   const std::size_t room = (longest_value_ - kCountField - 1) / 4 * 3;
   const std::size_t pieces = value.empty() ? 1 : (value.size() + room - 1) / room;
@@ -218,7 +218,7 @@ Result<std::string> PmiStore::ask(const std::string& command,
   const std::string line = command + "\n";
   for (std::string_view left = line; !left.empty();) {
     XYLEM_TRY(wait_for(fd_, POLLOUT, deadline));
-    // It is a socket everywhere, and one that is closed must not raise SIGPIPE.
+    // The descriptor is always a socket, and writing to a closed one must not raise SIGPIPE.
     const ssize_t written = ::send(fd_, left.data(), left.size(), MSG_NOSIGNAL);
     if (written < 0 && errno != EINTR && errno != EAGAIN) {
       return failure(Code::link_lost, "cannot write to the launcher: " + error_text(errno));

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PmiStore: the store of MPICH's launcher (Hydra, and others that speak PMI-1), over the descriptor
-// that it leaves to each process.
+// that the launcher leaves to each process.
 //
-// PMI-1 shows a value only after a barrier that all processes enter. So the first get() after a
-// set() is such a barrier, and every rank must alternate alike: all its sets, then its gets; a rank
-// that sets nothing in a round still takes part by its first get. A key that nobody set before is
-// an error at once. Values are cut into pieces of the size that the launcher allows and written in
-// base64.
+// In PMI-1 a value is visible only after a barrier that all processes enter. So the first get()
+// after a set() is such a barrier, and all ranks must alternate in the same way: first all sets,
+// then all gets. A rank that sets nothing in a round takes part by its first get. Getting a key
+// that nobody has set fails at once. Values are written in base64, in pieces of the size that the
+// launcher allows.
 //
-// The connection belongs to the process, not to us: an MPI library in the same program uses it,
-// too, and it outlives any Runtime. Hydra kills a job of which a process ends without finalize, and
-// answers nothing after it, so it is said when the process exits.
+// The connection belongs to the process and not to Xylem: an MPI library in the same program uses
+// it, too, and it outlives every Runtime. Hydra kills a job if one of its processes ends without
+// "finalize", and answers nothing after it, so "finalize" is sent when the process exits.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -26,8 +26,8 @@ namespace xylem::runtime {
 
 class PmiStore final : public Store {
  public:
-  /// `fd` as PMI_FD says. Earlier starts of this process are counted, so that each has its own
-  /// keys.
+  /// `fd` is the value of PMI_FD. Earlier starts of this process are counted, so that each start
+  /// has its own keys.
   static Result<std::shared_ptr<Store>> open(int fd, std::uint32_t rank, Deadline deadline);
 
   Status set(std::string_view key, std::span<const std::byte> value) override;
@@ -46,18 +46,18 @@ class PmiStore final : public Store {
   std::string piece_key(std::string_view key, std::size_t piece) const;
 
   int fd_;
-  Deadline deadline_;  ///< Of the start; for set(), which has none of its own.
+  Deadline deadline_;  ///< Deadline of the start; for set(), which has none of its own.
   std::string kvs_;
   std::size_t longest_key_ = 0, longest_value_ = 0;
   std::uint32_t start_ = 0;  ///< How many starts this process had before.
   bool is_synchronized_ = false;
-  bool is_broken_ =
-      false;  ///< A question was given up on, so answers no longer belong to questions.
+  bool is_broken_ = false;  ///< A question was given up on, so answers no longer match questions.
   std::string unread_;
   std::set<std::string, std::less<>> set_keys_;
 };
 
-/// Once per process, however often it starts; `fd` as PMI_FD says.
+/// Sends "finalize" when the process exits, once however often Xylem starts. `fd` is the value of
+/// PMI_FD.
 void finalize_pmi_at_exit(int fd);
 
 }  // namespace xylem::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PMIx as a store: Put and Commit give values to the launcher, a Fence that collects them spreads
-// them to all hosts, and Get then finds them near by.
+// PMIx as a store: Put and Commit give values to the launcher, a Fence that collects data
+// distributes them to all hosts, and Get then finds them on this host.
 #include "bootstrap/pmix_store.h"
 
 #include <fmt/format.h>
@@ -42,8 +42,8 @@ Result<std::shared_ptr<Store>> open_pmix_store(std::uint32_t /*rank*/, std::uint
 
 namespace {
 
-/// The functions that we call, as the loaded library has them. It is never unloaded: it has
-/// threads.
+/// The functions that are called, from the loaded library. The library is never unloaded, since it
+/// has threads.
 struct PmixLibrary {
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
@@ -80,12 +80,12 @@ Result<PmixLibrary> PmixLibrary::load() {
                   kName, library == nullptr ? ::dlerror() : "a function is missing"));
 }
 
-/// PMIx as this process uses it, from its first start until it exits. Ending and beginning again
-/// between two starts would race with what the launcher does when a rank ends: then a key that was
-/// set was not found (Open MPI 4.1.4, once in some hundred starts).
+/// PMIx as this process uses it, from its first start until it exits. Ending and initialising PMIx
+/// between two starts would race with what the launcher does when a rank ends. A key that was set
+/// is then sometimes not found (Open MPI 4.1.4, once in some hundred starts).
 class Session {
  public:
-  /// Once per process.
+  /// Opens the session at the first call.
   static const Result<std::unique_ptr<Session>>& of_this_process() {
     static const Result<std::unique_ptr<Session>> kSession = open();
     return kSession;
@@ -93,13 +93,14 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session() {
-    // A forked child has the parent's.
+    // In a forked child the session belongs to the parent.
     if (::getpid() == process_) library_.finalize(nullptr, 0);
   }
 
   const PmixLibrary& library() const noexcept { return library_; }
   const pmix_proc_t& self() const noexcept { return self_; }
-  /// Counts the starts, so that each has its own keys; all ranks make them in the same order.
+  /// Counts the starts, so that each has its own keys. All ranks make their starts in the same
+  /// order.
   std::uint32_t next_start() noexcept { return starts_.fetch_add(1); }
 
   static Status failed(const PmixLibrary& library, std::string_view doing, pmix_status_t status) {
@@ -124,8 +125,8 @@ class Session {
   std::atomic<std::uint32_t> starts_{0};
 };
 
-/// A question, and where its answer arrives: on PMIx's thread, perhaps after nobody waits for it
-/// any more. PMIx reads `about` and `flag` until then.
+/// A question and its answer. The answer arrives on PMIx's thread, possibly when nobody waits for
+/// it any more. PMIx reads `about` and `flag` until then.
 struct Answer {
   pmix_proc_t about{};
   pmix_info_t flag{};
@@ -153,7 +154,7 @@ void take_value(pmix_status_t status, pmix_value_t* value, void* owner) noexcept
   take_status(status, owner);
 }
 
-/// Calls `ask(owner)` and waits for take_status(); nothing if the deadline passed before.
+/// Calls `ask(owner)` and waits for take_status(); nothing if the deadline passes first.
 template <typename Ask>
 std::optional<pmix_status_t> wait_for_answer(const SharedAnswer& answer,
                                              Deadline deadline,
@@ -202,7 +203,7 @@ class PmixStore final : public Store {
   std::uint32_t owner_of(std::string_view key) const;
   Status put(const std::string& key, std::span<const std::byte> value);
   Status fence(Deadline deadline);
-  /// What is known without waiting.
+  /// The value, if the launcher has it without waiting.
   Result<std::vector<std::byte>> look_up(const std::string& key,
                                          std::uint32_t owner,
                                          Deadline deadline);
@@ -253,8 +254,8 @@ Status PmixStore::set(std::string_view key, std::span<const std::byte> value) {
 }
 
 Status PmixStore::put(const std::string& key, std::span<const std::byte> value) {
-  // PMIx copies what it is given but declares it writable. A byte in front, since it knows no empty
-  // value.
+  // PMIx copies what it is given but declares it writable. A byte is put in front, since PMIx has
+  // no empty values.
   std::vector<std::byte> copy(1);
   copy.insert(copy.end(), value.begin(), value.end());
   pmix_value_t entry{};
@@ -268,7 +269,8 @@ Status PmixStore::put(const std::string& key, std::span<const std::byte> value) 
 }
 
 Status PmixStore::fence(Deadline deadline) {
-  // One that was given up on is still going on: another would meet other ranks' first.
+  // A fence that was given up on still goes on, and another one would meet the first one of other
+  // ranks.
   if (!fence_failed_) return fence_failed_;
   const auto answer = make_question(self_, PMIX_RANK_WILDCARD, PMIX_COLLECT_DATA);
   const auto status = wait_for_answer(answer, deadline, [&](SharedAnswer* owner) {
@@ -281,8 +283,8 @@ Status PmixStore::fence(Deadline deadline) {
 }
 
 Status PmixStore::who_is_missing() {
-  // The launcher on this host knows its own ranks at least; the others have a moment to be asked
-  // for.
+  // The launcher on this host knows at least its own ranks. There is a moment to ask for the
+  // others.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
   attendance_.came(self_.rank);
   for (const std::uint32_t rank : attendance_.missing()) {

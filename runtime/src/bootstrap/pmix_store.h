@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The store of Open MPI's launcher (and of others that speak PMIx). libpmix is loaded when it is
-// needed and not linked, so that Xylem runs where there is none.
+// needed and not linked, so that Xylem also runs where it is not installed.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -12,10 +12,10 @@
 
 namespace xylem::runtime {
 
-/// PMIx spreads values in a fence that all processes enter: the first get() after a set() is one,
-/// so every rank must alternate alike, as with PmiStore. It asks for a value by the rank that set
-/// it: the number after a key's last dot ("card.3"), or rank 0 for a key without one. `unsupported`
-/// where this build has no PMIx or this machine no libpmix.so.2.
+/// PMIx distributes values in a fence that all processes enter. The first get() after a set() is
+/// such a fence, so all ranks must alternate in the same way, as with PmiStore. A value is looked
+/// up by the rank that set it: the number after the key's last dot ("card.3"), or rank 0 for a key
+/// without one. Fails with `unsupported` if this build has no PMIx or this machine no libpmix.so.2.
 Result<std::shared_ptr<Store>> open_pmix_store(std::uint32_t rank, std::uint32_t size);
 
 }  // namespace xylem::runtime

@@ -39,7 +39,7 @@ void Poller::remove(int fd) const noexcept {
 std::span<const epoll_event> Poller::wait(int milliseconds) {
   const int count =
       ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), milliseconds);
-  // A signal is as good as nothing having happened: callers look at their deadlines and come again.
+  // A signal counts as no event: callers check their deadlines and call again.
   return std::span(ready_).first(count > 0 ? static_cast<std::size_t>(count) : 0);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Poller: an epoll set. What is watched must be removed before it is closed: a forked child may
-// hold a copy, and then a closed descriptor would go on reporting.
+// Poller: an epoll set. A descriptor must be removed before it is closed: a forked child may hold a
+// copy, and then events of the closed descriptor would still be reported.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -19,13 +19,13 @@ class Poller {
  public:
   static Result<Poller> create();
 
-  /// Readable when something that is watched has an event.
+  /// Readable when a watched descriptor has an event.
   int fd() const noexcept { return epoll_.get(); }
   Status add(int fd, std::uint64_t tag, std::uint32_t events) const;
   Status change(int fd, std::uint64_t tag, std::uint32_t events) const;
   void remove(int fd) const noexcept;
 
-  /// Waits up to `milliseconds` for events, of which some are returned; valid until the next call.
+  /// Waits up to `milliseconds` for events and returns some of them; valid until the next call.
   std::span<const epoll_event> wait(int milliseconds);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Strangers, in words.
+// Log lines about refused strangers.
 #include "bootstrap/refusals.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Refusals: strangers that were sent away, in the log. At most one line a second, however many
-// come.
+// Refusals: logs that strangers were refused. At most one line a second, however many come.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -17,14 +16,14 @@ class Refusals {
  public:
   explicit Refusals(Logger logger) : logger_(std::move(logger)) {}
 
-  /// One more, and why.
+  /// Counts one more refusal, for this reason.
   void note(std::string_view why);
 
  private:
   static constexpr std::chrono::seconds kPeriod{1};
 
   Logger logger_;
-  Clock::time_point next_line_;  ///< The first is told at once.
+  Clock::time_point next_line_;  ///< When a line may be logged again; the first one at once.
   std::uint64_t untold_ = 0;
 };
 

@@ -23,8 +23,7 @@ void hash_into(std::span<unsigned char> out,
   XYLEM_CHECK(failed == 0, out.size(), key.size());
 }
 
-/// libsodium asks for this before its first use; later calls and calls of other threads are
-/// harmless.
+/// libsodium needs this before its first use. Further calls, also by other threads, are harmless.
 void require_sodium() noexcept { XYLEM_CHECK(sodium_init() >= 0); }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys: what a job's secret becomes. A key is derived for one purpose and one start, so a proof
-// made for the store proves nothing to the control plane, and one made yesterday nothing today.
+// Keys derived from a job's secret. A key is for one purpose and one start, so a proof made for the
+// store proves nothing to the control plane, and a proof of an earlier start proves nothing now.
 #pragma once
 
 #include <array>
@@ -12,20 +12,20 @@
 
 namespace xylem::runtime {
 
-/// Bytes drawn at random for one use.
+/// Random bytes for one use.
 using Nonce = std::array<std::byte, 32>;
 /// A keyed hash.
 using Proof = std::array<std::byte, 32>;
 
-/// Random bytes of the system.
+/// Random bytes from the system.
 Nonce make_nonce() noexcept;
 
-/// A key for keyed hashes (BLAKE2b of libsodium); wiped when it ends.
+/// A key for keyed hashes (BLAKE2b of libsodium); wiped by the destructor.
 class Key {
  public:
-  /// One that nobody has.
+  /// A random key, which nobody else has.
   Key() noexcept;
-  /// `context` is what else tells this use from others: the job, a nonce of this start.
+  /// `context` distinguishes this use from others: the job, a nonce of this start.
   Key(std::string_view secret,
       std::string_view purpose,
       std::span<const std::byte> context) noexcept;
@@ -36,7 +36,7 @@ class Key {
   ~Key();
 
   Proof prove(std::span<const std::byte> statement) const noexcept;
-  /// In constant time.
+  /// Compares in constant time.
   bool verify(std::span<const std::byte> statement,
               std::span<const std::byte> proof) const noexcept;
 
@@ -44,7 +44,7 @@ class Key {
   std::array<unsigned char, 32> bytes_{};
 };
 
-/// A secret for a job that was given none: only as secret as the job's identity.
+/// A secret for a job that was given none; it is only as secret as the job's identity.
 std::string secret_of_job(std::string_view job);
 
 }  // namespace xylem::runtime

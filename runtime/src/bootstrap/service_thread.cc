@@ -11,7 +11,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// A thread inherits the mask of the one that starts it.
+/// Blocks signals while a thread is started, since the thread inherits the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

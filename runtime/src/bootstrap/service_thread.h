@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Threads of ours: no signal of the program is handled on them, and that there is no room for one
+// Xylem's own threads. They handle no signals of the program, and if there is no room for one, that
 // is an error like any other.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace xylem::runtime {
 
-/// Starts a thread; `purpose` completes "no thread can be started to …". `exhausted` if the system
-/// has no room for one.
+/// Starts a thread. `purpose` completes "no thread can be started to …". Fails with `exhausted` if
+/// the system has no room for a thread.
 Result<std::thread> start_service_thread(std::string_view purpose, std::function<void()> body);
 
 }  // namespace xylem::runtime

@@ -11,7 +11,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// More than any machine has: what says so is damaged.
+/// More nodes than any machine has; a list that names more is damaged.
 constexpr std::size_t kMostNodes = 1U << 20;
 
 Status malformed(std::string_view list, std::string_view what) {
@@ -20,8 +20,8 @@ Status malformed(std::string_view list, std::string_view what) {
                              list, what));
 }
 
-/// Appends to `out` each name of `prefixes` followed by each number of "01-03,07". False if that is
-/// no range.
+/// Appends to `out` each name of `prefixes` followed by each number of "01-03" or "07". False if
+/// `range` is not a range.
 bool append_range(std::string_view range,
                   const std::vector<std::string>& prefixes,
                   std::vector<std::string>& out) {

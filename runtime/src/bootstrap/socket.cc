@@ -17,7 +17,7 @@ namespace xylem::runtime {
 namespace {
 
 void set_option(int fd, int level, int option, int value) noexcept {
-  // Only tuning goes through here: a socket that refuses it still works.
+  // Only options for tuning are set here: a socket that refuses one still works.
   ::setsockopt(fd, level, option, &value, sizeof(value));
 }
 
@@ -46,7 +46,7 @@ std::string error_text(int error) { return std::generic_category().message(error
 
 Result<UniqueFd> listen_on(const SocketAddress& address) {
   XYLEM_TRY(UniqueFd fd, make_socket(address.family()));
-  // A port whose last connections are still in TIME_WAIT may be taken again.
+  // Allows to bind a port whose last connections are still in TIME_WAIT.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(fd.get(), address.raw(), address.size()) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
@@ -78,7 +78,7 @@ Result<UniqueFd> accept_from(int listener) {
       case EINVAL:
       case ENOTSOCK: return failure(Code::internal, "accept: " + error_text(errno));
       default:
-        // The connection that waited has failed already (accept(2) reports its error); others may
+        // The connection that waited has failed already (accept(2) reports its error). Others may
         // wait.
         continue;
     }
@@ -150,7 +150,7 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
 }
 
 void give_up_early(int fd) noexcept {
-  // It asks again after 1 s and after 2 s more, and waits 4 s for the last answer.
+  // The kernel asks again after 1 s and after 2 s more, and then waits 4 s for an answer.
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }
 

@@ -49,14 +49,14 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags) {
   return lookup;
 }
 
-/// What a waiting caller and a resolver that may outlive it share.
+/// Shared by a waiting caller and a resolver thread that may outlive the call.
 struct SharedLookup {
   std::mutex mutex;
   std::condition_variable ready;
   std::optional<Lookup> result;
 };
 
-/// One lookup on a thread of its own; nothing if the deadline passed, and the thread ends by
+/// One lookup on a thread of its own. Nothing if the deadline passes first; the thread then ends by
 /// itself.
 Result<std::optional<Lookup>> look_up_until(const HostPort& place, Deadline deadline) {
   const auto shared = std::make_shared<SharedLookup>();
@@ -173,7 +173,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadl
     XYLEM_TRY(auto lookup, look_up_until(place, deadline));
     if (lookup && !lookup->addresses.empty()) return std::move(lookup->addresses);
     if (lookup) reason = ::gai_strerror(lookup->error);
-    // Asked again at a pace that a name server forgives.
+    // The pause spares the name server.
     const auto next = earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
     std::this_thread::sleep_until(next.point());
     if (deadline.passed()) break;

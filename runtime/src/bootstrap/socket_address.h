@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SocketAddress: an IPv4 or IPv6 address with a port, as a value; and names turned into addresses
-// within a deadline.
+// SocketAddress: an IPv4 or IPv6 address with a port; and the lookup of names within a deadline.
 #pragma once
 
 #include "rendezvous.h"
@@ -22,9 +21,9 @@ class SocketAddress {
  public:
   SocketAddress() noexcept = default;
   explicit SocketAddress(const sockaddr* address) noexcept;
-  /// Every address of this host, on both families if `family` is AF_INET6.
+  /// Every address of this host, of both families if `family` is AF_INET6.
   static SocketAddress any(int family, std::uint16_t port) noexcept;
-  /// A numeric address, IPv6 without brackets and perhaps with a %scope.
+  /// Parses a numeric address; IPv6 is without brackets and may have a %scope.
   static Result<SocketAddress> parse(const std::string& address, std::uint16_t port);
   /// The address that a socket is bound to.
   static Result<SocketAddress> of_socket(int fd);
@@ -36,7 +35,7 @@ class SocketAddress {
   SocketAddress with_port(std::uint16_t port) const noexcept;
 
   bool is_loopback() const noexcept;
-  /// As any() makes it.
+  /// True for an address that any() makes.
   bool is_any() const noexcept;
   bool is_link_local() const noexcept;
   bool same_host(const SocketAddress& other) const noexcept;
@@ -50,15 +49,15 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
-/// Whether `host` means "this host alone": a loopback address or localhost. Another name that leads
-/// to loopback does not: a host may know itself so (127.0.1.1 on Debian) while others know it by an
-/// address that they reach.
+/// True if `host` means "this host alone": a loopback address or localhost. Other names that
+/// resolve to loopback do not count: a host may list itself so (127.0.1.1 on Debian) while others
+/// reach it at another address.
 bool is_loopback_host(const std::string& host);
 
 /// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
-/// their own, since the system's resolver knows no deadline; unknown ones are asked for again until
-/// it passes, because a job's names may appear while it starts. Codes: timed_out, and `exhausted`
-/// if there is no room for the thread.
+/// their own, since the system's resolver knows no deadline. An unknown name is looked up again
+/// until the deadline, because a job's names may appear while it starts. Fails with timed_out, or
+/// with `exhausted` if there is no room for the thread.
 Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of verdicts.
+// Encoding and decoding of verdicts.
 #include "bootstrap/start_store.h"
 
 #include <optional>

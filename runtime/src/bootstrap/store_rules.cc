@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of keys and values in words.
+// The messages for keys and values that break the rules.
 #include "bootstrap/store_rules.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every store of ours asks of keys and values.
+// The rules that all stores of Xylem have for keys and values.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,9 +13,10 @@ namespace xylem::runtime {
 inline constexpr std::size_t kLongestKey = 200;
 inline constexpr std::size_t kLargestValue = std::size_t{64} * 1024;
 
-/// Keys are 1 to kLongestKey characters that print; values are at most kLargestValue bytes.
+/// Keys are 1 to kLongestKey printable characters without blanks; values are at most kLargestValue
+/// bytes.
 Status check_entry(std::string_view key, std::size_t value_bytes);
-/// A key that was set before.
+/// The error for a key that was set before.
 Status set_twice(std::string_view key);
 
 }  // namespace xylem::runtime

@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a server that lives takes at most to answer what it need not wait for.
+/// How long a living server takes at most to answer if it need not wait for anybody.
 constexpr auto kAnswerTime = std::chrono::seconds(5);
 /// How long a rank that gives up waits for the verdict.
 constexpr auto kLastWord = std::chrono::seconds(1);
@@ -55,10 +55,10 @@ Member member_of(const Placement& placement) {
 
 // --- Rank 0 -----------------------------------------------------------------
 
-/// Where the job is listened for: at those addresses of the host's name that are this host's own.
-/// If its name leads to none of them but loopback ones, as Debian's /etc/hosts has it, or to an
-/// address that somebody translates, others reach it by addresses that it does not know: then at
-/// all.
+/// The addresses at which rank 0 listens: those of the host name's addresses that belong to this
+/// host. If there are none except loopback (as in Debian's /etc/hosts), or if the addresses are
+/// translated on the way, other ranks reach this host by addresses that it does not know. Then it
+/// listens at all.
 std::vector<SocketAddress> places_to_listen(const std::string& host,
                                             const std::vector<SocketAddress>& addresses,
                                             const std::vector<Interface>& interfaces) {
@@ -135,13 +135,13 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
 
 // --- The others -------------------------------------------------------------
 
-/// A connection to the store. The verdict is of a start that had failed before this rank came.
+/// A connection to the store. `verdict` is set if the start had failed before this rank came.
 struct Membership {
   UniqueFd fd;
   Status verdict;
 };
 
-/// The store's first word. Codes as of Handshake::receive(), or of the connection's failure.
+/// The store's first reply. Fails as Handshake::receive(), or with the connection's error.
 Result<StoreReply> greet(int fd, const Key& key, const Member& self, Deadline deadline) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
@@ -171,7 +171,7 @@ Result<Membership> call(const SocketAddress& address,
   return membership;
 }
 
-/// Goes round all addresses until one proves to be the job's.
+/// Tries all addresses in turn until one proves to be the job's.
 class Search {
  public:
   Search(const TcpMeeting& meeting, const Placement& placement, Deadline deadline)
@@ -198,19 +198,20 @@ class Search {
   }
 
  private:
-  /// For one address, of which there may be several.
+  /// For one address; there may be several.
   static constexpr auto kPatience = std::chrono::seconds(2);
 
-  /// Whether asking again cannot help.
+  /// True if asking again cannot help.
   bool is_final(const Status& status) {
     if (status.code() == Code::mismatch) return true;
     const bool stranger = status.code() == Code::cancelled || status.code() == Code::unsupported;
-    // More than once, since a server of an earlier start may be about to end.
+    // Counted, since a server of an earlier start may be about to end.
     constexpr int kEnough = 3;
     return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
   }
 
-  /// Than the last: that nobody listened or answered says least, that the rank is taken most.
+  /// True if this says more than the last failure. That nobody listened or answered says least,
+  /// that the rank is taken says most.
   bool is_more_telling(const Status& status) const {
     return last_.is_ok() || (last_.code() != Code::busy && status.code() != Code::peer_lost);
   }
@@ -226,7 +227,7 @@ class Search {
   }
 
   void pause() {
-    // Ranks that start together must not ask together for ever.
+    // Spreads the attempts, so that ranks that start together do not ask together for ever.
     const auto spread =
         std::chrono::microseconds(mix((std::uint64_t{rank_} << 32) + ++rounds_) % 4096);
     const auto next = earlier(deadline_, Deadline::after(pause_ + spread));
@@ -279,7 +280,7 @@ Result<std::shared_ptr<Store>> TcpStore::open(const TcpMeeting& meeting,
 TcpStore::~TcpStore() {
   ByteVector bye;
   write_request(bye, StoreAsk::bye, {}, {});
-  // A server that is gone needs no goodbye.
+  // A server that has ended needs no goodbye.
   static_cast<void>(send_all(fd_.get(), bye, Deadline::after(milliseconds(100))).is_ok());
 }
 
@@ -301,7 +302,7 @@ Status TcpStore::set(std::string_view key, std::span<const std::byte> value) {
   const Deadline deadline = Deadline::after(kAnswerTime);
   ByteVector request;
   write_request(request, StoreAsk::set, key, value);
-  // Even where sending fails, the server's last words may be waiting to be read.
+  // Even if sending fails, the server's last reply may be waiting to be read.
   static_cast<void>(send_all(fd_.get(), request, deadline).is_ok());
   XYLEM_TRY(const StoreReply reply, hear(deadline));
   return reply.status();
@@ -325,7 +326,7 @@ Result<std::vector<std::byte>> TcpStore::get(std::string_view key, Deadline dead
 
 Status TcpStore::verdict() {
   if (verdict_ && wait_for(fd_.get(), POLLIN, Deadline::at(Clock::now()))) {
-    // Nothing was asked: only a verdict, or the end, can have come.
+    // Nothing was asked, so only a verdict or the end of the stream can have come.
     const auto heard = hear(Deadline::after(kAnswerTime));
     if (heard) verdict_ = failure(Code::internal, "the store answers what was not asked");
   }
@@ -337,14 +338,14 @@ Status TcpStore::give_up(const Status& why) {
   ByteVector request;
   write_request(request, StoreAsk::give_up, {}, write_verdict(why));
   static_cast<void>(send_all(fd_.get(), request, Deadline::after(kLastWord)).is_ok());
-  // The server answers with the verdict. Where it cannot, this is what is known.
+  // The server answers with the verdict. If it cannot, `why` is all that is known.
   if (!wait_for(fd_.get(), POLLIN, Deadline::after(kLastWord))) return why;
   const auto heard = hear(Deadline::after(kLastWord));
   return heard ? why : heard.status();
 }
 
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid) {
-  // Linux hands out ports from 32768 up; the well-known ones and most services' end before 20000.
+  // Linux hands out ports from 32768 on; the ports of most services are below 20000.
   constexpr std::uint16_t kFirst = 20000;
   constexpr std::uint16_t kCount = 12000;
   constexpr std::size_t kCandidates = 8;

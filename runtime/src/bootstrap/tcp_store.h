@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpStore: a rank's end of the store that rank 0 serves. Rank 0 has the server, too, and talks to
-// it as all others do.
+// TcpStore: a rank's client of the store that rank 0 serves. Rank 0 also has the server, and talks
+// to it as all others do.
 #pragma once
 
 #include "bootstrap/launcher.h"
@@ -25,8 +25,8 @@ namespace xylem::runtime {
 struct TcpMeeting {
   std::string host;
   std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first that is free.
-  /// Who answers at the port is the job's or nobody's, so one that is not is an error at once.
-  /// False for derived ports, where other programs may live.
+  /// Only this job may listen at the port, so a stranger that answers there is an error at once.
+  /// False for derived ports, which other programs may use.
   bool is_reserved = true;
 };
 
@@ -49,7 +49,8 @@ class TcpStore final : public StartStore {
   Status give_up(const Status& why) override;
 
  private:
-  /// Waits for what the server says next. Its verdict, or its end, is told as an error and stays.
+  /// Waits for the server's next reply. A verdict, or the end of the server, is an error, which
+  /// then stays.
   Result<StoreReply> hear(Deadline deadline);
 
   std::unique_ptr<TcpStoreServer> server_;
@@ -57,8 +58,8 @@ class TcpStore final : public StartStore {
   Status verdict_;
 };
 
-/// Ports at which a job of this identity meets when it was given none: a few, below those that the
-/// kernel hands out, without `avoid`.
+/// The ports at which a job of this identity meets if it was given none: a few, below those that
+/// the kernel hands out, and without `avoid`.
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid);
 
 }  // namespace xylem::runtime

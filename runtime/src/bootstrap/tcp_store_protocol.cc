@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of the TCP store's requests and replies.
+// Encoding and decoding of the TCP store's requests and replies.
 #include "bootstrap/tcp_store_protocol.h"
 
 #include "bootstrap/start_store.h"

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank and the store that rank 0 serves say to each other once the handshake is done. A rank
-// asks one thing at a time; `get` is answered when the key is set, or at once after `answer_now`.
-// When the start has failed, every rank gets the verdict once, asked or not, and nothing after it.
+// The protocol between a rank and the store that rank 0 serves, after the handshake. A rank asks
+// one thing at a time. `get` is answered when the key is set, or at once after `answer_now`. When
+// the start has failed, every rank gets the verdict once, whether it has asked or not, and nothing
+// after it.
 //
 //   request   u8 kind | u16 key bytes | u32 value bytes | key | value
 //   reply     u8 kind | u32 body bytes | u32 rank | body
 //
-// The body of a verdict, and the value of a give_up, are what write_verdict() makes of it.
+// write_verdict() makes the body of a verdict and the value of a give_up.
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -23,10 +24,11 @@ namespace xylem::runtime {
 enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, give_up, bye };
 
 enum class StoreAnswer : std::uint8_t {
-  done = 1,   ///< A value, a welcome, or nothing more to say.
-  timed_out,  ///< Not set in time; the body says who is missing, `rank` the first of them.
+  done = 1,   ///< A value, a welcome, or a plain confirmation.
+  timed_out,  ///< The key was not set in time; the body says who is missing, `rank` is the first of
+              ///< them.
   refused,    ///< The request broke a rule of stores.
-  taken,      ///< A process of this rank has come to this start already.
+  taken,      ///< Another process of this rank has come to this start already.
   verdict,    ///< The start has failed.
 };
 
@@ -44,18 +46,18 @@ struct StoreReply {
   std::uint32_t rank = kNobody;
   ByteVector body;
 
-  /// The body as an error, ok for `done`.
+  /// The body as an error; OK for `done`.
   Status status() const;
 };
 
 void write_request(ByteVector& out, StoreAsk ask, std::string_view key, ByteSpan value);
 void write_reply(ByteVector& out, StoreAnswer answer, std::uint32_t rank, ByteSpan body);
 
-/// Takes one request from the front of `bytes` and says how many bytes it had in `used`; nothing if
-/// it is not whole yet, an error if it breaks the rules.
+/// Reads one request from the front of `bytes` and sets `used` to its size. Nothing if it has not
+/// arrived in full, an error if it breaks the rules.
 Result<std::optional<StoreRequest>> read_request(ByteSpan bytes, std::size_t& used);
 
-/// The header of a reply: its body is still to come, and already has its size.
+/// Reads the header of a reply. The body has its size then, but is still to be received.
 Result<StoreReply> read_reply_header(ByteSpan bytes);
 
 }  // namespace xylem::runtime

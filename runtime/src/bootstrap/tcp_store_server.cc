@@ -30,22 +30,22 @@
 namespace xylem::runtime {
 namespace {
 
-/// A stranger has this long to prove that it is none.
+/// Time in which a connection has to prove the job's secret.
 constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How long nobody is accepted when there is no descriptor.
+/// How long nobody is accepted after descriptors have run out.
 constexpr auto kPause = std::chrono::milliseconds(200);
-/// How many may be about to prove themselves, beside the ranks.
+/// How many connections may be unproven at a time, in addition to the ranks.
 constexpr std::size_t kMostStrangers = 64;
-/// Accepted in one go, so that a flood does not keep members waiting.
+/// Accepted per call, so that a flood of connections does not keep members waiting.
 constexpr int kMostAccepted = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-/// How long rank 0 stays to tell those who come late that the start has failed.
+/// How long rank 0 stays to tell ranks that come late that the start has failed.
 constexpr auto kFarewell = std::chrono::seconds(2);
 
 struct Connection {
   UniqueFd fd;
-  std::optional<Handshake> handshake;  ///< Until it is done.
-  std::optional<std::uint32_t> rank;   ///< Then.
+  std::optional<Handshake> handshake;  ///< Until the handshake is done.
+  std::optional<std::uint32_t> rank;   ///< Once the handshake is done.
   Clock::time_point since = Clock::now();
   ByteVector in, out;
   std::optional<std::string> waits_for;  ///< The key of a get that is not answered yet.
@@ -79,7 +79,7 @@ class Server final : public TcpStoreServer {
  private:
   using Connections = std::map<int, Connection>;
 
-  // Descriptors are their own tags.
+  // A descriptor is its own tag.
   Status add(int fd) const { return poller_.add(fd, static_cast<std::uint64_t>(fd), EPOLLIN); }
   Status change(int fd, std::uint32_t events) const {
     return poller_.change(fd, static_cast<std::uint64_t>(fd), events);
@@ -90,9 +90,9 @@ class Server final : public TcpStoreServer {
   void accept_some(int listener);
   void pause_listening(bool pause);
   void drop_slow_strangers();
-  /// Makes room for one more, if there is none.
+  /// Makes room for one more, if there is no room.
   void drop_oldest_stranger();
-  /// False when the connection is to be closed.
+  /// False if the connection is to be closed.
   bool handle(Connection& connection);
   bool read_all(Connection& connection);
   bool advance_handshake(Connection& connection, Handshake& handshake);
@@ -118,20 +118,19 @@ class Server final : public TcpStoreServer {
   Member self_;
   Logger logger_;
   Deadline deadline_;
-  std::optional<Deadline> ends_;  ///< Once rank 0 has left.
+  std::optional<Deadline> ends_;  ///< When the thread ends; set once rank 0 has left.
   Poller poller_;
   UniqueFd stop_;
   Refusals refusals_{logger_};
   bool listening_ = true;
   Clock::time_point resume_listening_;
   Connections connections_;
-  std::deque<int>
-      strangers_;  ///< Of connections_ those that have not proven themselves, the oldest first.
+  std::deque<int> strangers_;  ///< Connections that have not proven themselves, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
-  Attendance attendance_;  ///< Who has come.
-  Attendance done_;        ///< Who has gone again, or knows that the start has failed.
-  Status verdict_;         ///< Why it has; ok while it goes on.
+  Attendance attendance_;  ///< Ranks that have come.
+  Attendance done_;        ///< Ranks that have left again, or know that the start has failed.
+  Status verdict_;         ///< Why the start has failed; OK while it goes on.
   std::thread thread_;
 };
 
@@ -192,7 +191,7 @@ void Server::run() {
 }
 
 int Server::wait_ms() const {
-  // Only what a clock ends needs a tick.
+  // A tick is needed only while something is to end by the clock.
   constexpr int kTick = 200;
   constexpr int kForever = -1;
   return !strangers_.empty() || !listening_ || ends_ ? kTick : kForever;
@@ -243,7 +242,7 @@ void Server::drop_oldest_stranger() {
 }
 
 bool Server::handle(Connection& connection) {
-  // What came before an end of stream still counts: a bye, above all.
+  // What arrived before an end of stream still counts, above all a bye.
   const bool open = read_all(connection);
   while (connection.handshake) {
     if (connection.in.size() < connection.handshake->wants()) return open && flush(connection);
@@ -253,7 +252,7 @@ bool Server::handle(Connection& connection) {
 }
 
 bool Server::read_all(Connection& connection) {
-  // Requests are answered one by one, so a member that asks without reading stops being read.
+  // The buffer is bounded, so a member that asks without reading the answers is not read any more.
   constexpr std::size_t kMostBuffered = 4 * kLargestValue;
   std::array<std::byte, 16 * 1024> piece;
   while (connection.in.size() < kMostBuffered) {
@@ -276,7 +275,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
                       connection.in.begin() + static_cast<std::ptrdiff_t>(size));
   if (!status) {
     refusals_.note(status.message());
-    // It is owed the reason: our proof, or its refusal.
+    // The peer learns the reason from this rank's proof or refusal.
     flush(connection);
     if (status.code() == Code::mismatch) fail(status);
     return false;
@@ -325,7 +324,7 @@ bool Server::answer(Connection& connection, const StoreRequest& request) {
     connection.said_bye = true;
     return false;
   }
-  // It has been told the verdict, which answers this, too.
+  // The member has been told the verdict, which answers this request, too.
   if (!verdict_) return true;
   switch (request.ask) {
     case StoreAsk::set: set(connection, request); return true;
@@ -426,9 +425,10 @@ void Server::tell(Connection& connection) {
 
 void Server::begin_farewell() {
   poller_.remove(stop_.get());
-  // Those who come late to a start that has failed are waited for.
+  // If the start has failed, ranks that come late are waited for.
   ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
-  // Else rank 0 has what it needs, and so has everybody; or it has gone before all had come.
+  // Otherwise rank 0 has what it needs, and so has everybody; or rank 0 has left before all had
+  // come.
   if (!attendance_.complete()) fail(attendance_.sentence());
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;

@@ -5,11 +5,11 @@
 //
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
-// It hears only processes that prove the job's secret, one per rank, and holds a bounded amount.
-// Where strangers crowd, the one that has been silent longest goes, so that members always get in.
-// A member that ends without a bye has died, and the start has failed, as it has when a member says
-// so: all members are told at once, and those who come later instead of being welcomed. When all
-// ranks have said bye the thread ends by itself.
+// The server hears only processes that prove the job's secret, one per rank, and holds a bounded
+// amount. If too many strangers connect, the one that has been silent longest is dropped, so that
+// members always get in. The start fails if a member ends without a bye, since it has died then, or
+// if a member says so. All members are told at once, and those who come later are told instead of
+// welcomed. When all ranks have said bye, the thread ends by itself.
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -25,9 +25,9 @@ namespace xylem::runtime {
 
 class TcpStoreServer {
  public:
-  /// Serves on `listeners`. `own_end` is this process's own connection, already a member. Of a
-  /// failed start those who have not come yet are told for a while, until `deadline` at most: so
-  /// long the end of the server may take.
+  /// Serves on `listeners`. `own_end` is this process's own connection, which is a member already.
+  /// If the start has failed, ranks that have not come yet are told for a while, until `deadline`
+  /// at most. The destructor may take so long.
   static Result<std::unique_ptr<TcpStoreServer>> start(std::vector<UniqueFd> listeners,
                                                        UniqueFd own_end,
                                                        const Key& key,

@@ -57,7 +57,7 @@ std::optional<fs::path> home() {
   return fs::path(found->pw_dir);
 }
 
-/// The key; nothing if there is no such file yet.
+/// Reads the key; nothing if there is no such file yet.
 Result<std::optional<Nonce>> read_key(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::optional<Nonce>();
@@ -73,7 +73,7 @@ Result<std::optional<Nonce>> read_key(const fs::path& path) {
   return std::optional(key);
 }
 
-/// Of processes that make it at the same time the first has made it.
+/// If several processes make the key at the same time, the first one's is kept.
 Status make_key(const fs::path& path) {
   std::string draft = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(draft.data(), O_CLOEXEC));
@@ -104,7 +104,7 @@ Result<std::string> secret_of_user(const fs::path& folder, std::string_view job)
   if (::mkdir(folder.c_str(), kOwnersFolder) != 0 && errno != EEXIST) return unusable(folder);
   struct stat facts {};
   if (::lstat(folder.c_str(), &facts) != 0) return unusable(folder);
-  // In /tmp anybody may have made it before; who owns it could exchange the file.
+  // In /tmp anybody may have made the folder before, and its owner could exchange the file.
   if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid()) return not_alone(folder);
   const fs::path path = folder / "key";
   XYLEM_TRY(auto key, read_key(path));

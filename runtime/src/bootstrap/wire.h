@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers and text as bytes of a message: little-endian, lengths in front, and a reader that never
-// goes beyond what it was given, whatever the bytes say.
+// Numbers and text as bytes of a message: little-endian, with lengths in front. The reader never
+// reads beyond what it was given, whatever the bytes contain.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class WireWriter {
     }
     return *this;
   }
-  /// Not inline: GCC 12 sees overflows that cannot be where it knows the sizes.
+  /// Not inline, since GCC 12 warns of impossible overflows if it knows the sizes.
   WireWriter& raw(ByteSpan bytes);
   /// A length of 16 bits and the text.
   WireWriter& text(std::string_view text) {
@@ -48,8 +48,8 @@ class WireWriter {
   ByteVector& out_;
 };
 
-/// Takes from the front of a span. After the first shortage every further value is zero or empty
-/// and ok() is false, so that a message is checked once, at its end.
+/// Reads from the front of a span. After the first missing byte every further value is zero or
+/// empty and ok() is false, so that a message is checked once, at its end.
 class WireReader {
  public:
   explicit WireReader(ByteSpan bytes) noexcept : left_(bytes) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one configuration table: name, unit, default, sentence and origin of every value. The
-// environment is read in config.cc and nowhere else.
+// Config: every setting of Xylem, and how it is loaded from the defaults, the environment and the
+// program. Only config_environment.cc reads the environment.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -22,24 +22,23 @@
 
 namespace xylem::runtime {
 
-/// Variables by name, as a value: launchers and tests pass their own.
+/// Environment variables by name. A value, so that launchers and tests can pass their own.
 using Environment = std::map<std::string, std::string, std::less<>>;
-/// The process's environment: every variable. The only reader of `environ`.
+/// All variables of the process's environment. Nothing else in Xylem reads `environ`.
 Environment process_environment();
 
 enum class WaitMode : std::uint8_t {
-  automatic,  ///< spin while there is a core for each local rank, then yield, then sleep; without
-              ///< one, yield, then sleep
+  automatic,  ///< spins while there is a core for each local rank, then yields, then sleeps; with
+              ///< fewer cores yields, then sleeps
   spin,
   yield,
   sleep,
 };
 
-/// Config::pull_from that no message reaches.
+/// The value of Config::pull_from that no message reaches.
 inline constexpr Bytes kNeverPull{~std::uint64_t{0}};
 
-/// Every setting, with the defaults of the table. Fields that all ranks must agree on are marked
-/// `agreed` there.
+/// Every setting, with its default. All ranks must have the same value in fields marked `agreed`.
 struct Config {
   std::optional<std::uint32_t> rank, size;
   std::string rendezvous, job, secret;
@@ -52,8 +51,8 @@ struct Config {
   std::string interfaces, devices;
   Bytes slice{256 * 1024};         // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)
-  std::optional<Bytes> pull_from;  // agreed; without: as measured
-  Bytes shared_memory{0};          // agreed; 0: as much as serves the ranks of a host
+  std::optional<Bytes> pull_from;  // agreed; if not set, measured at start
+  Bytes shared_memory{0};          // agreed; 0: as much as the ranks of a host need
   WaitMode wait = WaitMode::automatic;
   bool progress_thread = true;
   std::string tuning = "measure";  ///< "measure", "off", or the path of a cache file.
@@ -76,13 +75,13 @@ struct LoadedConfig {
   std::vector<ConfigRow> rows;
 };
 
-/// Defaults, then `environment`, then `options`. Fails with invalid_argument for an unknown XYLEM_
-/// variable (with the nearest known name) or a value out of its range (naming value, rule and an
-/// example).
+/// Loads the settings. `options` win over `environment`, which wins over the defaults. Fails with
+/// invalid_argument for an unknown XYLEM_ variable (naming the nearest known name) or a value out
+/// of its range (naming the value, the rule and an example).
 Result<LoadedConfig> load_config(const Environment& environment, const Options& options);
 
-/// Text of the agreed settings, alike on ranks that agree; "name=value" lines, so a difference can
-/// name the variable.
+/// The agreed settings as "name=value" lines. The texts of two ranks are equal if they agree;
+/// otherwise the first line that differs names the variable.
 std::string agreed_settings(const LoadedConfig& loaded);
 
 }  // namespace xylem::runtime

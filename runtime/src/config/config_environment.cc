@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The process's environment as a value. Nothing else in Xylem reads it.
+// Copies the process's environment into a value. Nothing else in Xylem reads the environment.
 #include "config.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// docs/configuration.md, printed from the table; a test compares the two.
+// Prints docs/configuration.md from the table; a test compares the two.
 #include "config_table.h"
 
 #include <fmt/format.h>

@@ -113,7 +113,8 @@ constexpr Setting kSettings[] = {
      .unit = "rank",
      .default_value = "",
      .example = "0",
-     .sentence = "This process's rank. Set it and XYLEM_SIZE, or neither and let the launcher say.",
+     .sentence =
+         "This process's rank. Set both this and XYLEM_SIZE, or neither if a launcher sets them.",
      .set = [](Config& c, std::string_view t) { return set_count(c.rank, t, 0, kMostRanks - 1); },
      .show = [](const Config& c) { return show_count(c.rank); },
      .from_options = [](const Options& o) { return count_text(o.rank); }},
@@ -122,7 +123,7 @@ constexpr Setting kSettings[] = {
      .unit = "ranks",
      .default_value = "",
      .example = "4",
-     .sentence = "How many ranks the job has.",
+     .sentence = "Number of ranks in the job.",
      .set = [](Config& c, std::string_view t) { return set_count(c.size, t, 1, kMostRanks); },
      .show = [](const Config& c) { return show_count(c.size); },
      .from_options = [](const Options& o) { return count_text(o.size); }},
@@ -132,7 +133,7 @@ constexpr Setting kSettings[] = {
      .default_value = "",
      .example = "tcp://node1:29400",
      .sentence =
-         "Where ranks meet: tcp://host:port, served by rank 0, or file:///shared/directory.",
+         "Where ranks meet: tcp://host:port, which rank 0 serves, or file:///shared/directory.",
      .set =
          [](Config& c, std::string_view t) {
            return set_checked(c.rendezvous, t,
@@ -145,7 +146,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "training-17",
-     .sentence = "Name that the ranks of one start share and no other start has.",
+     .sentence =
+         "Name of the job. All ranks of one start share it, and no other start has the same name.",
      .set = [](Config& c, std::string_view t) { return set_checked(c.job, t, check_token); },
      .show = [](const Config& c) { return c.job; },
      .from_options = [](const Options& o) { return o.job; }},
@@ -154,8 +156,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "6d1f0c9a5be84a7f",
-     .sentence =
-         "What ranks prove to know before they are heard; without it, the job's name is proven.",
+     .sentence = "What a rank must prove to know before others accept it. If not set, it proves "
+                 "the job's name.",
      .secret = true,
      .set = [](Config& c, std::string_view t) { return set_checked(c.secret, t, check_token); },
      .show = [](const Config& c) { return std::string(c.secret.empty() ? "" : "(set)"); },
@@ -184,7 +186,8 @@ constexpr Setting kSettings[] = {
      .unit = "duration",
      .default_value = "10 s",
      .example = "10s",
-     .sentence = "How long an operation may stand still before that is reported, once.",
+     .sentence = "How long an operation may make no progress before a warning is logged, once per "
+                 "operation.",
      .set = [](Config& c, std::string_view t) { return set_wait(c.stall_report, t); },
      .show = [](const Config& c) { return format_duration(c.stall_report); }},
     {.name = "XYLEM_TRANSPORT",
@@ -192,9 +195,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auto",
      .example = "tcp",
-     .sentence =
-         "What carries payload: auto (shm within a host; between hosts RDMA by UCX where all ranks "
-         "have it, else tcp), shm, tcp, ucx-rdma or ucx-tcp.",
+     .sentence = "What carries payload: shm, tcp, ucx-rdma, ucx-tcp, or auto (shm within a host; "
+                 "between hosts ucx-rdma if all ranks have RDMA, else tcp).",
      .agreed = true,
      .set =
          [](Config& c, std::string_view t) {
@@ -208,8 +210,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auth",
      .example = "encrypt",
-     .sentence = "How payload that tcp carries is kept from strangers on the way: auth (nobody can "
-                 "change it), encrypt (nobody can read it either) or off.",
+     .sentence = "How payload over tcp is protected from third parties: auth (nobody can change "
+                 "it), encrypt (nobody can read it either) or off.",
      .agreed = true,
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(const auto index, parse_word(t, kProtections));
@@ -225,8 +227,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "all_reduce=ring,all_gather=bruck",
-     .sentence =
-         "Forces an algorithm, for all operations or for those named; not set, the cheapest.",
+     .sentence = "Algorithm for all operations, or for those named. If not set, the one with the "
+                 "lowest predicted time.",
      .agreed = true,
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.algorithm, t, check_algorithms); },
@@ -237,8 +239,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "^docker0,virbr0",
-     .sentence =
-         "Network interfaces to use, or after ^ to avoid; not set, the one towards the rendezvous.",
+     .sentence = "Network interfaces to use, or after ^ to avoid. If not set, the one that leads "
+                 "to the rendezvous.",
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.interfaces, t, check_device_list); },
      .show = [](const Config& c) { return c.interfaces; },
@@ -248,7 +250,7 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "mlx5_0,mlx5_1",
-     .sentence = "RDMA devices to use, or after ^ to avoid; not set, all of them.",
+     .sentence = "RDMA devices to use, or after ^ to avoid. If not set, all of them.",
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.devices, t, check_device_list); },
      .show = [](const Config& c) { return c.devices; },
@@ -258,9 +260,8 @@ constexpr Setting kSettings[] = {
      .unit = "bytes",
      .default_value = "256 KiB",
      .example = "256K",
-     .sentence =
-         "Size of the pieces in which a chunk is pipelined; within a host at most a slot of "
-         "shared memory, 64 KiB.",
+     .sentence = "Size of the slices in which a chunk is pipelined. Within a host, a slice is at "
+                 "most a slot of shared memory, 64 KiB.",
      .agreed = true,
      .set = set_slice,
      .show = [](const Config& c) { return format_bytes(c.slice); }},
@@ -282,8 +283,8 @@ constexpr Setting kSettings[] = {
      .unit = "bytes",
      .default_value = "auto",
      .example = "4M",
-     .sentence = "Memory that each rank shares with the other ranks of its host; auto: 2 MiB, or "
-                 "more where there are so many ranks that they need it.",
+     .sentence = "Memory that each rank shares with the other ranks of its host. auto: 2 MiB, or "
+                 "more if a host has too many ranks for that.",
      .agreed = true,
      .set = set_shared_memory,
      .show =
@@ -295,9 +296,9 @@ constexpr Setting kSettings[] = {
      .unit = "bytes",
      .default_value = "auto",
      .example = "64K",
-     .sentence = "From which size on messages within a host are copied once, by their receiver out "
-                 "of the sender's process, where the system allows it: auto (where it was measured "
-                 "to be quicker), never, or a size.",
+     .sentence = "Size from which the receiver copies a message within a host directly out of the "
+                 "sender's process, where the system allows it: auto (where measured to be "
+                 "quicker), never, or a size.",
      .agreed = true,
      .set = set_pull_from,
      .show = show_pull_from},
@@ -306,8 +307,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auto",
      .example = "yield",
-     .sentence = "How a thread waits: auto, spin, yield or sleep. auto spins only where each local "
-                 "rank has a core and spinning is found to be better.",
+     .sentence = "How a thread waits: auto, spin, yield or sleep. auto spins only if each local "
+                 "rank has a core and spinning proves to be quicker.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(const auto index, parse_word(t, kWaitModes));
        c.wait = static_cast<WaitMode>(index);
@@ -320,8 +321,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "on",
      .example = "off",
-     .sentence =
-         "Whether a thread of ours moves pending work while nobody waits for it: on or off.",
+     .sentence = "Whether a thread of Xylem drives pending operations while no thread of the user "
+                 "does: on or off.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(c.progress_thread, parse_switch(t));
        return {};
@@ -332,8 +333,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "measure",
      .example = "/var/cache/xylem/tuning.json",
-     .sentence = "Where the constants of the cost model come from: measure (at each start), off "
-                 "(fixed ones), or the path of a file that keeps what was measured.",
+     .sentence = "Where the constants of the cost model come from: measure (measured at each "
+                 "start), off (fixed values), or the path of a file that keeps measured values.",
      .set = set_tuning,
      .show = [](const Config& c) { return c.tuning; }},
     {.name = "XYLEM_LOG",
@@ -341,8 +342,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "warn",
      .example = "info,file=/tmp/xylem.%r.log",
-     .sentence = "What is logged: off, error, warn, info, debug or trace, and where: ,file=path "
-                 "with %r the rank, %h the host, %p the process.",
+     .sentence = "Log level (off, error, warn, info, debug or trace), optionally with a file: "
+                 ",file=path, where %r is the rank, %h the host and %p the process.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(c.log, parse_log_options(t));
        return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rows of the configuration table: everything a person can set, with its name, unit, default,
-// rule and sentence. load_config(), `xylem info` and docs/configuration.md are readers of it; a new
-// setting is one field of Config and one row here.
+// The configuration table: one row for everything that a person can set, with its name, unit,
+// default, rule and sentence. load_config(), `xylem info` and docs/configuration.md are made from
+// it. A new setting is one field of Config and one row here.
 #pragma once
 
 #include "config.h"
@@ -16,29 +16,29 @@
 
 namespace xylem::runtime {
 
-/// One setting. `set` reads a text into the Config's field or refuses with the rule; `show` prints
-/// the field in its unit, "" for one that is not set.
+/// One setting. `set` parses a text into the field of Config, or fails with the rule that the text
+/// breaks. `show` prints the field in its unit; "" means that it is not set.
 struct Setting {
   std::string_view name;           ///< XYLEM_…
-  std::string_view field;          ///< Of Config.
+  std::string_view field;          ///< Name of the field in Config.
   std::string_view unit;           ///< "", "bytes", "duration", "ranks", …
-  std::string_view default_value;  ///< What show() prints for a Config of defaults; "" is not set.
-  std::string_view example;        ///< A value that set() takes.
+  std::string_view default_value;  ///< What show() prints for a default Config.
+  std::string_view example;        ///< A value that set() accepts.
   std::string_view sentence;
-  bool agreed = false;  ///< Must be alike on all ranks.
+  bool agreed = false;  ///< Must be the same on all ranks.
   bool secret = false;  ///< Never shown.
   Status (*set)(Config& config, std::string_view text) = nullptr;
   std::string (*show)(const Config& config) = nullptr;
-  /// The program's value as text; null where Options has no such field.
+  /// The program's value as text, if it set one. Null if Options has no such field.
   std::optional<std::string> (*from_options)(const Options& options) = nullptr;
   /// As from_options, but the environment wins over it.
   std::optional<std::string> (*fallback)(const Options& options) = nullptr;
 };
 
-/// Every setting, in the order in which people meet them.
+/// Every setting, in the order of docs/configuration.md.
 std::span<const Setting> settings() noexcept;
 
-/// docs/configuration.md, whole.
+/// The whole text of docs/configuration.md.
 std::string configuration_page();
 
 }  // namespace xylem::runtime

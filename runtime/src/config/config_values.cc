@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readers of setting values.
+// Parsers of setting values.
 #include "config_values.h"
 
 #include "xylem/collectives/planner.h"
@@ -27,7 +27,7 @@ bool all_of_word(std::string_view text, std::string_view also) {
   });
 }
 
-/// Calls `check` for each part between commas; false at the first that fails.
+/// Calls `check` for each part between commas. Returns false at the first part that fails.
 template <typename Check>
 bool every_part(std::string_view text, Check&& check) {
   for (;;) {
@@ -38,7 +38,7 @@ bool every_part(std::string_view text, Check&& check) {
   }
 }
 
-/// Names of planners, of one collective or of all; each once.
+/// Names of the planners of one collective, or of all collectives; each name once.
 std::vector<std::string_view> algorithm_names(std::optional<collectives::Collective> collective) {
   std::vector<std::string_view> names;
   for (const collectives::Planner& planner : collectives::planners()) {

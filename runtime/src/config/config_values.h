@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readers of the values that settings hold: whole numbers in a range, durations, sizes, one of a
-// few words, lists of devices. Each refuses with the rule and an example, so that the caller only
-// has to say which setting it was.
+// Parsers of setting values: whole numbers in a range, durations, sizes, one of a few words, lists
+// of devices. The message of a failure is the rule that the text breaks; load_config() adds the
+// name of the setting and an example.
 #pragma once
 
 #include "xylem/base/quantity.h"
@@ -15,7 +15,7 @@
 
 namespace xylem::runtime {
 
-/// Digits only, from `least` to `most`.
+/// A whole number from `least` to `most`, written in digits only.
 Result<std::uint64_t> parse_whole(std::string_view text, std::uint64_t least, std::uint64_t most);
 
 /// A duration from 1 ms to 10 years; a bare number is seconds.
@@ -27,13 +27,15 @@ Result<bool> parse_switch(std::string_view text);
 /// The index of `text` in `words`.
 Result<std::size_t> parse_word(std::string_view text, std::span<const std::string_view> words);
 
-/// "a,b" or "^a,b": names without blanks, at most one '^', in front. Empty is every device.
+/// "a,b" or "^a,b": names without blanks, and at most one '^', at the front. Empty means every
+/// device.
 Status check_device_list(std::string_view text);
 
-/// "name" or "operation=name,operation=name"; which names exist is the planners' to say.
+/// "name" or "operation=name,operation=name", with names of planners.
 Status check_algorithms(std::string_view text);
 
-/// 1 to 1024 characters that print, without blanks: it travels through files and environments.
+/// 1 to 1024 printable characters without blanks, since the value travels through files and
+/// environment variables.
 Status check_token(std::string_view text);
 
 }  // namespace xylem::runtime

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
-/// The longest name that DNS has.
+/// The longest name that DNS allows.
 constexpr std::size_t kLongestHost = 253;
 
 Status refused(std::string message) { return failure(Code::invalid_argument, std::move(message)); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous: the place where ranks meet, as XYLEM_RENDEZVOUS writes it.
+// Rendezvous: the place where ranks meet, as XYLEM_RENDEZVOUS gives it.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,13 +17,13 @@ struct HostPort {
   std::string host;  ///< A name or an address, without brackets.
   std::uint16_t port = 0;
 
-  /// With brackets where they are needed.
+  /// IPv6 addresses are in brackets.
   std::string to_string() const;
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 Result<HostPort> parse_host_port(std::string_view text);
 
-/// A directory that all ranks can write.
+/// A directory that all ranks can write to.
 struct SharedDirectory {
   std::string path;  ///< Absolute.
   friend bool operator==(const SharedDirectory&, const SharedDirectory&) = default;

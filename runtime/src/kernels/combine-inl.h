@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What combines two vectors: one functor per reduction. Integers wrap (callers pass unsigned lanes
-// for sum and product); floating min and max propagate NaN and order -0 below +0, so no result
-// depends on a target.
+// Functors that combine two vectors, one per reduction. Integers wrap (callers pass unsigned lanes
+// for sum and product). Floating min and max propagate NaN and order -0 below +0, so that results
+// are the same on every target.
 
 #if defined(XYLEM_KERNELS_COMBINE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_COMBINE_INL_H
@@ -67,9 +67,9 @@ struct IntegerMax {
   }
 };
 
-/// Highway's own Min treats NaN and zeros as each instruction set does. Here both selections agree
-/// unless the operands are zeros (their or is -0 if either is) or one is NaN (then they are b and
-/// a, and an or with a NaN's bits is a NaN).
+/// Highway's own Min treats NaN and zeros differently on each instruction set. Here, the two
+/// selections differ only in these cases: if both operands are zeros, their or is -0 if either is
+/// -0; if one is NaN, the selections are b and a, and an or with the bits of a NaN is a NaN.
 struct FloatMin {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sixteen-bit floats to fp32 and back, exact and alike on every target: to nearest even, through
-// subnormals, overflow to infinity, NaN to the one quiet NaN. Highway 1.0.3's own conversions
-// truncate (bfloat16 everywhere, float16 without F16C) and may turn a NaN into an infinity.
+// Converts sixteen-bit floats to fp32 and back, with the same results on every target: rounds to
+// nearest even, keeps subnormals, turns overflow into infinity and every NaN into one quiet NaN.
+// Highway 1.0.3's own conversions truncate (bfloat16 everywhere, float16 without F16C) and may turn
+// a NaN into an infinity.
 
-// Included once per target by Highway's foreach_target, hence a guard that toggles.
+// Included once per target by Highway's foreach_target, so the include guard toggles.
 #if defined(XYLEM_KERNELS_CONVERT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_CONVERT_INL_H
 #undef XYLEM_KERNELS_CONVERT_INL_H
@@ -35,7 +36,7 @@ HWY_INLINE V with_one_nan(D d, V v) {
 
 /// A bfloat16 is the upper half of the fp32 of the same value.
 struct BFloat16 {
-  /// Whether there is widen_pair(): a lane alone is no pair.
+  /// True if there is widen_pair(), which needs more than one lane.
   static constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR;
 
   template <class D>
@@ -49,8 +50,8 @@ struct BFloat16 {
     return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded(d, v)));
   }
 
-  /// Of two that share 32 bits, the one in the lower half and the one in the upper: nothing moves
-  /// between lanes.
+  /// Widens two values that share 32 bits, into the one of the lower half and the one of the upper.
+  /// Nothing moves between lanes.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE void widen_pair(D d,
                                     hn::Vec<hn::RebindToUnsigned<D>> both,
@@ -70,13 +71,14 @@ struct BFloat16 {
  private:
   static constexpr std::uint32_t kUpper = 0xFFFF0000u;
 
-  /// The bits of fp32, of which the upper half is the bfloat16.
+  /// fp32 bits whose upper half is the rounded bfloat16.
   template <class D>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> rounded(D d, hn::Vec<D> v) {
     const hn::RebindToUnsigned<D> du;
     const auto bits = hn::BitCast(du, with_one_nan(d, v));
-    // Half a unit less one, plus the bit that will be last: a tie goes up only from an odd value.
-    // The quiet NaN has zeros below, so the carry cannot reach its exponent.
+    // Adds half a unit less one, plus the bit that will be last, so that a tie is rounded up only
+    // from an odd value. The lower bits of the quiet NaN are zero, so no carry reaches its
+    // exponent.
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
     return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
   }
@@ -102,8 +104,8 @@ struct Float16 {
 
 #else
 
-/// Integer arithmetic on the bits, with one exact or once-rounding fp32 addition where a variable
-/// shift would be needed (subnormal halves).
+/// Uses integer arithmetic on the bits. For subnormal halves, which would need a variable shift, it
+/// uses one fp32 addition instead, which is exact or rounds once.
 struct Float16 {
   static constexpr bool kInPairs = false;
   static constexpr std::uint32_t kExponentGap = 127 - 15;  ///< Between the biases of fp32 and fp16.
@@ -120,11 +122,11 @@ struct Float16 {
     const auto exponent = hn::And(magnitude, hn::Set(du, 0x7C00u << 13));
     const auto rebased = hn::Add(magnitude, hn::Set(du, kExponentGap << 23));
 
-    // Exponent 0: read the mantissa below an implicit one at 2^-14, then take that one away.
+    // Exponent 0: puts an implicit one at 2^-14 before the mantissa, then subtracts that one.
     const auto one = hn::Set(du, static_cast<std::uint32_t>(kSmallestNormal));
     const auto subnormal = hn::BitCast(
         du, hn::Sub(hn::BitCast(d, hn::Add(rebased, hn::Set(du, 1u << 23))), hn::BitCast(d, one)));
-    // Exponent 31, infinity and NaN: fp32's 255.
+    // Exponent 31 (infinity and NaN) becomes fp32's exponent 255.
     const auto special = hn::Add(rebased, hn::Set(du, kExponentGap << 23));
 
     auto bits = hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), subnormal, rebased);
@@ -134,18 +136,18 @@ struct Float16 {
 
   template <class D>
   static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> narrow(D d, hn::Vec<D> v) {
-    const hn::RebindToSigned<D> di;  // magnitudes compare alike signed, and that is cheaper on SSE
+    const hn::RebindToSigned<D> di;  // signed comparison is right for magnitudes and cheaper on SSE
     const auto all = hn::BitCast(di, with_one_nan(d, v));
     const auto magnitude = hn::And(all, hn::Set(di, 0x7FFFFFFF));
     const auto sign = hn::Xor(all, magnitude);
 
-    // Rebias and round by adding half a unit less one plus the last bit; a carry goes into the
-    // exponent, from the largest finite value into infinity.
+    // Changes the bias, and rounds by adding half a unit less one plus the last bit. A carry goes
+    // into the exponent, and turns the largest finite value into infinity.
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
     const auto shift = hn::Set(di, 0xFFF - static_cast<std::int32_t>(kExponentGap << 23));
     const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, shift), odd));
-    // Next to 0.5, fp32 has fp16's subnormal spacing of 2^-24: the addition shifts and rounds at
-    // once.
+    // Next to 0.5, fp32 has the spacing of fp16's subnormals, 2^-24. So this addition shifts and
+    // rounds at once.
     const auto half = hn::Set(di, (127 - 1) << 23);
     const auto subnormal =
         hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);

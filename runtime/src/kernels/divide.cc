@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled once, for the least instruction set: no instruction set divides integers by vectors, and
-// an average of integers is rare.
+// Compiled once, for the lowest instruction set: no instruction set divides vectors of integers,
+// and averages of integers are rare.
 #include "kernels/divide.h"
 
 #include <type_traits>
@@ -11,8 +11,9 @@ namespace xylem::runtime {
 template <typename T>
 void divide(T* values, std::size_t count, std::uint32_t divisor) {
   if constexpr (sizeof(T) <= 4) {
-    // In fp64, many times faster than an integer division and exact: a quotient that is no integer
-    // is at least 1/divisor away from the next one, far more than fp64 rounds by.
+    // fp64 is many times faster than integer division, and exact: a quotient that is not an integer
+    // differs from the next integer by at least 1/divisor, far more than the rounding error of
+    // fp64.
     const double denominator = divisor;
     for (std::size_t i = 0; i < count; ++i) {
       values[i] = static_cast<T>(static_cast<double>(values[i]) / denominator);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How elements of memory become lanes and back. `Lane` is what is computed in: fp32 for sixteen-bit
-// floats, the type itself elsewhere. The index counts elements; addresses need the element's
-// alignment only.
+// How elements in memory become lanes and back. `Lane` is the type of computation: fp32 for
+// sixteen-bit floats, the element type or a wider one otherwise. The index counts elements;
+// addresses need only the element's alignment.
 
 #if defined(XYLEM_KERNELS_ELEMENT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_ELEMENT_INL_H
@@ -38,7 +38,7 @@ struct Integer {
   }
 };
 
-/// A byte in a sixteen-bit lane: no instruction set multiplies bytes.
+/// A byte in a sixteen-bit lane, since no instruction set multiplies bytes.
 struct WidenedByte {
   using Lane = std::uint16_t;
 
@@ -54,7 +54,7 @@ struct WidenedByte {
   }
 };
 
-/// A byte of which every value but zero is true; read as 0 or 1.
+/// A byte that is true unless it is zero; read as 0 or 1.
 struct Boolean : Integer<std::uint8_t> {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
@@ -109,8 +109,8 @@ struct HalfFloat {
   }
 };
 
-/// The elements of two vectors, in lanes of which store_pair() knows where they belong: one after
-/// the other, unless the element has a quicker way.
+/// Loads the elements of two vectors. They lie in lanes in the order of memory, unless the element
+/// type has a quicker order; store_pair() writes them back to the same places.
 template <class Element, class D, class V = hn::Vec<D>>
 HWY_INLINE void load_pair(D d, const void* from, std::size_t index, V& a, V& b) {
   if constexpr (requires { Element::load_pair(d, from, index, a, b); }) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels by family of element types. Each family is one translation unit that Highway compiles
-// once per instruction set; these functions look up in the one chosen for this CPU.
+// once per instruction set. These functions return the kernels of the set chosen for this CPU.
 #pragma once
 
 #include "xylem/execution/reduce_kernel.h"
@@ -18,7 +18,8 @@ using execution::ScaleKernel;
 
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
-/// int8 to uint64, and bool. Null if the operation is not defined on the type; so below.
+/// int8 to uint64, and bool. Null if the operation is not defined on the type; so are the others
+/// below.
 ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
 
 /// float32, float64.
@@ -31,8 +32,8 @@ ScaleKernel half_scale_kernel(DataType type) noexcept;
 ConvertKernel widen_kernel(DataType type) noexcept;
 ConvertKernel narrow_kernel(DataType type) noexcept;
 
-/// Ends the process: a divisor was given to a reduction that is not a sum. Out of line, to keep the
-/// kernels small.
+/// Ends the process, because a divisor was given to a reduction that is not a sum. Not inline, to
+/// keep the kernels small.
 [[noreturn]] void refuse_divisor(std::uint32_t divisor);
 
 }  // namespace xylem::runtime

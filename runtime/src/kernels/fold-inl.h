@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of every kernel. Whatever the count, each element goes through the same vector code: a
-// remainder is one more vector that ends at the last element and overlaps the one before, and fewer
-// elements than a vector use the next smaller one.
+// The loops of every kernel. Whatever the count, each element goes through the same vector code. A
+// remainder is computed in one more vector, which ends at the last element and overlaps the one
+// before. If there are fewer elements than lanes, the next smaller vector is used.
 //
 //   count = 11, 4 lanes:   [0 1 2 3][4 5 6 7][. . . .        two whole vectors,
 //                                        [7 8 9 10]          and the last, computed first, stored
 //                                        last
 //
-// Computing the last vector before anything is stored is what makes overlapping right in place.
+// The last vector is computed before anything is stored, so that the overlap is right in place,
+// too.
 
 #if defined(XYLEM_KERNELS_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_FOLD_INL_H
@@ -27,9 +28,9 @@ namespace xylem::runtime {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// A body has compute(d, index) → vector, which reads the elements from `index` on;
-/// store(d, vector, index); and apply_four(d, index), which does both for four vectors.
-/// This one serves count ≤ 2 Lanes(d).
+/// Applies a body to count ≤ 2 Lanes(d) elements. A body has three functions: compute(d, index) →
+/// vector reads the elements from `index` on; store(d, vector, index) writes them; apply_four(d,
+/// index) does both for four vectors.
 template <class D, class Body>
 HWY_INLINE void for_few(D d, const Body& body, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
@@ -43,7 +44,7 @@ HWY_INLINE void for_few(D d, const Body& body, std::size_t count) {
   body.store(d, last, count - lanes);
 }
 
-/// The same for count ≥ 2 Lanes(d).
+/// Applies a body to count ≥ 2 Lanes(d) elements.
 template <class D, class Body>
 HWY_INLINE void for_many(D d, const Body& body, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
@@ -63,7 +64,7 @@ struct Keep {
   }
 };
 
-/// Ends an average: a true division, rounded correctly.
+/// Ends an average by a division, rounded correctly.
 template <class Lane>
 struct DivideBy {
   Lane divisor;
@@ -126,7 +127,8 @@ struct AnySources {
   HWY_INLINE std::size_t size() const { return count; }
 };
 
-/// A number known when compiling: the addresses stay in registers, and the loop over them unrolls.
+/// A number of sources known at compile time: the addresses stay in registers, and the loop over
+/// them is unrolled.
 template <std::size_t Count>
 struct FixedSources {
   std::array<const void*, Count> sources;
@@ -156,8 +158,8 @@ struct Fold {
   HWY_INLINE void store(D d, hn::Vec<D> v, std::size_t index) const {
     Element::store(d, v, target, begin + index);
   }
-  /// Four at once, since a long chain of additions waits for each result. All loads come first: in
-  /// place.
+  /// Computes four vectors at once, since in one chain each addition waits for the one before. All
+  /// loads come before the stores, as calls in place need.
   template <class D>
   HWY_INLINE void apply_four(D d, std::size_t i0) const {
     const std::size_t i2 = i0 + 2 * hn::Lanes(d);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// float16 and bfloat16, on every instruction set: their reductions, computed in fp32, and the bare
+// float16 and bfloat16, on every instruction set: the reductions, computed in fp32, and the plain
 // conversions.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/half_kernels.cc"

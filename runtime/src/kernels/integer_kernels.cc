@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// int8 to uint64 and bool, on every instruction set. Where signed and unsigned give the same bits
-// they are the same kernel, on unsigned lanes, where wrapping is defined.
+// int8 to uint64 and bool, on every instruction set. Where signed and unsigned types give the same
+// bits they share a kernel on unsigned lanes, where wrapping is defined.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/integer_kernels.cc"
 #include <hwy/foreach_target.h>
@@ -37,8 +37,8 @@ void integer_sum(void* target,
                  std::size_t source_count,
                  std::size_t count,
                  Finish finish) {
-  // An average takes a second pass, block by block so that it finds its elements in the first
-  // cache.
+  // An average takes a second pass. It works block by block, so that the second pass finds its
+  // elements in the first-level cache.
   const bool is_average = finish.divisor > 1;
   const std::size_t stride = is_average ? 4096 / sizeof(T) : count;
   for (std::size_t begin = 0; begin < count; begin += stride) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From an operation and a type to the kernel that does it.
+// Selects the kernel for an operation and a type.
 #include "kernels/reduce.h"
 
 #include "kernels/families.h"

@@ -26,16 +26,16 @@ ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept;
 /// float64), rounded once.
 ScaleKernel scale_kernel(DataType type) noexcept;
 
-/// Names of the instruction sets this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
-/// first is used. While a target is forced, that one alone.
+/// Names of the instruction sets that this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
+/// first is used. While a target is forced, only that one.
 std::vector<std::string_view> kernel_targets();
 /// Tests only: makes reduce_kernel() and scale_kernel() use the named target until called with ""
 /// again. False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as
 /// they were. Not thread-safe.
 bool force_kernel_target(std::string_view target);
 
-/// One conversion of many 16-bit values, as the kernels do them; exposed for the exhaustive tests
-/// and the bench.
+/// Convert many 16-bit values as the kernels do; exposed for the exhaustive tests and the
+/// benchmark.
 void widen(float* target, const void* source, std::size_t count, DataType half_type);
 void narrow(void* target, const float* source, std::size_t count, DataType half_type);
 

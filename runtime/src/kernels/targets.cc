@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which instruction sets the kernels were compiled for and this CPU can run. Highway detects them
-// and keeps the choice, shared by all families; nothing is stored here.
+// Tells which instruction sets the kernels were compiled for and this CPU can run. Highway detects
+// them and keeps the choice for all families; nothing is stored here.
 #include "kernels/reduce.h"
 
 #include <hwy/highway.h>

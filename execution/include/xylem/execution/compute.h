@@ -33,9 +33,9 @@ struct ComputeWork {
     scale,   ///< target = sources[0] · factor, by `scale`.
   };
   Kind kind = Kind::copy;
-  /// The target is too large for the caches and is not read again soon.
+  /// Use non-temporal stores for `target`: it is too large for the caches and not read again soon.
   bool past_cache = false;
-  /// `shared` is read by cores that share no cache with this one.
+  /// Use non-temporal stores for `shared`: its readers share no cache with this core.
   bool shared_past_cache = false;
   std::uint32_t element_bytes = 1;
   std::uint64_t bytes = 0;
@@ -56,7 +56,7 @@ class Compute {
   Compute() = default;
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
-  /// No work is pending any more.
+  /// No work may be pending any more.
   virtual ~Compute() = default;
 
   /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.

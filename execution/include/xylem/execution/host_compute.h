@@ -5,11 +5,11 @@
 
 namespace xylem::execution {
 
-/// The CPU that drives the engine. Work is done when enqueue() returns. It decides what goes past
-/// the cache, and in which pieces.
+/// The CPU that drives the engine. Work is done when enqueue() returns. Where the work asks for
+/// non-temporal stores, the pieces in which they write are chosen here.
 class HostCompute final : public Compute {
  public:
-  /// As enqueue(); for callers that know that they have a HostCompute.
+  /// As enqueue(), for callers that know that they have a HostCompute.
   static void run(const ComputeWork& work) noexcept;
 
   std::uint32_t queues() const noexcept override { return 0; }

@@ -12,14 +12,14 @@ namespace xylem::execution {
 
 /// How one peer is reached.
 struct Link {
-  transport::Transport* transport = nullptr;  ///< Null before the peer is first needed.
+  transport::Transport* transport = nullptr;  ///< Null until the peer is first needed.
   transport::EndpointId endpoint = 0;
-  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As its Capabilities.
+  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As in its Capabilities.
 };
 
 /// The members of a communicator, as seen by one of them.
 struct Peers {
-  std::uint32_t rank = 0;   ///< One's own.
+  std::uint32_t rank = 0;   ///< This rank's own.
   std::uint32_t group = 0;  ///< The communicator's number in message tags.
   std::vector<Link> links;  ///< By rank.
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long to poll for what is about to come, before the wait is left to whoever waits.
+// How long to poll for messages that are about to arrive, before waiting is left to the caller.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -13,7 +13,7 @@
 
 namespace xylem::execution {
 
-/// Tells the processor that this is a loop that waits.
+/// Tells the processor that this is a waiting loop.
 inline void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -22,28 +22,28 @@ inline void relax() noexcept {
 #endif
 }
 
-/// Where peers call at the same time, what they send is there within a moment, and polling for that
-/// moment is quickest. Where they do not, polling only delays the caller: after a few misses it is
-/// tried now and then, and ever more seldom.
+/// If peers call at the same time, their messages arrive within moments, and polling for these
+/// moments is quickest. If they do not, polling only delays the caller. So after a few misses it is
+/// tried only now and then, less and less often.
 ///
-/// Where ranks share cores, what is about to come may come from one that has no core yet: the poll
-/// is then to let others run.
+/// If ranks share cores, the awaited message may come from a rank that has no core yet. Then each
+/// poll lets other threads run.
 class Patience {
  public:
-  /// Not to poll.
+  /// Does not poll.
   Patience() noexcept = default;
   static Patience spinning() noexcept {
     constexpr std::uint32_t kPolls = 64;  // A few microseconds.
     return {kPolls, false};
   }
   static Patience yielding() noexcept {
-    constexpr std::uint32_t kPolls = 8;  // Of one or two switches each.
+    constexpr std::uint32_t kPolls = 8;  // Each takes one or two context switches.
     return {kPolls, true};
   }
 
-  /// One that has learnt nothing yet.
+  /// The same patience, without what it has learnt.
   Patience fresh() const noexcept { return {most_, yields_}; }
-  /// Looks whether `take` has it, and again for a while; whether it has.
+  /// Calls `take` until it returns true, for a limited time. Returns the result of the last call.
   template <typename Take>
   bool await(const Take& take) {
     if (take()) {
@@ -52,7 +52,7 @@ class Patience {
     }
     std::uint32_t polls = allowed();
     if (polls == 0) return false;
-    // The others may keep a core for long; what takes longer than this is not worth waiting for.
+    // Others may keep a core for long. It is not worth waiting longer than this.
     constexpr std::chrono::microseconds kLongest{50};
     const auto end = yields_ ? Clock::now() + kLongest : Clock::time_point::max();
     bool came = false, is_late = false;
@@ -72,7 +72,7 @@ class Patience {
  private:
   Patience(std::uint32_t most, bool yields) noexcept : most_(most), yields_(yields) {}
 
-  /// How often to look again.
+  /// How many times to poll now.
   std::uint32_t allowed() noexcept {
     constexpr std::uint32_t kMisses = 3, kMostSeldom = 1024;
     if (misses_ < kMisses) return most_;
@@ -90,8 +90,8 @@ class Patience {
 
   std::uint32_t most_ = 0;
   bool yields_ = false;
-  std::uint32_t misses_ = 0;  ///< In a row.
-  std::uint32_t calls_ = 0;   ///< Since the last try.
+  std::uint32_t misses_ = 0;  ///< Misses in a row.
+  std::uint32_t calls_ = 0;   ///< Calls since the last attempt to poll.
   std::uint32_t interval_ = kSeldom;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions that combine and scale elements. A program is given those of its call's operation
-// and type.
+// The functions that combine and scale elements. A program has those for the operation and type of
+// its call.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,24 @@
 
 namespace xylem::execution {
 
-/// Scaling that ends an average: the combined value is divided by `divisor` before it is rounded
-/// and stored. 1: none. Only sum, avg and premul_sum take another divisor than 1.
+/// The division that ends an average: the combined value is divided by `divisor` before it is
+/// rounded and stored. 1 means none. Only sum, avg and premul_sum accept another divisor than 1.
 struct Finish {
   std::uint32_t divisor = 1;
 };
 
 /// A reduce step: target[i] = op(sources[0][i], …, sources[n-1][i]), evaluated from left to right,
-/// then finished. `source_count` ≥ 1; `target` may be any one of the sources, and overlaps none of
-/// them otherwise. `avg` and `premul_sum` combine as sum. Alignment beyond the element's is not
-/// required. The bits of a result depend neither on the instruction set nor on the element's place;
-/// a NaN is stored as the positive quiet NaN without payload.
+/// then finished. `source_count` ≥ 1. `target` may be one of the sources; otherwise it must not
+/// overlap them. `avg` and `premul_sum` combine as sum. Addresses need only the element's
+/// alignment. The bits of a result depend neither on the instruction set nor on the element's
+/// place; a NaN is stored as the positive quiet NaN without payload.
 using ReduceKernel = void (*)(void* target,
                               const void* const* sources,
                               std::size_t source_count,
                               std::size_t count,
                               Finish finish);
 
-/// target[i] = source[i] · factor. `target` may be `source`, and does not overlap it otherwise.
+/// target[i] = source[i] · factor. `target` may be `source`; otherwise they must not overlap.
 using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
 
 }  // namespace xylem::execution

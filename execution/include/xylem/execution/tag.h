@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Message tags. Everything that tells apart two messages which can be under way at once is exact;
-// the rest is a fingerprint of the call, so that a message of a disagreeing call never meets a
+// Message tags. Everything that distinguishes two messages which can be under way at once is exact.
+// The rest is a fingerprint of the call, so that a message of a disagreeing call never matches a
 // posted receive.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
 //   [kind ][ group   ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
 //      2       10           16            8           5          7             16
 //
-// Above these, 24 more bits of the fingerprint for transports that compare them (shm, tcp): there
-// two calls that differ meet once in 2^40, elsewhere once in 65,536.
+// Transports that compare more bits (shm, tcp) have 24 more bits of the fingerprint above these.
+// There, two different calls match once in 2^40, elsewhere once in 65,536.
 //
-// lane: channel, and one bit for signals. ordinal: the message's place in its (peer, lane) order,
-// modulo 128; messages 128 places apart match in the order sent, since receives are posted in that
-// order and transports keep it among equal tags. Point to point uses sequence, lane and ordinal as
-// one 20-bit number.
+// lane: the channel, and one bit for signals. ordinal: the position of the message in its (peer,
+// lane) order, modulo 128. Messages 128 positions apart match in the order sent, since receives are
+// posted in that order and transports keep it among equal tags. Point-to-point messages use
+// sequence, lane and ordinal as one 20-bit number.
 #pragma once
 
 #include "xylem/base/hash.h"
@@ -28,14 +28,14 @@ enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_
 
 inline constexpr std::uint32_t kMaxGroups = 1024;
 inline constexpr std::uint32_t kMaxRanks = 65536;
-/// Slices of one step under way at once, even where XYLEM_WINDOW allows a lane more:
-/// StepState::ahead has a bit for each.
+/// Most slices of one step that are under way at once, even if XYLEM_WINDOW allows a lane more:
+/// StepState::ahead has one bit for each.
 inline constexpr std::uint32_t kMaxWindow = 64;
-/// Operations of one communicator under way at once; later ones wait their turn. Well below the 256
-/// that `sequence` tells apart.
+/// Most operations of one communicator that are under way at once; later ones wait. Well below the
+/// 256 that `sequence` distinguishes.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
-/// Bits that say which communicator and kind a message belongs to.
+/// The bits that tell a message's communicator and kind.
 inline constexpr transport::Tag kGroupMask = transport::Tag{0xfff} << 52;
 
 constexpr transport::Tag group_tag(TagKind kind, std::uint32_t group) noexcept {
@@ -46,8 +46,7 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-/// What the tags of the `ordinal`-th message on a lane from `source` have in common, whatever the
-/// call.
+/// The part of the tag that the `ordinal`-th message on a lane from `source` has in every call.
 constexpr transport::Tag message_tag(std::uint32_t group,
                                      std::uint32_t source,
                                      std::uint32_t lane,
@@ -57,8 +56,8 @@ constexpr transport::Tag message_tag(std::uint32_t group,
          (static_cast<transport::Tag>(ordinal & 0x7f) << 16);
 }
 
-/// Tag of such a message of the call with this sequence number and fingerprint; `bytes` are those
-/// of the whole step, so that ends which disagree on a pair's size never match.
+/// The tag of such a message in the call with this sequence number and fingerprint. `bytes` is the
+/// size of the whole step, so that two ends which disagree on it never match.
 constexpr transport::Tag collective_tag(transport::Tag message,
                                         std::uint64_t sequence,
                                         std::uint64_t fingerprint,
@@ -69,7 +68,7 @@ constexpr transport::Tag collective_tag(transport::Tag message,
          (static_cast<transport::Tag>(check) << transport::kNameBits);
 }
 
-/// Tag of the body of the `number`-th message from `source` to its receiver.
+/// The tag of the body of the `number`-th message from `source` to its receiver.
 constexpr transport::Tag body_tag(std::uint32_t group,
                                   std::uint32_t source,
                                   std::uint64_t number,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for buffers that the other ranks of this host read where they are.
+// Memory for buffers that the other ranks of this host can read in place.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -11,20 +11,23 @@
 namespace xylem {
 
 class Allocation;
-/// Zeroed memory, all of it there: where the machine has less, it is `exhausted`, and no signal
-/// later (a limit of a control group is the kernel's to enforce). Every allocation keeps a
-/// descriptor open. `invalid_argument` for 0 bytes, `unsupported` where the system denies memory
-/// without a name. Needs no Runtime; any thread.
+/// Allocates zeroed memory and reserves all of it at once. If the machine has less, the call fails
+/// with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of control
+/// groups by itself, and may end the process.) Each allocation keeps a descriptor open. Fails with
+/// `invalid_argument` for 0 bytes, and with `unsupported` where the system denies anonymous shared
+/// memory. Needs no Runtime; any thread.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
-/// Gives back what Allocation::release() left; `invalid_argument` for any other memory. Any thread.
+/// Frees memory that Allocation::release() returned; `invalid_argument` for any other memory. Any
+/// thread.
 XYLEM_API Status deallocate(void* memory);
 
-/// Buffers of operations may lie anywhere. Large messages to ranks of this host that are sent from
-/// an Allocation are read where they are, and end when they have been read; from other memory, and
-/// where they are small, they are copied into shared memory first.
+/// Buffers of operations may lie anywhere. A large message from an Allocation to a rank of this
+/// host is not copied into shared memory: the receiver reads the Allocation itself, and the send
+/// ends when it has done so. Small messages, and messages from other memory, are copied into shared
+/// memory first.
 ///
-/// Gives its memory back when it ends: no operation may use it any more. The memory is shared with
-/// children that fork() makes, for as long as they live.
+/// The destructor frees the memory; no operation may use it any more by then. Children made by
+/// fork() share the memory for as long as they live.
 class XYLEM_API Allocation {
  public:
   Allocation() noexcept = default;
@@ -34,10 +37,11 @@ class XYLEM_API Allocation {
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation();
 
-  /// Page-aligned; null where it is empty.
+  /// Page-aligned; null for an empty Allocation.
   void* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Leaves the memory to the caller, who passes data() to deallocate(). It is empty then.
+  /// Returns data() and leaves the memory to the caller, who passes it to deallocate(). The
+  /// Allocation is empty afterwards.
   void* release() noexcept;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Xylem would do here and why, for people who look for the cause of something: `xylem info`
-// prints it. Nothing here starts a job or waits for other ranks.
+// What Xylem would do on this machine and why, for people who look for the cause of a problem.
+// `xylem info` prints it. Nothing here starts a job or waits for other ranks.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -21,10 +21,10 @@ struct SettingInfo {
   std::string origin;  ///< "default", "environment", "program".
   std::string unit;    ///< "bytes", "duration", …; empty for names and lists.
   std::string sentence;
-  bool agreed = false;  ///< All ranks of a job must have the same.
+  bool agreed = false;  ///< All ranks of a job must have the same value.
 };
 
-/// What started this process and the place it has in the job.
+/// What started this process, and its rank in the job.
 struct LauncherInfo {
   std::string name;  ///< "torchrun", "openmpi", "mpich", "slurm", "xylem", "options"; "none" for a
                      ///< job of one.
@@ -32,29 +32,29 @@ struct LauncherInfo {
   std::uint32_t size = 1;
 };
 
-/// A network interface that is up, by one of its addresses.
+/// One address of a network interface that is up.
 struct InterfaceInfo {
   std::string name;
   std::string address;
-  bool chosen = false;  ///< Ranks on other hosts would reach this one here.
+  bool chosen = false;  ///< Ranks on other hosts would reach this rank at this address.
 };
 
-/// One way of the fabric's library to move bytes.
+/// A transport of UCX and a device that it can use.
 struct DeviceInfo {
   std::string transport;  ///< "posix", "tcp", "rc_verbs".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
-/// What the ranks of one host share there, if there are so many, in one job.
+/// The shared memory of a job that has `ranks` ranks on one host.
 struct SharedMemoryInfo {
   std::uint32_t ranks = 0;
-  std::uint64_t rank_bytes = 0;  ///< Of each of them, whatever its communicators.
-  std::uint64_t slot_bytes = 0;  ///< Longer messages come in parts.
-  std::string shortage;  ///< Not empty: why XYLEM_SHARED_MEMORY does not serve them, and they use
-                         ///< the network.
+  std::uint64_t rank_bytes = 0;  ///< Shared by each rank, however many communicators there are.
+  std::uint64_t slot_bytes = 0;  ///< Longer messages are sent in parts of this size.
+  std::string shortage;  ///< Why XYLEM_SHARED_MEMORY is too small for so many ranks, which then use
+                         ///< the network; empty if it is large enough.
 };
 
-/// One algorithm.
+/// One algorithm of one collective.
 struct AlgorithmInfo {
   std::string collective;
   std::string name;
@@ -66,9 +66,10 @@ struct Info {
   std::string ucx_version;
   LauncherInfo launcher;
   std::vector<SettingInfo> settings;
-  std::vector<std::string> ucx_variables;  ///< "UCX_TLS=tcp": what else changes how bytes travel.
+  std::vector<std::string> ucx_variables;  ///< Settings of UCX in the environment, as
+                                           ///< "UCX_TLS=tcp". They also change how bytes travel.
   std::vector<InterfaceInfo> interfaces;
-  std::string interface_reason;                 ///< Why the chosen one, or why none.
+  std::string interface_reason;                 ///< Why this interface was chosen, or why none was.
   std::vector<SharedMemoryInfo> shared_memory;  ///< For 2, 8, 64 ranks, and those of this job.
   std::vector<DeviceInfo> devices;
   std::vector<AlgorithmInfo> algorithms;
@@ -76,10 +77,11 @@ struct Info {
       kernel_targets;  ///< Instruction sets of the reduction kernels, the one in use first.
 };
 
-/// Fails as Runtime::create() would for a configuration that is wrong.
+/// Fails as Runtime::create() would if the configuration is wrong.
 XYLEM_API Result<Info> info();
 
-/// The launcher alone, which is cheap: it says whether this process is one of many already.
+/// The launcher's part of info() alone, which is cheap to get. It tells whether this process is
+/// already one rank of several.
 XYLEM_API Result<LauncherInfo> launcher_info();
 
 }  // namespace xylem

@@ -26,12 +26,13 @@ struct Options {
   std::optional<std::string> job;  ///< XYLEM_JOB: name that all ranks of one start share.
   std::optional<std::string>
       secret;  ///< XYLEM_SECRET: proof of membership; ranks without it are refused.
-  /// The secret where neither `secret` nor XYLEM_SECRET is set: one that the ranks share by other
-  /// means, such as their launcher's store.
+  /// The secret to use if neither `secret` nor XYLEM_SECRET is set: one that the ranks share by
+  /// other means, such as their launcher's store.
   std::optional<std::string> fallback_secret;
 
   std::optional<std::chrono::milliseconds> start_timeout;  ///< XYLEM_START_TIMEOUT, 60 s
-  std::optional<std::chrono::milliseconds> timeout;  ///< XYLEM_TIMEOUT, 30 min: each operation
+  std::optional<std::chrono::milliseconds>
+      timeout;  ///< XYLEM_TIMEOUT, 30 min: limit of each operation
 
   std::optional<std::string> transport;  ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   std::optional<std::string>

@@ -3,9 +3,10 @@
 // Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns
 // progress.
 //
-// Several may live in one process (ranks as threads). A forked child may use nothing of it and
-// disturbs no parent. Xylem installs no signal handlers (UCX does when it is loaded: see
-// docs/threading.md), its threads take no signals, and its descriptors are close-on-exec.
+// Several Runtimes may live in one process (ranks as threads). A forked child may not use its
+// parent's Runtime, and cannot disturb it. Xylem installs no signal handlers (UCX does when it is
+// loaded: see docs/threading.md), its threads block all signals, and its descriptors are
+// close-on-exec.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -27,30 +28,30 @@ namespace runtime {
 class Job;
 }
 
-/// A handle may be empty: by default, and when it was moved from. Its world is an empty
-/// communicator, its sizes are 0, its ranks are kNoRank, and shutdown() does nothing.
+/// A handle is empty if it was default-constructed or moved from. The world of an empty handle is
+/// an empty communicator, its sizes are 0, its ranks are kNoRank, and shutdown() does nothing.
 class XYLEM_API Runtime {
  public:
   /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
-  /// step has a deadline. Fails with timed_out naming the ranks that did not come, or mismatch
-  /// naming both versions or settings.
+  /// step has a deadline. Fails with `timed_out` naming the ranks that did not come, or with
+  /// `mismatch` naming both versions or settings.
   static Result<Runtime> create(const Options& options = {});
 
   Runtime() noexcept = default;
-  /// Of a job that has been started by other means; for Xylem and its tests, as users have none.
+  /// Takes over a job that was started by other means; only Xylem and its tests have one.
   explicit Runtime(std::shared_ptr<runtime::Job> job) noexcept : job_(std::move(job)) {}
   Runtime(Runtime&&) noexcept = default;
   Runtime& operator=(Runtime&& other) noexcept;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
-  /// shutdown() if that was not called; work still pending is aborted and said so in the log.
+  /// Calls shutdown() if nobody has; operations still pending are aborted, and the log says so.
   ~Runtime();
 
   /// The communicator of all ranks of the job.
   Communicator world() const noexcept;
   std::uint32_t rank() const noexcept;
   std::uint32_t size() const noexcept;
-  /// Ranks of the job on this host, and this rank's place among them.
+  /// This rank's index among the ranks of the job on its host, and their number.
   std::uint32_t local_rank() const noexcept;
   std::uint32_t local_size() const noexcept;
   /// Host name of each rank of the job.
@@ -60,10 +61,11 @@ class XYLEM_API Runtime {
   /// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options".
   std::string_view launcher() const noexcept;
 
-  /// Leaves the job in good order, once what was sent has gone; `busy` while any operation is
-  /// pending. `timed_out` if a peer that has not left did not take what was sent to it within a
-  /// minute, or Options::timeout: the runtime has shut down, and the rest is lost. Any thread; who
-  /// comes second waits for the first.
+  /// Leaves the job in good order, after everything that was sent has left this process. Fails with
+  /// `busy` while any operation is pending. `timed_out` means that a peer which has not left did
+  /// not take what was sent to it within a minute, or within Options::timeout if that is shorter;
+  /// the runtime has shut down then, and the rest is lost. Any thread; a second caller waits for
+  /// the first.
   Status shutdown();
 
  private:

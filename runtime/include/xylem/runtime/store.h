@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store: a key-value store that ranks meet through at start. Give your own to Runtime::create()
+// Store: a key-value store through which ranks meet at start. Pass your own to Runtime::create()
 // (torch's, etcd, …), or let Xylem serve one over TCP or in a shared directory.
 #pragma once
 
@@ -23,7 +23,7 @@ class XYLEM_API Store {
  public:
   virtual ~Store() = default;
   virtual Status set(std::string_view key, std::span<const std::byte> value) = 0;
-  /// Waits until the key is set; `timed_out` naming the key when the deadline passes.
+  /// Waits until the key is set; fails with `timed_out`, naming the key, at the deadline.
   virtual Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) = 0;
 };
 

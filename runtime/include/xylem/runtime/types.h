@@ -39,16 +39,17 @@ inline constexpr std::size_t kDataTypeCount = 15;
 XYLEM_API std::size_t size_of(DataType type) noexcept;
 /// "float32", "bool" for boolean, …
 XYLEM_API std::string_view name(DataType type) noexcept;
-/// Reads a name, and the field's short forms ("fp16", "half", "bf16", "float", "double", "i32").
+/// Parses a name or one of the usual short forms ("fp16", "half", "bf16", "float", "double",
+/// "i32").
 XYLEM_API Result<DataType> parse_data_type(std::string_view text);
 
 /// Reduction operations. The enumerators' values are the C ABI's and never change.
 ///
-/// Integers wrap on overflow. Float sums, products and averages of 16-bit types are computed in
-/// fp32 within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN.
-/// `avg` is the sum divided once, at the end, by the number of ranks (integers: truncated toward
-/// zero). `bit_*` exist for integers and bool; on bool, sum and max are logical or, product and min
-/// logical and, avg is refused.
+/// Integers wrap on overflow. Sums, products and averages of 16-bit floats are computed in fp32
+/// within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN. `avg`
+/// is the sum divided once, at the end, by the number of ranks (integers: truncated toward zero).
+/// `bit_*` are defined for integers and bool. On bool, sum and max are logical or, product and min
+/// are logical and, and avg is refused.
 enum class RedOp : std::uint8_t {
   sum = 0,
   product = 1,
@@ -67,7 +68,7 @@ inline constexpr std::size_t kRedOpCount = 9;
 XYLEM_API std::string_view name(RedOp op) noexcept;
 XYLEM_API Result<RedOp> parse_redop(std::string_view text);
 
-/// A reduction and, for premul_sum, this rank's factor.
+/// A reduction and, for premul_sum, the factor of this rank.
 struct ReduceOp {
   RedOp op = RedOp::sum;
   double factor = 1.0;
@@ -100,9 +101,9 @@ constexpr DataType data_type_of() {
 }
 }  // namespace detail
 
-/// `count` elements of `type` at `data`, to be written. Xylem never owns it: the caller keeps it
-/// alive and untouched until the Work that uses it has ended. `data` may be null only if `count` is
-/// 0.
+/// `count` elements of `type` at `data`, which an operation writes. Xylem never owns the memory:
+/// the caller keeps it alive and untouched until the Work that uses it has ended. `data` may be
+/// null only if `count` is 0.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
@@ -119,7 +120,7 @@ struct Buffer {
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
 
-/// The same, to be read.
+/// As Buffer, for memory that an operation only reads.
 struct ConstBuffer {
   const void* data = nullptr;
   std::size_t count = 0;
