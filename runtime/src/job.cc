@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -25,6 +26,16 @@ constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
 /// How long a rank that leaves waits at most for its peers to take what it has sent.
 constexpr milliseconds kHandOver{60'000};
+
+/// Keeps a job's memory until the process ends: a device may write to it until then.
+void outlive(std::shared_ptr<Job> job) {
+  static std::mutex mutex;
+  // Never destroyed, not even when the process ends.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto& jobs = *new std::vector<std::shared_ptr<Job>>();
+  const std::lock_guard lock(mutex);
+  jobs.push_back(std::move(job));
+}
 
 }  // namespace
 
@@ -285,6 +296,11 @@ void Job::abort_all() {
   });
   const Deadline patience = Deadline::after(Watch::kQuarantine + milliseconds(500));
   while (context_.keeper.pending() > 0 && !patience.passed()) context_.progress.poke();
+  if (!context_.progress.with_token([&] { return context_.engine.has_pending_work(); })) return;
+  context_.logger.warn(
+      "a device has not finished its work on aborted operations; their buffers, and memory of "
+      "Xylem's own, may be written to until the process ends");
+  outlive(shared_from_this());
 }
 
 /// Waits until everything that this rank has sent has left it. Its sends have ended, but messages

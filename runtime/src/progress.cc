@@ -34,11 +34,7 @@ class Idleness {
   /// Something has happened: an idle period, if there was one, is over.
   void reset() noexcept {
     if (turns_ == 0) return;
-    // So short that the clock was not read.
-    constexpr std::chrono::nanoseconds kMoment{500};
-    if (learner_ != nullptr && next_ != Next::sleep) {
-      learner_->note(spin_.count() > 0, has_looked_ ? Clock::now() - since_ : kMoment);
-    }
+    if (is_timed_) learner_->note(spin_.count() > 0, Clock::now() - begun_);
     turns_ = 0;
     has_looked_ = false;
   }
@@ -79,7 +75,10 @@ class Idleness {
  private:
   void begin() noexcept {
     if (learner_ != nullptr) {
-      spin_ = learner_->should_spin() ? policy_.spin : std::chrono::nanoseconds(0);
+      const auto [spins, is_timed] = learner_->next();
+      spin_ = spins ? policy_.spin : std::chrono::nanoseconds(0);
+      is_timed_ = is_timed;
+      if (is_timed_) begun_ = Clock::now();
     }
     next_ = spin_.count() > 0 ? Next::spin : policy_.yield.count() > 0 ? Next::yield : Next::sleep;
   }
@@ -89,8 +88,10 @@ class Idleness {
   std::chrono::nanoseconds spin_;  ///< In this idle period.
   std::uint32_t turns_ = 0;
   bool has_looked_ = false;
+  bool is_timed_ = false;     ///< The learner is told how long this idle period was.
   unsigned long_yields_ = 0;  ///< In a row.
   Next next_ = Next::spin;
+  Clock::time_point begun_{};  ///< Of an idle period that is timed.
   Clock::time_point since_{};  ///< The first look at the clock in this idle period.
 };
 
@@ -113,17 +114,20 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
           .learns = has_cores};
 }
 
-bool SpinLearner::should_spin() noexcept {
-  // Yielding has to be better by a fifth, or chance would decide where both are alike.
+SpinLearner::Next SpinLearner::next() noexcept {
+  // Yielding has to be better by a fifth. Otherwise chance would decide where both are alike.
   const bool spins = 5 * yielding_ >= 4 * spinning_;
   is_trial_ = --until_trial_ <= 0;
-  if (!is_trial_) return spins;
+  if (!is_trial_) {
+    constexpr std::int64_t kTimed = 8;  // Clocks are slow.
+    return {spins, until_trial_ % kTimed == 0};
+  }
   constexpr Nanoseconds kLeast = 100, kMostRatio = 1024;
   const auto better = std::max(spins ? spinning_ : yielding_, kLeast);
   const auto worse = std::max(spins ? yielding_ : spinning_, kLeast);
   constexpr std::int64_t kPart = 64;
   until_trial_ = kPart * std::clamp<Nanoseconds>(worse / better, 1, kMostRatio);
-  return !spins;
+  return {!spins, true};
 }
 
 void SpinLearner::note_lost_core() noexcept {

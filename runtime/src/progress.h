@@ -39,9 +39,13 @@ struct WaitPolicy {
 /// and then, so seldom that it costs about one part in 64.
 class SpinLearner {
  public:
-  /// At the start of an idle period: whether to spin in it, or to yield from the start.
-  bool should_spin() noexcept;
-  /// How long the idle period was.
+  struct Next {
+    bool spins = true;      ///< The idle period begins by spinning, otherwise by yielding.
+    bool is_timed = false;  ///< note() is to be told how long it lasts.
+  };
+  /// At the start of an idle period.
+  Next next() noexcept;
+  /// How long an idle period was, from its start to its end.
   void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
   /// Yields take so long that others compute on this core: the next idle periods spin. The lengths
   /// of idle periods do not show it, since they become as long for a peer that spins.

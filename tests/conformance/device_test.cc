@@ -224,5 +224,23 @@ TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
   });
 }
 
+// The job ends all the same, within seconds, and keeps what the device may still write to.
+TEST(Device, ThatNeverFinishesDoesNotHoldUpTheEndOfTheJob) {
+  constexpr std::uint32_t kRanks = 2;
+  MadeUpDevices devices(kRanks);
+  devices.never_finish();
+  run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    constexpr std::uint64_t kCount = 5000;
+    Buffer buffer(devices.memory(world.rank()).allocate(kCount * sizeof(float)), kCount,
+                  DataType::float32);
+    buffer.memory = kDevice;
+    const Work work = world.all_reduce(buffer, buffer, RedOp::sum);
+    EXPECT_FALSE(work.test());
+    EXPECT_EQ(runtime.shutdown().code(), Code::busy);
+    const Runtime ends = std::move(runtime);
+  });
+}
+
 }  // namespace
 }  // namespace xylem::test

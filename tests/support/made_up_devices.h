@@ -6,10 +6,13 @@
 #include "fakes/delayed_compute.h"
 #include "runtime/src/compute_devices.h"
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace xylem::test {
@@ -25,23 +28,40 @@ class MadeUpDevices {
       : fault_after_(fault_after) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) memories_.emplace_back(bytes);
   }
+  MadeUpDevices(const MadeUpDevices&) = delete;
+  MadeUpDevices& operator=(const MadeUpDevices&) = delete;
+  /// The ranks have ended: none of them refers to a gate any more.
+  ~MadeUpDevices() {
+    for (const auto& compute : made_) {
+      if (!finishes_) break;
+      EXPECT_EQ(compute->gates_forgotten(), compute->gates_made());
+    }
+  }
 
   /// In devices made after this call, gates stay closed until the test opens them.
   void keep_gates_closed() noexcept { opens_gates_ = false; }
+  /// As keep_gates_closed(); and work behind a closed gate never completes, not even once it has
+  /// been cancelled.
+  void never_finish() noexcept { opens_gates_ = finishes_ = false; }
   /// The devices of a rank, for RankOptions::devices. A rank's device has one to four queues.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {
     auto compute = std::make_shared<DelayedCompute>(
         memories_[rank], DelayedComputeOptions{.seed = rank + 1,
                                                .queues = 1 + rank % 4,
+                                               .keeps_cancelled = !finishes_,
                                                .fault_after = rank == 0 ? fault_after_ : 0,
                                                .opens_gates = opens_gates_});
+    const std::lock_guard lock(mutex_);
+    made_.push_back(compute);
     return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
   }
   DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
 
  private:
   std::uint64_t fault_after_;
-  bool opens_gates_ = true;
+  bool opens_gates_ = true, finishes_ = true;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<DelayedCompute>> made_;
   std::deque<DeviceMemory> memories_;
 };
 

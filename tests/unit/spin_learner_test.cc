@@ -22,8 +22,8 @@ struct World {
 int spins_in(SpinLearner& learner, World world, int periods) {
   int spun = 0;
   for (int i = 0; i < periods; ++i) {
-    const bool spins = learner.should_spin();
-    learner.note(spins, spins ? world.spinning : world.yielding);
+    const auto [spins, is_timed] = learner.next();
+    if (is_timed) learner.note(spins, spins ? world.spinning : world.yielding);
     spun += spins ? 1 : 0;
   }
   return spun;
@@ -36,7 +36,7 @@ constexpr World kBusyCore{nanoseconds(5'000), nanoseconds(3'000'000)};
 
 TEST(SpinLearner, SpinsFromTheStart) {
   SpinLearner learner;
-  EXPECT_TRUE(learner.should_spin());
+  EXPECT_TRUE(learner.next().spins);
 }
 
 TEST(SpinLearner, SpinsWhereThatIsBetterOrAsGood) {
