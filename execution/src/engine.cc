@@ -140,7 +140,7 @@ void Engine::on_done(transport::Operation& done) noexcept {
   message.engine->completed_tail_ = &message.completed_next;
 }
 
-unsigned Engine::run() {
+unsigned Engine::run_round() {
   const std::uint64_t before = moved_;
   while (completed_ != nullptr) {
     Message& message = *completed_;

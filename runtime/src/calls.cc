@@ -42,6 +42,13 @@ Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& 
   return {};
 }
 
+/// Whether a message's buffer is right at first sight, as most are.
+bool is_plain(const ConstBuffer& buffer) noexcept {
+  constexpr std::uint64_t kMostElements = transport::kLargestMessage / kLargestElement;
+  return static_cast<std::size_t>(buffer.type) < kDataTypeCount && buffer.data != nullptr &&
+         buffer.memory.kind == MemoryKind::host && buffer.count <= kMostElements;
+}
+
 Status check_rank(const char* which, std::uint32_t rank, const Caller& caller) {
   if (rank < caller.size) return {};
   return bad(
@@ -209,8 +216,7 @@ Status check_elements(const char* which, std::uint64_t count, DataType type) {
   if (static_cast<std::size_t>(type) >= kDataTypeCount) {
     return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(type)));
   }
-  // A division takes longer than the rest of the check.
-  if (count <= kMostBytes / kLargestElement || count <= most_elements(type)) return {};
+  if (count <= most_elements(type)) return {};
   return bad(fmt::format(
       "{}: {} elements of {} are more than the {} that memory can hold; check the count", which,
       count, name(type), most_elements(type)));
@@ -238,8 +244,7 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
   return call;
 }
 
-Call call_of(const CallRecord& record, const EvenArguments& arguments) noexcept {
-  Call call;
+void set_even(Call& call, const CallRecord& record, const EvenArguments& arguments) noexcept {
   call.collective = record.collective;
   call.type = record.type;
   call.op = arguments.op;
@@ -247,7 +252,6 @@ Call call_of(const CallRecord& record, const EvenArguments& arguments) noexcept 
   call.count = record.count;
   call.input = arguments.input.data;
   call.output = arguments.output.data;
-  return call;
 }
 
 KnownArguments::KnownArguments(const Caller& caller, const Call& call)
@@ -346,9 +350,9 @@ Result<Call> all_to_all_v_call(const Caller& caller,
 }
 
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to) {
+  if (is_plain(buffer) && to < caller.size) return {};
   XYLEM_TRY(check_buffer("buffer", buffer, caller));
   XYLEM_TRY(check_rank("destination", to, caller));
-  if (buffer.count <= transport::kLargestMessage / kLargestElement) return {};
   if (buffer.count <= transport::kLargestMessage / size_of(buffer.type)) return {};
   return bad(
       fmt::format("buffer: {} elements of {} are more than a message of 1 TiB holds; "
@@ -357,13 +361,13 @@ Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t
 }
 
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from) {
+  if (is_plain(buffer) && (!from || *from < caller.size)) return {};
   XYLEM_TRY(check_buffer("buffer", buffer, caller));
   if (from) return check_rank("source", *from, caller);
   return {};
 }
 
-Call send_call(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
-  Call call;
+void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept {
   call.kind = CallKind::send;
   call.type = buffer.type;
   call.count = buffer.count;
@@ -371,11 +375,12 @@ Call send_call(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
   call.tag = tag;
   call.memory = buffer.memory;
   call.input = buffer.data;
-  return call;
 }
 
-Call recv_call(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
-  Call call;
+void set_recv(Call& call,
+              const Buffer& buffer,
+              std::optional<std::uint32_t> from,
+              std::uint32_t tag) noexcept {
   call.kind = CallKind::recv;
   call.type = buffer.type;
   call.count = buffer.count;
@@ -383,7 +388,6 @@ Call recv_call(const Buffer& buffer, std::optional<std::uint32_t> from, std::uin
   call.tag = tag;
   call.memory = buffer.memory;
   call.output = buffer.data;
-  return call;
 }
 
 namespace {

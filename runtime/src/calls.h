@@ -83,8 +83,8 @@ class KnownArguments {
   std::uint64_t input_bytes_, output_bytes_;
   std::uint64_t in_place_offset_;  ///< From the start of the larger buffer, in bytes.
 };
-/// The call that a record tells of, with the addresses of these arguments, which are right.
-Call call_of(const CallRecord& record, const EvenArguments& arguments) noexcept;
+/// Fills in a new call, of which a record tells all but the addresses; these arguments are right.
+void set_even(Call& call, const CallRecord& record, const EvenArguments& arguments) noexcept;
 
 /// all_gather_v and reduce_scatter_v: `counts` has one entry per rank, alike on all ranks.
 Result<Call> uneven_call(const Caller& caller,
@@ -100,9 +100,12 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> recv_counts);
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
-/// Of arguments that are right.
-Call send_call(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
-Call recv_call(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
+/// These fill in a new call, from arguments that are right.
+void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
+void set_recv(Call& call,
+              const Buffer& buffer,
+              std::optional<std::uint32_t> from,
+              std::uint32_t tag) noexcept;
 
 /// What verdicts and fingerprints say of a collective. It has no number yet.
 CallRecord record_of(const Call& call) noexcept;

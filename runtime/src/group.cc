@@ -126,7 +126,7 @@ Work Group::collective(const EvenArguments& arguments) {
 Work Group::send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
   if (Status right = check_send(caller(), buffer, to); !right) return refused(std::move(right));
   return message([&] { return messages_.try_send(buffer, to, tag); },
-                 [&] { return send_call(buffer, to, tag); });
+                 [&](Call& call) { set_send(call, buffer, to, tag); });
 }
 
 Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
@@ -136,16 +136,18 @@ Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::u
     const bool is_idle = from && context_->engine.active() == nullptr;
     return is_idle ? messages_.try_recv(buffer, *from, tag) : std::nullopt;
   };
-  return message(try_now, [&] { return recv_call(buffer, from, tag); });
+  return message(try_now, [&](Call& call) { set_recv(call, buffer, from, tag); });
 }
 
-/// A message: at once, by `try_now()`, or as an operation of `make_call()`.
-template <typename TryNow, typename MakeCall>
-Work Group::message(const TryNow& try_now, const MakeCall& make_call) {
+/// A message: at once, by `try_now()`, or as an operation with the call that `set_call` fills in.
+template <typename TryNow, typename SetCall>
+Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
   if (!context.progress.try_acquire()) {
-    Operation& operation = make_operation(make_call());
+    Operation& operation = make_operation();
+    set_call(operation.call);
+    place_on_device(operation);
     Work work(operation);
     hand_in(operation);
     return work;
@@ -155,7 +157,9 @@ Work Group::message(const TryNow& try_now, const MakeCall& make_call) {
   std::optional<Work> work = is_well() ? try_now() : std::nullopt;
   const bool is_over = work.has_value();
   if (!is_over) {
-    Operation& operation = make_operation(make_call());
+    Operation& operation = make_operation();
+    set_call(operation.call);
+    place_on_device(operation);
     work = Work(operation);
     launch(operation);
   }
@@ -166,7 +170,9 @@ Work Group::message(const TryNow& try_now, const MakeCall& make_call) {
 Work Group::submit(Call&& call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
-  Operation& operation = make_operation(std::move(call));
+  Operation& operation = make_operation();
+  operation.call = std::move(call);
+  place_on_device(operation);
   Work work(operation);
   if (operation.call.kind == CallKind::collective) {
     auto plan = plans_.plan_for(operation.call);
@@ -219,12 +225,10 @@ void Group::launch_all(Operation* oldest) {
 }
 
 /// Any thread.
-Operation& Group::make_operation(Call&& call) {
+Operation& Group::make_operation() {
   Operation& operation = context_->operations.take(shared_from_this());
-  operation.call = std::move(call);
   operation.source = spec_.own_world_rank();
   operation.peers = &peers_;
-  place_on_device(operation);
   return operation;
 }
 
@@ -235,8 +239,8 @@ void Group::count_in(Operation& operation) noexcept {
   context_->engine.activate(operation);
 }
 
-Operation& Group::begin_operation(Call&& call) {
-  Operation& operation = make_operation(std::move(call));
+Operation& Group::begin_operation() {
+  Operation& operation = make_operation();
   count_in(operation);
   return operation;
 }
@@ -288,7 +292,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) {
     return Work(spec_.own_world_rank());
   }
   context.operations.keep_at_hand(shared_from_this());
-  operation.call = call_of(plan->record, arguments);
+  set_even(operation.call, plan->record, arguments);
   operation.plan = plan->shared_from_this();
   operation.source = spec_.own_world_rank();
   operation.peers = &peers_;

@@ -92,7 +92,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   // Token holder.
   /// Operations that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_; }
-  Operation& begin_operation(Call&& call) override;
+  Operation& begin_operation() override;
   /// Launches the operations of an Inbox::take_submitted(), of whatever groups.
   static void launch_all(Operation* oldest);
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
@@ -134,7 +134,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
   void leave();  ///< Token holder.
-  Operation& make_operation(Call&& call);
+  Operation& make_operation();
   void count_in(Operation& operation) noexcept;
   void hand_in(Operation& operation);
   void start_deferred();
@@ -142,8 +142,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   bool is_quiet() const noexcept;
   void finish_turn(bool is_over);
   std::optional<Work> begin_known(const EvenArguments& arguments);
-  template <typename TryNow, typename MakeCall>
-  Work message(const TryNow& try_now, const MakeCall& make_call);
+  template <typename TryNow, typename SetCall>
+  Work message(const TryNow& try_now, const SetCall& set_call);
   void start_collective(Operation& operation);
   void number(Execution& execution, const CallRecord& call);
   Status prepare(Operation& operation);

@@ -61,9 +61,26 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
   }
 }
 
-void HeaderPool::forget_sender(const HeaderUser& sender) noexcept {
+unsigned HeaderPool::look() {
+  unsigned found = 0;
+  // Users may come and go while one looks.
+  for (std::size_t i = 0; i < lookers_.size();) {
+    HeaderUser* const user = lookers_[i];
+    const bool goes_on = user->look(found);
+    const bool is_there = i < lookers_.size() && lookers_[i] == user;
+    if (goes_on) {
+      i += is_there ? 1 : 0;
+    } else if (is_there) {
+      lookers_.erase(lookers_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return found;
+}
+
+void HeaderPool::forget(const HeaderUser& user) noexcept {
+  std::erase(lookers_, &user);
   for (const auto& slot : all_) {
-    if (slot->sender == &sender) slot->sender = nullptr;
+    if (slot->sender == &user) slot->sender = nullptr;
   }
 }
 

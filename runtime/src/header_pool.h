@@ -18,14 +18,15 @@ namespace xylem::runtime {
 /// Precedes every message on the wire. Little-endian, like every machine that Xylem runs on.
 struct MessageHeader {
   std::uint64_t group = 0;   ///< Its uid, which tells it from earlier groups of the same slot.
-  std::uint64_t number = 0;  ///< Counts the messages of this ordered pair of ranks, from 0.
   std::uint64_t count = 0;   ///< Elements.
+  std::uint32_t number = 0;  ///< Counts the messages of this ordered pair of ranks, modulo 2^32.
   std::uint32_t source = 0;  ///< Rank in the group.
   std::uint32_t tag = 0;
   std::uint8_t type = 0;
-  std::uint8_t reserved[7] = {};
+  std::uint8_t reserved[3] = {};
 };
-static_assert(sizeof(MessageHeader) == 40);
+// An entry of shared memory with the header and 8 bytes of payload is one cache line.
+static_assert(sizeof(MessageHeader) == 32);
 
 /// Messages up to this many bytes travel within their header.
 inline constexpr std::size_t kInlineMessage = 4096;
@@ -41,6 +42,9 @@ class HeaderUser {
   /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
   /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
+  /// After HeaderPool::look_for(): looks for headers where the peers write them, before they come
+  /// to a posted slot. Adds what it found to `found`; false if there is no need to look any more.
+  virtual bool look(unsigned& found) = 0;
 
  protected:
   ~HeaderUser() = default;
@@ -81,12 +85,17 @@ class HeaderPool {
   /// Tells the users of all completed slots, and takes back the slots that have no user. Called
   /// after each round of transport progress.
   void hand_over_completed();
+  /// From now on look() asks this user.
+  void look_for(HeaderUser& user) { lookers_.push_back(&user); }
+  /// Asks those that look for headers; how many these have found. Called before each round of
+  /// transport progress.
+  unsigned look();
   /// Slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// The group is closed: it is not told of its headers any more.
-  void forget_sender(const HeaderUser& sender) noexcept;
+  /// The group is closed: it is neither told of the headers that it sent nor asked to look.
+  void forget(const HeaderUser& user) noexcept;
   /// Messages that a transport has been given and still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
@@ -94,7 +103,9 @@ class HeaderPool {
   HeaderSlot* take_completed() noexcept;
   void hand_over(HeaderSlot& slot);
   static void on_done(transport::Operation& done) noexcept;
+
   std::vector<std::unique_ptr<HeaderSlot>> all_;
+  std::vector<HeaderUser*> lookers_;
   HeaderSlot* free_ = nullptr;
   HeaderSlot* completed_ = nullptr;
   HeaderSlot** completed_tail_ = &completed_;

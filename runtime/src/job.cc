@@ -134,7 +134,7 @@ Job::~Job() { context_.keeper.stop(); }
 unsigned Job::turn() {
   for (ControlEvent& event : context_.inbox.take_events()) handle_event(event);
   Group::launch_all(context_.inbox.take_submitted());
-  unsigned done = 0;
+  unsigned done = context_.headers.look();
   for (const auto& wire : context_.wires->all()) {
     if (wire.transport != nullptr) done += wire.transport->progress();
   }

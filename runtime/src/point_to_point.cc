@@ -44,7 +44,7 @@ MessageHeader PointToPoint::next_header(std::uint32_t to,
                                         std::uint64_t count,
                                         DataType type,
                                         std::uint32_t tag) const noexcept {
-  return {spec_.uid, pairs_[to].sent, count, spec_.rank, tag, static_cast<std::uint8_t>(type), {}};
+  return {spec_.uid, count, pairs_[to].sent, spec_.rank, tag, static_cast<std::uint8_t>(type), {}};
 }
 
 void PointToPoint::start(Operation& operation) {
@@ -219,6 +219,8 @@ void PointToPoint::receive(Operation& operation) {
   operation.lists.is_unmatched = true;
   *receives_tail_ = &operation;
   receives_tail_ = &operation.lists.match_next;
+  if (!looks_) pool_.look_for(*this);
+  looks_ = true;
   // Its message may be any of those that have not come.
   wake_slots();
 }
@@ -362,7 +364,7 @@ void PointToPoint::on_header(HeaderSlot& slot) {
     if (!slot.is_unposted) add_slot(*slot.transport);
     return;
   }
-  accept(slot);
+  accept(slot.header, slot.payload);
   if (slot.is_unposted) {
     drop(slot);
   } else {
@@ -375,7 +377,7 @@ void PointToPoint::on_header(HeaderSlot& slot) {
     if (!more) break;
     HeaderSlot& early = **next;
     pair.early.erase(next);
-    accept(early);
+    accept(early.header, early.payload);
     drop(early);
   }
 }
@@ -399,16 +401,15 @@ void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   drop(slot);
 }
 
-void PointToPoint::accept(HeaderSlot& slot) {
-  const MessageHeader& header = slot.header;
+void PointToPoint::accept(const MessageHeader& header, const std::byte* payload) {
   ++pairs_[header.source].expected;
   if (!client_.health()) return;
   if (Operation* receive = take_receive(header)) {
-    return deliver(*receive, header, slot.payload, nullptr);
+    return deliver(*receive, header, payload, nullptr);
   }
   Arrived arrived{header, {}, nullptr};
   if (body_bytes(header) <= kInlineMessage) {
-    arrived.payload.assign(slot.payload, slot.payload + body_bytes(header));
+    arrived.payload.assign(payload, payload + body_bytes(header));
   }
   unexpected_bytes_ += weight_of(arrived);
   unexpected_.push_back(std::move(arrived));
@@ -443,7 +444,7 @@ bool PointToPoint::forget_waiting(Operation& operation) noexcept {
 
 void PointToPoint::close() noexcept {
   closed_ = true;
-  pool_.forget_sender(*this);
+  pool_.forget(*this);
   for (HeaderSlot* resting : std::exchange(resting_, {})) drop(*resting);
   for (Pair& pair : pairs_) {
     for (HeaderSlot* early : pair.early) {

@@ -50,7 +50,7 @@ class PointToPoint final : private HeaderUser {
   class Client {
    public:
     /// An operation for a call that has begun without one.
-    virtual Operation& begin_operation(Call&& call) = 0;
+    virtual Operation& begin_operation() = 0;
     /// Not OK once the group is poisoned.
     virtual const Status& health() const noexcept = 0;
     /// Poisons the group here and on all ranks.
@@ -95,8 +95,8 @@ class PointToPoint final : private HeaderUser {
         nullptr;  ///< A send of this rank to itself, waiting for its receive.
   };
   struct Pair {
-    std::uint64_t sent = 0;                 ///< Number of the next message to it.
-    std::uint64_t expected = 0;             ///< Number of the next header from it.
+    std::uint32_t sent = 0;                 ///< Number of the next message to it.
+    std::uint32_t expected = 0;             ///< Number of the next header from it.
     std::uint32_t sending = 0;              ///< Headers to it that its transport still holds.
     runtime::Operation* waiting = nullptr;  ///< Sends to it that have not begun, in order.
     runtime::Operation* last_waiting = nullptr;
@@ -125,6 +125,8 @@ class PointToPoint final : private HeaderUser {
   Sent send_at_once(const Link& link, const MessageHeader& header, const void* data);
   void send_header(const MessageHeader& header, const Call& call);
   bool try_send_body(const Link& link, const MessageHeader& header, const void* data);
+  std::optional<MessageHeader> next_of(const transport::View& message,
+                                       std::uint32_t source) const noexcept;
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
   void keep(const transport::View& view, transport::Transport& transport);
   void send_body(Operation& operation, const MessageHeader& header);
@@ -148,8 +150,10 @@ class PointToPoint final : private HeaderUser {
   void wake_slots();
   static std::uint64_t weight_of(const Arrived& arrived) noexcept;
   void on_header(HeaderSlot& slot) override;
+  bool look(unsigned& found) override;
   void drop(HeaderSlot& slot) noexcept;
-  void accept(HeaderSlot& slot);
+  /// Takes the next header from its source, with the payload of a small message.
+  void accept(const MessageHeader& header, const std::byte* payload);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
   /// Takes the first waiting receive that matches off its list; null if there is none.
   Operation* take_receive(const MessageHeader& header) noexcept;
@@ -175,6 +179,7 @@ class PointToPoint final : private HeaderUser {
   bool has_missed_ = false;      ///< The last receive found no message, and nothing was sent since.
   std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
   bool closed_ = false;
+  bool looks_ = false;  ///< HeaderPool::look() asks it.
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
   std::uint64_t unexpected_bytes_ = 0;

@@ -13,6 +13,7 @@
 
 namespace xylem::runtime {
 
+using collectives::kNone;
 using execution::group_tag;
 using execution::TagKind;
 using transport::Room;
@@ -44,7 +45,8 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (sent == Sent::nothing) return std::nullopt;
   ++pair.sent;
   if (sent == Sent::all) return Work(spec_.own_world_rank());
-  Operation& operation = client_.begin_operation(send_call(buffer, to, tag));
+  Operation& operation = client_.begin_operation();
+  set_send(operation.call, buffer, to, tag);
   Work work(operation);
   send_body(operation, header);
   return work;
@@ -105,28 +107,63 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   const auto message = take_header(link);
   has_missed_ = !message;
   if (!message) return std::nullopt;
-  MessageHeader header;
-  std::memcpy(&header, message->data, std::min<std::uint64_t>(message->bytes, sizeof header));
-  const std::uint64_t bytes = buffer.bytes();
-  const bool is_small = bytes <= kInlineMessage;
-  const bool is_due = header.group == spec_.uid && header.source == from && header.tag == tag &&
-                      header.number == pairs_[from].expected && header.count == buffer.count &&
-                      header.type == static_cast<std::uint8_t>(buffer.type) &&
-                      message->bytes == sizeof header + (is_small ? bytes : 0);
-  if (!is_due) {
+  const auto header = next_of(*message, from);
+  const bool fits = header && header->tag == tag && header->count == buffer.count &&
+                    header->type == static_cast<std::uint8_t>(buffer.type);
+  if (!fits) {
     keep(*message, *link.transport);
     return std::nullopt;
   }
-  if (is_small) copy_bytes(buffer.data, message->data + sizeof header, bytes);
+  const std::uint64_t bytes = body_bytes(*header);
+  const bool is_small = bytes <= kInlineMessage;
+  if (is_small) copy_bytes(buffer.data, message->data + sizeof *header, bytes);
   link.transport->release(*message);
   ++pairs_[from].expected;
-  if (!is_small && !try_receive_body(link, header, buffer.data)) {
-    Operation& operation = client_.begin_operation(recv_call(buffer, from, tag));
+  if (!is_small && !try_receive_body(link, *header, buffer.data)) {
+    Operation& operation = client_.begin_operation();
+    set_recv(operation.call, buffer, from, tag);
     Work work(operation);
-    receive_body(operation, header);
+    receive_body(operation, *header);
     return work;
   }
   return Work(spec_.world_ranks[from]);
+}
+
+/// The header of a message, if it is whole and the next one that this rank expects from `source`.
+std::optional<MessageHeader> PointToPoint::next_of(const transport::View& message,
+                                                   std::uint32_t source) const noexcept {
+  if (message.bytes < sizeof(MessageHeader)) return std::nullopt;
+  MessageHeader header;
+  std::memcpy(&header, message.data, sizeof header);
+  if (header.group != spec_.uid || header.source != source || header.type >= kDataTypeCount ||
+      header.number != pairs_[source].expected) {
+    return std::nullopt;
+  }
+  const std::uint64_t bytes = body_bytes(header);
+  const std::uint64_t payload = bytes <= kInlineMessage ? bytes : 0;
+  return message.bytes == sizeof header + payload ? std::optional(header) : std::nullopt;
+}
+
+bool PointToPoint::look(unsigned& found) {
+  constexpr unsigned kMost = 16;  // Per turn: other things wait, too.
+  for (unsigned looked = 0; looked < kMost && receives_ != nullptr; ++looked) {
+    const std::uint32_t from = receives_->call.peer;
+    if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;
+    const Link link = link_to(from);
+    transport::View view;
+    const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+    if (!link.transport->take_view(link.endpoint, tag, transport::kAnySize, view)) return true;
+    ++found;
+    const auto header = next_of(view, from);
+    if (!header) {
+      keep(view, *link.transport);
+      return true;
+    }
+    accept(*header, view.data + sizeof *header);
+    link.transport->release(view);
+  }
+  looks_ = receives_ != nullptr;
+  return looks_;
 }
 
 /// Receives the body of a message if it comes in a slot, and within a moment.

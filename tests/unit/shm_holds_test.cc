@@ -78,6 +78,35 @@ TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
   }
 }
 
+// The sender sends one message for each posted receive. If take_view() took it, the receive would
+// wait for ever.
+TEST_F(ShmHolds, AMessageThatAReceiveHasAskedForIsNotTakenAsAView) {
+  constexpr Tag kUnreceived = 1, kWanted = 2;
+  constexpr std::uint64_t kBytes = 4096;
+  const auto source = pattern(kBytes, 0);
+  std::vector<Tracked> sent(2 * shm::kMostKept / kBytes);
+  for (Tracked& one : sent) send(*a, to_b, kUnreceived, source.data(), kBytes, one);
+  settle({a.get(), b.get()});
+  ASSERT_LT(ended(sent), sent.size()) << "no hold has begun";
+  std::uint64_t value = 7, got = 0;
+  Tracked wanted, received;
+  send(*a, to_b, kWanted, reinterpret_cast<std::byte*>(&value), sizeof value, wanted);
+  recv(*b, kWanted, reinterpret_cast<std::byte*>(&got), sizeof got, received);
+  b->progress();  // Asks for the message.
+  a->progress();
+  ASSERT_TRUE(drive({a.get()}, [&] { return wanted.ended(); }));
+  View view;
+  EXPECT_FALSE(b->take_view(to_a, kWanted, kAnySize, view));
+  ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+  EXPECT_EQ(got, value);
+  std::vector<std::byte> target(kBytes);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    Tracked drained;
+    recv(*b, kUnreceived, target.data(), kBytes, drained);
+    ASSERT_TRUE(both_drive([&] { return drained.ended(); }));
+  }
+}
+
 TEST_F(ShmHolds, EqualTagsComeInOrderWhateverTheirSizes) {
   std::mt19937 random(7);
   constexpr std::size_t kCount = 2000, kTags = 5;

@@ -146,7 +146,9 @@ View Incoming::show(const std::byte* data) noexcept {
 }
 
 bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
-  if (!has_entry()) return false;
+  // Under a hold, the sender sends one message for each receive that has been posted. If the
+  // message were taken here, the receive would wait for another one, which the sender holds back.
+  if (!has_entry() || is_hold(holds_)) return false;
   const Entry& entry = ring_[next_ % kEntries];
   delay();
   const Head head = head_of(entry);

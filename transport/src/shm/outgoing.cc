@@ -178,11 +178,7 @@ Outgoing::Begun Outgoing::begin(Sending& sending, bool is_wanted) {
   if (sending.bytes > kInlineBytes) {
     return put_slot(EntryKind::slotted, sending, sending.bytes) ? Begun::well : Begun::no_room;
   }
-  Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.bytes);
-  if (entry == nullptr) return Begun::no_room;
-  delay();
-  copy_bytes(entry->payload.data(), sending.data, sending.bytes);
-  publish();
+  if (!put_inline(sending.tag, sending.data, sending.bytes)) return Begun::no_room;
   sending.sent = sending.bytes;
   return Begun::well;
 }
@@ -222,8 +218,17 @@ void Outgoing::append(Sendings& list, const Sending& sending) {
 
 bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (bytes > kInlineBytes || room() != Room::given) return false;
-  Sending sending{nullptr, data, bytes, 0, tag, 0, {}};
-  return begin(sending, false) == Begun::well;
+  return put_inline(tag, data, bytes);
+}
+
+/// False if the ring is full.
+bool Outgoing::put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept {
+  Entry* entry = next_entry(EntryKind::eager, tag, bytes);
+  if (entry == nullptr) return false;
+  delay();
+  copy_bytes(entry->payload.data(), data, bytes);
+  publish();
+  return true;
 }
 
 // ---- under a hold ----

@@ -125,6 +125,7 @@ class Outgoing {
 
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
+  bool put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept;
   Begun begin(Sending& sending, bool is_wanted);
   Begun announce(Sending& sending, bool is_wanted);
   bool has_number(const Sending& sending, bool is_wanted) const noexcept;

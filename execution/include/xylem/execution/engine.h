@@ -117,7 +117,11 @@ class Engine {
   void finish(Execution& execution, Status outcome);
   /// Runs what completions have made ready, and a round of what has more to do; call after each
   /// round of transport progress. Returns how many slices it moved.
-  unsigned run();
+  unsigned run() {
+    const bool is_idle =
+        completed_ == nullptr && busy_.empty() && pending_count_ == 0 && views_held_ == 0;
+    return is_idle ? 0 : run_round();
+  }
   /// Gives up views of messages that wait for others, whose senders may wait for their room: before
   /// a sleep. True if there were any.
   bool relieve();
@@ -151,6 +155,7 @@ class Engine {
     std::deque<PendingWork> work;
   };
 
+  unsigned run_round();
   static void on_done(transport::Operation& done) noexcept;
 
   Message& take_message(Execution& execution);
