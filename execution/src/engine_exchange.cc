@@ -23,7 +23,9 @@ using collectives::kNone;
 using transport::Room;
 using transport::View;
 
-std::optional<Exchange> Exchange::bind(const Program& program, const Peers& peers) {
+std::optional<Exchange> Exchange::of(const Program& program,
+                                     std::uint32_t rank,
+                                     std::uint32_t group) {
   if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
   std::uint32_t last_cast = kNone;
@@ -31,14 +33,8 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Peers& peer
     const ProgramStep& step = program.steps[id];
     if (!step.is_message()) continue;
     const Lane& lane = program.lanes[step.lane];
-    const Link& link = peers.links[lane.peer];
-    if (exchange.transport == nullptr) exchange.transport = link.transport;
-    exchange.inline_bytes = link.inline_bytes;
-    const bool shares = link.view_bytes > 0 && link.view_bytes >= step.bytes;
-    if (link.transport != exchange.transport || !shares) return std::nullopt;
-    const std::uint32_t source = lane.outgoing ? peers.rank : lane.peer;
-    const Message message{id, link.endpoint,
-                          message_tag(peers.group, source, lane.number, step.ordinal), step.bytes};
+    const std::uint32_t source = lane.outgoing ? rank : lane.peer;
+    const Message message{id, 0, message_tag(group, source, lane.number, step.ordinal), step.bytes};
     if (!lane.outgoing) {
       exchange.receives.push_back(message);
       continue;
@@ -50,10 +46,24 @@ std::optional<Exchange> Exchange::bind(const Program& program, const Peers& peer
     last_cast = step.cast;
     ++exchange.casts.back().count;
     exchange.sends.push_back(message);
-    exchange.endpoints.push_back(link.endpoint);
   }
+  exchange.endpoints.resize(exchange.sends.size());
   exchange.program = &program;
   return exchange;
+}
+
+bool Exchange::connect(const Peers& peers) noexcept {
+  const auto reach = [&](Message& message) {
+    const ProgramStep& step = program->steps[message.step];
+    const Link& link = peers.links[program->lanes[step.lane].peer];
+    if (transport == nullptr) transport = link.transport;
+    inline_bytes = link.inline_bytes;
+    message.endpoint = link.endpoint;
+    return link.transport == transport && link.view_bytes > 0 && link.view_bytes >= message.bytes;
+  };
+  if (!std::ranges::all_of(receives, reach) || !std::ranges::all_of(sends, reach)) return false;
+  std::ranges::transform(sends, endpoints.begin(), &Message::endpoint);
+  return true;
 }
 
 // ---- within the call ----

@@ -45,7 +45,7 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
           .algorithm = context.config().algorithm,
           .reaches_devices = reach_devices(*context.wires),
           .devices = &context.devices,
-          .name = fmt::to_string(spec.slot)};
+          .slot = spec.slot};
 }
 
 }  // namespace
@@ -178,6 +178,9 @@ Work Group::submit(Call&& call) {
     auto plan = plans_.plan_for(operation.call);
     if (plan) {
       operation.plan = std::move(plan).value();
+      // Here, since the system takes long to give and take back large memory. bind() notices if
+      // there is none.
+      operation.run.scratch.reserve(operation.plan->program->scratch_bytes);
     } else {
       operation.unplanned = plan.status();
     }
@@ -317,7 +320,10 @@ void Group::start_collective(Operation& operation) {
     if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
   }
   if (!health_) return;  // The call disagrees with what another rank has published.
-  if (Status ready = prepare(operation); !ready) {
+  trace_token(TokenEvent::prepares);
+  Status ready = prepare(operation);
+  trace_token(TokenEvent::prepared);
+  if (!ready) {
     const std::uint32_t self = spec_.own_world_rank();
     const bool wire = ready.code() == Code::link_lost || ready.code() == Code::peer_lost;
     std::string what = fmt::format("rank {} cannot take part in call {}: {}", self,
@@ -373,7 +379,7 @@ Status Group::connect(Plan& plan) {
   for (const Lane& lane : plan.program->lanes) {
     XYLEM_TRY(peers_.links[lane.peer], context_->wires->link(world_rank(lane.peer)));
   }
-  plan.exchange = Exchange::bind(*plan.program, peers_);
+  if (plan.exchange && !plan.exchange->connect(peers_)) plan.exchange.reset();
   plan.is_connected = true;
   return {};
 }

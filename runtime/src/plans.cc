@@ -2,6 +2,7 @@
 #include "plans.h"
 
 #include "kernels/reduce.h"
+#include "token_trace.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -102,7 +104,7 @@ Result<collectives::Choice> Plans::choose(const Call& call) {
   const std::uint64_t bytes = agreed_bytes(call);
   XYLEM_TRY(auto choice, choose(shape, bytes, DataType::uint8));
   if (logger_.enabled(LogLevel::debug)) {
-    logger_.debug(fmt::format("communicator {}: {} of {} bytes: {}", site_.name,
+    logger_.debug(fmt::format("communicator {}: {} of {} bytes: {}", site_.slot,
                               name(call.collective), bytes, choice.reason));
   }
   return choice;
@@ -113,14 +115,22 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   if (!call.uneven) {
     if (auto kept = kept_for(call, variant)) return kept;
   }
+  drop_evicted();
   auto plan = std::make_shared<Plan>();
   XYLEM_TRY(plan->program, compile_for(call, variant));
   plan->record = record_of(call);
+  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.slot);
   plan->variant = variant;
   if (is_told_by_arguments(call, variant)) {
     plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);
   }
   return plan;
+}
+
+void Plans::drop_evicted() {
+  std::list<std::shared_ptr<Plan>> evicted;
+  const std::lock_guard lock(mutex_);
+  evicted.swap(evicted_);
 }
 
 std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
@@ -152,6 +162,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
                                      .messages = variant.is_on_device && !site_.reaches_devices};
   auto schedule = choice.planner->plan(choice.shape, site_.rank);
   if (staging.input || staging.messages) schedule = stage(schedule, staging);
+  trace_token(TokenEvent::planned);
   return compile(schedule, options);
 }
 
@@ -172,7 +183,7 @@ void Plans::note_use(const std::shared_ptr<Plan>& plan) {
   const auto kept = std::ranges::find(plans_, plan);
   if (kept != plans_.end()) return plans_.splice(plans_.begin(), plans_, kept);
   plans_.push_front(plan);
-  if (plans_.size() > kKeptPlans) plans_.pop_back();
+  if (plans_.size() > kKeptPlans) evicted_.splice(evicted_.end(), plans_, std::prev(plans_.end()));
 }
 
 }  // namespace xylem::runtime

@@ -59,7 +59,7 @@ class Plans {
     std::string algorithm;         ///< XYLEM_ALGORITHM
     bool reaches_devices = false;  ///< Messages go directly from and to the memory of devices.
     const ComputeDevices* devices = nullptr;
-    std::string name;  ///< Of the communicator, for the log.
+    std::uint32_t slot = 0;  ///< Of the communicator.
   };
 
   /// The logger outlives it.
@@ -86,6 +86,7 @@ class Plans {
   void note_use(const std::shared_ptr<Plan>& plan);
 
  private:
+  void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
   Result<collectives::Choice> choose(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
@@ -97,6 +98,9 @@ class Plans {
   collectives::Chooser chooser_;
   std::mutex mutex_;
   std::list<std::shared_ptr<Plan>> plans_;  ///< The one used last comes first.
+  /// Plans that are not kept any more. They are freed without the token, since that takes long,
+  /// too.
+  std::list<std::shared_ptr<Plan>> evicted_;
 };
 
 }  // namespace xylem::runtime

@@ -239,6 +239,7 @@ bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
 
 void Progress::release() noexcept {
   client_.on_release();
+  trace_token(TokenEvent::given_up);
   held_.store(false, std::memory_order_seq_cst);
   announce_ended();
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "config.h"
+#include "token_trace.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
 
@@ -89,8 +90,10 @@ class Progress {
   void poke();
 
   bool try_acquire() noexcept {
-    return !held_.load(std::memory_order_relaxed) &&
-           !held_.exchange(true, std::memory_order_acquire);
+    const bool is_taken =
+        !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+    if (is_taken) trace_token(TokenEvent::taken);
+    return is_taken;
   }
   /// Takes the token, asking its holder to give it up: the progress thread at its next look, a
   /// waiter after its turn. For rare work. Never while holding it.

@@ -55,8 +55,13 @@ struct Exchange {
   std::vector<transport::EndpointId> endpoints;  ///< Of the sends.
   std::vector<Cast> casts;
 
-  /// None if it is no exchange, or goes over a wire that shares no memory. The program outlives it.
-  static std::optional<Exchange> bind(const Program& program, const Peers& peers);
+  /// What is known before the peers are connected; none if the program is no exchange. `group` is
+  /// Peers::group. The program outlives the result.
+  static std::optional<Exchange> of(const Program& program,
+                                    std::uint32_t rank,
+                                    std::uint32_t group);
+  /// Fills in how the peers are reached. False if a message goes over a wire that shares no memory.
+  bool connect(const Peers& peers) noexcept;
 };
 
 /// Hears how executions end and what goes wrong on the wire.
