@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import NamedTuple, Optional
 
 PEERS = ["openmpi-ucx", "openmpi-shm", "openmpi-ring", "mpich", "gloo", "ucc", "torch"]
@@ -87,24 +88,38 @@ def openmpi_launcher(options):
 
 
 class Xylem:
-    name = "xylem"
+    """A build of Xylem: the one in question, or another one."""
 
-    def __init__(self, options):
-        self.binary = os.path.abspath(options.xylem)
+    def __init__(self, options, name="xylem", binary=None):
+        self.name = name
+        self.binary = os.path.abspath(binary or options.xylem)
         if not os.access(self.binary, os.X_OK):
-            raise Skipped(f"no program at {options.xylem}; build it, or say --xylem PATH")
+            raise Skipped(f"no program at {self.binary}; build it, or name another")
         self.ranks = options.ranks
         self.in_place = ["--in-place"] if options.in_place else []
-        self.launch = []
-        if options.bind == "core":
-            self.launch = [*openmpi_launcher(options), "-n", str(options.ranks)]
+        self.is_bound = options.bind == "core"
 
     def bench(self, operation, size, environment, timeout, *flags):
         """The row that xylem bench reports."""
-        own = [] if self.launch else ["-n", str(self.ranks)]
-        text = run([*self.launch, self.binary, "bench", operation, *own, "-b", str(size),
-                    "-e", str(size), "--json", "-", *self.in_place, *flags], environment, timeout)
+        command = [self.binary, "bench", operation, "-b", str(size), "-e", str(size),
+                   "--json", "-", *self.in_place, *flags]
+        if self.is_bound:
+            text = self.run_bound(command, environment, timeout)
+        else:
+            text = run([*command, "-n", str(self.ranks)], environment, timeout)
         return json.loads(text)["results"][0]
+
+    def run_bound(self, command, environment, timeout):
+        """Starts each rank on a core of its own, or in turn if there are more ranks than cores."""
+        cores = sorted(os.sched_getaffinity(0))
+        with tempfile.TemporaryDirectory(prefix="xylem-rendezvous-") as rendezvous:
+            script = "".join(
+                f"XYLEM_RANK={rank} taskset -c {cores[rank % len(cores)]} \"$@\" &\n"
+                for rank in range(1, self.ranks))
+            script += f"XYLEM_RANK=0 taskset -c {cores[0]} \"$@\"; status=$?; wait; exit $status"
+            place = {"XYLEM_SIZE": str(self.ranks), "XYLEM_RENDEZVOUS": f"file://{rendezvous}"}
+            return run(["sh", "-c", script, "sh", *command],
+                       {**(environment or os.environ), **place}, timeout)
 
     def measure(self, operation, size, environment, timeout):
         row = self.bench(operation, size, environment, timeout)
@@ -269,6 +284,8 @@ class Torch:
 def make_peer(name, options, build):
     if name == "xylem":
         return Xylem(options)
+    if name in options.builds:
+        return Xylem(options, name, options.builds[name])
     if name == "openmpi-ucx":
         return Mpi(name, "mpicc.openmpi", openmpi_launcher(options) + OVER_UCX, options, build)
     if name == "openmpi-shm":
