@@ -113,7 +113,7 @@ Work Group::collective(const EvenArguments& arguments) {
   Context& context = *context_;
   if (context.process.allows() && context.progress.try_acquire()) {
     const bool was_quiet = is_quiet();
-    if (!was_quiet) launch_all(context.inbox.take_submitted());
+    if (!was_quiet) launch_all(context.inbox);
     auto work = begin_known(arguments);
     finish_turn(was_quiet && (!work || work->operation_ == nullptr));
     if (work) return *std::move(work);
@@ -153,10 +153,10 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
     return work;
   }
   const bool was_quiet = is_quiet();
-  if (!was_quiet) launch_all(context.inbox.take_submitted());
+  if (!was_quiet) launch_all(context.inbox);
   std::optional<Work> work = is_well() ? try_now() : std::nullopt;
-  const bool is_over = work.has_value();
-  if (!is_over) {
+  const bool is_over = work && work->operation_ == nullptr;
+  if (!work) {
     Operation& operation = make_operation();
     set_call(operation.call);
     place_on_device(operation);
@@ -170,26 +170,25 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
 Work Group::submit(Call&& call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
+  Result<std::shared_ptr<Plan>> plan = std::shared_ptr<Plan>();
+  if (call.kind == CallKind::collective) plan = plans_.plan_for(call);
   Operation& operation = make_operation();
+  Work work(operation);
   operation.call = std::move(call);
   place_on_device(operation);
-  Work work(operation);
-  if (operation.call.kind == CallKind::collective) {
-    auto plan = plans_.plan_for(operation.call);
-    if (plan) {
-      operation.plan = std::move(plan).value();
-      // Here, since the system takes long to give and take back large memory. bind() notices if
-      // there is none.
-      operation.run.scratch.reserve(operation.plan->program->scratch_bytes);
-    } else {
-      operation.unplanned = plan.status();
-    }
+  if (!plan) {
+    operation.unplanned = plan.status();
+  } else if (*plan != nullptr) {
+    operation.plan = std::move(plan).value();
+    // Here, since the system takes long to give and take back large memory. bind() notices if there
+    // is none.
+    operation.run.scratch.reserve(operation.plan->program->scratch_bytes);
   }
   if (!context.progress.try_acquire()) {
     hand_in(operation);
     return work;
   }
-  launch_all(context.inbox.take_submitted());
+  launch_all(context.inbox);
   launch(operation);
   finish_turn(/*is_over=*/false);
   return work;
@@ -207,7 +206,7 @@ bool Group::is_quiet() const noexcept {
 }
 
 /// Gives up the token, after a round for what has been begun, unless all of it is over.
-void Group::finish_turn(bool is_over) {
+void Group::finish_turn(bool is_over) noexcept {
   Context& context = *context_;
   if (!is_over) {
     context.headers.hand_over_completed();
@@ -217,7 +216,8 @@ void Group::finish_turn(bool is_over) {
   if (!is_over) context.keeper.rouse();
 }
 
-void Group::launch_all(Operation* oldest) {
+void Group::launch_all(Inbox& inbox) noexcept {
+  Operation* oldest = inbox.take_submitted();
   while (oldest != nullptr) {
     Operation& operation = *oldest;
     oldest = std::exchange(operation.lists.queue_next, nullptr);
@@ -225,6 +225,7 @@ void Group::launch_all(Operation* oldest) {
     operation.group->launch(operation);
     operation.release();
   }
+  inbox.note_launched();
 }
 
 /// Any thread.
@@ -249,7 +250,7 @@ Operation& Group::begin_operation() {
 }
 
 // The caller holds a reference: the operation may end within.
-void Group::launch(Operation& operation) {
+void Group::launch(Operation& operation) noexcept {
   Engine& engine = context_->engine;
   count_in(operation);
   if (has_left_) return engine.fail(operation, destroyed());
@@ -277,7 +278,7 @@ void Group::launch(Operation& operation) {
 // ---- collectives ----
 
 /// Begins a call whose plan is kept; none if there is no such plan, or no memory for it.
-std::optional<Work> Group::begin_known(const EvenArguments& arguments) {
+std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept {
   Context& context = *context_;
   Engine& engine = context.engine;
   if (!is_well() || running_ >= kMaxOperations || deferred_ != nullptr) return std::nullopt;
@@ -473,7 +474,7 @@ Result<collectives::Choice> Group::choose(const collectives::Shape& shape,
 Status Group::destroy() {
   if (context_->process.is_forked()) return context_->process.check();
   return context_->progress.with_token([this]() -> Status {
-    launch_all(context_->inbox.take_submitted());
+    launch_all(context_->inbox);
     if (const auto left = pending(); left > 0) {
       return failure(Code::busy, fmt::format("{} operations of communicator {} are pending; wait "
                                              "for them first, or abort it",

@@ -93,10 +93,11 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// Operations that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_; }
   Operation& begin_operation() override;
-  /// Launches the operations of an Inbox::take_submitted(), of whatever groups.
-  static void launch_all(Operation* oldest);
+  // Without memory, what runs under the token cannot be undone: then the process ends.
+  /// Launches all operations that have been submitted, of whatever groups.
+  static void launch_all(Inbox& inbox) noexcept;
   /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
-  void launch(Operation& operation);
+  void launch(Operation& operation) noexcept;
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
   void on_copied(Operation& operation) { messages_.on_copied(operation); }
@@ -140,8 +141,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void start_deferred();
   /// Whether nobody has left anything for the token holder.
   bool is_quiet() const noexcept;
-  void finish_turn(bool is_over);
-  std::optional<Work> begin_known(const EvenArguments& arguments);
+  void finish_turn(bool is_over) noexcept;
+  std::optional<Work> begin_known(const EvenArguments& arguments) noexcept;
   template <typename TryNow, typename SetCall>
   Work message(const TryNow& try_now, const SetCall& set_call);
   void start_collective(Operation& operation);

@@ -15,7 +15,8 @@ void Inbox::submit(Operation& operation) noexcept {
 
 Operation* Inbox::take_submitted() noexcept {
   if (submitted_.load(std::memory_order_relaxed) == nullptr) return nullptr;
-  Operation* newest = submitted_.exchange(nullptr, std::memory_order_acquire);
+  is_launching_.store(true, std::memory_order_relaxed);
+  Operation* newest = submitted_.exchange(nullptr, std::memory_order_acq_rel);
   Operation* oldest = nullptr;
   while (newest != nullptr) {
     Operation* next = newest->lists.queue_next;

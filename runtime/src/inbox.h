@@ -46,18 +46,27 @@ class Inbox final : public ControlListener {
     return submitted_.load(std::memory_order_relaxed) == nullptr && !has_events() && !is_tick_due();
   }
   bool has_submitted() const noexcept {
-    return submitted_.load(std::memory_order_seq_cst) != nullptr;
+    return submitted_.load(std::memory_order_seq_cst) != nullptr ||
+           is_launching_.load(std::memory_order_seq_cst);
   }
   bool has_events() const noexcept { return has_events_.load(std::memory_order_relaxed); }
   bool is_tick_due() const noexcept { return tick_due_.load(std::memory_order_relaxed); }
   /// True if something was put in that a holder who is about to sleep would miss.
   bool has_work_for_sleeper() const noexcept {
-    return has_submitted() || has_events_.load(std::memory_order_seq_cst);
+    return submitted_.load(std::memory_order_seq_cst) != nullptr ||
+           has_events_.load(std::memory_order_seq_cst);
   }
 
   // Token holder.
   /// The operations submitted, oldest first, in a list by OperationLists::queue_next; or null.
+  /// note_launched() must follow.
   Operation* take_submitted() noexcept;
+  /// Those that were taken count as pending now.
+  void note_launched() noexcept {
+    if (is_launching_.load(std::memory_order_relaxed)) {
+      is_launching_.store(false, std::memory_order_release);
+    }
+  }
   std::vector<ControlEvent> take_events();
   bool take_tick() noexcept { return is_tick_due() && tick_due_.exchange(false); }
 
@@ -65,6 +74,7 @@ class Inbox final : public ControlListener {
   void post(ControlEvent event);
 
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
+  std::atomic<bool> is_launching_{false};  ///< Some were taken that do not count as pending yet.
   std::atomic<bool> tick_due_{false};
   std::atomic<bool> has_events_{false};
   std::mutex events_mutex_;

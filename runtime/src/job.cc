@@ -133,7 +133,7 @@ Job::~Job() { context_.keeper.stop(); }
 
 unsigned Job::turn() {
   for (ControlEvent& event : context_.inbox.take_events()) handle_event(event);
-  Group::launch_all(context_.inbox.take_submitted());
+  Group::launch_all(context_.inbox);
   unsigned done = context_.headers.look();
   for (const auto& wire : context_.wires->all()) {
     if (wire.transport != nullptr) done += wire.transport->progress();
@@ -287,7 +287,7 @@ std::vector<PathInfo> Job::paths() {
 void Job::abort_all() {
   const auto groups = context_.registry.groups();
   context_.progress.with_token([&] {
-    Group::launch_all(context_.inbox.take_submitted());
+    Group::launch_all(context_.inbox);
     for (const auto& group : groups) {
       if (group->pending() == 0) continue;
       group->announce(Code::cancelled, rank(),
@@ -346,7 +346,7 @@ void Job::close_groups() {
 
 std::uint32_t Job::pending() {
   if (context_.wires == nullptr) return 0;
-  context_.progress.with_token([&] { Group::launch_all(context_.inbox.take_submitted()); });
+  context_.progress.with_token([&] { Group::launch_all(context_.inbox); });
   return context_.keeper.pending();
 }
 

@@ -71,7 +71,8 @@ class Keeper {
   /// True if somebody must drive progress. Sent messages count, too: a user who has been told that
   /// a message is sent may not call again for long.
   bool has_work() const noexcept {
-    return pending() > 0 || sources_.inbox.has_submitted() || sources_.headers.sending() > 0 ||
+    // In this order, since what is launched leaves the inbox and then counts as pending.
+    return sources_.inbox.has_submitted() || pending() > 0 || sources_.headers.sending() > 0 ||
            sources_.registry.is_draining() || sources_.failures.has_suspicions();
   }
 
