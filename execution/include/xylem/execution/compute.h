@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compute: what copies, reduces and scales bytes for the engine. The CPU is one (host_compute.h):
-// its work is done when enqueue() returns. A device is another: its work is done later, in the
-// order of its queues, and more may be enqueued behind work that is still pending.
+// Compute: copies, reduces and scales bytes for the engine. For the CPU (host_compute.h), work is
+// done when enqueue() returns. For a device, work is done later, in the order of its queues, and
+// more work may be enqueued behind work that is still pending.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -56,7 +56,7 @@ class Compute {
   Compute() = default;
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
-  /// No work may be pending any more.
+  /// Precondition: no work is pending.
   virtual ~Compute() = default;
 
   /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
