@@ -73,8 +73,8 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
   return group;
 }
 
-/// Registers the group, which is told of deaths and verdicts from now on. Deaths that were reported
-/// before it existed poison it here.
+/// Registers the group, which is told of deaths and verdicts from now on. Those that were reported
+/// before the group existed take effect here.
 void Group::enlist() {
   context_->registry.enlist(uid(), weak_from_this());
   for (const std::uint32_t member : spec_.world_ranks) {

@@ -86,7 +86,7 @@ void PointToPoint::send_waiting(Pair& pair) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
-    next.acquire();  // It may end within.
+    next.acquire();  // begin_any_send() may end it.
     begin_any_send(next);
     next.release();
   }
