@@ -17,7 +17,7 @@ namespace xylem::runtime {
 
 /// Precedes every message on the wire. Little-endian, like every machine that Xylem runs on.
 struct MessageHeader {
-  /// The group's uid. Tells it from earlier groups with the same number in tags.
+  /// The group's uid. Tells it from earlier groups with the same tag slot.
   std::uint64_t group = 0;
   std::uint64_t count = 0;  ///< Elements.
   /// Number of the message among those from this sender to this receiver, modulo 2^32.

@@ -15,11 +15,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyLook{1};       ///< Between looks, except while it dozes.
-constexpr milliseconds kTick{50};          ///< Between ticks of the clock, while work is pending.
-constexpr milliseconds kIdleLook{1000};    ///< Between looks while it dozes.
-constexpr unsigned kLooksUntilDoze = 100;  ///< So many looks in a row must find nothing to do.
-/// So many looks in a row must find work, but no user thread.
+constexpr milliseconds kBusyLook{1};     ///< Between looks, except while it dozes.
+constexpr milliseconds kTick{50};        ///< Between ticks of the clock, while work is pending.
+constexpr milliseconds kIdleLook{1000};  ///< Between looks while it dozes.
+/// After so many looks that find nothing to do, it dozes.
+constexpr unsigned kLooksUntilDoze = 100;
+/// After so many looks in a row that find work but no user thread, the keeper drives progress.
 constexpr unsigned kLooksUnattended = 2;
 
 }  // namespace

@@ -87,7 +87,7 @@ class Operation final : public Execution {
   /// Only once ended.
   const Status& outcome() const noexcept { return outcome_; }
 
-  /// Ends it: the last write to the operation by the token holder. The caller still holds a
+  /// Ends the operation. This is the token holder's last write to it, so the caller must hold a
   /// reference.
   void end(Status outcome) noexcept {
     outcome_ = std::move(outcome);
@@ -121,7 +121,7 @@ class Operation final : public Execution {
  private:
   friend class OperationPool;
   void begin(std::shared_ptr<Group> for_group) noexcept;
-  /// Returns it to its pool, or ends it if it has none.
+  /// Returns the operation to its pool, or deletes it if it has none.
   void unreferenced() noexcept override;
   void reset() noexcept;
 

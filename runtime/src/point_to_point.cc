@@ -354,7 +354,7 @@ void PointToPoint::wake_slots() {
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != spec_.uid) {
-    // Left over from an earlier communicator with this number: ignored.
+    // Left over from an earlier communicator with this tag slot: ignored.
     return slot.is_unposted ? drop(slot) : post_slot(slot);
   }
   if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {

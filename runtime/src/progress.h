@@ -52,8 +52,8 @@ class SpinLearner {
   /// Reports the length of an idle period that was timed, from its start to its end.
   void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
   /// Reports that yields take very long, since other programs compute on this core. The next idle
-  /// periods spin. The lengths of idle periods would not show this: if the peer yields, its waits
-  /// make this rank's idle periods as long when this rank spins.
+  /// periods spin. The lengths of idle periods would not show this: they become as long while this
+  /// rank spins, since its peer yields, too.
   void note_lost_core() noexcept;
 
  private:
