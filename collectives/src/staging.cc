@@ -11,7 +11,7 @@
 namespace xylem::collectives {
 namespace {
 
-/// Writes the staged schedule, one step of the original after the other.
+/// Builds the staged schedule, one step of the original after the other.
 class Stager {
  public:
   Stager(const Schedule& original, Staging staging)
@@ -39,8 +39,8 @@ class Stager {
  private:
   using StepIds = std::vector<StepId>;
 
-  /// One scratch chunk for each chunk of the input, in its order: operands of several chunks stay
-  /// consecutive.
+  /// Adds one scratch chunk for each chunk of the input, in the same order. So operands of several
+  /// chunks stay contiguous.
   void add_room_for_input() {
     const std::uint32_t chunks = chunk_count(original_, original_.rank, Buffer::input);
     input_copies_.assign(chunks, kNone);
@@ -59,8 +59,9 @@ class Stager {
     }
   }
 
-  /// Copies the whole input, by one step. Its scratch is no ring then: chunks of a ring are copied
-  /// as they are used, but what overwrites the input has to wait until all of it has been copied.
+  /// Copies the whole input by one step, so that later steps can wait for the whole copy before
+  /// they overwrite the input. Its scratch does not become a ring: a ring is filled only as its
+  /// slices are used.
   void copy_whole_input() {
     if (input_copies_.empty()) return;
     const StepId copy = copy_input(0, static_cast<std::uint32_t>(input_copies_.size()));
@@ -72,11 +73,11 @@ class Stager {
     return add_copy(target, {original_.rank, first, Buffer::input}, count, {});
   }
 
-  /// Whether steps may write over input that others have not read, in a call whose output is its
-  /// input. Only all_to_all has plans that do not allow for that.
+  /// True if, in an in-place call, steps may overwrite input that other steps have not read yet.
+  /// Only the plans of all_to_all do that.
   bool is_overwritten() const { return original_.shape.collective == Collective::all_to_all; }
 
-  /// Adds what stands for a step of the original; returns the step after which its effect is there.
+  /// Adds the steps that replace a step of the original. Returns the one that completes its effect.
   StepId add(const Step& step) {
     StepIds before = predecessors_of(step);
     std::vector<Operand> sources;
@@ -103,7 +104,8 @@ class Stager {
     return append(step, sources, &target, before);
   }
 
-  /// The operand that a step reads, which is a copy of the input if that is staged.
+  /// The operand that a step reads. If the input is staged, this is its copy, and `before` gets the
+  /// steps that make the copy.
   Operand staged_input(Operand operand, const Step& step, StepIds& before) const {
     XYLEM_CHECK(operand.rank == original_.rank, operand.rank);
     if (!staging_.input || operand.buffer != Buffer::input) return operand;
@@ -119,7 +121,7 @@ class Stager {
     return before;
   }
 
-  /// New scratch for the blocks of an operand.
+  /// Adds scratch for the blocks of an operand.
   Operand add_scratch(Operand like, std::uint32_t count) {
     const auto first = static_cast<std::uint32_t>(staged_.scratch.size());
     for (std::uint32_t i = 0; i < count; ++i, ++like.chunk) {
@@ -135,7 +137,7 @@ class Stager {
     return append(copy, {&source, 1}, &target, before);
   }
 
-  /// `model` gives all but operands and predecessors.
+  /// Appends a step like `model`, with other operands and predecessors.
   StepId append(const Step& model,
                 std::span<const Operand> sources,
                 const Operand* target,
@@ -162,8 +164,9 @@ class Stager {
   const Staging staging_;
   const std::uint32_t first_staged_input_;
   Schedule staged_;
-  StepIds last_of_;       ///< By step of the original.
-  StepIds input_copies_;  ///< By input chunk; kNone until it is first read.
+  StepIds last_of_;  ///< By step of the original: the new step that completes it.
+  /// By input chunk: the step that copies it, or kNone if none has been added yet.
+  StepIds input_copies_;
 };
 
 }  // namespace

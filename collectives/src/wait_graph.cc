@@ -9,13 +9,13 @@ namespace {
 
 using Event = WaitGraph::Event;
 
-// An event that waits for another, and how.
+// A link as seen from the event for which `to` waits.
 struct Waiting {
   Event to;
   EdgeKind kind;
 };
 
-// What waits for each event.
+// For each event, the events that wait for it: those at [first[id], first[id + 1]) of `to`.
 struct Links {
   std::vector<std::uint32_t> first;
   std::vector<Waiting> to;

@@ -16,8 +16,8 @@ constexpr std::size_t kMessageBlock = 64;
 
 }  // namespace
 
-/// Whether the output lies within the input. What is written over what has just been read is in the
-/// cache already.
+/// True if the output lies within the input. Its lines are in the cache then, since the input has
+/// just been read, so non-temporal stores would not help.
 bool Engine::is_over_input(const Run& run) noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
@@ -59,7 +59,7 @@ void Engine::start(Execution& execution) {
   run.views.assign(program.view_count, HeldView{});
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
-    run.ready.push_back(id);  // popped from the back: in list order
+    run.ready.push_back(id);  // Popped from the back, so in list order.
     run.steps[id].queued = true;
   }
   run_ready(execution);
@@ -74,8 +74,8 @@ Message& Engine::post_send(Execution& execution,
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = false;
-  // Completions are handled after the caller has returned to its own state: never from within a
-  // post.
+  // on_done() only notes the completion. It is handled in run(), so that a listener is never called
+  // from within a post.
   if (link.transport->send(link.endpoint, tag, source, message) == Posted::done) on_done(message);
   return message;
 }
@@ -129,7 +129,7 @@ void Engine::completed(Message& message) {
   if (shows) take_slice(execution, id, slice, view);
   if (execution.run.is_lost) return;
   slice_done(execution, id, slice);
-  // The lane has room again: its head may go on.
+  // The lane has room for another message now.
   queue(execution, id);
 }
 
@@ -147,7 +147,7 @@ unsigned Engine::run_round() {
     completed_ = message.completed_next;
     if (completed_ == nullptr) completed_tail_ = &completed_;
     Execution& execution = *message.owner;
-    execution.acquire();  // It may end within.
+    execution.acquire();  // completed() may end it.
     completed(message);
     const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
     if (has_ready && !execution.has_ended) run_ready(execution);

@@ -2,9 +2,10 @@
 //
 // Engine: work that is pending on a Compute, and gates.
 //
-// A computed slice is enqueued as soon as all that it reads has been enqueued or has completed. It
-// names what is still pending, so that the device keeps the order. The engine polls the oldest work
-// of each queue, and tells the steps that move messages when a slice has completed.
+// A slice of a copy or reduction is enqueued as soon as all slices that it reads have been enqueued
+// or have completed. The engine passes the tickets that are still pending, so that the device keeps
+// the order. It polls the oldest work of each queue. When a slice has completed, the messages that
+// wait for it may go.
 #include "xylem/execution/engine.h"
 
 #include <algorithm>
@@ -58,7 +59,8 @@ void Engine::add_pending(const PendingWork& work) {
   pending_queue(*execution.run.device.compute, work.ticket.queue).work.push_back(work);
 }
 
-/// A slice has been enqueued: computed steps may follow it at once.
+/// Notes a slice that has been enqueued. Copies and reductions that read it may be enqueued at
+/// once.
 void Engine::await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -113,8 +115,8 @@ void Engine::look_at_work() {
     --pending_count_;
     open_gate(execution);
   }
-  // What ends may enqueue more, on queues that were not there: that keeps the elements of a deque
-  // in place, but not its iterators.
+  // work_ended() may enqueue more work and add queues to `pending_`. References to elements of a
+  // deque stay valid then, but iterators do not.
   for (std::size_t i = 0; i < pending_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     PendingQueue& pending = pending_[i];
     while (!pending.work.empty() && pending.compute->has_completed(pending.work.front().ticket)) {
@@ -128,7 +130,7 @@ void Engine::look_at_work() {
 
 void Engine::work_ended(const PendingWork& work) {
   Execution& execution = *work.execution;
-  execution.acquire();  // It may end within.
+  execution.acquire();  // It may end within this function.
   --execution.outstanding;
   if (execution.health && !execution.run.is_lost) {
     if (const Status health = execution.run.device.compute->health(); !health) {
@@ -143,7 +145,7 @@ void Engine::work_ended(const PendingWork& work) {
   execution.release();
 }
 
-/// A slice has completed: those that wait for it may follow, and more of the same step.
+/// Handles a completed slice: slices that wait for it may follow, and more slices of the same step.
 void Engine::advance_after(const PendingWork& work) {
   Execution& execution = *work.execution;
   slice_done(execution, work.step, work.slice);
@@ -151,9 +153,9 @@ void Engine::advance_after(const PendingWork& work) {
   if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }
 
-/// The call's messages may begin.
+/// The gate of a call has opened: its messages may begin.
 void Engine::open_gate(Execution& execution) {
-  execution.acquire();  // It may end within.
+  execution.acquire();  // It may end within this function.
   --execution.outstanding;
   forget_gate(execution.run.device);
   for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {
@@ -176,7 +178,7 @@ void Engine::run_and_end(Execution& execution) {
   end_if_idle(execution);
 }
 
-/// The execution fails: its results are not wanted, and its gate is not waited for.
+/// Called when an execution fails: cancels its pending work, and stops waiting for its gate.
 void Engine::cancel_work(Execution& execution) {
   for (PendingQueue& pending : pending_) {
     for (const PendingWork& work : pending.work) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engine: exchanges, the short way for small calls. Their programs (Program::is_exchange) have one
-// slice in each step, at most one message to and from each peer, and messages that wait for no
-// computation. So all messages go at once, and when the last has ended the local steps follow: no
-// states of steps, no rounds. What moves where is the same.
+// Engine: exchanges, the short way for small calls. The programs of exchanges
+// (Program::is_exchange) have one slice in each step, at most one message to and from each peer,
+// and messages that wait for no computation. So all messages are issued at once, and the local
+// steps run when the last message has ended. This needs no states of steps and no rounds, and moves
+// the same bytes.
 //
-// Where all share memory, and the peers call at the same time, that takes no longer than the call:
+// If all ranks share memory and call at the same time, the exchange ends within the call:
 //
 //   try_start() ──► all has come: the execution has ended
 //        └──► something has not: start() posts the rest
@@ -39,7 +40,7 @@ std::optional<Exchange> Exchange::of(const Program& program,
       exchange.receives.push_back(message);
       continue;
     }
-    // None of them waits for anything, so those of one memory send the same.
+    // No send waits for anything, so all sends of a cast send the same bytes and can go together.
     if (step.cast == kNone || step.cast != last_cast) {
       exchange.casts.push_back({static_cast<std::uint32_t>(exchange.sends.size()), 0});
     }
@@ -79,12 +80,13 @@ bool Engine::try_start(Execution& execution, const Exchange& exchange) {
     return false;
   }
   const StepId lost = finish_exchange(run);
-  XYLEM_CHECK(lost == kNone, lost);  // What is taken within a call has left its sender's buffer.
+  // Messages taken within a call are in slots, so their senders cannot withdraw them.
+  XYLEM_CHECK(lost == kNone, lost);
   static_cast<RunState&>(run) = RunState{};
   return true;
 }
 
-/// Sends what there is room for; whether that was all.
+/// Sends messages as long as there is room. True if all of them were sent.
 bool Engine::send_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   for (const Exchange::Cast& cast : exchange.casts) {
@@ -114,7 +116,7 @@ bool Engine::send_now(Execution& execution, const Exchange& exchange) {
   return true;
 }
 
-/// Receives what comes within a moment; whether that was all.
+/// Receives the messages that arrive while this thread polls. True if all of them arrived.
 bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   const auto take = [&](const Exchange::Message* message) {
@@ -139,13 +141,14 @@ bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
 
 // ---- as an execution under way ----
 
-/// Posts what has not been sent and has not arrived.
+/// Posts the messages that have not been sent or received yet.
 void Engine::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
   run.steps_left = 1;
   run.is_within_call = false;
-  // While it is not known whether more will be posted, none is the last.
+  // The extra 1 prevents a message from being taken for the last while others are still to be
+  // posted.
   run.under_way = 1;
   std::uint32_t sends = 0;
   for (const StepId id : program.lane_steps) {
@@ -214,14 +217,14 @@ void Engine::took(Execution& execution, StepId id, Code code, std::uint64_t byte
 
 // ---- both ----
 
-/// Brings what has arrived to its place and runs the local steps. Returns a step whose message its
-/// sender had withdrawn, if there is one.
+/// Copies messages that have arrived to their places and runs the local steps. If a sender has
+/// withdrawn a message, returns its step, and otherwise kNone.
 StepId Engine::finish_exchange(Run& run) {
   const auto& program = *run.program;
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
-    if (arrived.transport == nullptr) continue;  // It is in its place already.
+    if (arrived.transport == nullptr) continue;  // The message is in its place already.
     if (step.target.view == kNone) {
       bring(run, step, 0, arrived.view.data);
     } else {

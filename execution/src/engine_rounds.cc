@@ -20,9 +20,9 @@ using transport::Room;
 
 namespace {
 
-/// How many slices of a step may be issued by now. Computed slices follow pending ones of other
-/// computed steps: it is enough that those have been enqueued. `made`, if any, counts as complete
-/// up to and with `slice`.
+/// How many slices of a step may be issued now. A copy or reduction may follow one of another step
+/// as soon as that has been enqueued; all other slices wait for completion. If `made` is given, its
+/// slice `slice` counts as complete.
 std::uint32_t ready_slices(const Run& run,
                            const ProgramStep& step,
                            StepId made = kNone,
@@ -46,8 +46,8 @@ std::uint32_t ready_slices(const Run& run,
 }
 
 bool may_issue(const Run& run, const StepState& state, const LaneState& lane) noexcept {
-  // `ahead` has kMaxWindow bits: no slice is issued further than that beyond the oldest that is
-  // under way.
+  // `ahead` has kMaxWindow bits, so a slice must be less than that far ahead of the oldest one that
+  // has not completed.
   return lane.in_flight < run.program->window && state.issued - state.completed < kMaxWindow;
 }
 
@@ -57,14 +57,15 @@ HeldView* view_of(Run& run, const Place& place, std::uint32_t slice) noexcept {
   return held.transport == nullptr ? nullptr : &held;
 }
 
-/// Whether enough is on its way that the peer has not read: more would only push it out of the
-/// caches.
+/// True if the peer has several slices that it has not read yet. More of them would only evict
+/// these from the caches.
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
 }
 
-/// Where a slot is filled from `source`, the same bytes go to `target`, if they are not there.
+/// For a slot that is filled from `source`: the second place to which the same bytes go, which is
+/// `target`, or none if they are there already.
 CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
   return {source == target ? nullptr : target, run.past_cache};
 }
@@ -131,7 +132,7 @@ void Engine::advance(Execution& execution, StepId id) {
   if (state.issued < step.slices) queue_again(execution, id);
 }
 
-/// The step of a lane that issues next; kNone after the last.
+/// The step of a lane that issues its next message. kNone if all have been issued.
 StepId Engine::head_of(Execution& execution, std::uint32_t lane_index) noexcept {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -173,7 +174,7 @@ void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   }
 }
 
-/// Issues a slice; false if it has to wait for room.
+/// Issues a slice. False if it must wait for room.
 bool Engine::post(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -190,7 +191,7 @@ bool Engine::post(Execution& execution, StepId id, std::uint32_t slice) {
   if (step.kind == StepKind::send && step.cast != kNone) {
     transport::Reservation slot;
     const Room room = reserve(execution, step, kNone, slice, slot);
-    // For several there may be none while there is for each by itself.
+    // There may be no slot for several peers together, although there is one for each of them.
     if (room == Room::later && reserved_.size() == 1 && reserved_.front() == id) return false;
     if (room == Room::given) {
       send_with_copy(execution, step, slice);
@@ -204,8 +205,9 @@ bool Engine::post(Execution& execution, StepId id, std::uint32_t slice) {
   return true;
 }
 
-/// Sends a slice by the slot that is reserved, and makes the same slice of the cast's copy with it,
-/// if that is its next, and ready. Not the last slice: its readers wait for nothing else.
+/// Sends a slice by the reserved slot. If the same slice of the cast's copy is the next one of that
+/// step, and is ready, it is copied together with this. The last slice is not, since its readers
+/// wait for nothing else.
 void Engine::send_with_copy(Execution& execution, const ProgramStep& step, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -226,7 +228,7 @@ void Engine::send_with_copy(Execution& execution, const ProgramStep& step, std::
   slice_done(execution, id, run.steps[id].issued++);
 }
 
-/// True if it ended at once.
+/// Posts the message of a slice. True if it has completed at once.
 bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, Message& message) {
   const auto& run = execution.run;
   const auto& program = *run.program;
@@ -255,7 +257,7 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
   return link.transport->send(link.endpoint, tag, source, message) == Posted::done;
 }
 
-/// A slice of what a step sends.
+/// The bytes that a step sends in a slice.
 transport::ConstRegion Engine::source_of(const Run& run,
                                          const ProgramStep& step,
                                          std::uint32_t slice) noexcept {
@@ -297,15 +299,15 @@ transport::Tag Engine::tag_of(const Execution& execution,
       execution.sequence, execution.fingerprint, step.bytes);
 }
 
-/// Makes a slice of a copy or a reduction, or enqueues it.
+/// Runs a slice of a copy or reduction, or enqueues it on a device.
 Ticket Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
   if (step.bytes == 0) return {};
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
-  // Without room it is sent from its place, later: who waited here would hold up the senders of
-  // what is looked at.
+  // Without a slot, the result is sent later, from its own place. Waiting for a slot here would
+  // hold up the senders of the messages that this slice reads.
   if (reserve(execution, step, id, slice, slot) == Room::given) {
     compute_shared(execution, step, slice, slot, target);
   } else {
@@ -330,7 +332,7 @@ std::span<const void*> Engine::find_sources(Run& run,
   return {run.sources.data(), step.source_count};
 }
 
-/// What a Compute has to do for a slice.
+/// The work of a Compute for one slice.
 ComputeWork Engine::work_of(Run& run,
                             const ProgramStep& step,
                             std::uint32_t slice,
@@ -345,7 +347,7 @@ ComputeWork Engine::work_of(Run& run,
     work.kind = ComputeWork::Kind::reduce;
     work.reduce = program.kernel;
     work.finish = {step.finish ? program.divisor : 1};
-    // What is sent on is read again soon.
+    // A result that is also sent is read again soon, so it should stay in the cache.
     const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
     work.past_cache = run.past_cache && is_last;
   } else if (program.scale != nullptr &&
@@ -359,8 +361,8 @@ ComputeWork Engine::work_of(Run& run,
   return work;
 }
 
-/// Makes a slice where peers read it, tells them, and stores it at its own place, too. They are not
-/// told if what it is made of turns out to have been withdrawn.
+/// Writes a slice into a slot that peers read, sends it, and stores it at its own place, too. It is
+/// not sent if the sender of a message from which it is made has withdrawn that message.
 void Engine::compute_shared(Execution& execution,
                             const ProgramStep& step,
                             std::uint32_t slice,
@@ -381,7 +383,8 @@ void Engine::compute_shared(Execution& execution,
     HostCompute::run(work);
     return release_and_commit(execution, step, slice);
   }
-  // The peers are told first; the copy to its own place is made from the cache.
+  // The slice is sent first. Then it is copied to its own place, from the slot, which is in the
+  // cache.
   work.target = slot.memory;
   HostCompute::run(work);
   release_and_commit(execution, step, slice);
@@ -413,8 +416,8 @@ void Engine::release(Execution& execution, HeldView& held) {
   if (!is_whole) lose_view(execution, held.step);
 }
 
-/// The sender of what was looked at has given up: nothing is made of it or sent on any more, and
-/// the execution ends when it is known why.
+/// The sender has withdrawn a message while it was read. The execution computes and sends nothing
+/// more, and ends when the reason is known.
 void Engine::lose_view(Execution& execution, StepId id) {
   if (!execution.health || execution.has_ended || execution.run.is_lost) return;
   execution.run.is_lost = true;
@@ -422,8 +425,8 @@ void Engine::lose_view(Execution& execution, StepId id) {
   listener_.on_wire_error(execution, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
 }
 
-/// A slice has arrived: leaves it where it is for the step that reads it, or brings it to its place
-/// and sends it on.
+/// Handles a slice that has arrived. If a step reads it through a view, the slice stays where it
+/// is. Otherwise it is copied to its place, and sent on if a send of it can go now.
 void Engine::take_slice(Execution& execution, StepId id, std::uint32_t slice, HeldView view) {
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
@@ -439,8 +442,9 @@ void Engine::take_slice(Execution& execution, StepId id, std::uint32_t slice, He
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   const bool sends_on = reserve(execution, step, id, slice, slot) == Room::given;
-  // The last slice is sent on before it is brought to its place, since its readers wait for nothing
-  // else; but not what may have changed when it is released.
+  // The last slice is sent on before it is copied to its place, since its readers wait for nothing
+  // else. But a message that its sender can withdraw is sent on only after release() has shown that
+  // it was not withdrawn.
   const bool is_brought_apart = !sends_on || (slice + 1 == step.slices && !view.view.may_change);
   const CopyTarget also = is_brought_apart ? CopyTarget{} : also_to(run, target, data);
   if (sends_on) reserved_on_->fill(data, also);
@@ -461,8 +465,8 @@ void Engine::bring(const Run& run,
   copy_to({target, run.past_cache}, data, run.program->slice_size(step, slice));
 }
 
-/// Memory that the peers read for a slice of what `step` sends, or has made, to all whose turn it
-/// is. `maker` counts as having made the slice.
+/// Reserves a slot for a slice that the sends of the step's cast send. The slot is for all those
+/// sends that can issue this slice now. `maker`, if given, counts as having made the slice.
 Room Engine::reserve(Execution& execution,
                      const ProgramStep& step,
                      StepId maker,
@@ -493,7 +497,8 @@ Room Engine::reserve(Execution& execution,
     reserved_peers_.push_back(link.endpoint);
   }
   if (reserved_on_ == nullptr) return Room::never;
-  // What is made now is better read from slots while it is in the cache, if its own place is not.
+  // No slot is needed for memory that the peers can read. But a result that is written with
+  // non-temporal stores is not in the cache at its own place, so peers read it faster from a slot.
   const bool leaves_cache = maker != kNone && run.past_cache;
   const auto source = source_of(run, program.steps[reserved_.front()], slice);
   if (!leaves_cache && reserved_on_->is_readable(source)) return Room::never;
@@ -531,7 +536,8 @@ bool Engine::relieve() {
   return true;
 }
 
-/// Views that stand still wait for other peers, for whom their senders may be needed.
+/// Gives up views if none has been taken or given up for many turns. They wait for messages of
+/// other peers, and these may wait for the slots of the viewed messages.
 void Engine::look_at_views() {
   constexpr std::uint32_t kPatientTurns = 200;
   const bool stand_still = views_held_ > 0 && views_touched_ == views_touched_before_;

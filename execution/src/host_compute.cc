@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU's copies and reductions. Large outputs are written with non-temporal stores, since
-// reading them into the cache first would cost a third of the memory's bandwidth.
+// The CPU's copies and reductions. Large outputs are written with non-temporal stores. Ordinary
+// stores would first read the lines of the output into the cache, which would cost a third of the
+// memory bandwidth.
 #include "xylem/execution/host_compute.h"
 
 #include "xylem/base/check.h"
@@ -34,8 +35,8 @@ void reduce_by_pieces(const ComputeWork& work,
     return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
   };
   alignas(kLine) std::array<std::byte, kPiece> aside;
-  // A piece on the stack is put as a whole. So the first piece is shorter, by whole elements, so
-  // that all others end on line boundaries.
+  // Pieces on the stack are always passed on as a whole. So the first one is shorter by some
+  // elements, which lets all later ones end on line boundaries.
   const std::uint64_t element = work.element_bytes;
   const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
   std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
@@ -67,8 +68,9 @@ void reduce_to_both(const ComputeWork& work) noexcept {
     return end_past_cache();
   }
   const auto put_target = work.past_cache ? &copy_piece_past_cache : &copy_bytes;
-  // Shared memory begins on a line boundary. So pieces are aligned to the target if both are
-  // written with non-temporal stores.
+  // Shared memory begins on a line boundary, but the target may begin anywhere, so pieces may fit
+  // the lines of only one of them. If both are written with non-temporal stores, that is the
+  // target.
   const std::byte* const lines_of = work.past_cache ? work.target : work.shared;
   reduce_by_pieces(work, nullptr, lines_of,
                    [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {

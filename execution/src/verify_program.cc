@@ -26,19 +26,20 @@ std::span<const Edge> edges_of(const Program& program, const ProgramStep& step) 
   return std::span(program.edges).subspan(step.first_edge, step.edge_count);
 }
 
-/// What a step reads; nothing, if it moves no bytes.
+/// The places that a step reads. None if it moves no bytes.
 std::span<const Place> places_read_by(const Program& program, const ProgramStep& step) {
   return step.bytes == 0 ? std::span<const Place>()
                          : std::span(program.sources).subspan(step.first_source, step.source_count);
 }
 
-/// Whether a step writes memory.
+/// True if a step writes memory.
 bool writes(const ProgramStep& step) {
   return step.bytes > 0 && (step.kind == StepKind::recv || step.kind == StepKind::copy ||
                             step.kind == StepKind::reduce);
 }
 
-/// Whether a step is a send that may end only when its receiver has read it at the sender.
+/// True if a step is a send whose bytes may stay with the sender until the receiver has read them
+/// there.
 bool stays(const Program& program, const ProgramStep& step) {
   return step.kind == StepKind::send && step.bytes > 0 &&
          program.stay_of(program.sources[step.first_source]) != transport::Stay::nowhere;
@@ -49,7 +50,7 @@ bool follows(const Program& program, StepId id, Edge edge) {
   return std::ranges::find(edges, edge) != edges.end();
 }
 
-/// The claims that one rank's program shows by itself.
+/// Checks the claims that concern the program of one rank alone.
 class FusionChecker {
  public:
   FusionChecker(const Program& program, std::size_t rank) : program_(program), rank_(rank) {}
@@ -74,7 +75,8 @@ class FusionChecker {
 
   // ---- rings ----
 
-  /// Whoever writes a ring waits until the slice that was in its place has been read.
+  /// A step that writes into a ring must wait until the previous slice in the same place has been
+  /// read.
   Status check_rings() const {
     for (StepId writer = 0; writer < program_.steps.size(); ++writer) {
       const ProgramStep& step = program_.steps[writer];
@@ -134,7 +136,7 @@ class FusionChecker {
     return {};
   }
 
-  /// A receive with views: who reads what it brings.
+  /// Checks the step that reads the views of a receive.
   Status check_reader(StepId receive) const {
     const ProgramStep& step = program_.steps[receive];
     StepId reader = kNone;
@@ -205,7 +207,7 @@ class FusionChecker {
     return {};
   }
 
-  /// A step that makes what a cast sends.
+  /// Checks a step that makes the bytes that a cast sends.
   Status check_maker(StepId maker, const ProgramStep& model, std::span<const StepId> sends) {
     const ProgramStep& step = program_.steps[maker];
     if (!writes(step) || step.is_unawaited || step.bytes != model.bytes ||
@@ -225,9 +227,9 @@ class FusionChecker {
     return program_.sources[step.first_source];
   }
 
-  /// Whether slice k of a step waits for slice k of another, at this rank.
+  /// True if slice k of a step waits for slice k of step `before`, at this rank.
   bool comes_after(StepId step, StepId before) {
-    if (before > step) return false;  // Steps follow earlier ones only, but for lag edges.
+    if (before > step) return false;  // Except for lag edges, steps wait only for earlier steps.
     std::vector<bool> seen(program_.steps.size(), false);
     std::vector<StepId> left = {step};
     while (!left.empty()) {
@@ -261,7 +263,7 @@ class FusionChecker {
         return reject(id, "exchange", "is a second message that way");
       }
       for (const Edge& edge : edges_of(program_, step)) {
-        if (edge.kind == EdgeKind::lag) continue;  // The first slices do not wait for any.
+        if (edge.kind == EdgeKind::lag) continue;  // The first window of slices does not wait.
         const ProgramStep& before = program_.steps[edge.before];
         const bool follows_message = before.lane != kNone;
         const bool follows_send = follows_message && program_.lanes[before.lane].outgoing;
@@ -276,7 +278,8 @@ class FusionChecker {
   const std::size_t rank_;
 };
 
-/// What all ranks' steps wait for. An event is a step, but a message is one event with its receive.
+/// Which steps of all ranks wait for which. Each step is an event, but a send and its receive are
+/// one event.
 class Waits {
  public:
   using Event = WaitGraph::Event;
@@ -304,7 +307,7 @@ class Waits {
   }
 
  private:
-  /// Steps that move the messages of one lane, at one end.
+  /// One end of a lane: the rank, and the lane in its program.
   struct End {
     std::uint32_t rank = 0;
     const Lane* lane = nullptr;
@@ -318,7 +321,8 @@ class Waits {
 
   /// Finds both ends of each lane, and makes one event of each send and its receive.
   Status join_messages() {
-    using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // From, to, number.
+    // From rank, to rank, lane number.
+    using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
     std::map<Key, End> incoming;
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const Lane& lane : ranks_[rank]->lanes) {
@@ -347,11 +351,12 @@ class Waits {
                     lane.number, lane.outgoing ? "to" : "from", lane.peer));
   }
 
-  /// Messages are known by their place in the lane's order. A wait takes several signals.
+  /// Matches the messages of both ends by their place in the lane. One wait may match several
+  /// signals.
   Status join_lane(const End& from, const End& to) {
     const Program& sender = *ranks_[from.rank];
     const Program& receiver = *ranks_[to.rank];
-    std::map<std::uint32_t, StepId> sends;  // By the place of their first message.
+    std::map<std::uint32_t, StepId> sends;  // By the ordinal of their first message.
     for (const StepId id : steps_of(from)) sends[sender.steps[id].ordinal] = id;
     for (const StepId id : steps_of(to)) {
       const ProgramStep& step = receiver.steps[id];
@@ -372,7 +377,7 @@ class Waits {
     return sends.empty() ? Status() : unmatched(from.rank, *from.lane);
   }
 
-  /// A view is released by the step that reads it.
+  /// Notes for each message that is viewed the step that reads the view, and so releases it.
   void note_releases(std::uint32_t rank) {
     const Program& program = *ranks_[rank];
     if (program.is_exchange) return;
@@ -389,7 +394,7 @@ class Waits {
     }
   }
 
-  /// When the slot of a message is free again.
+  /// The event after which the slot of a message is free again.
   Event release_of(Event message) const {
     return released_by_[message] != kNone ? released_by_[message] : message;
   }
@@ -435,7 +440,7 @@ class Waits {
     }
   }
 
-  /// One slot: each message of a lane waits for the release of the one before.
+  /// With one slot, each message of a lane waits until the slot of the previous one is released.
   void add_order(WaitGraph& graph, const End& end) const {
     const auto steps = steps_of(end);
     for (std::size_t i = 1; i < steps.size(); ++i) {
@@ -444,9 +449,10 @@ class Waits {
     }
   }
 
-  /// In an exchange a receive does not wait for the send whose memory it overwrites. That is right
-  /// if what it brings cannot have been sent before that send has arrived: then the two are in
-  /// order without waiting, and a link back from the receive to the send closes a circle.
+  /// In an exchange, a receive does not wait for the send whose memory it overwrites. This is safe
+  /// only if its message cannot be sent before that send has arrived. To check this, a link is
+  /// added by which the send waits for the receive: exactly if the receive must follow the send
+  /// anyway, the link closes a circle.
   Status check_overtaking(std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
     for (StepId id = 0; id < program.steps.size(); ++id) {
@@ -484,9 +490,10 @@ class Waits {
   }
 
   std::span<const Program* const> ranks_;
-  std::vector<Event> first_;  ///< Event of each rank's step 0; at the end, how many there are.
-  std::vector<Event> event_;  ///< By step of any rank; a receive's is its send's.
-  std::vector<Event> released_by_;  ///< By message: who reads its view; kNone: it has none.
+  /// The event of step 0 of each rank; at the end, the number of events.
+  std::vector<Event> first_;
+  std::vector<Event> event_;        ///< By step of all ranks. A receive has the event of its send.
+  std::vector<Event> released_by_;  ///< By message: the step that reads its view, or kNone.
   std::vector<std::pair<End, End>> lanes_;
   std::vector<std::pair<Event, Event>> signals_;
 };

@@ -18,13 +18,13 @@ using collectives::Collective;
 
 Status bad(std::string message) { return failure(Code::invalid_argument, std::move(message)); }
 
-/// No object is larger, so no buffer is: what a call would need above it is a wrong count.
+/// No object can be larger, so a call that needs a larger buffer has a wrong count.
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
-constexpr std::size_t kLargestElement = 16;  ///< In bytes; of all data types.
+constexpr std::size_t kLargestElement = 16;  ///< Bytes of the largest data type.
 
 std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
 
-/// One user's buffer, for reading or writing.
+/// Checks one buffer of the user by itself, for reading or writing.
 Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& caller) {
   XYLEM_TRY(check_elements(which, buffer.count, buffer.type));
   if (buffer.data == nullptr && buffer.count > 0) {
@@ -42,7 +42,8 @@ Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& 
   return {};
 }
 
-/// Whether a message's buffer is right at first sight, as most are.
+/// A quick check that most buffers of messages pass. A buffer that passes needs no other check; one
+/// that does not may still be right.
 bool is_plain(const ConstBuffer& buffer) noexcept {
   constexpr std::uint64_t kMostElements = transport::kLargestMessage / kLargestElement;
   return static_cast<std::size_t>(buffer.type) < kDataTypeCount && buffer.data != nullptr &&
@@ -61,7 +62,8 @@ bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t 
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/// What the call reads and writes at this rank, in elements, and how the two lie in place.
+/// What the call reads and writes at this rank, in elements, and where the smaller buffer lies
+/// within the larger one if the call is in place.
 struct Needs {
   bool input = true, output = true;
   std::uint64_t input_count = 0, output_count = 0;
@@ -70,7 +72,7 @@ struct Needs {
   bool may_be_in_place = true;
 };
 
-/// Those of the two that the call uses here.
+/// Checks each of the two buffers by itself, if the call uses it at this rank.
 Status check_buffers(const Needs& needs,
                      const ConstBuffer& input,
                      const Buffer& output,
@@ -80,7 +82,7 @@ Status check_buffers(const Needs& needs,
   return {};
 }
 
-/// Buffers that are right by themselves.
+/// Checks counts, types, memory and overlap of two buffers that have passed check_buffers().
 Status check_pair(Collective collective,
                   const Needs& needs,
                   const ConstBuffer& input,
@@ -116,7 +118,7 @@ Status check_pair(Collective collective,
       name(collective)));
 }
 
-/// Which buffers an even collective has at this rank.
+/// Which buffers an even collective uses at this rank.
 Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root) {
   const bool at_root = caller.rank == root;
   Needs needs;
@@ -134,7 +136,7 @@ Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root
   return needs;
 }
 
-/// What `ranks` parts of `count` elements are together.
+/// The elements of `ranks` parts with `count` elements each.
 Result<std::uint64_t> whole_of(Collective collective,
                                std::uint64_t count,
                                DataType type,
@@ -146,15 +148,15 @@ Result<std::uint64_t> whole_of(Collective collective,
                   name(collective), ranks, count, name(type), most_elements(type)));
 }
 
-/// What one rank's part of `whole` elements is.
+/// The elements of one rank's part of `whole` elements.
 Result<std::uint64_t> share_of(Collective collective, std::uint64_t whole, std::uint32_t ranks) {
   if (whole % ranks == 0) return whole / ranks;
   return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call",
                          name(collective), whole, ranks));
 }
 
-/// Fills in how much an even collective needs, of buffers that are right by themselves; the count
-/// it is called with.
+/// Fills in how many elements an even collective needs in each buffer. The buffers have passed
+/// check_buffers(). Returns the call's count (Call::count).
 Result<std::uint64_t> measure_even(const Caller& caller,
                                    Collective collective,
                                    const ConstBuffer& input,
@@ -184,7 +186,8 @@ Result<std::uint64_t> measure_even(const Caller& caller,
   return 0;
 }
 
-/// What the ranks' parts are together; `type` is that of a buffer that is right by itself.
+/// The sum of the counts of all ranks. `type` is the type of a buffer that has passed
+/// check_buffers().
 Result<std::uint64_t> sum_of(const char* which,
                              std::span<const std::uint64_t> counts,
                              DataType type) {
@@ -285,7 +288,8 @@ bool KnownArguments::match(const EvenArguments& arguments) const noexcept {
   const auto in = reinterpret_cast<std::uintptr_t>(input.data);
   const auto out = reinterpret_cast<std::uintptr_t>(output.data);
   if (in + input_bytes_ <= out || out + output_bytes_ <= in) return true;
-  if (collective_ == Collective::all_to_all) return false;  // In place it goes by a copy.
+  // In place it needs another plan, which stages the input.
+  if (collective_ == Collective::all_to_all) return false;
   return input_bytes_ <= output_bytes_ ? in == out + in_place_offset_
                                        : out == in + in_place_offset_;
 }
@@ -401,7 +405,7 @@ std::uint64_t fingerprint_of(const Call& call) noexcept {
     hash = hash << kByte | part;
   }
   if (!call.uneven) return combine(hash, call.count);
-  // The counts of an all_to_all_v differ from rank to rank.
+  // The counts of an all_to_all_v differ from rank to rank, so they cannot be compared.
   if (call.collective == Collective::all_to_all) return hash;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   for (const std::uint64_t count : counts) hash = combine(hash, count);

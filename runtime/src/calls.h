@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls: what users ask for, checked and put in the engine's terms. Every rule of communicator.h
-// that one rank can check is checked here; what only all ranks together can see is the watch's.
+// Calls: what users ask for, checked and put into the engine's terms. Every rule of communicator.h
+// that one rank can check by itself is checked here. The watch finds disagreements between ranks.
 #pragma once
 
 #include "compute_devices.h"
@@ -21,38 +21,39 @@ namespace xylem::runtime {
 
 enum class CallKind : std::uint8_t { collective, send, recv };
 
-/// What the user asked for; checked.
+/// What the user asked for, with checked arguments.
 struct Call {
   CallKind kind = CallKind::collective;
   collectives::Collective collective = collectives::Collective::barrier;
   DataType type = DataType::uint8;
   ReduceOp op{};
   std::uint32_t root = 0;   ///< Root of a collective.
-  std::uint64_t count = 0;  ///< As collectives::Counts; point to point: elements.
+  std::uint64_t count = 0;  ///< As in collectives::Counts. Point to point: elements of the message.
   bool uneven = false;
   std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
   const void* input = nullptr;
   void* output = nullptr;
-  Memory memory{};                          ///< Where both of them are.
-  std::uint32_t peer = collectives::kNone;  ///< Point to point; kNone receives from any.
+  Memory memory{};                          ///< The memory in which both buffers are.
+  std::uint32_t peer = collectives::kNone;  ///< Point to point. kNone: receive from any rank.
   std::uint32_t tag = 0;
-  /// Memory of our own that the call uses, where it does: it lives as long as the operation, which
-  /// outlives the call's Work if a transport does not let go of it.
+  /// If the call uses memory of the runtime itself, this keeps that memory alive as long as the
+  /// operation. The operation may outlive the call's Work, if a transport still uses the memory.
   std::shared_ptr<const void> owned;
 };
 
-/// Where the caller stands.
+/// Who makes a call: the rank, and the size of its communicator.
 struct Caller {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  const ComputeDevices* devices = nullptr;  ///< Whose memory buffers may be in; null: none.
+  /// Buffers may be in the memory of these devices. Null: host memory only.
+  const ComputeDevices* devices = nullptr;
 };
 
-/// Whether `type` is one, and memory can hold so much of it.
+/// Fails if `type` is not a data type, or if `count` elements of it are more than memory can hold.
 Status check_elements(const char* which, std::uint64_t count, DataType type);
 
-/// What a collective with equal counts is asked for with. `op` only where it reduces, `root` only
-/// where it has one.
+/// The arguments of a collective with equal counts on all ranks. `op` is used only by collectives
+/// that reduce, `root` only by those that have a root.
 struct EvenArguments {
   collectives::Collective collective = collectives::Collective::barrier;
   ConstBuffer input;
@@ -62,15 +63,15 @@ struct EvenArguments {
 };
 Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
 
-/// The arguments of a call that was right, without their addresses. A call whose arguments match
-/// them needs no other check.
+/// The arguments of a call that passed all checks, without the addresses of the buffers. A later
+/// call whose arguments match these needs no other check.
 class KnownArguments {
  public:
-  /// Those of an even call that was made at `caller`.
+  /// `call`: an even call, made by `caller`.
   KnownArguments(const Caller& caller, const Call& call);
 
-  /// Whether these arguments are the same, and their buffers lie apart or in place as they may.
-  /// Arguments that do not match may be right, too.
+  /// True if the arguments are the same, and the buffers overlap only as in-place calls allow.
+  /// Arguments that do not match may still be right: then even_call() checks them.
   bool match(const EvenArguments& arguments) const noexcept;
 
  private:
@@ -81,12 +82,14 @@ class KnownArguments {
   bool has_input_, has_output_;
   std::uint64_t input_count_, output_count_;
   std::uint64_t input_bytes_, output_bytes_;
-  std::uint64_t in_place_offset_;  ///< From the start of the larger buffer, in bytes.
+  /// Of an in-place call: from the start of the larger buffer to the smaller one.
+  std::uint64_t in_place_offset_;
 };
-/// Fills in a new call, of which a record tells all but the addresses; these arguments are right.
+/// Fills in a new call from the record of its plan, and from arguments that have been checked.
 void set_even(Call& call, const CallRecord& record, const EvenArguments& arguments) noexcept;
 
-/// all_gather_v and reduce_scatter_v: `counts` has one entry per rank, alike on all ranks.
+/// all_gather_v and reduce_scatter_v. `counts` has one entry per rank, and is the same on all
+/// ranks.
 Result<Call> uneven_call(const Caller& caller,
                          collectives::Collective collective,
                          ConstBuffer input,
@@ -100,14 +103,14 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> recv_counts);
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
-/// These fill in a new call, from arguments that are right.
+/// These fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
 void set_recv(Call& call,
               const Buffer& buffer,
               std::optional<std::uint32_t> from,
               std::uint32_t tag) noexcept;
 
-/// What verdicts and fingerprints say of a collective. It has no number yet.
+/// What verdicts and fingerprints use of a collective call. Its number is not set yet.
 CallRecord record_of(const Call& call) noexcept;
 
 }  // namespace xylem::runtime

@@ -20,7 +20,7 @@ Status empty() {
       "runtime has shut down; test the handle before a call on it");
 }
 
-/// Submits what `make(const Caller&)` gives, or a refusal.
+/// Submits the call that `make(const Caller&)` returns. If it returns an error, so does the Work.
 template <typename Make>
 Work submit(runtime::Group* group, Make&& make) {
   if (group == nullptr) return runtime::Group::refused(empty());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Context: what the communicators of a job share: its configuration, its wires, the engine with its
-// pools, and the progress token. The Job owns it and fills it while it starts; each communicator
-// keeps it alive. It holds the parts and decides nothing.
+// Context: what the communicators of a job share, such as its configuration, its wires, the engine
+// with its pools, and the progress token. The Job makes the context and fills it while the job
+// starts; each communicator keeps it alive. The context holds the parts and decides nothing.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -46,7 +46,7 @@ struct Context {
   std::uint32_t rank() const noexcept { return placement.rank; }
   std::uint32_t size() const noexcept { return placement.size; }
   const Config& config() const noexcept { return loaded.config; }
-  /// As Transport::pull_from(), for the messages within this host.
+  /// Transport::pull_from() for the messages within this host.
   void pull_from(std::uint64_t bytes) {
     progress.with_token([&] { wires->pull_from(bytes); });
   }

@@ -23,14 +23,15 @@ Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
-/// Where all members share memory, slices are small enough for steps to be fused.
+/// The slice size of a group. If all members share memory, a slice must fit into a shared-memory
+/// slot, so that the engine can fuse steps.
 std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> world_ranks) {
   const std::uint64_t wanted = context.config().slice.value;
   const std::uint64_t fits = context.wires->view_bytes(world_ranks);
   return fits == 0 ? wanted : std::min(wanted, fits);
 }
 
-/// Whether messages go directly from and to the memory of devices.
+/// True if every transport can send and receive device memory directly.
 bool reach_devices(const Wires& wires) noexcept {
   return std::ranges::all_of(wires.all(), [](const Wire& wire) {
     return wire.transport == nullptr || wire.transport->capabilities().cuda;
@@ -72,7 +73,8 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
   return group;
 }
 
-/// From now on the group hears of deaths and verdicts, and of those that came before it.
+/// Registers the group, which is told of deaths and verdicts from now on. Those that were reported
+/// before the group existed take effect here.
 void Group::enlist() {
   context_->registry.enlist(uid(), weak_from_this());
   for (const std::uint32_t member : spec_.world_ranks) {
@@ -82,7 +84,7 @@ void Group::enlist() {
   observer_.on_enlisted(*this);
 }
 
-/// Nobody refers to it any more: it ends under the token.
+/// Called when the last reference is gone. The group is destroyed under the token.
 void Group::retire(Group* group) {
   const std::shared_ptr<Context> context = group->context_;
   Grave grave(group, [](Group* dead) { std::default_delete<Group>()(dead); });
@@ -131,7 +133,8 @@ Work Group::send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag)
 
 Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
   if (Status right = check_recv(caller(), buffer, from); !right) return refused(std::move(right));
-  // A receive that is over at once moves nothing forward.
+  // A receive that ends at once makes no turn of the engine. So it is tried only if the engine has
+  // no operation under way that such a turn would have to move forward.
   const auto try_now = [&] {
     const bool is_idle = from && context_->engine.active() == nullptr;
     return is_idle ? messages_.try_recv(buffer, *from, tag) : std::nullopt;
@@ -139,7 +142,8 @@ Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::u
   return message(try_now, [&](Call& call) { set_recv(call, buffer, from, tag); });
 }
 
-/// A message: at once, by `try_now()`, or as an operation with the call that `set_call` fills in.
+/// Sends or receives a message. `try_now()` does it at once if it can. Otherwise it becomes an
+/// operation, whose call `set_call` fills in.
 template <typename TryNow, typename SetCall>
 Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   Context& context = *context_;
@@ -194,7 +198,7 @@ Work Group::submit(Call&& call) {
   return work;
 }
 
-/// For the token holder.
+/// Leaves an operation for the token holder, which is another thread.
 void Group::hand_in(Operation& operation) {
   context_->inbox.submit(operation);
   context_->progress.notify();
@@ -205,7 +209,8 @@ bool Group::is_quiet() const noexcept {
   return context_->inbox.is_empty() && !context_->headers.has_completed();
 }
 
-/// Gives up the token, after a round for what has been begun, unless all of it is over.
+/// Gives up the token. `is_over`: all that this thread has begun has ended, so the engine needs no
+/// turn.
 void Group::finish_turn(bool is_over) noexcept {
   Context& context = *context_;
   if (!is_over) {
@@ -221,7 +226,8 @@ void Group::launch_all(Inbox& inbox) noexcept {
   while (oldest != nullptr) {
     Operation& operation = *oldest;
     oldest = std::exchange(operation.lists.queue_next, nullptr);
-    operation.acquire();  // It may end within, and its submitter may have let go of it.
+    // launch() may end the operation, and the submitter may have dropped its handle.
+    operation.acquire();
     operation.group->launch(operation);
     operation.release();
   }
@@ -236,7 +242,7 @@ Operation& Group::make_operation() {
   return operation;
 }
 
-/// From now on the operation is under way.
+/// Counts the operation as pending, and makes it known to the engine.
 void Group::count_in(Operation& operation) noexcept {
   ++pending_;
   context_->keeper.add_pending();
@@ -249,7 +255,7 @@ Operation& Group::begin_operation() {
   return operation;
 }
 
-// The caller holds a reference: the operation may end within.
+// The caller must hold a reference, since the operation may end within this function.
 void Group::launch(Operation& operation) noexcept {
   Engine& engine = context_->engine;
   count_in(operation);
@@ -277,7 +283,8 @@ void Group::launch(Operation& operation) noexcept {
 
 // ---- collectives ----
 
-/// Begins a call whose plan is kept; none if there is no such plan, or no memory for it.
+/// Begins a call for which a kept plan is found. Empty if there is no such plan, if there is no
+/// memory for its scratch, or if the group cannot start a call now.
 std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept {
   Context& context = *context_;
   Engine& engine = context.engine;
@@ -290,7 +297,8 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
     return std::nullopt;
   }
   number(operation, plan->record);
-  // Nothing else waits to be moved forward, as a call that is over at once moves nothing.
+  // A call that ends at once makes no turn of the engine. So it is tried only if the engine has no
+  // operation under way that such a turn would have to move forward.
   const bool may_be_over = plan->exchange && engine.active() == nullptr && health_;
   if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return Work(spec_.own_world_rank());
@@ -311,7 +319,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
   return work;
 }
 
-/// Begins a call that has been planned, if its planning went well.
+/// Begins a collective that has a plan. If planning failed, the group fails on all ranks.
 void Group::start_collective(Operation& operation) {
   ++running_;
   const Call& call = operation.call;
@@ -335,8 +343,8 @@ void Group::start_collective(Operation& operation) {
   context_->engine.start(operation);
 }
 
-/// Numbers a call and folds it into the history. It may poison the group: others have published a
-/// call that disagrees.
+/// Gives a call its number and adds it to the history hash. This poisons the group if another rank
+/// has published a different call with this number.
 void Group::number(Execution& execution, const CallRecord& call) {
   CallRecord& record = records_[sequence_ % kRecords];
   if (sequence_ >= kRecords) {
@@ -385,12 +393,12 @@ Status Group::connect(Plan& plan) {
   return {};
 }
 
-/// Gives a program its memory; false if there is none for its scratch.
+/// Gives a program the addresses of its buffers. False if its scratch cannot be allocated.
 bool Group::bind(
     Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept {
   const Program& program = *plan.program;
   run.program = &program;
-  // Planners never write `input`: verify() proves it, so the cast does not reach a write.
+  // No plan writes to `input`, as verify() proves. So nothing is written through this cast.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
   run.base[1] = static_cast<std::byte*>(output);
   run.base[2] = run.scratch.reserve(program.scratch_bytes);
@@ -398,8 +406,8 @@ bool Group::bind(
   return run.base[2] != nullptr || program.scratch_bytes == 0;
 }
 
-/// Where the buffers are on a device, it computes, once it has done what the calling thread has
-/// enqueued on it so far. By that thread.
+/// If the buffers are on a device, lets that device compute the operation, after all work that the
+/// calling thread has enqueued on it so far. Called by the thread that makes the call.
 void Group::place_on_device(Operation& operation) const {
   const Memory memory = operation.call.memory;
   if (memory.kind == MemoryKind::host) return;
@@ -425,13 +433,14 @@ void Group::on_ended(Operation& operation) {
 }
 
 void Group::start_deferred() {
-  if (is_starting_) return;  // The loop below, further down the stack, goes on.
+  // The caller further up the stack is in the loop below, and goes on with it.
+  if (is_starting_) return;
   is_starting_ = true;
   while (health_ && deferred_ != nullptr && running_ < kMaxOperations) {
     Operation& next = *deferred_;
     deferred_ = next.lists.queue_next;
     if (deferred_ == nullptr) deferred_tail_ = &deferred_;
-    next.acquire();  // It may end within.
+    next.acquire();  // start_collective() may end it.
     start_collective(next);
     next.release();
   }

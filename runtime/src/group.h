@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Group: what a Communicator stands for. It numbers calls, folds each into a running fingerprint,
-// and knows how to reach its members. The first error poisons it: all
-// pending and later operations end with that error.
+// Group: the state behind the user's Communicator handle. It numbers the calls, adds each to a
+// running fingerprint, and knows how to reach the members. The first error poisons the group: all
+// its pending and later operations end with that error.
 #pragma once
 
 #include "calls.h"
@@ -30,14 +30,14 @@ namespace xylem::runtime {
 
 class Group;
 
-/// Hears what groups do. Token holder only.
+/// Is told what groups do. Called by the token holder only.
 class GroupObserver {
  public:
-  /// The group is made.
+  /// The group exists, and takes part in the job from now on.
   virtual void on_enlisted(Group& group) = 0;
-  /// A call was numbered.
+  /// A call of the group got its number.
   virtual void on_call(Group& group, const CallRecord& record) = 0;
-  /// The group takes no part any more.
+  /// The group was destroyed or closed. No operation of it follows.
   virtual void on_left(const Group& group) = 0;
 
  protected:
@@ -47,19 +47,21 @@ class GroupObserver {
 class Group final : public std::enable_shared_from_this<Group>, public PointToPoint::Client {
  public:
   static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
-  /// Calls of which it is remembered what came before: more than a rank can be ahead of others.
+  /// How many calls before the last `kRecords` keep their history hash. A rank cannot be further
+  /// ahead of the others than this.
   static constexpr std::size_t kHistories = 8192;
 
-  /// Makes and enlists it; it keeps the context, and the observer outlives it. Whoever drops the
-  /// last reference, and whatever he holds, it ends under the progress token: at once, or after the
-  /// turn that goes on.
+  /// Makes a group and registers it with the job. The group keeps the context alive; the observer
+  /// must outlive the group. Any thread may drop the last reference, also while it holds locks: the
+  /// group is destroyed under the progress token, at once if the token is free, and otherwise by
+  /// its holder after the current turn.
   static std::shared_ptr<Group> make(const std::shared_ptr<Context>& context,
                                      GroupObserver& observer,
                                      GroupSpec spec,
                                      collectives::CostModel model);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  ~Group();  ///< Token holder, as long as the job runs.
+  ~Group();  ///< By the token holder, as long as the job runs.
 
   // Any thread.
   std::uint32_t rank() const noexcept { return spec_.rank; }
@@ -71,20 +73,21 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
     return spec_.rank_of(world_rank);
   }
-  /// A Work that has ended with this error.
+  /// A Work that has already ended with this error.
   static Work refused(Status why);
-  /// Calls; they begin at once if nobody else drives the job, and may be over when these return.
+  /// The calls of the user. A call begins at once if the progress token is free, and may have ended
+  /// when the function returns.
   Work collective(const EvenArguments& arguments);
   Work send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
-  /// From any rank where `from` is none.
+  /// Receives from any rank if `from` is empty.
   Work recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
-  /// A call that has been checked.
+  /// Submits a call whose arguments have been checked.
   Work submit(Call&& call);
-  /// As Communicator::split(); null if this rank takes part in none.
+  /// See Communicator::split(). Null if this rank is in none of the new groups.
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
   Status abort(std::string_view why);
-  /// How a call of this shape is carried out.
+  /// The algorithm that a call of this shape uses.
   Result<collectives::Choice> choose(const collectives::Shape& shape,
                                      std::uint64_t count,
                                      DataType type);
@@ -93,35 +96,37 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// Operations that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_; }
   Operation& begin_operation() override;
-  // Without memory, what runs under the token cannot be undone: then the process ends.
-  /// Launches all operations that have been submitted, of whatever groups.
+  // These end the process if there is no memory: what has been done with the token cannot be
+  // undone.
+  /// Launches all submitted operations. They may belong to different groups.
   static void launch_all(Inbox& inbox) noexcept;
-  /// Takes a submitted operation: starts it, or defers it behind kMaxOperations others.
+  /// Starts a submitted operation. A collective is deferred if kMaxOperations others are running.
   void launch(Operation& operation) noexcept;
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
   void on_copied(Operation& operation) { messages_.on_copied(operation); }
   void poison(const Status& why);
   void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
-  /// Announces that a wire failed, unless the control plane tells within a moment that the rank
-  /// died, which says more (failure_detector.h).
+  /// Announces that a wire failed. Waits a moment first: if the control plane reports meanwhile
+  /// that the rank died, that is announced instead, since it says more (failure_detector.h).
   void suspect(Status why) override;
   const Status& health() const noexcept override { return health_; }
   /// Neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
-  /// Before the first call of a user.
+  /// Only before the user's first call.
   void set_model(collectives::CostModel model) { plans_.set_model(std::move(model)); }
   const collectives::CostModel& model() const noexcept { return plans_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   std::uint64_t history() const noexcept { return history_; }
   const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
-  /// CallRecord::history of an earlier call; none if it was too long ago.
+  /// CallRecord::history of an earlier call. Empty if the call was too long ago to be remembered.
   std::optional<std::uint64_t> history_at(std::uint64_t sequence) const noexcept;
-  /// Elements this rank says it sends to `rank` in an all_to_all_v it remembers.
+  /// How many elements this rank sends to `rank` in the all_to_all_v with this number. Empty if
+  /// that call is not remembered.
   std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
 
-  /// Takes no part any more and gives back what it holds of the job; the job ends. Not for the
-  /// token holder.
+  /// Leaves the job, which is about to end, and gives back what the group holds of it. Takes the
+  /// progress token, so the caller must not hold it.
   void close();
 
  private:
@@ -139,7 +144,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void count_in(Operation& operation) noexcept;
   void hand_in(Operation& operation);
   void start_deferred();
-  /// Whether nobody has left anything for the token holder.
+  /// True if no other thread has left work for the token holder, and no header has completed.
   bool is_quiet() const noexcept;
   void finish_turn(bool is_over) noexcept;
   std::optional<Work> begin_known(const EvenArguments& arguments) noexcept;
@@ -156,21 +161,24 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;
   const GroupSpec spec_;
-  std::atomic<std::uint64_t> splits_{0};  ///< Calls of split(), in the same order on all ranks.
+  /// How often split() was called. All ranks call it in the same order.
+  std::atomic<std::uint64_t> splits_{0};
 
   Plans plans_;
   std::uint32_t pending_ = 0;
   execution::Peers peers_;
   Status health_;
-  bool has_left_ = false;  ///< Destroyed or closed: takes no part any more.
+  bool has_left_ = false;  ///< The group was destroyed or closed.
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};
-  std::vector<std::uint64_t> histories_;  ///< Of calls that are no more in `records_`; a ring.
+  /// History hashes of calls that have left `records_`; a ring.
+  std::vector<std::uint64_t> histories_;
   std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>>
-      sent_counts_;  ///< Of the last few all_to_all_v.
+      sent_counts_;  ///< The counts sent, by call number, of the last few all_to_all_v.
   std::uint32_t running_ = 0;
-  bool is_starting_ = false;  ///< Within start_deferred(), which operations that end at once call.
+  /// start_deferred() is running. An operation that it starts may end at once and call it again.
+  bool is_starting_ = false;
   Operation* deferred_ = nullptr;
   Operation** deferred_tail_ = &deferred_;
   PointToPoint messages_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GroupSpec: the members of a communicator and its names, as plain data.
+// GroupSpec: who the members of a communicator are, and by which numbers it is known, as plain
+// data.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +11,17 @@
 
 namespace xylem::runtime {
 
-/// Alike on all members, but for `rank`.
+/// The same on all members, except for `rank`.
 struct GroupSpec {
-  std::uint64_t uid = 0;   ///< Names the group in the job.
-  std::uint32_t slot = 0;  ///< Its number in tags; no other group of any member has it.
-  std::uint32_t rank = 0;  ///< This process's rank in the group.
-  std::vector<std::uint32_t> world_ranks;  ///< Rank in the job of each member.
+  std::uint64_t uid = 0;  ///< Identifies the group within the job.
+  /// The group's tag slot. No other group of any of its members uses the same one.
+  std::uint32_t slot = 0;
+  std::uint32_t rank = 0;                  ///< This process's rank in the group.
+  std::vector<std::uint32_t> world_ranks;  ///< For each member, its rank in the job.
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(world_ranks.size()); }
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }
-  /// The rank in the group of a rank of the job; none if that is no member.
+  /// Converts a rank of the job to a rank of the group. Empty if that rank is not a member.
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
     const auto found = std::ranges::find(world_ranks, world_rank);
     if (found == world_ranks.end()) return std::nullopt;

@@ -63,7 +63,7 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
 
 unsigned HeaderPool::look() {
   unsigned found = 0;
-  // Users may come and go while one looks.
+  // A user that looks may add or remove users, also itself.
   for (std::size_t i = 0; i < lookers_.size();) {
     HeaderUser* const user = lookers_[i];
     const bool goes_on = user->look(found);

@@ -17,9 +17,11 @@ namespace xylem::runtime {
 
 /// Precedes every message on the wire. Little-endian, like every machine that Xylem runs on.
 struct MessageHeader {
-  std::uint64_t group = 0;   ///< Its uid, which tells it from earlier groups of the same slot.
-  std::uint64_t count = 0;   ///< Elements.
-  std::uint32_t number = 0;  ///< Counts the messages of this ordered pair of ranks, modulo 2^32.
+  /// The group's uid. Tells it from earlier groups with the same tag slot.
+  std::uint64_t group = 0;
+  std::uint64_t count = 0;  ///< Elements.
+  /// Number of the message among those from this sender to this receiver, modulo 2^32.
+  std::uint32_t number = 0;
   std::uint32_t source = 0;  ///< Rank in the group.
   std::uint32_t tag = 0;
   std::uint8_t type = 0;
@@ -33,7 +35,7 @@ inline constexpr std::size_t kInlineMessage = 4096;
 
 struct HeaderSlot;
 
-/// Whoever posts slots to receive headers, and sends headers. Token holder only.
+/// A user of the pool, which posts slots to receive headers, and sends headers. Token holder only.
 class HeaderUser {
  public:
   /// A slot that this user posted has ended, well or not (see `code`). The user gives the slot
@@ -42,8 +44,9 @@ class HeaderUser {
   /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
   /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
-  /// After HeaderPool::look_for(): looks for headers where the peers write them, before they come
-  /// to a posted slot. Adds what it found to `found`; false if there is no need to look any more.
+  /// Called in each round after HeaderPool::look_for(). Looks for headers in the shared memory in
+  /// which peers write them, before the transport moves them to a posted slot. Adds the number of
+  /// headers found to `found`. False if it need not be called any more.
   virtual bool look(unsigned& found) = 0;
 
  protected:
@@ -53,18 +56,20 @@ class HeaderUser {
 /// The state of a header on its way. Replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
-  HeaderUser* owner = nullptr;  ///< Who posted it; null once the group is closed.
+  HeaderUser* owner = nullptr;  ///< The user that posted it. Null once its group is closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  bool is_unposted = false;      ///< It was taken from the ring, and is not posted again.
-  bool is_sent = false;          ///< It is outgoing, and its transport holds it.
-  std::uint32_t peer = 0;        ///< World rank to which an outgoing one goes.
-  std::uint32_t to = 0;          ///< The same rank, in the group.
-  HeaderUser* sender = nullptr;  ///< Who waits for it to be sent; null once the group is closed.
+  /// Its header was taken from shared memory by the group itself. The slot is not posted again.
+  bool is_unposted = false;
+  bool is_sent = false;    ///< It is outgoing, and its transport still holds it.
+  std::uint32_t peer = 0;  ///< Outgoing: world rank of the receiver.
+  std::uint32_t to = 0;    ///< Outgoing: rank of the receiver in the group.
+  /// The user to tell when it has been sent. Null once its group is closed.
+  HeaderUser* sender = nullptr;
 };
 
-/// A header, with its payload if that is small. Owned by the pool, so it may outlive its group.
+/// A header, with the payload of a small message. The pool owns it, so it may outlive its group.
 struct HeaderSlot : HeaderSlotState {
   MessageHeader header;
   std::byte payload[kInlineMessage];
@@ -85,18 +90,19 @@ class HeaderPool {
   /// Tells the users of all completed slots, and takes back the slots that have no user. Called
   /// after each round of transport progress.
   void hand_over_completed();
-  /// From now on look() asks this user.
+  /// From now on, look() calls this user.
   void look_for(HeaderUser& user) { lookers_.push_back(&user); }
-  /// Asks those that look for headers; how many these have found. Called before each round of
-  /// transport progress.
+  /// Calls HeaderUser::look() of the users that asked for it. Returns how many headers they have
+  /// found. Called before each round of transport progress.
   unsigned look();
   /// Slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// The group is closed: it is neither told of the headers that it sent nor asked to look.
+  /// The user's group is closed: the user is neither told of sent headers nor called by look() any
+  /// more.
   void forget(const HeaderUser& user) noexcept;
-  /// Messages that a transport has been given and still holds. Any thread.
+  /// The number of outgoing slots that a transport still holds. Any thread.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:

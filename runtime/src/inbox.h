@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inbox: what other threads leave for the holder of the progress token: submitted operations, what
-// the control plane has heard, and the tick of the clock. Any thread puts something in; only the
-// holder takes it out, at its next turn.
+// Inbox: what other threads leave for the holder of the progress token. That is submitted
+// operations, what the control plane has received, and the tick of the clock. Any thread may put
+// something in; only the token holder takes it out, at its next turn.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -21,11 +21,11 @@
 
 namespace xylem::runtime {
 
-/// Something that the control plane has heard: one call of a ControlListener.
+/// One event of the control plane: a call of a function of ControlListener.
 struct ControlEvent {
   enum class Kind : std::uint8_t { message, lost, left, met, unmet } kind = Kind::message;
   std::uint32_t rank = 0;
-  std::string text;                ///< lost: how.
+  std::string text;                ///< lost: how it was noticed.
   std::vector<std::byte> message;  ///< message
   Encounter encounter{};           ///< met
   Status why{};                    ///< unmet
@@ -51,7 +51,8 @@ class Inbox final : public ControlListener {
   }
   bool has_events() const noexcept { return has_events_.load(std::memory_order_relaxed); }
   bool is_tick_due() const noexcept { return tick_due_.load(std::memory_order_relaxed); }
-  /// True if something was put in that a holder who is about to sleep would miss.
+  /// True if there is something that a token holder must handle before it sleeps. Ordered after the
+  /// holder's announcement of its sleep.
   bool has_work_for_sleeper() const noexcept {
     return submitted_.load(std::memory_order_seq_cst) != nullptr ||
            has_events_.load(std::memory_order_seq_cst);
@@ -61,7 +62,7 @@ class Inbox final : public ControlListener {
   /// The operations submitted, oldest first, in a list by OperationLists::queue_next; or null.
   /// note_launched() must follow.
   Operation* take_submitted() noexcept;
-  /// Those that were taken count as pending now.
+  /// The operations that were taken are counted as pending now.
   void note_launched() noexcept {
     if (is_launching_.load(std::memory_order_relaxed)) {
       is_launching_.store(false, std::memory_order_release);

@@ -15,11 +15,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyLook{1};       ///< Between looks, except while it dozes.
-constexpr milliseconds kTick{50};          ///< Between ticks of the clock, while work is pending.
-constexpr milliseconds kIdleLook{1000};    ///< Between looks while it dozes.
-constexpr unsigned kLooksUntilDoze = 100;  ///< Looks in a row that find nothing to do.
-constexpr unsigned kLooksUnattended = 2;   ///< Looks in a row that find work but no visitor.
+constexpr milliseconds kBusyLook{1};     ///< Between looks, except while it dozes.
+constexpr milliseconds kTick{50};        ///< Between ticks of the clock, while work is pending.
+constexpr milliseconds kIdleLook{1000};  ///< Between looks while it dozes.
+/// After so many looks that find nothing to do, it dozes.
+constexpr unsigned kLooksUntilDoze = 100;
+/// After so many looks in a row that find work but no user thread, the keeper drives progress.
+constexpr unsigned kLooksUnattended = 2;
 
 }  // namespace
 
@@ -43,9 +45,9 @@ void Keeper::wake() noexcept {
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
-// The caller has published the work, then passed a full barrier (the release of the token, or the
-// exchange by which the inbox changes), and then looks for a dozing keeper. keep() announces its
-// doze first and looks for work after it. So one of the two sees the other.
+// The caller has published the work, has then passed a full barrier (the release of the token, or
+// the exchange that changes the inbox), and then checks whether the keeper dozes. keep() announces
+// its doze first, and then looks for work. So one of the two always sees the other.
 void Keeper::rouse() noexcept {
   if (dozes_.load(std::memory_order_seq_cst) && dozes_.exchange(false)) wake();
 }
@@ -84,9 +86,9 @@ void Keeper::keep(ControlPlane& control) {
   }
 }
 
-/// Drives progress if work is pending that no user's thread has waited for since the last look but
-/// one. Without work it still makes a turn now and then, less and less often, since a peer may wait
-/// for this rank's part in making a connection, or for room.
+/// Drives progress if work is pending, and no user thread has driven it for two looks. Without work
+/// the keeper still makes a turn at each look, since a peer may need this rank to make a
+/// connection, or to free room.
 void Keeper::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
   const bool is_visited = visits != attention.visits || progress_.held();
@@ -99,8 +101,8 @@ void Keeper::attend(Attention& attention, int control_fd) {
   if ((busy && attention.unattended < kLooksUnattended) || !progress_.try_acquire()) return;
   const auto worked = progress_.work_off(stop_);
   if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
-  // Sleeps on the transports' descriptors, which react sooner than the next look. A transport whose
-  // messages wait for room may refuse to be slept on.
+  // Sleeps on the transports' descriptors, since that reacts sooner than the next look would. A
+  // transport whose messages wait for room may refuse this.
   const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
                      progress_.doze(pollfd{control_fd, POLLIN, 0});
   progress_.release();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeper: a job's own thread. It serves the control plane, sets the clock's tick, and drives
-// progress while there is work that no user's thread drives. Without work it looks less and less
-// often, down to once a second.
+// Keeper: the thread of a job. It serves the control plane, sets the tick of the clock, and drives
+// progress if there is work that no user thread drives. Without work it looks for some less and
+// less often, down to once a second.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -44,23 +44,25 @@ class Keeper {
   /// Makes the thread look for work at once. Any thread.
   void wake() noexcept;
 
-  /// Wakes it if it looks only once a second: an operation has been submitted or begun, and since
-  /// then the caller has released the token or changed the inbox. Any thread.
+  /// Wakes the keeper if it looks only once a second. Call after an operation has been submitted or
+  /// begun, and after the change to the inbox or the release of the token that follows. Any thread.
   void rouse() noexcept;
 
   /// Operations of all communicators that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
-  // Token holder, who alone changes it.
+  // Token holder, the only thread that changes it.
   void add_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) + 1); }
   void remove_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) - 1); }
 
  private:
   /// What the keeper remembers from one look to the next.
   struct Attention {
-    std::uint64_t visits = 0;           ///< Progress::visits() at the last look.
-    unsigned unattended = 0;            ///< Looks in a row that found work and no visitor.
-    unsigned quiet_looks = 0;           ///< Looks in a row that found neither.
-    std::chrono::milliseconds wait{1};  ///< Before the next look.
+    std::uint64_t visits = 0;  ///< Progress::visits() at the last look.
+    /// How many looks in a row found work, and that no user thread had taken the token.
+    unsigned unattended = 0;
+    /// How many looks in a row found neither work nor a user thread.
+    unsigned quiet_looks = 0;
+    std::chrono::milliseconds wait{1};  ///< Time until the next look.
   };
 
   void set_pending(std::uint32_t count) noexcept {
@@ -68,8 +70,8 @@ class Keeper {
   }
   void keep(ControlPlane& control);
   void attend(Attention& attention, int control_fd);
-  /// True if somebody must drive progress. Sent messages count, too: a user who has been told that
-  /// a message is sent may not call again for long.
+  /// True if some thread must drive progress. Sent messages that a transport still holds count,
+  /// too: their Works have ended, so the user may make no further call for a long time.
   bool has_work() const noexcept {
     // In this order, since what is launched leaves the inbox and then counts as pending.
     return sources_.inbox.has_submitted() || pending() > 0 || sources_.headers.sending() > 0 ||

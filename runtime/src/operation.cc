@@ -53,9 +53,10 @@ Operation& OperationPool::take_free() {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
-  if (process_.is_forked()) return;  // The parent's; another thread may hold the lock.
-  // The group may be the last owner of the job and so of this pool: it must go after the operation
-  // is back.
+  // It belongs to the parent process, in which another thread may have held the mutex at the fork.
+  if (process_.is_forked()) return;
+  // The group may be the last owner of the job, and so of this pool. So its reference is dropped
+  // only after the operation is back in the pool.
   const std::shared_ptr<Group> group = std::move(operation.group);
   operation.reset();
   Operation* none = nullptr;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: one call under way, from submission until its last handle is dropped. Operations are
-// pooled: a steady program allocates none.
+// Operation: one call under way, from its submission until its last handle is dropped. Operations
+// are pooled, so a program that repeats its calls allocates none.
 //
 //   free ──► submitted ──► (deferred) ──► running ──► ended ──► free
 //                                            └─► failing ─┘
 //
-// Until `ended` is set, everything but the call itself belongs to the holder of the progress token.
-// `ended` is set last, when no transport touches the operation's buffers any more; after that
-// nothing changes.
+// Until `ended` is set, everything except the call itself belongs to the holder of the progress
+// token. `ended` is set last, when no transport touches the operation's buffers any more; nothing
+// changes after that.
 #pragma once
 
 #include "calls.h"
@@ -51,48 +51,50 @@ class Group;
 class Operation;
 class OperationPool;
 
-/// What the watch knows of an operation.
+/// What the watch remembers of an operation.
 struct Watched {
-  Clock::time_point begun{};           ///< First tick that saw it running.
-  std::uint64_t advanced_at_tick = 0;  ///< Execution::advanced: without a change since, it stalls.
+  Clock::time_point begun{};  ///< The first tick at which it was running.
+  /// Execution::advanced at the last tick. It stalls if that has not changed.
+  std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
-  bool is_oldest = false;  ///< Of its group's collectives, at the last tick.
+  bool is_oldest = false;  ///< At the last tick it was the oldest collective of its group.
   bool reported = false;   ///< Its stall has been published.
-  RollCallId roll;         ///< By which the others were asked where they are.
+  RollCallId roll;         ///< The roll call that asked the other ranks which calls they are in.
   bool warned = false;     ///< Its stall has been logged.
 };
 
-/// The lists of waiting operations that one may be in.
+/// The lists of waiting operations in which an operation may be.
 struct OperationLists {
   Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
   Operation* match_next = nullptr;  ///< Receives waiting for a message, sends waiting for room.
   bool is_staging = false;          ///< A send whose bytes are still being copied to the host.
-  bool is_unmatched = false;        ///< Point to point: in a list of those that wait for a partner.
+  /// Point to point: it is in a list of operations that wait for a partner or for room.
+  bool is_unmatched = false;
 };
 
 class Operation final : public Execution {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
-  /// Of no job, with one reference: its handles alone own it.
+  /// An operation of no job, with one reference. Only its handles own it.
   Operation() noexcept { set_references(1); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   ~Operation() = default;
 
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
-  /// The same, for Progress::wait().
+  /// The flag that ended() reads, for Progress::wait().
   const std::atomic<bool>& end_flag() const noexcept { return ended_; }
   /// Only once ended.
   const Status& outcome() const noexcept { return outcome_; }
 
-  /// Ends it: the last write to the operation by the token holder. The caller still holds a
+  /// Ends the operation. This is the token holder's last write to it, so the caller must hold a
   /// reference.
   void end(Status outcome) noexcept {
     outcome_ = std::move(outcome);
     ended_.store(true, std::memory_order_release);
   }
 
-  /// Of its own, where one was set; any thread.
+  /// The operation's own time-out, if one was set. Any thread.
   std::optional<std::chrono::nanoseconds> timeout() const noexcept {
     const auto limit = timeout_.load(std::memory_order_relaxed);
     return limit == kNoTimeout ? std::nullopt : std::optional(std::chrono::nanoseconds(limit));
@@ -101,25 +103,25 @@ class Operation final : public Execution {
     timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
   }
 
-  /// Those of its job. Only for an operation of a job.
+  /// The progress and the process guard of its job. Only for an operation of a job.
   Progress& progress() const noexcept;
   const ProcessGuard& process() const noexcept;
 
-  // Written by the submitter, as is `run.device`.
+  // The submitter writes these members and `run.device`.
   Call call;
-  std::shared_ptr<Plan> plan;    ///< Of a collective.
-  Status unplanned;              ///< Why there is none.
-  std::shared_ptr<Group> group;  ///< Keeps the group, and so the job.
+  std::shared_ptr<Plan> plan;    ///< Collectives only.
+  Status unplanned;              ///< Why a collective has no plan.
+  std::shared_ptr<Group> group;  ///< Keeps the group alive, and so the job.
 
-  // Of the token holder, as is all that it inherits but the count of references.
-  std::uint32_t source = 0;  ///< World rank a receive matched.
+  // The token holder owns these members, and all inherited ones except the reference count.
+  std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
   OperationLists lists;
   Watched watched;
 
  private:
   friend class OperationPool;
   void begin(std::shared_ptr<Group> for_group) noexcept;
-  /// Returns it to its pool, or ends it if it has none.
+  /// Returns the operation to its pool, or deletes it if it has none.
   void unreferenced() noexcept override;
   void reset() noexcept;
 
@@ -146,13 +148,14 @@ class OperationPool {
   OperationPool(Progress& progress, const ProcessGuard& process)
       : progress_(progress), process_(process) {}
 
-  /// An operation for a call of this group, with two references: the engine's, which its end gives
-  /// back, and one for a Work.
+  /// An operation for a call of this group, with two references: one of the engine, which gives it
+  /// up when the operation ends, and one for a Work.
   Operation& take(std::shared_ptr<Group> group);
-  /// An operation without a group or references, on which the token holder begins a call that may
-  /// be over at once; always the same one, until it is kept.
+  /// An operation without a group or references. The token holder begins a call on it that may end
+  /// at once. Returns the same operation each time, until keep_at_hand() is called. Token holder.
   Operation& at_hand();
-  /// The call on the operation at hand is not over: makes it one as take() gives.
+  /// The call on the operation at hand has not ended: turns it into an operation like those of
+  /// take(). Token holder.
   void keep_at_hand(std::shared_ptr<Group> group) noexcept;
 
  private:
@@ -162,8 +165,9 @@ class OperationPool {
 
   Progress& progress_;
   const ProcessGuard& process_;
-  std::atomic<Operation*> spare_{nullptr};  ///< One that is free, for programs that wait each time.
-  Operation* at_hand_ = nullptr;            ///< Of the token holder.
+  /// A free one, which is taken without the mutex. Enough for programs that wait for each call.
+  std::atomic<Operation*> spare_{nullptr};
+  Operation* at_hand_ = nullptr;  ///< Token holder only.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;

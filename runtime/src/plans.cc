@@ -25,8 +25,8 @@ using execution::ProgramOptions;
 namespace {
 
 constexpr std::size_t kKeptPlans = 64;
-/// What an all_to_all_v is taken for when its plan is chosen. Its sizes differ from rank to rank,
-/// so they must not decide.
+/// The size assumed for an all_to_all_v when its plan is chosen. Its real sizes differ from rank to
+/// rank, and all ranks must choose the same plan.
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
 /// The size by which the plan is chosen, which is the same on all ranks.
@@ -54,7 +54,7 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
     setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
     const auto equals = item.find('=');
     if (equals == std::string_view::npos) {
-      // A bare name speaks for the collectives that have such a planner.
+      // A name without a collective applies to all collectives that have such a planner.
       if (collectives::find_planner(collective, item) != nullptr) general = item;
     } else if (item.substr(0, equals) == name(collective)) {
       return item.substr(equals + 1);
@@ -71,7 +71,7 @@ Plan::Variant variant_of(const Call& call) noexcept {
           .stages_input = is_scaled || is_overwritten};
 }
 
-/// Whether the arguments of a call, without its addresses, tell its variant.
+/// True if the arguments of a call determine its variant without the addresses of its buffers.
 bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
   return !call.uneven && !variant.is_on_device && !is_overwritten;
@@ -88,8 +88,8 @@ void Plans::set_model(collectives::CostModel model) {
   model.slice_bytes = site_.slice_bytes;
   const std::scoped_lock lock(choosing_, mutex_);
   chooser_ = collectives::Chooser(std::move(model));
-  // Which plans are still kept differs from rank to rank. A kept plan could be another one than the
-  // plan that another rank makes anew.
+  // Ranks keep different sets of plans. If plans were kept here, one rank could use a plan of the
+  // old model for a call, and another rank a plan of the new model.
   plans_.clear();
 }
 
@@ -167,7 +167,8 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
 }
 
 Plan* Plans::find(const EvenArguments& arguments) noexcept {
-  // Only a few are looked at, so that a miss costs little. note_use() brings plans to the front.
+  // Only the first few plans are looked at, so that a miss costs little. note_use() moves used
+  // plans to the front.
   constexpr int kOfLate = 4;
   int looked = 0;
   for (const auto& plan : plans_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans: how a communicator carries out its collectives. A plan is made by the thread that makes
-// the call, without the progress token, since choosing and compiling take long where there are many
-// ranks. The plans used last are kept.
+// Plans: how a communicator carries out its collectives. The thread that makes the call also makes
+// the plan, without the progress token, since choosing and compiling take long if there are many
+// ranks. The most recently used plans are kept.
 #pragma once
 
 #include "calls.h"
@@ -25,24 +25,29 @@ namespace xylem::runtime {
 
 /// How calls with the same arguments, except for their addresses, are carried out.
 struct Plan : std::enable_shared_from_this<Plan> {
-  /// What programs of the same call may differ in from rank to rank: other ranks do not notice.
+  /// The differences between programs of the same call that concern one rank alone. Ranks with
+  /// different variants of a call work together.
   struct Variant {
-    bool is_on_device = false;  ///< A device computes.
-    /// The input is scaled before it is used, or overwritten before all of it has been used.
+    bool is_on_device = false;  ///< The buffers are in the memory of a device, which computes.
+    /// The input is copied to scratch first, since it is scaled before it is used, or since the
+    /// call overwrites it before all of it has been used.
     bool stages_input = false;
 
     friend bool operator==(const Variant&, const Variant&) = default;
   };
 
-  CallRecord record;  ///< The arguments and their fingerprint. It has no number yet.
+  CallRecord record;  ///< The arguments and their fingerprint. Its number is not set.
   Variant variant;
-  /// Calls with such arguments need no other check. None where the arguments tell too little.
+  /// A call whose arguments match these can use this plan without any other check. Empty if the
+  /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
 
   // Token holder.
-  bool is_connected = false;                    ///< The links of the peers are known.
-  std::optional<execution::Exchange> exchange;  ///< Set where it can run within a call.
+  /// The links of all peers of the program are known.
+  bool is_connected = false;
+  /// Set if the program can run within the call, before an operation is made.
+  std::optional<execution::Exchange> exchange;
 };
 
 /// The plans of one communicator.
@@ -51,7 +56,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
 /// reads it without the mutex, and other threads read it with the mutex.
 class Plans {
  public:
-  /// What plans depend on besides the call; alike on all ranks, except for the last three.
+  /// What plans depend on besides the call. The same on all ranks, except for `rank` and the last
+  /// three.
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
@@ -59,7 +65,7 @@ class Plans {
     std::string algorithm;         ///< XYLEM_ALGORITHM
     bool reaches_devices = false;  ///< Messages go directly from and to the memory of devices.
     const ComputeDevices* devices = nullptr;
-    std::uint32_t slot = 0;  ///< Of the communicator.
+    std::uint32_t slot = 0;  ///< The communicator's, for the log.
   };
 
   /// The logger outlives it.
@@ -68,7 +74,8 @@ class Plans {
   Plans& operator=(const Plans&) = delete;
   ~Plans() = default;
 
-  /// Forgets all plans, since they follow from the model. Only while no call is made; token holder.
+  /// Sets the model and forgets all plans, which follow from it. Token holder, and only while no
+  /// call is made.
   void set_model(collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
 
@@ -76,13 +83,14 @@ class Plans {
   Result<collectives::Choice> choose(const collectives::Shape& shape,
                                      std::uint64_t count,
                                      DataType type);
-  /// The plan of a checked call: one that is kept, or a new one.
+  /// The plan for a checked call: a kept one, or else a new one.
   Result<std::shared_ptr<Plan>> plan_for(const Call& call);
 
   // Token holder.
-  /// A plan for these arguments among those used last; null if none is found.
+  /// Looks for a plan for these arguments among the few most recently used ones. Null if none is
+  /// found.
   Plan* find(const EvenArguments& arguments) noexcept;
-  /// The plan is used: keeps it as the one used last, unless its call is uneven.
+  /// Keeps a plan that is being used as the most recently used one, unless its call is uneven.
   void note_use(const std::shared_ptr<Plan>& plan);
 
  private:
@@ -97,9 +105,9 @@ class Plans {
   std::mutex choosing_;  ///< For `chooser_`.
   collectives::Chooser chooser_;
   std::mutex mutex_;
-  std::list<std::shared_ptr<Plan>> plans_;  ///< The one used last comes first.
-  /// Plans that are not kept any more. They are freed without the token, since that takes long,
-  /// too.
+  std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
+  /// Plans that are not kept any more. A thread without the token frees them, since that takes
+  /// long, too.
   std::list<std::shared_ptr<Plan>> evicted_;
 };
 

@@ -70,7 +70,7 @@ void PointToPoint::send(Operation& operation) {
   engine_.post_copy(operation, room, source, bytes);
 }
 
-/// Puts a send behind the others to its rank.
+/// Puts a send at the end of the list of sends to its rank that wait.
 void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   operation.lists.match_next = nullptr;
@@ -79,14 +79,14 @@ void PointToPoint::wait_for_turn(Operation& operation) {
   pair.last_waiting = &operation;
 }
 
-/// Begins the sends to a rank that have room, in the order called.
+/// Begins waiting sends to a rank in the order of the calls, as long as there is room.
 void PointToPoint::send_waiting(Pair& pair) {
   while (pair.waiting != nullptr && !pair.waiting->lists.is_staging &&
          pair.sending < kMostSending && client_.health()) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
-    next.acquire();  // It may end within.
+    next.acquire();  // begin_any_send() may end it.
     begin_any_send(next);
     next.release();
   }
@@ -100,8 +100,8 @@ void PointToPoint::begin_any_send(Operation& operation) {
   }
 }
 
-/// Memory of the host for a message from or to a device; null, and the communicator ends, if there
-/// is none.
+/// Host memory for a message from or to a device. If there is none, poisons the group and returns
+/// null.
 std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
   std::byte* const room = operation.run.staged.reserve(bytes);
   if (room == nullptr) {
@@ -113,12 +113,14 @@ std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
 }
 
 void PointToPoint::on_copied(Operation& operation) {
-  if (operation.call.kind == CallKind::recv) return;  // It ends now.
+  // The receive ends now, since that was its last copy.
+  if (operation.call.kind == CallKind::recv) return;
   operation.lists.is_staging = false;
   send_waiting(pairs_[operation.call.peer]);
 }
 
-/// A small message is copied, and its send is over. A large one is over when its body is.
+/// The send of a small message ends at once, since the message has been copied. The send of a large
+/// one ends with its body.
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
@@ -131,7 +133,7 @@ void PointToPoint::begin_send(Operation& operation) {
   engine_.finish(operation, Status::ok());
 }
 
-/// Sends a header, and the payload of a small message, from a slot of our own.
+/// Sends a header, with the payload of a small message, from a slot of the pool.
 void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
   HeaderSlot& slot = pool_.take();
   slot.owner = nullptr;
@@ -153,11 +155,11 @@ void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
   }
 }
 
-/// Makes room for those that wait.
+/// A header has left its slot, so a waiting send may begin.
 void PointToPoint::on_sent(const HeaderSlot& slot) {
   Pair& pair = pairs_[slot.to];
   --pair.sending;
-  if (slot.code != Code::ok) {  // The header has not reached its peer.
+  if (slot.code != Code::ok) {  // The header was lost.
     return client_.suspect(failure(slot.code,
                                    fmt::format("rank {} lost its connection to rank {} ({})",
                                                spec_.own_world_rank(), slot.peer, name(slot.code)),
@@ -221,7 +223,7 @@ void PointToPoint::receive(Operation& operation) {
   receives_tail_ = &operation.lists.match_next;
   if (!looks_) pool_.look_for(*this);
   looks_ = true;
-  // Its message may be any of those that have not come.
+  // The message may be behind others that have not been taken yet.
   wake_slots();
 }
 
@@ -248,7 +250,7 @@ void PointToPoint::deliver(Operation& receive,
   receive.source = spec_.world_ranks[header.source];
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     if (self == nullptr) return complete_receive(receive, payload);
-    self->acquire();  // It may end within, if there is no memory for the receive.
+    self->acquire();  // complete_receive() may end it, if there is no memory for the receive.
     complete_receive(receive, self->call.input);
     if (!self->has_ended) {
       self->run.steps_left = 0;
@@ -260,7 +262,7 @@ void PointToPoint::deliver(Operation& receive,
   receive_body(receive, header);
 }
 
-/// A receive has its bytes, in memory of the host.
+/// Completes a receive whose bytes are at `source`, in host memory.
 void PointToPoint::complete_receive(Operation& operation, const void* source) {
   const Call& call = operation.call;
   const std::uint64_t bytes = call.count * size_of(call.type);
@@ -333,7 +335,7 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
 }
 
 std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {
-  constexpr std::uint64_t kBlock = 32;  // Of the heap, for a payload.
+  constexpr std::uint64_t kBlock = 32;  // What the heap adds to a payload, about.
   return sizeof(Arrived) + (arrived.payload.empty() ? 0 : kBlock + arrived.payload.capacity());
 }
 
@@ -352,7 +354,8 @@ void PointToPoint::wake_slots() {
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != spec_.uid) {
-    return slot.is_unposted ? drop(slot) : post_slot(slot);  // Of the dead; dropped.
+    // Left over from an earlier communicator with this tag slot: ignored.
+    return slot.is_unposted ? drop(slot) : post_slot(slot);
   }
   if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {
     return on_bad_slot(slot);
@@ -360,7 +363,7 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   Pair& pair = pairs_[slot.header.source];
   if (slot.header.number != pair.expected) {
     pair.early.push_back(&slot);
-    // Keep the number of posted slots up while this one waits for its turn.
+    // Another slot is posted in place of this one, which keeps its header until its turn.
     if (!slot.is_unposted) add_slot(*slot.transport);
     return;
   }
@@ -387,7 +390,8 @@ void PointToPoint::drop(HeaderSlot& slot) noexcept {
   pool_.give_back(slot);
 }
 
-/// Cancelled, or a wire that failed: without posted slots no message comes any more.
+/// A slot was cancelled, or its wire failed, or it holds no header. A failure is reported, since
+/// without posted slots no message can arrive.
 void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
     const std::uint32_t self = spec_.own_world_rank();
@@ -428,7 +432,7 @@ void PointToPoint::forget(Operation& operation) noexcept {
   });
 }
 
-/// False if it is no send that waits for its turn.
+/// Removes a send that waits for its turn. False if the operation is not such a send.
 bool PointToPoint::forget_waiting(Operation& operation) noexcept {
   Pair& pair = pairs_[operation.call.peer];
   Operation* previous = nullptr;

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Point to point: matching of send and recv by (source, tag), in order, with any source.
+// Point to point: matches sends and receives by source and tag, in the order of the calls. A
+// receive may accept any source.
 //
-// Each message begins with a header, numbered per ordered pair of ranks. A small message travels
-// within its header; the body of a large one follows under a tag of its own, which the receiver
-// posts once the header has met a receive, so it lands in the user's buffer. Headers go into slots
-// that every member keeps posted for its group.
+// Each message begins with a header. Headers are numbered for each ordered pair of ranks. The bytes
+// of a small message follow within its header. The body of a large message is sent under its own
+// tag. The receiver posts a receive for this tag once a `recv` matches the header, so the body
+// arrives directly in the user's buffer. Each member keeps slots posted, into which headers are
+// received.
 //
-// Memory is bounded. Of messages that no receive has met a group keeps kMostUnexpected; then it
-// posts no slots until some have been received, or a receive waits for one that has not come. What
-// its transport does not take stays with the sender: kMostSending headers to each rank are on their
-// way, and further sends wait in the order called, in their users' buffers.
+// Memory is bounded. At the receiver, a group keeps about kMostUnexpected bytes of messages that no
+// receive has matched. Beyond that it posts no slots until some of them have been received, or
+// until a receive waits for a message that has not arrived. At the sender, at most kMostSending
+// headers to each rank are under way. Further sends wait in the order of the calls, and their bytes
+// stay in the user's buffers.
 //
 //   sender                                   receiver
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 //
-// A message from or to a device's memory goes through memory of the host, as a whole: it is copied
-// there before it is sent, and to its place after it has arrived.
+// A message from or to the memory of a device goes through host memory as a whole. It is copied to
+// the host before it is sent, and to the device after it has arrived.
 #pragma once
 
 #include "group_spec.h"
@@ -38,7 +41,7 @@
 
 namespace xylem::runtime {
 
-/// Bytes of the message that a header announces.
+/// The size of the message that a header announces, in bytes.
 inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
   return header.count * size_of(static_cast<DataType>(header.type));
 }
@@ -49,7 +52,7 @@ class PointToPoint final : private HeaderUser {
   /// What the group does for its messages.
   class Client {
    public:
-    /// An operation for a call that has begun without one.
+    /// Makes an operation for a call that has begun without one.
     virtual Operation& begin_operation() = 0;
     /// Not OK once the group is poisoned.
     virtual const Status& health() const noexcept = 0;
@@ -62,7 +65,8 @@ class PointToPoint final : private HeaderUser {
     ~Client() = default;
   };
 
-  /// All of these outlive it. `peers` has the links of those whom an operation is started for.
+  /// All of these outlive this object. `peers` has the links of all ranks with which a started
+  /// operation may exchange messages.
   PointToPoint(Client& client,
                const GroupSpec& spec,
                const execution::Peers& peers,
@@ -70,21 +74,21 @@ class PointToPoint final : private HeaderUser {
                HeaderPool& headers);
 
   void start(Operation& operation);
-  /// Sends or receives a message whose arguments are right, where that is possible at once: all of
-  /// it, or all but a body, for which an operation is begun. None if it is not.
+  /// Sends or receives a message at once, if that is possible. If only a large body remains, an
+  /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// A large body has been sent or received.
   void on_body(Message& message);
   /// The bytes of a message have been copied between the host and a device.
   void on_copied(Operation& operation);
-  /// An operation that ends, and may not have met its partner.
+  /// The operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.
   void close() noexcept;
 
  private:
-  static constexpr std::size_t kPostedSlots = 8;  ///< Per transport.
+  static constexpr std::size_t kPostedSlots = 8;  ///< For each transport.
   static constexpr std::uint32_t kMostSending = 1024;
   static constexpr std::uint64_t kMostUnexpected = 1 << 20;
 
@@ -92,15 +96,16 @@ class PointToPoint final : private HeaderUser {
     MessageHeader header;
     std::vector<std::byte> payload;
     runtime::Operation* self =
-        nullptr;  ///< A send of this rank to itself, waiting for its receive.
+        nullptr;  ///< A send of this rank to itself that waits for its receive.
   };
   struct Pair {
-    std::uint32_t sent = 0;                 ///< Number of the next message to it.
-    std::uint32_t expected = 0;             ///< Number of the next header from it.
-    std::uint32_t sending = 0;              ///< Headers to it that its transport still holds.
-    runtime::Operation* waiting = nullptr;  ///< Sends to it that have not begun, in order.
+    std::uint32_t sent = 0;      ///< Number of the next message to this rank.
+    std::uint32_t expected = 0;  ///< Number of the next header from this rank.
+    std::uint32_t sending = 0;   ///< Headers to this rank that a transport still holds.
+    /// Sends to this rank that have not begun, in the order of the calls.
+    runtime::Operation* waiting = nullptr;
     runtime::Operation* last_waiting = nullptr;
-    std::vector<HeaderSlot*> early;  ///< Headers that overtook others.
+    std::vector<HeaderSlot*> early;  ///< Headers that have arrived before their predecessors.
   };
 
   MessageHeader next_header(std::uint32_t to,
@@ -120,7 +125,7 @@ class PointToPoint final : private HeaderUser {
   std::optional<transport::View> take_next(const Link& link,
                                            transport::Tag tag,
                                            std::uint64_t bytes);
-  /// What of a message has been sent at once.
+  /// How much of a message has been sent at once.
   enum class Sent : std::uint8_t { nothing, header, all };
   Sent send_at_once(const Link& link, const MessageHeader& header, const void* data);
   void send_header(const MessageHeader& header, const Call& call);
@@ -141,21 +146,22 @@ class PointToPoint final : private HeaderUser {
   std::byte* host_room(Operation& operation, std::uint64_t bytes);
   void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
-  /// Keeps slots posted on every wire over which a message for the receive may come.
+  /// Posts slots on every wire over which a message for this receive may arrive, unless they are
+  /// posted.
   void post_slots(const Operation& receive);
   void add_slot(transport::Transport& transport);
   void post_slot(HeaderSlot& slot);
-  /// Posts it again, unless enough is kept that nobody receives.
+  /// Posts a slot again, unless too many bytes are kept that no receive has matched.
   void reuse_slot(HeaderSlot& slot);
   void wake_slots();
   static std::uint64_t weight_of(const Arrived& arrived) noexcept;
   void on_header(HeaderSlot& slot) override;
   bool look(unsigned& found) override;
   void drop(HeaderSlot& slot) noexcept;
-  /// Takes the next header from its source, with the payload of a small message.
+  /// Handles the next header in order from its source, with the payload of a small message.
   void accept(const MessageHeader& header, const std::byte* payload);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
-  /// Takes the first waiting receive that matches off its list; null if there is none.
+  /// Takes the first waiting receive that matches from its list. Null if there is none.
   Operation* take_receive(const MessageHeader& header) noexcept;
   void unlink(Operation** place) noexcept;
   bool forget_waiting(Operation& operation) noexcept;
@@ -172,19 +178,24 @@ class PointToPoint final : private HeaderUser {
   const execution::Peers& peers_;
   Engine& engine_;
   HeaderPool& pool_;
-  /// How long a receive that is called polls for its message. The message may come only after the
-  /// caller's own send, if both ranks receive first and then send: then polling delays that send.
+  /// How long a call of recv polls for its message. If both ranks first receive and then send, the
+  /// message arrives only after the caller's own send, which the polling delays. So `recv` does not
+  /// poll then.
   Patience patience_;
-  bool receives_first_ = false;  ///< The last receive had its message only after a send.
-  bool has_missed_ = false;      ///< The last receive found no message, and nothing was sent since.
+  /// The last receive got its message only after a send of this rank.
+  bool receives_first_ = false;
+  /// The last receive found no message, and this rank has sent nothing since.
+  bool has_missed_ = false;
   std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
   bool closed_ = false;
-  bool looks_ = false;  ///< HeaderPool::look() asks it.
+  bool looks_ = false;  ///< HeaderPool::look() calls this object.
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
   std::uint64_t unexpected_bytes_ = 0;
-  std::vector<HeaderSlot*> resting_;  ///< Of `slots_`: not posted at the moment.
-  Operation* receives_ = nullptr;     ///< Waiting, in the order called.
+  /// Those of `slots_` that are not posted at present, to bound memory.
+  std::vector<HeaderSlot*> resting_;
+  /// Receives that wait for a message, in the order of the calls.
+  Operation* receives_ = nullptr;
   Operation** receives_tail_ = &receives_;
   std::vector<HeaderSlot*> slots_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PointToPoint: what can be sent and received at once, where ranks share memory. A call that is
-// over when it returns needs no operation. What cannot be done at once is left to start().
+// PointToPoint: sends and receives that are done within the call, between ranks that share memory.
+// A call that has ended when it returns needs no operation. All other calls go through start().
 #include "calls.h"
 #include "point_to_point.h"
 #include "xylem/base/copy.h"
@@ -20,7 +20,7 @@ using transport::Room;
 
 namespace {
 
-/// A header, and behind it the payload of a small message.
+/// Writes a header, and behind it the payload of a small message.
 void write_message(std::byte* to,
                    const MessageHeader& header,
                    const void* payload,
@@ -52,7 +52,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   return work;
 }
 
-/// Sends what there is room for in memory that the peer reads.
+/// Sends as much of a message as there is room for in the shared memory that the peer reads.
 PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
                                               const MessageHeader& header,
                                               const void* data) {
@@ -79,7 +79,7 @@ PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
   return is_small || try_send_body(link, header, data) ? Sent::all : Sent::header;
 }
 
-/// Sends the body of a message if it fits into a slot, and there is one.
+/// Sends the body of a message if it fits into a slot and a slot is free.
 bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, const void* data) {
   const std::uint64_t bytes = body_bytes(header);
   transport::Reservation slot;
@@ -98,7 +98,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (from == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
-  // Others come before it, or may.
+  // Other messages or receives come first, or may come first.
   if (receives_ != nullptr || !unexpected_.empty() || !pairs_[from].early.empty()) {
     return std::nullopt;
   }
@@ -129,7 +129,8 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   return Work(spec_.world_ranks[from]);
 }
 
-/// The header of a message, if it is whole and the next one that this rank expects from `source`.
+/// The header of a message, if the message is well-formed and is the next one expected from
+/// `source`.
 std::optional<MessageHeader> PointToPoint::next_of(const transport::View& message,
                                                    std::uint32_t source) const noexcept {
   if (message.bytes < sizeof(MessageHeader)) return std::nullopt;
@@ -145,7 +146,7 @@ std::optional<MessageHeader> PointToPoint::next_of(const transport::View& messag
 }
 
 bool PointToPoint::look(unsigned& found) {
-  constexpr unsigned kMost = 16;  // Per turn: other things wait, too.
+  constexpr unsigned kMost = 16;  // In one turn, since other work waits, too.
   for (unsigned looked = 0; looked < kMost && receives_ != nullptr; ++looked) {
     const std::uint32_t from = receives_->call.peer;
     if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;
@@ -166,7 +167,8 @@ bool PointToPoint::look(unsigned& found) {
   return looks_;
 }
 
-/// Receives the body of a message if it comes in a slot, and within a moment.
+/// Receives the body of a message, if it fits into a slot and arrives while this thread polls for
+/// it.
 bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
   const std::uint64_t bytes = body_bytes(header);
   if (bytes > link.view_bytes) return false;
@@ -177,8 +179,8 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   return true;
 }
 
-/// The next header from there, if it is here, or comes within a moment in which nothing else is to
-/// be done.
+/// The next header from a peer, if it has arrived, or if it arrives while this thread polls for it.
+/// Does not poll if this rank has a send to make first (see `patience_`).
 std::optional<transport::View> PointToPoint::take_header(const Link& link) {
   const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
   if (!receives_first_) return take_next(link, tag, transport::kAnySize);
@@ -187,7 +189,7 @@ std::optional<transport::View> PointToPoint::take_header(const Link& link) {
   return is_here ? std::optional(view) : std::nullopt;
 }
 
-/// The next message from there, if it comes within a moment.
+/// The next message with this tag from a peer, if it arrives while this thread polls for it.
 std::optional<transport::View> PointToPoint::take_next(const Link& link,
                                                        transport::Tag tag,
                                                        std::uint64_t bytes) {
@@ -196,7 +198,7 @@ std::optional<transport::View> PointToPoint::take_next(const Link& link,
   return patience_.await(take) ? std::optional(view) : std::nullopt;
 }
 
-/// Treats a message as if it had come to a posted slot.
+/// Handles a message as if it had been received into a posted slot.
 void PointToPoint::keep(const transport::View& view, transport::Transport& transport) {
   HeaderSlot& slot = pool_.take();
   slot.owner = this;

@@ -16,29 +16,29 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// Turns between two looks at the clock while nothing happens.
+/// While a waiter spins and nothing happens, it reads the clock once in this many turns.
 constexpr std::uint32_t kTurnsPerLook = 32;
 constexpr std::chrono::milliseconds kLongestSleep{50};
-/// Of the progress thread, before it looks at other things.
+/// How long the progress thread turns or sleeps before it looks at its other duties.
 constexpr std::chrono::milliseconds kShare{10};
 
-/// Tells an idle waiter what to do next.
+/// Tells an idle waiter whether to spin, yield or sleep next.
 class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };
 
-  /// `learner`: of this thread alone, for the time being; null where the policy does not learn.
+  /// `learner`: used by this thread alone while this object exists. May be null.
   Idleness(const WaitPolicy& policy, SpinLearner* learner) noexcept
       : policy_(policy), learner_(policy.learns ? learner : nullptr), spin_(policy.spin) {}
 
-  /// Something has happened: an idle period, if there was one, is over.
+  /// Something has happened: ends the idle period, if there is one.
   void reset() noexcept {
     if (turns_ == 0) return;
     if (is_timed_) learner_->note(spin_.count() > 0, Clock::now() - begun_);
     turns_ = 0;
     has_looked_ = false;
   }
-  /// Call after a turn in which nothing happened. `looked` is set when the clock was read.
+  /// What to do after a turn in which nothing happened. Sets `looked` if the clock was read.
   Next step(bool& looked) noexcept {
     looked = false;
     if (turns_ == 0) begin();
@@ -63,7 +63,7 @@ class Idleness {
       sched_yield();
       return;
     }
-    // A peer that waits, too, gives the core back sooner.
+    // A peer that shares the core and only waits gives it back sooner than this.
     constexpr microseconds kLong{900};
     constexpr unsigned kInARow = 3;
     const auto before = Clock::now();
@@ -85,14 +85,14 @@ class Idleness {
 
   const WaitPolicy& policy_;
   SpinLearner* const learner_;
-  std::chrono::nanoseconds spin_;  ///< In this idle period.
+  std::chrono::nanoseconds spin_;  ///< How long this idle period spins.
   std::uint32_t turns_ = 0;
   bool has_looked_ = false;
-  bool is_timed_ = false;     ///< The learner is told how long this idle period was.
-  unsigned long_yields_ = 0;  ///< In a row.
+  bool is_timed_ = false;     ///< The learner must be told the length of this idle period.
+  unsigned long_yields_ = 0;  ///< How many long yields there were in a row.
   Next next_ = Next::spin;
-  Clock::time_point begun_{};  ///< Of an idle period that is timed.
-  Clock::time_point since_{};  ///< The first look at the clock in this idle period.
+  Clock::time_point begun_{};  ///< Start of an idle period that is timed.
+  Clock::time_point since_{};  ///< When the clock was first read in this idle period.
 };
 
 }  // namespace
@@ -115,11 +115,13 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {
-  // Yielding has to be better by a fifth. Otherwise chance would decide where both are alike.
+  // Yielding is taken only if its idle periods are a fifth shorter. Otherwise chance would decide
+  // if both ways are equally good.
   const bool spins = 5 * yielding_ >= 4 * spinning_;
   is_trial_ = --until_trial_ <= 0;
   if (!is_trial_) {
-    constexpr std::int64_t kTimed = 8;  // Clocks are slow.
+    // Reading the clock takes time, so only one period in eight is timed.
+    constexpr std::int64_t kTimed = 8;
     return {spins, until_trial_ % kTimed == 0};
   }
   constexpr Nanoseconds kLeast = 100, kMostRatio = 1024;
@@ -140,7 +142,7 @@ void SpinLearner::note_lost_core() noexcept {
 
 void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
   constexpr Nanoseconds kLongest = 4'000'000;
-  // Trials are rare, so what was learnt long ago counts for less.
+  // Trials are rare, so the result of a trial counts more than older ones.
   const Nanoseconds weight = is_trial_ ? 2 : 8;
   Nanoseconds& average = has_spun ? spinning_ : yielding_;
   average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;
@@ -201,7 +203,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
       case Idleness::Next::spin: relax(); break;
       case Idleness::Next::yield: idleness.yield(); break;
       case Idleness::Next::sleep:
-        // What a device does wakes nobody, so there may be no sleep.
+        // sleep() refuses while a device has pending work, since its completion would wake nobody.
         if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
           sched_yield();
         }
@@ -257,8 +259,9 @@ void Progress::announce_ended() noexcept {
   park_condition_.notify_all();
 }
 
-/// Announces the sleep first and looks for work after it, while notify() publishes work first and
-/// looks for a sleeper after it: one of the two sees the other.
+/// Sleeps if there is no work. It announces the sleep first and then looks for work. A caller of
+/// notify() publishes its work first and then looks for a sleeper. So one of the two always sees
+/// the other.
 bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   bool slept = false;
   sleeping_.store(true, std::memory_order_seq_cst);

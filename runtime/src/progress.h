@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: who moves things forward, and how the others wait. One token; its holder turns the
-// engine and the transports. A waiter takes the token if it is free, else it watches the flag that
-// it waits for and takes over when the holder leaves. Waiting spins while there is a core for each
-// local rank, then yields, then sleeps.
+// Progress: which thread moves operations forward, and how the other threads wait. There is one
+// progress token, whose holder turns the engine and the transports. A waiter takes the token if it
+// is free. Otherwise it watches the flag for which it waits, and takes the token when the holder
+// gives it up. Waiting first spins if there is a core for each local rank, then yields, then
+// sleeps.
 #pragma once
 
 #include "config.h"
@@ -23,55 +24,59 @@
 
 namespace xylem::runtime {
 
-/// How long an idle waiter does what.
+/// How long an idle waiter spins and yields, and whether it sleeps afterwards.
 struct WaitPolicy {
   std::chrono::nanoseconds spin{0};
   std::chrono::nanoseconds yield{0};
   bool sleep = true;
-  bool learns = false;  ///< It spins only while that is found to be better (SpinLearner).
+  bool learns = false;  ///< It spins only while SpinLearner finds that spinning is better.
 
-  /// `cores`: those that this host's ranks have together; `local_ranks`: how many these are.
+  /// `cores`: how many cores the ranks of this host have together. `local_ranks`: the number of
+  /// these ranks.
   static WaitPolicy make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept;
 };
 
-/// Learns what ends idle periods sooner: spinning, which answers at once, or yielding, which lets
-/// run a peer that has no core of its own. Only the outcome tells, since ranks may share cores with
-/// others that they do not know of. The way that is better is taken, and the other one is tried now
-/// and then, so seldom that it costs about one part in 64.
+/// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
+/// yielding, which lets a peer run that has no core of its own. This must be measured, since ranks
+/// may share cores with processes of which they do not know. The learner takes the better way. Now
+/// and then it tries the other one, so seldom that trials take about 1/64 of the waiting time.
 class SpinLearner {
  public:
   struct Next {
-    bool spins = true;      ///< The idle period begins by spinning, otherwise by yielding.
-    bool is_timed = false;  ///< note() is to be told how long it lasts.
+    bool spins = true;  ///< The idle period begins by spinning, otherwise by yielding.
+    /// The caller must measure the idle period and pass its length to note().
+    bool is_timed = false;
   };
-  /// At the start of an idle period.
+  /// How to wait. Call at the start of each idle period.
   Next next() noexcept;
-  /// How long an idle period was, from its start to its end.
+  /// Reports the length of an idle period that was timed, from its start to its end.
   void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
-  /// Yields take so long that others compute on this core: the next idle periods spin. The lengths
-  /// of idle periods do not show it, since they become as long for a peer that spins.
+  /// Reports that yields take very long, since other programs compute on this core. The next idle
+  /// periods spin. The lengths of idle periods would not show this: they become as long while this
+  /// rank spins, since its peer yields, too.
   void note_lost_core() noexcept;
 
  private:
   using Nanoseconds = std::int64_t;
 
   Nanoseconds spinning_ = 0, yielding_ = 0;  ///< Moving averages of idle periods.
-  std::int64_t until_trial_ = 64;            ///< Idle periods until the other way is tried.
-  bool is_trial_ = false;                    ///< It is tried in this idle period.
+  /// The number of idle periods until the next trial of the other way.
+  std::int64_t until_trial_ = 64;
+  bool is_trial_ = false;  ///< This idle period is a trial.
 };
 
 class Progress {
  public:
-  /// What the token's holder drives.
+  /// What the token holder drives.
   class Client {
    public:
     virtual ~Client() = default;
-    /// One round; how much happened.
+    /// Makes one round. Returns how much was done.
     virtual unsigned turn() = 0;
-    /// Appends what to poll for while asleep; false if there is something to do already, or
-    /// sleeping is not possible.
+    /// Appends the descriptors to poll during a sleep. False if the holder must not sleep, since
+    /// there is something to do, or since no descriptor would wake it.
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
-    /// The holder is about to give the token up.
+    /// Called when the holder is about to give up the token.
     virtual void on_release() = 0;
   };
 
@@ -80,13 +85,13 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() = default;
 
-  /// Before anybody waits.
+  /// Only before any thread waits.
   void set_policy(WaitPolicy policy) noexcept { policy_ = policy; }
 
-  /// Waits until `ended` is true; false if the deadline passed first. The token's holder sets it,
-  /// and then calls announce_ended().
+  /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
+  /// `ended`, and then calls announce_ended().
   bool wait(const std::atomic<bool>& ended, Deadline deadline);
-  /// One turn if nobody else drives.
+  /// Makes one turn, if the token is free.
   void poke();
 
   bool try_acquire() noexcept {
@@ -95,8 +100,8 @@ class Progress {
     if (is_taken) trace_token(TokenEvent::taken);
     return is_taken;
   }
-  /// Takes the token, asking its holder to give it up: the progress thread at its next look, a
-  /// waiter after its turn. For rare work. Never while holding it.
+  /// Takes the token, after asking its holder to give it up. The progress thread does so when it
+  /// next checks, a waiter after its turn. For rare work only. The caller must not hold the token.
   void acquire();
   void release() noexcept;
   /// Runs `work` as the token holder, and returns what it returns.
@@ -106,24 +111,25 @@ class Progress {
     const std::unique_ptr<Progress, Release> held(this);
     return work();
   }
-  /// There is something new for the holder: wakes it if it sleeps. Any thread, after publishing the
-  /// work.
+  /// Tells the holder that there is new work, and wakes it if it sleeps. Any thread, after it has
+  /// published the work.
   void notify() noexcept;
-  /// Operations have ended: wakes those that watch without the token. Holder only.
+  /// Wakes the threads that wait without the token, since operations have ended. Holder only.
   void announce_ended() noexcept;
 
-  /// The progress thread's turn, if nobody else drives.
+  /// Makes one turn of the progress thread, if the token is free.
   void turn_if_free();
-  /// What came of work_off().
+  /// The outcome of work_off().
   enum class Worked : std::uint8_t { nothing, some, interrupted };
-  /// The progress thread's share: turns until one finds nothing to do; interrupted after 10 ms, at
-  /// `stop`, and as soon as somebody wants the token. Holder only.
+  /// Makes turns of the progress thread until one finds nothing to do. Interrupted after 10 ms,
+  /// when `stop` is set, and as soon as another thread wants the token. Holder only.
   Worked work_off(const std::atomic<bool>& stop);
-  /// The progress thread's sleep: until an event of the transports, of `extra`, or somebody wants
-  /// the token; 10 ms at most. False if the transports cannot sleep. Holder only.
+  /// The progress thread sleeps until an event of the transports, an event of `extra`, or until
+  /// another thread wants the token; 10 ms at most. False if it did not sleep, since there was work
+  /// or since the transports cannot be slept on. Holder only.
   bool doze(pollfd extra);
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
-  /// Grows each time a user's thread takes the token.
+  /// Counts how often user threads have taken the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
 
  private:
@@ -131,26 +137,28 @@ class Progress {
     void operator()(Progress* progress) const noexcept { progress->release(); }
   };
 
-  /// Holder only, so the only writer.
+  /// Only the holder writes it, so no atomic increment is needed.
   void visited() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
-  /// False if there was something to do, or the transports cannot sleep.
+  /// False if it did not sleep, since there was work or since the transports cannot be slept on.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
 
   Client& client_;
   WaitPolicy policy_;
-  SpinLearner learner_;  ///< Of the holder's idle periods.
+  SpinLearner learner_;  ///< Learns from the holder's idle periods.
   alignas(64) std::atomic<bool> held_{false};
-  std::atomic<std::uint32_t> wanted_{
-      0};  ///< By waiters and by acquire(); the progress thread yields.
-  std::atomic<std::uint32_t> claims_{0};  ///< By acquire() alone; waiters yield, too.
+  /// How many threads want it: waiters and acquire(). The progress thread gives it up to any of
+  /// them.
+  std::atomic<std::uint32_t> wanted_{0};
+  /// How many threads are in acquire(). Waiters give it up, too.
+  std::atomic<std::uint32_t> claims_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};
-  UniqueFd wake_;                    ///< eventfd that ends the holder's sleep.
-  std::vector<pollfd> descriptors_;  ///< Of the holder's sleep.
+  UniqueFd wake_;                    ///< An eventfd that ends the holder's sleep.
+  std::vector<pollfd> descriptors_;  ///< Polled while the holder sleeps.
 
   std::atomic<std::uint32_t> parked_{0};
   std::mutex park_mutex_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Splitting a communicator: members tell each other color, key and the tag slots they use, agree on
-// the lowest slot that is free at all of them, and claim it. Two splits of different communicators
-// may race for a slot; who loses says so to all, and all try again.
+// Splitting a communicator. The members tell each other their colors, their keys and the tag slots
+// that they use. The members of each color agree on the lowest slot that is free at all of them,
+// and claim it. Two splits of different communicators may race for a slot: a member that loses the
+// race tells all the others, and all try again.
 #include "group.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -23,22 +24,23 @@ namespace {
 
 constexpr std::size_t kSlotWords = kMaxGroups / 64;
 constexpr int kTries = 16;
-/// Slots of communicators that were poisoned come free after two seconds (registry.h).
+/// How often a split waits for a free slot. Slots of poisoned communicators become free after two
+/// seconds (registry.h).
 constexpr int kWaits = 100;
 constexpr std::chrono::milliseconds kWait{50};
 
-/// What a member says of itself.
+/// What each member tells the others.
 struct Member {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  std::uint64_t is_draining = 0;  ///< A slot of it will come free by itself.
+  std::uint64_t is_draining = 0;  ///< Not 0 if one of its slots will become free by itself.
   std::array<std::uint64_t, kSlotWords> taken{};
 };
 
-/// Every member's T, by rank, through the group's own all_gather.
+/// The T of every member, by rank. Uses an all_gather of the group itself.
 template <typename T>
 Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
-  // The last of `all` is what this member says.
+  // The last element of `all` is the input, which is this member's T.
   const auto all = std::make_shared<std::vector<T>>(group.size() + 1, mine);
   Call call;
   call.collective = collectives::Collective::all_gather;
@@ -52,7 +54,7 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
   return std::move(*all);
 }
 
-/// A slot claimed for as long as the group to which it belongs is not made.
+/// A claimed slot. It is freed again, unless a group is made that keeps it.
 class SlotClaim {
  public:
   SlotClaim(Registry& registry, std::optional<std::uint32_t> slot)
@@ -63,7 +65,7 @@ class SlotClaim {
     if (held_) registry_.free_slot(slot_);
   }
   bool held() const noexcept { return held_; }
-  /// Now the group's.
+  /// The slot belongs to a group from now on.
   std::uint32_t keep() noexcept {
     held_ = false;
     return slot_;
@@ -85,10 +87,11 @@ std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWo
   return std::nullopt;
 }
 
-/// What came of an attempt at one member; the worst of all counts.
+/// The outcome of one attempt at one member, from best to worst. The worst of all members counts.
 enum class Outcome : std::uint8_t { well, lost_race, no_slot };
 
-/// Those of one color, in order of their keys, and the lowest slot that is free at all of them.
+/// The members of one color in order of their keys, and the lowest slot that is free at all of
+/// them.
 struct Party {
   std::vector<std::uint32_t> ranks;
   std::optional<std::uint32_t> slot;
@@ -125,7 +128,7 @@ Result<std::shared_ptr<Group>> Group::split(std::int32_t color, std::int32_t key
     XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
     const Outcome worst = *std::ranges::max_element(outcomes);
     if (worst == Outcome::no_slot) {
-      // All see the same, so all wait, or none does.
+      // All members have the same data here, so either all of them wait, or none does.
       const bool may_come_free = std::ranges::any_of(
           members, [](const Member& member) { return member.is_draining != 0; });
       if (!may_come_free || ++waits > kWaits) break;
@@ -145,7 +148,7 @@ Result<std::shared_ptr<Group>> Group::split(std::int32_t color, std::int32_t key
                                               kMaxGroups));
 }
 
-/// A group of these ranks of this one, in their order.
+/// Makes a group of these ranks of this group, in the given order.
 std::shared_ptr<Group> Group::make_part(const std::vector<std::uint32_t>& ranks,
                                         std::uint64_t uid,
                                         std::uint32_t slot) const {

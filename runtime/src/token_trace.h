@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reports when a thread takes the progress token and gives it up, when it plans a call, and when it
-// prepares and starts a planned call. A test (planning_test) builds those who do this once more
-// with XYLEM_TOKEN_TRACE, to show that planning never holds the token, and how long preparing does.
-// Otherwise these functions do nothing.
+// begins and ends to prepare a planned call. One test (planning_test) compiles the runtime sources
+// that call this again with XYLEM_TOKEN_TRACE. It shows that no thread plans while it holds the
+// token, and for how long calls are prepared with it. In the library this function does nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call of a new shape is planned by the thread that makes it, and never while that thread holds
-// the progress token, so other communicators go on meanwhile.
+// The thread that makes a call of a new shape also plans it, and never holds the progress token
+// meanwhile. So planning does not delay other communicators.
 #include "runtime/src/token_trace.h"
 #include "support/ranks.h"
 #include "xylem/base/clock.h"
@@ -33,12 +33,13 @@ Nanoseconds thread_time() noexcept {
   return now.tv_sec * Nanoseconds{1'000'000'000} + now.tv_nsec;
 }
 
-/// What this thread does.
+/// What one thread is doing.
 struct Thread {
   bool is_measured = false;
   bool holds_token = false;
   Nanoseconds prepares_at = 0;
-  Nanoseconds prepared = 0;  ///< CPU time for which the last call was prepared with the token.
+  /// CPU time that it took to prepare the last call, with the token held.
+  Nanoseconds prepared = 0;
 };
 thread_local Thread this_thread;
 
@@ -106,9 +107,9 @@ TEST(Planning, NeverHoldsTheToken) {
   }
 }
 
-// Prints for how long the first calls of new shapes of 64 ranks are prepared with the token, in CPU
-// time of the calling threads of two ranks, each on a core of its own. The other ranks are threads,
-// too. Times are not tested.
+// Prints how long it takes to prepare the first calls of new shapes on 64 ranks, with the token
+// held. The time is CPU time of the calling threads of two ranks, each pinned to its own core. All
+// ranks are threads of this process. The test checks no times.
 TEST(Planning, TimeWithTheTokenIsPrinted) {
   constexpr std::uint32_t kRanks = 64;
   constexpr unsigned kShapes = 200;
@@ -117,7 +118,7 @@ TEST(Planning, TimeWithTheTokenIsPrinted) {
   run_ranks({.size = kRanks}, [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     std::vector<float> in(std::size_t{kRanks} * 4096, 1.0F), out(in.size());
-    // Connections are made at first use: here, and not by the calls that are measured.
+    // Connections are made at first use. So they are made here, before the measured calls.
     std::vector<Work> messages;
     std::vector<std::uint8_t> from(kRanks);
     const std::uint8_t mine = 1;

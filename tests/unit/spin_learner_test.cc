@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLearner, with given times for each way of waiting.
+// SpinLearner, with a fixed time for each way of waiting.
 #include "progress.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(SpinLearner, SpinsForAWhileWhereAYieldLostTheCore) {
   SpinLearner learner;
   spins_in(learner, kSharedCore, 10'000);
   learner.note_lost_core();
-  // Idle periods are long in both ways, because the peer yields.
+  // Idle periods are long whether this rank spins or yields, since the peer yields.
   EXPECT_EQ(spins_in(learner, {nanoseconds(3'000'000), nanoseconds(3'000'000)}, 1000), 1000);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Staging: the same schedule with copies through scratch. It is needed where the user's memory
-// cannot be used directly: a network that does not reach device memory, an input that is scaled
-// before it is used, or an input that the call overwrites before it has been read.
+// Staging: changes a schedule so that it copies the user's data through scratch. This is needed if
+// the user's memory cannot be used directly: if the network does not reach device memory, if the
+// input is scaled before it is used, or if the call overwrites its input before all of it has been
+// read.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -10,17 +11,18 @@
 namespace xylem::collectives {
 
 struct Staging {
-  /// The input is read by copies into scratch alone, each chunk once. An all_to_all may then have
-  /// its output where its input is.
+  /// Only copies into scratch read the input, each chunk once. An all_to_all with this may be in
+  /// place.
   bool input = false;
-  /// Sends and receives name scratch alone. What a send reads is copied there before, and what a
-  /// receive brings is copied to its place afterwards.
+  /// Sends and receives use only scratch. The source of a send is copied to scratch first, and a
+  /// received message is copied from scratch to its place.
   bool messages = false;
 };
 
-/// The staged schedule. It does what `schedule` does, so it passes verify() if that does. Chunks
-/// that it adds are rings where the steps allow it (pipeline.h), so they do not grow with the
-/// message. Precondition: no step names another rank's memory.
+/// Returns the staged schedule. It has the same result as `schedule`, and passes verify() if
+/// `schedule` does. The scratch chunks that it adds are rings where the steps allow that
+/// (pipeline.h), so their size does not grow with the message. Precondition: no step uses memory of
+/// another rank.
 Schedule stage(const Schedule& schedule, Staging staging);
 
 }  // namespace xylem::collectives

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WaitGraph: which steps wait for which, and whether any of them wait for each other. The steps of
-// all ranks are its events; each has the same unknown number S of slices.
+// WaitGraph: which steps wait for which, and whether there is a deadlock. The events of the graph
+// are the steps of all ranks. All events have the same number S of slices, which is unknown.
 #pragma once
 
 #include "xylem/collectives/pipeline.h"
@@ -21,9 +21,9 @@ class WaitGraph {
   /// `after` waits for `before`, as an edge of this kind says (pipeline.h).
   void add(Event before, Event after, EdgeKind kind) { links_.push_back({before, after, kind}); }
 
-  /// Events that wait for each other for some number of slices: a shortest circle through one of
-  /// its links, each event after the one that it waits for. Empty if there is no deadlock for any
-  /// number of slices.
+  /// Looks for events that wait for each other in a circle, for some number of slices. Returns a
+  /// shortest such circle through one of its links, in which each event follows the one for which
+  /// it waits. Empty if there is no deadlock for any number of slices.
   ///
   /// A slice edge connects slice k to slice k, a lag edge slice k to slice k + 1 or later, and a
   /// whole edge the last slice to the first. A circle of slices is a circle of events. A circle of

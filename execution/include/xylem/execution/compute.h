@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compute: what copies, reduces and scales bytes for the engine. The CPU is one (host_compute.h):
-// its work is done when enqueue() returns. A device is another: its work is done later, in the
-// order of its queues, and more may be enqueued behind work that is still pending.
+// Compute: copies, reduces and scales bytes for the engine. For the CPU (host_compute.h), work is
+// done when enqueue() returns. For a device, work is done later, in the order of its queues, and
+// more work may be enqueued behind work that is still pending.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -56,14 +56,14 @@ class Compute {
   Compute() = default;
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
-  /// No work may be pending any more.
+  /// Precondition: no work is pending.
   virtual ~Compute() = default;
 
   /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
   virtual std::uint32_t queues() const noexcept = 0;
   /// Takes a piece of work. It begins when the earlier work of its queue and all of `after` have
-  /// completed; these tickets are of this Compute, of any queue. Where queues() is 0, `queue` means
-  /// nothing and the ticket is never pending. Cannot fail: see health().
+  /// completed; the tickets in `after` belong to any queues of this Compute. If queues() is 0,
+  /// `queue` is ignored and the returned ticket is never pending. Cannot fail: see health().
   virtual Ticket enqueue(std::uint32_t queue,
                          const ComputeWork& work,
                          std::span<const Ticket> after) noexcept = 0;
@@ -73,8 +73,8 @@ class Compute {
   /// The result of the work is not wanted any more. Work that has not begun need not run; its
   /// ticket completes in order all the same.
   virtual void cancel(Ticket ticket) noexcept = 0;
-  /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by
-  /// whoever knows the kind of Compute (for instance for a stream that waits for a call to end).
+  /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by code
+  /// that knows the kind of Compute, for instance for a stream that waits for a call to end.
   virtual void open(Ticket gate) noexcept = 0;
   /// The execution that began behind this gate does not refer to it any more. Called once for each
   /// such gate, whether it has completed or not.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engine: the one interpreter of schedules. It runs programs slice by slice: a slice is issued when
-// the slices it waits for have completed, and messages of a lane go in list order with at most
-// `window` in flight. Copies and reductions are enqueued on the execution's Compute, one slice of
-// each step in a round, so that messages are heard in between. On the CPU they are done at once. On
-// a device they are pending for a while, and copies and reductions of their results are enqueued
-// behind them without waiting; messages wait until they have completed. Nothing on a step's path
-// locks, calls the system or formats text, and nothing allocates but lists of pending work that
-// grow.
+// Engine: the interpreter that runs all programs. It runs them slice by slice. A slice is issued
+// when the slices for which it waits have completed. Messages of a lane are issued in list order,
+// with at most `window` in flight. Copies and reductions are enqueued on the execution's Compute,
+// one slice of each step in a round, so that messages are handled in between. On the CPU they are
+// done at once. On a device they are pending for a while: copies and reductions that use their
+// results are enqueued behind them without waiting, but messages wait until they have completed.
+// Nothing on the path of a step takes a lock, makes a system call or formats text. Nothing there
+// allocates, except lists of pending work when they grow.
 //
-// Where the CPU computes and the transport shares memory, steps are fused. A reduction reads
-// messages where they arrived; what it makes and sends on, and what goes to several peers, is
-// written once, into memory that the peers read, and copied from there to its own place. A copy of
-// what is sent is made while it is: what is read from memory is written twice, piece by piece.
-// Results and order are those of the steps one by one.
+// If the CPU computes and the transport shares memory, steps are fused. A reduction reads messages
+// where they arrived. Results that are sent on, and messages to several peers, are written once,
+// into memory that the peers read; results are then copied from there to their own place. A copy of
+// bytes that are also sent is made together with the send: the bytes are read once and written to
+// both places, piece by piece. Results and order are the same as without fusion.
 //
 // One thread at a time calls it.
 #pragma once
@@ -34,46 +34,48 @@
 
 namespace xylem::execution {
 
-/// A program that is an exchange, with the endpoints of a group whose members all share memory: it
-/// can be run within a call.
+/// An exchange (Program::is_exchange) whose peers all share memory with this rank. The engine can
+/// run it within the call, by try_start().
 struct Exchange {
   struct Message {
     StepId step = 0;
     transport::EndpointId endpoint = 0;
-    transport::Tag tag = 0;  ///< But for what each call adds.
+    transport::Tag tag = 0;  ///< Without the parts that differ from call to call.
     std::uint64_t bytes = 0;
   };
-  /// Sends of the same bytes: in entries, or in one slot for all of them.
+  /// Sends of the same bytes to several peers: one inline message for each, or one slot for all.
   struct Cast {
-    std::uint32_t first = 0, count = 0;  ///< Of `sends`, and of their `endpoints`.
+    std::uint32_t first = 0, count = 0;  ///< A range of `sends`, and of `endpoints`.
   };
 
   const Program* program = nullptr;
-  transport::Transport* transport = nullptr;  ///< Null where there is no message.
+  transport::Transport* transport = nullptr;  ///< Null if there are no messages.
   std::uint64_t inline_bytes = 0;
   std::vector<Message> sends, receives;
-  std::vector<transport::EndpointId> endpoints;  ///< Of the sends.
+  std::vector<transport::EndpointId> endpoints;  ///< One for each send.
   std::vector<Cast> casts;
 
-  /// What is known before the peers are connected; none if the program is no exchange. `group` is
-  /// Peers::group. The program outlives the result.
+  /// The part that is known before the peers are connected. Empty if the program is not an
+  /// exchange. `group` is Peers::group. The program must outlive the result.
   static std::optional<Exchange> of(const Program& program,
                                     std::uint32_t rank,
                                     std::uint32_t group);
-  /// Fills in how the peers are reached. False if a message goes over a wire that shares no memory.
+  /// Fills in the transport and the endpoints of the peers. False if a message cannot go through
+  /// the shared memory of one transport.
   bool connect(const Peers& peers) noexcept;
 };
 
-/// Hears how executions end and what goes wrong on the wire.
+/// Is told how executions end, and which messages and computations fail.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
-  /// No message of it is posted any more. The engine has let go of it.
+  /// The execution has ended. None of its messages is posted any more, and the engine does not
+  /// refer to it.
   virtual void on_ended(Execution& execution, Status outcome) = 0;
-  /// A message to or from `peer` failed; the listener decides what fails. kNone: the message is
-  /// that of a point-to-point call.
+  /// A message to or from `peer` failed. The listener decides which executions fail. `peer` is
+  /// kNone if the message is that of a point-to-point call.
   virtual void on_wire_error(Execution& execution, std::uint32_t peer, Code code) = 0;
-  /// The execution's Compute has had a fault; the listener decides what fails.
+  /// The execution's Compute has had a fault. The listener decides which executions fail.
   virtual void on_compute_error(Execution& execution, const Status& why) = 0;
   /// A message of a point-to-point call (step kPointToPoint) has ended well.
   virtual void on_body(Message& message) = 0;
@@ -87,20 +89,22 @@ class Engine {
   static constexpr std::uint64_t kNoOutput = ~std::uint64_t{0};
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
-  /// How to poll for what is about to come; without it, nothing is polled for.
+  /// How try_start() polls for messages that are about to arrive. By default it does not poll.
   void set_patience(Patience patience) noexcept { patience_ = patience; }
-  /// Outputs from this size on are written past the cache, but over their own input.
+  /// Outputs of at least this size are written with non-temporal stores, except when they overwrite
+  /// their own input.
   void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
 
-  /// Runs an exchange as far as it goes at once, on an execution that is prepared as for start(),
-  /// and that the engine does not know yet. True if that was all of it: then it has ended well, and
-  /// nobody else hears of that. If not, it goes on by activate() and start().
+  /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
+  /// not yet known to the engine. True if the exchange has ended well; the listener is not told of
+  /// that. Otherwise continue with activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange);
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
-  /// and `fingerprint` are set, and runs it as far as it goes. It may end within. With a Compute
-  /// that has queues, the program must be one that does not fuse (ProgramOptions::fuses).
+  /// and `fingerprint` are set, and runs it as far as it can go at once. It may end within this
+  /// call. If its Compute has queues, the program must be compiled without fusion
+  /// (ProgramOptions::fuses).
   void start(Execution& execution);
-  /// For messages that are about to come.
+  /// A Patience of the same kind, for callers that poll for messages of their own.
   Patience patience() const noexcept { return patience_.fresh(); }
   /// Posts one message for a point-to-point call; its completion goes to on_body().
   Message& post_send(Execution& execution,
@@ -112,33 +116,35 @@ class Engine {
                      transport::Tag tag,
                      transport::Tag mask,
                      transport::Region target);
-  /// Copies bytes for a point-to-point call by its device, `run.device`, after its gate.
-  /// on_copied() follows, perhaps within. Until then the execution does not end.
+  /// Lets the device of a point-to-point call (`run.device`) copy bytes, after its gate has opened.
+  /// on_copied() follows, possibly within this call. The execution does not end before that.
   void post_copy(Execution& execution, void* target, const void* source, std::uint64_t bytes);
-  /// Fails it: nothing more is issued, its messages are cancelled, and on_ended() follows when the
-  /// last of them has ended.
+  /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
+  /// on_ended() follows when the last of them has ended.
   void fail(Execution& execution, Status why);
   /// Ends an execution that has no message posted.
   void finish(Execution& execution, Status outcome);
-  /// Runs what completions have made ready, and a round of what has more to do; call after each
-  /// round of transport progress. Returns how many slices it moved.
+  /// Runs all steps that completions have made ready, and one round of each execution that has more
+  /// to do. Call after each round of transport progress. Returns the number of slices that were
+  /// moved.
   unsigned run() {
     const bool is_idle =
         completed_ == nullptr && busy_.empty() && pending_count_ == 0 && views_held_ == 0;
     return is_idle ? 0 : run_round();
   }
-  /// Gives up views of messages that wait for others, whose senders may wait for their room: before
-  /// a sleep. True if there were any.
+  /// Copies all viewed messages to their own places, and gives up their views, since their senders
+  /// may wait for the slots. Call before a sleep. True if there were any views.
   bool relieve();
-  /// How many views have been given up for others so far. One call by itself never needs it
-  /// (verify_program.h); several calls at once may.
+  /// How many views relieve() has given up so far. A call that runs alone never needs this
+  /// (verify_program.h), but several calls at once may.
   std::uint64_t views_given_up() const noexcept { return views_given_up_; }
 
-  /// Whether work of a Compute, or a gate, is pending. No descriptor tells when it completes: run()
-  /// must be called to find out.
+  /// True if work of a Compute or a gate is pending. No descriptor reports its completion, so run()
+  /// must be called to notice it.
   bool has_pending_work() const noexcept { return pending_count_ > 0; }
 
-  /// Whether messages of a lane of a collective have not been issued. Exchanges issue all at once.
+  /// True if some messages of a lane of a collective have not been issued. Exchanges issue all
+  /// messages at once.
   static bool has_more(const Execution& execution, std::uint32_t lane) noexcept;
 
   /// The first execution under way; follow Execution::active_next.
@@ -146,14 +152,15 @@ class Engine {
   void activate(Execution& execution) noexcept;
 
  private:
-  /// A slice that a Compute has not completed, or a copy of a point-to-point call (kPointToPoint).
+  /// A slice that a Compute has not completed, or a copy of a point-to-point call (then `step` is
+  /// kPointToPoint).
   struct PendingWork {
     Execution* execution = nullptr;
     StepId step = collectives::kNone;
     std::uint32_t slice = 0;
     Ticket ticket;
   };
-  /// What is pending on one queue, in its order.
+  /// The pending work of one queue, in order.
   struct PendingQueue {
     Compute* compute = nullptr;
     std::uint32_t queue = 0;
@@ -195,7 +202,7 @@ class Engine {
   StepId finish_exchange(Run& run);
 
   // Bytes.
-  /// Whether the output is written past the cache.
+  /// True if the output is written with non-temporal stores.
   bool is_past_cache(const Run& run) const noexcept {
     return run.program->output_bytes >= past_cache_from_ && !is_over_input(run);
   }
@@ -253,10 +260,11 @@ class Engine {
 
   EngineListener& listener_;
   Execution* active_ = nullptr;
-  std::vector<Execution*> busy_, round_;  ///< With a reference to each.
+  std::vector<Execution*> busy_, round_;  ///< The engine holds a reference to each.
   std::uint64_t moved_ = 0;               ///< Slices.
   std::uint32_t views_held_ = 0;
-  std::uint64_t views_touched_ = 0;  ///< Taken and given up, ever; and as of the last run().
+  /// How often a view was taken or given up, in total and up to the last run().
+  std::uint64_t views_touched_ = 0;
   std::uint64_t views_touched_before_ = 0;
   std::uint32_t still_turns_ = 0;
   std::uint64_t views_given_up_ = 0;
@@ -264,16 +272,19 @@ class Engine {
   std::uint64_t past_cache_from_ = kNoOutput;
   HostCompute host_;
   std::deque<PendingQueue> pending_;
-  std::vector<Execution*> closed_gates_;               ///< Executions whose gate is not open.
-  std::uint32_t pending_count_ = 0;                    ///< Of both.
-  std::vector<Ticket> after_;                          ///< What the slice at hand has to follow.
-  std::vector<const Exchange::Message*> expected_;     ///< By try_start(): messages yet to come.
-  std::vector<StepId> reserved_;                       ///< Sends that a reserved slot is for,
-  std::vector<transport::EndpointId> reserved_peers_;  ///< and where to,
-  transport::Transport* reserved_on_ = nullptr;        ///< over which.
+  std::vector<Execution*> closed_gates_;  ///< Executions whose gate has not opened.
+  std::uint32_t pending_count_ = 0;       ///< Work in `pending_`, and closed gates.
+  /// Pending work that the slice being enqueued must follow.
+  std::vector<Ticket> after_;
+  /// Used by try_start(): messages that have not arrived.
+  std::vector<const Exchange::Message*> expected_;
+  std::vector<StepId> reserved_;                       ///< The sends for which a slot is reserved,
+  std::vector<transport::EndpointId> reserved_peers_;  ///< their endpoints,
+  transport::Transport* reserved_on_ = nullptr;        ///< and their transport.
   std::vector<std::unique_ptr<Message[]>> message_blocks_;
   Message* free_messages_ = nullptr;
-  Message* completed_ = nullptr;  ///< Messages whose callback has come, oldest first.
+  /// Messages that have completed and are not handled yet, oldest first.
+  Message* completed_ = nullptr;
   Message** completed_tail_ = &completed_;
 };
 

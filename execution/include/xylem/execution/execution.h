@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Execution: what the engine runs, a program or a single message, from its start until its last
-// message has ended. Who starts executions derives from Execution, and keeps with it whatever it
-// needs to know of them.
+// Execution: a program or a single message that the engine runs, from its start until its last
+// message has ended. The caller of the engine derives a class from Execution, and keeps its own
+// data for each execution there.
 //
-// All of it belongs to the caller of the engine, but for the count of references, which any thread
-// may change.
+// An execution belongs to the thread that drives the engine. Only the reference count may be
+// changed by any thread.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -27,10 +27,11 @@ namespace xylem::execution {
 class Engine;
 class Execution;
 
-/// Memory of an execution's own, aligned to cache lines; grows, and is kept for its next life.
+/// Memory that belongs to an execution, aligned to cache lines. It only grows, and is kept when the
+/// execution is used again.
 class ScratchBuffer {
  public:
-  /// At least `bytes`; null only if bytes is 0 or memory is short.
+  /// Returns at least `bytes` of memory. Null only if `bytes` is 0 or if there is no memory.
   std::byte* reserve(std::uint64_t bytes) noexcept;
 
  private:
@@ -50,7 +51,8 @@ struct Message : transport::Operation {
   std::uint32_t step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
-  bool in_place = false;        ///< A receive that shows its message.
+  /// A receive that may show its message where it arrived (recv_view).
+  bool in_place = false;
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
   Message* completed_next = nullptr;  ///< In the engine's list of completions.
@@ -61,57 +63,62 @@ struct StepState {
   std::uint32_t issued = 0;
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
   std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
-  bool queued = false;          ///< In Run::ready or later.
+  bool queued = false;          ///< It is in Run::ready or in Run::later.
 };
 
 struct LaneState {
-  std::uint32_t head = 0;  ///< Next step of the lane that issues.
+  std::uint32_t head = 0;  ///< The next step of the lane to issue.
   std::uint32_t in_flight = 0;
 };
 
-/// A slice that is looked at where it arrived.
+/// A received slice that is read where it arrived.
 struct HeldView {
-  transport::Transport* transport = nullptr;  ///< Null: the slice is in its own place.
+  /// Null: there is no view; the slice is in its own place.
+  transport::Transport* transport = nullptr;
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;
 };
 
-/// How far an execution is, as values. Replaced as a whole between two of its lives.
+/// The part of Run that consists of plain values. Replaced as a whole when the execution is used
+/// again.
 struct RunState {
   const Program* program = nullptr;  ///< It outlives the run.
   std::byte* base[3] = {};           ///< By collectives::Buffer. `input` is only read.
   double factor = 1;                 ///< By which Program::scale multiplies.
-  std::uint32_t steps_left = 1;      ///< Point to point: 1 until the message is through.
+  std::uint32_t steps_left = 1;      ///< Point to point: 1 until the message has been moved.
   std::uint32_t views_held = 0;
-  std::uint32_t under_way = 0;  ///< Of an exchange: messages, and one while they are posted.
-  std::uint32_t sent = 0;       ///< Of an exchange: sends that ended within the call.
-  bool is_within_call = false;  ///< Of an exchange: it has not had to wait so far.
-  bool is_lost = false;         ///< What it has read is not what was sent: nothing goes on.
-  bool past_cache = false;      ///< The output is larger than what caches keep.
+  /// Exchange: messages under way, plus 1 while messages are being posted.
+  std::uint32_t under_way = 0;
+  std::uint32_t sent = 0;       ///< Exchange: sends that ended within the call.
+  bool is_within_call = false;  ///< Exchange: it has not had to wait so far.
+  /// A message was withdrawn by its sender while it was read: nothing more is done.
+  bool is_lost = false;
+  bool past_cache = false;  ///< The output is written with non-temporal stores.
 };
 
-/// What there is to know of an execution that the CPU does not compute.
+/// What concerns an execution that a device computes.
 struct OnDevice {
-  Compute* compute = nullptr;  ///< Reaches all buffers. Null: the CPU computes.
-  Memory memory[3] = {};       ///< Of the buffers, by collectives::Buffer.
-  Ticket gate;                 ///< Nothing of the execution begins before this is done.
+  Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
+  Memory memory[3] = {};       ///< Where the buffers are, by collectives::Buffer.
+  Ticket gate;                 ///< No work of the execution begins before this ticket is done.
   Ticket end;                  ///< A gate that opens when the execution has ended.
 };
 
-/// How far an execution is.
+/// The progress of an execution.
 struct Run : RunState {
   OnDevice device;
-  // Lists, empty between two lives. Their memory serves the next one, too.
+  // These lists are emptied when the execution is used again, but keep their memory.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
-  std::vector<StepId> ready;         ///< To be looked at, last first.
-  std::vector<StepId> later;         ///< In the next round: there is more of them.
+  std::vector<StepId> ready;  ///< Steps to look at, the last one first.
+  /// Steps to look at in the next round, since they have more slices.
+  std::vector<StepId> later;
   std::vector<HeldView> views;       ///< By Place::view.
-  std::vector<HeldView> arrived;     ///< Of an exchange.
-  std::vector<const void*> sources;  ///< Of the local step being run.
-  std::vector<Ticket> tickets;  ///< Pending slices: of step s, slice k, [s · window + k % window].
-  // Only room: what they hold means nothing to the next call.
+  std::vector<HeldView> arrived;     ///< Exchange: messages that have arrived.
+  std::vector<const void*> sources;  ///< The source addresses of the local step that is being run.
+  std::vector<Ticket> tickets;  ///< Slice k of step s: the ticket at [s · window + k % window].
+  // Memory only. Its content has no meaning for the next call.
   ScratchBuffer scratch, staged;
 
   /// As new, but for the memory that it keeps.
@@ -129,18 +136,20 @@ struct Run : RunState {
   }
 };
 
-/// What the engine knows of an execution. Replaced as a whole between two lives.
+/// What the engine knows of an execution. Replaced as a whole when the execution is used again.
 struct ExecutionState {
-  const Peers* peers = nullptr;   ///< Whom its messages go to; outlives the execution.
-  std::uint64_t sequence = 0;     ///< Number of the call in its communicator, for tags,
-  std::uint64_t fingerprint = 0;  ///< and what tells its arguments apart from others.
-  std::uint32_t outstanding = 0;  ///< Messages posted, work enqueued, and a closed gate.
+  /// The ranks with which it exchanges messages. Outlives the execution.
+  const Peers* peers = nullptr;
+  std::uint64_t sequence = 0;     ///< Number of the call in its communicator; part of the tags.
+  std::uint64_t fingerprint = 0;  ///< Identifies the call and its arguments; part of the tags.
+  /// Posted messages, pending work, and a closed gate: it cannot end before these do.
+  std::uint32_t outstanding = 0;
   Message* messages = nullptr;
   Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
   Clock::time_point failed_at{};
   std::uint64_t advanced = 0;  ///< Completions so far.
-  bool has_ended = false;      ///< The engine has let go of it.
-  bool is_busy = false;        ///< Among the engine's executions with more to do.
+  bool has_ended = false;      ///< It has ended, and the engine does not refer to it.
+  bool is_busy = false;        ///< It is in the engine's list of executions with more to do.
   Execution* active_previous = nullptr;
   Execution* active_next = nullptr;
 };
@@ -152,7 +161,7 @@ class Execution : public ExecutionState {
   Execution& operator=(const Execution&) = delete;
 
   void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  /// The last one calls unreferenced().
+  /// The release of the last reference calls unreferenced().
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) unreferenced();
   }
@@ -161,7 +170,7 @@ class Execution : public ExecutionState {
 
  protected:
   ~Execution() = default;
-  /// Those with which an execution begins.
+  /// Sets the number of references with which an execution begins.
   void set_references(std::uint32_t count) noexcept {
     references_.store(count, std::memory_order_relaxed);
   }
@@ -172,7 +181,7 @@ class Execution : public ExecutionState {
   }
 
  private:
-  /// Nobody refers to it any more. Any thread.
+  /// Called when the last reference is gone, by any thread.
   virtual void unreferenced() noexcept = 0;
 
   std::atomic<std::uint32_t> references_{0};

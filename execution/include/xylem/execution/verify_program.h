@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify_program: proves that what the engine makes of a schedule still does what the schedule
-// says. verify() has proven the schedules; here it is shown that the fusions, which are fields of
-// the programs, change neither results nor progress.
+// verify_program: proves that compiled programs still do what their schedules say. verify() proves
+// the schedules. This function proves that the fusions, which are fields of the programs, change
+// neither results nor progress. It proves these claims:
 //
-//   rings      Whatever writes a ring of slices waits until the slice that was in its place has
-//              been read by all steps that read the ring.
-//   views      A message is read where it arrived by exactly one computed step, slice by slice. No
-//              other step reads or writes the memory that the view stands for.
-//   casts      All sends of a cast send the same bytes. Whatever makes these bytes, or copies them
-//              along, works on the same memory, and is ordered before or after each of the sends.
-//   exchange   All messages of the program may go at once: each has one slice, at most one goes
-//              each way between two ranks, sends wait for nothing that is computed, and what is
-//              received in place of something sent cannot have been sent before that has arrived.
-//   progress   No ranks wait for each other in a circle, for any number of slices, with one slot
-//              for each (peer, channel): where a view keeps its slot until it has been read, and a
-//              send that stays with its sender ends only then.
+//   rings      A step that writes into a ring of slices waits until the previous slice in the same
+//              place has been read by all steps that read the ring.
+//   views      Each message that is read where it arrived is read by exactly one copy or reduction,
+//              slice by slice. No other step uses the memory for which the view stands.
+//   casts      All sends of a cast send the same bytes. A step that makes or copies these bytes
+//              together with the sends uses the same memory, and a step that makes them is ordered
+//              before or after each of the sends.
+//   exchange   All messages of the program may be issued at once. Each has one slice, there is at
+//              most one in each direction between two ranks, and sends do not wait for
+//              computations. A received message that overwrites memory from which a send reads
+//              cannot be sent before that send has arrived.
+//   progress   Ranks never wait for each other in a circle, for any number of slices, with one slot
+//              for each peer and channel. A viewed message keeps its slot until it has been read. A
+//              send whose bytes stay with the sender ends when they have been read there.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -18,7 +18,8 @@ class Operation;
 class PointToPoint;
 }  // namespace runtime
 
-/// A handle to one operation; copies share it. Any thread may test or wait, several at once.
+/// A handle to one operation; copies refer to the same one. Several threads may test and wait at
+/// the same time.
 ///
 /// When a Work has ended, with or without error, no transport touches the operation's buffers any
 /// more. Dropping a handle does not cancel the operation: its buffers stay in use until it has
@@ -37,39 +38,40 @@ class [[nodiscard]] XYLEM_API Work {
   }
   ~Work();
 
-  /// True when the operation has ended; moves things forward a little. An empty Work has ended, and
-  /// in a forked child every Work: its status is an error there.
+  /// True when the operation has ended. Otherwise moves the job's operations forward a little. An
+  /// empty Work has ended. In a forked child every Work has ended, with an error.
   bool test() const noexcept;
-  /// True when the operation has ended; moves nothing. An empty Work has ended.
+  /// Like test(), but moves nothing forward.
   bool ended() const noexcept;
   /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and
   /// returns its outcome.
   Status wait() const;
-  /// Waits at most `limit`; `timed_out` then says that the operation goes on, and the Work stays
-  /// valid.
+  /// Waits at most `limit`. Returns `timed_out` if the operation has not ended by then: it goes on,
+  /// and the Work stays valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
-  /// Gives the operation a deadline of its own, `limit` after it has begun, instead of
-  /// Options::timeout; then it ends with `timed_out` on all ranks as any other. For each rank to
-  /// say; the earliest counts. Without effect on an operation that has ended.
+  /// Replaces Options::timeout for this operation by `limit`, counted from its start. At that
+  /// deadline it ends with `timed_out` on all ranks. If ranks set different limits, the earliest
+  /// deadline counts. No effect on an operation that has ended.
   void set_timeout(std::chrono::nanoseconds limit) const noexcept;
-  /// Outcome of an ended operation; `busy` while it goes on.
+  /// The outcome of an operation that has ended; `busy` before that.
   Status status() const;
-  /// World rank a receive got its message from; own rank for other operations. Only after success.
+  /// World rank of the sender of a received message; the own world rank for other operations. Valid
+  /// only after success.
   std::uint32_t source() const noexcept;
 
  private:
   friend class runtime::Group;
   friend class runtime::PointToPoint;
-  /// The first handle to an operation; takes over a reference to it.
+  /// The first handle to an operation. Takes over a reference that the caller holds.
   explicit Work(runtime::Operation& operation) noexcept;
-  /// Of a call that was over when it returned.
+  /// The Work of a call that ended before it returned.
   explicit Work(std::uint32_t source) noexcept : source_(source) {}
 
   runtime::Operation* operation_ = nullptr;
-  std::uint32_t source_ = 0;  ///< Where there is no operation.
+  std::uint32_t source_ = 0;  ///< What source() returns if there is no operation.
 };
 
-/// Waits for all; returns the first error in order of the arguments, or OK.
+/// Waits for all of them. Returns the first error in the order of the arguments, or OK.
 template <typename... Works>
 Status wait_all(const Works&... works) {
   Status first;
