@@ -121,7 +121,6 @@ class PointToPoint final : private HeaderUser {
     receives_first_ = receives_first_ && !has_missed_;
     has_missed_ = false;
   }
-  std::optional<transport::View> take_header(const Link& link);
   std::optional<transport::View> take_next(const Link& link,
                                            transport::Tag tag,
                                            std::uint64_t bytes);

@@ -104,7 +104,11 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   }
   const Link& link = link_to(from);
   if (link.view_bytes == 0) return std::nullopt;
-  const auto message = take_header(link);
+  // The message is not looked for if it comes only after a send of this rank (see `patience_`).
+  const auto message =
+      receives_first_
+          ? std::nullopt
+          : take_next(link, group_tag(TagKind::message_header, spec_.slot), transport::kAnySize);
   has_missed_ = !message;
   if (!message) return std::nullopt;
   const auto header = next_of(*message, from);
@@ -177,16 +181,6 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   copy_bytes(data, body->data, bytes);
   link.transport->release(*body);
   return true;
-}
-
-/// The next header from a peer, if it has arrived, or if it arrives while this thread polls for it.
-/// Does not poll if this rank has a send to make first (see `patience_`).
-std::optional<transport::View> PointToPoint::take_header(const Link& link) {
-  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
-  if (!receives_first_) return take_next(link, tag, transport::kAnySize);
-  transport::View view;
-  const bool is_here = link.transport->take_view(link.endpoint, tag, transport::kAnySize, view);
-  return is_here ? std::optional(view) : std::nullopt;
 }
 
 /// The next message with this tag from a peer, if it arrives while this thread polls for it.
