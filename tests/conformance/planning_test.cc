@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <iostream>
 #include <mutex>
@@ -112,7 +113,9 @@ TEST(Planning, NeverHoldsTheToken) {
 // ranks are threads of this process. The test checks no times.
 TEST(Planning, TimeWithTheTokenIsPrinted) {
   constexpr std::uint32_t kRanks = 64;
-  constexpr unsigned kShapes = 200;
+  const char* const wanted = std::getenv("XYLEM_PLANNING_SHAPES");
+  const unsigned shapes =
+      wanted == nullptr ? 20 : static_cast<unsigned>(std::strtoul(wanted, nullptr, 10));
   std::mutex mutex;
   std::vector<runtime::Nanoseconds> prepared, whole;
   run_ranks({.size = kRanks}, [&](Runtime& runtime, MemoryHub&) {
@@ -134,8 +137,8 @@ TEST(Planning, TimeWithTheTokenIsPrinted) {
       CPU_SET(world.rank(), &core);
       pthread_setaffinity_np(pthread_self(), sizeof core, &core);
     }
-    for (unsigned shape = 0; shape < kShapes; ++shape) {
-      const std::size_t count = std::size_t{kRanks} * (2 + shape * 4094 / kShapes);
+    for (unsigned shape = 0; shape < shapes; ++shape) {
+      const std::size_t count = std::size_t{kRanks} * (2 + shape * 4094 / shapes);
       auto& thread = runtime::this_thread;
       thread.is_measured = is_measured;
       thread.prepared = 0;
@@ -150,7 +153,7 @@ TEST(Planning, TimeWithTheTokenIsPrinted) {
       whole.push_back(time);
     }
   });
-  ASSERT_EQ(prepared.size(), 2 * kShapes);
+  ASSERT_EQ(prepared.size(), 2 * shapes);
   const auto print = [](const char* what, std::vector<runtime::Nanoseconds>& times) {
     std::ranges::sort(times);
     const auto at = [&](double share) {
