@@ -49,6 +49,7 @@ void Engine::start(Execution& execution) {
   const Compute* const compute = run.device.compute;
   const bool is_immediate = compute == nullptr || compute->queues() == 0;
   run.past_cache = is_immediate && is_past_cache(run);
+  run.is_within_call = false;
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) return post_rest(execution);
   if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});

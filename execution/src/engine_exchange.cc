@@ -82,7 +82,8 @@ bool Engine::try_start(Execution& execution, const Exchange& exchange) {
   const StepId lost = finish_exchange(run);
   // Messages taken within a call are in slots, so their senders cannot withdraw them.
   XYLEM_CHECK(lost == kNone, lost);
-  static_cast<RunState&>(run) = RunState{};
+  // As new, with what start() and the caller set for the next life.
+  run.sent = 0;
   return true;
 }
 
@@ -146,7 +147,6 @@ void Engine::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
   run.steps_left = 1;
-  run.is_within_call = false;
   // The extra 1 prevents a message from being taken for the last while others are still to be
   // posted.
   run.under_way = 1;
