@@ -148,10 +148,14 @@ template <typename TryNow, typename SetCall>
 Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
-  if (!context.progress.try_acquire()) {
+  const auto make = [&]() -> Operation& {
     Operation& operation = make_operation();
     set_call(operation.call);
     place_on_device(operation);
+    return operation;
+  };
+  if (!context.progress.try_acquire()) {
+    Operation& operation = make();
     Work work(operation);
     hand_in(operation);
     return work;
@@ -161,9 +165,7 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   std::optional<Work> work = is_well() ? try_now() : std::nullopt;
   const bool is_over = work && work->operation_ == nullptr;
   if (!work) {
-    Operation& operation = make_operation();
-    set_call(operation.call);
-    place_on_device(operation);
+    Operation& operation = make();
     work = Work(operation);
     launch(operation);
   }
@@ -184,8 +186,8 @@ Work Group::submit(Call&& call) {
     operation.unplanned = plan.status();
   } else if (*plan != nullptr) {
     operation.plan = std::move(plan).value();
-    // Here, since the system takes long to give and take back large memory. bind() notices if there
-    // is none.
+    // Scratch is allocated here, without the token, since the system takes long to allocate and
+    // free large memory. bind() reports a failed allocation.
     operation.run.scratch.reserve(operation.plan->program->scratch_bytes);
   }
   if (!context.progress.try_acquire()) {
@@ -234,11 +236,16 @@ void Group::launch_all(Inbox& inbox) noexcept {
   inbox.note_launched();
 }
 
+/// Gives an operation what all operations of this group have.
+void Group::equip(Operation& operation) const noexcept {
+  operation.source = spec_.own_world_rank();
+  operation.peers = &peers_;
+}
+
 /// Any thread.
 Operation& Group::make_operation() {
   Operation& operation = context_->operations.take(shared_from_this());
-  operation.source = spec_.own_world_rank();
-  operation.peers = &peers_;
+  equip(operation);
   return operation;
 }
 
@@ -306,8 +313,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
   context.operations.keep_at_hand(shared_from_this());
   set_even(operation.call, plan->record, arguments);
   operation.plan = plan->shared_from_this();
-  operation.source = spec_.own_world_rank();
-  operation.peers = &peers_;
+  equip(operation);
   Work work(operation);
   count_in(operation);
   ++running_;

@@ -140,6 +140,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
   void leave();  ///< Token holder.
+  void equip(Operation& operation) const noexcept;
   Operation& make_operation();
   void count_in(Operation& operation) noexcept;
   void hand_in(Operation& operation);

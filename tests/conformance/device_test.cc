@@ -34,6 +34,12 @@ RankOptions options_for(std::uint32_t ranks, MadeUpDevices& devices) {
   return options;
 }
 
+Buffer floats_on_device(MadeUpDevices& devices, std::uint32_t rank, std::uint64_t count) {
+  Buffer buffer(devices.memory(rank).allocate(count * sizeof(float)), count, DataType::float32);
+  buffer.memory = kDevice;
+  return buffer;
+}
+
 // ---- collectives ----
 
 class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
@@ -203,10 +209,7 @@ TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
     const auto world = runtime.world();
     auto part = world.duplicate();
     ASSERT_TRUE(part) << part.status().to_string();
-    constexpr std::uint64_t kCount = 300'000;
-    Buffer buffer(devices.memory(world.rank()).allocate(kCount * sizeof(float)), kCount,
-                  DataType::float32);
-    buffer.memory = kDevice;
+    const Buffer buffer = floats_on_device(devices, world.rank(), 300'000);
     const std::uint32_t peer = 1 - world.rank();
     float value = 0;
     std::vector<Work> works;
@@ -231,10 +234,7 @@ TEST(Device, ThatNeverFinishesDoesNotHoldUpTheEndOfTheJob) {
   devices.never_finish();
   run_ranks(options_for(kRanks, devices), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
-    constexpr std::uint64_t kCount = 5000;
-    Buffer buffer(devices.memory(world.rank()).allocate(kCount * sizeof(float)), kCount,
-                  DataType::float32);
-    buffer.memory = kDevice;
+    const Buffer buffer = floats_on_device(devices, world.rank(), 5000);
     const Work work = world.all_reduce(buffer, buffer, RedOp::sum);
     EXPECT_FALSE(work.test());
     EXPECT_EQ(runtime.shutdown().code(), Code::busy);

@@ -72,7 +72,8 @@ Status ControlJoin::meet(const InterfaceChoice& choice) {
   XYLEM_TRY(open(choice));
   XYLEM_TRY(read_cards());
   XYLEM_TRY(connect_all());
-  // Nobody else needs to connect to this rank for now.
+  // All control links of this rank exist. Connections for payload are made later, by Meetings, each
+  // with a port of its own.
   poller_.remove(listener_.get());
   listener_.reset();
   const Status status = network_->gather({}, deadline_).status();
