@@ -472,7 +472,9 @@ TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
     const auto begin = Clock::now();
     // More than the socket buffers hold, so each kernel has unacknowledged bytes.
     const Status lost = world.send(std::span<const float>(large), 1 - world.rank()).wait();
-    EXPECT_EQ(lost.code(), Code::link_lost) << lost.to_string();
+    // The end that gives up first reports link_lost and closes the connection; the other may only
+    // see that, and report peer_lost before.
+    EXPECT_THAT(lost.code(), testing::AnyOf(Code::link_lost, Code::peer_lost)) << lost.to_string();
     EXPECT_TRUE(lost.peer().has_value());
     EXPECT_GT(Clock::now() - begin, seconds(3));
     EXPECT_LT(Clock::now() - begin, seconds(9));
