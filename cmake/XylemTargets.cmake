@@ -76,6 +76,15 @@ function(xylem_precompile_common target)
   endif()
 endfunction()
 
+# xylem_unite(TARGET): compiles the sources of a target several at a time, if XYLEM_UNITY is on. Headers, and what
+# templates make of them, are then compiled once for all of them. Sources that cannot be together, since each has the
+# same names for its own, set SKIP_UNITY_BUILD_INCLUSION.
+function(xylem_unite target)
+  if(XYLEM_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  endif()
+endfunction()
+
 # xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])
 #
 # A layer: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under
@@ -91,6 +100,7 @@ function(xylem_component name)
   add_library(xylem::${name} ALIAS ${target})
   xylem_target_defaults(${target})
   xylem_precompile_common(${target})
+  xylem_unite(${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   target_include_directories(${target} PRIVATE src)

@@ -93,12 +93,14 @@ function(xylem_test_library name)
   target_link_libraries(${name} PUBLIC ${arg_LINKS})
 endfunction()
 
-# xylem_test_variant(NAME SOURCES … DEFINES … LINKS …)
+# xylem_test_variant(NAME OF component SOURCES … DEFINES … LINKS …)
 #
 # Sources of a component, compiled once more with definitions that only a test needs. clang-tidy reads them as
-# sources of their component only.
+# sources of their component only. In the component each is an object of its own, which the linker then leaves out.
 function(xylem_test_variant name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEFINES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OF" "SOURCES;DEFINES;LINKS")
+  set_source_files_properties(${arg_SOURCES} TARGET_DIRECTORY xylem_${arg_OF}
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(${name} OBJECT ${arg_SOURCES})
   xylem_target_defaults(${name})
   set_target_properties(${name} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)

@@ -7,9 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 namespace xylem::collectives {
 
@@ -116,6 +120,9 @@ class Line {
 
 class Parser {
  public:
+  /// `lines_before` is the number of lines of the text before what parse() is given.
+  explicit Parser(std::size_t lines_before = 0) : line_number_(lines_before) {}
+
   Result<Schedule> parse(std::string_view text) {
     while (!text.empty()) {
       const std::size_t end = text.find('\n');
@@ -302,11 +309,54 @@ class Parser {
 
   Schedule schedule_;
   bool has_header_ = false;
-  std::size_t line_number_ = 0;
+  std::size_t line_number_;
 };
 
 }  // namespace
 
 Result<Schedule> parse_schedule(std::string_view text) { return Parser().parse(text); }
+
+Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text) {
+  using Key = std::tuple<Collective, std::uint32_t, std::uint32_t>;
+  std::map<Key, std::map<std::uint32_t, Schedule>> found;
+  const auto title = [](const Shape& shape) {
+    return fmt::format("{} of {} ranks with root {}", name(shape.collective), shape.ranks,
+                       shape.root);
+  };
+  std::size_t lines_before = 0;
+  while (!text.empty()) {
+    // A section is one schedule, with the comments before it.
+    const auto own = text.starts_with("schedule ") ? 0 : text.find("\nschedule ");
+    const auto end = own == std::string_view::npos ? own : text.find("\nschedule ", own + 1);
+    const std::string_view section = end == std::string_view::npos ? text : text.substr(0, end + 1);
+    text.remove_prefix(section.size());
+    XYLEM_TRY(Schedule schedule, Parser(lines_before).parse(section));
+    const Shape& shape = schedule.shape;
+    const std::uint32_t rank = schedule.rank;
+    const std::string what = title(shape);
+    auto& ranks = found[{shape.collective, shape.ranks, shape.root}];
+    if (!ranks.emplace(rank, std::move(schedule)).second) {
+      return failure(Code::bad_schedule,
+                     fmt::format("line {}: rank {}'s schedule for {} stands twice",
+                                 lines_before + 1, rank, what));
+    }
+    lines_before += static_cast<std::size_t>(std::ranges::count(section, '\n'));
+  }
+  std::vector<std::vector<Schedule>> plans;
+  for (auto& [key, ranks] : found) {
+    auto& plan = plans.emplace_back();
+    const Shape shape = ranks.begin()->second.shape;
+    for (auto& [rank, schedule] : ranks) {
+      if (rank != plan.size()) break;
+      plan.push_back(std::move(schedule));
+    }
+    if (plan.size() != shape.ranks || ranks.size() != shape.ranks) {
+      return failure(Code::bad_schedule,
+                     fmt::format("line {}: there are {} schedules for {}, and none for rank {}",
+                                 lines_before + 1, ranks.size(), title(shape), plan.size()));
+    }
+  }
+  return plans;
+}
 
 }  // namespace xylem::collectives

@@ -140,14 +140,7 @@ Result<PlanInfo> Communicator::plan_info(std::string_view collective,
     return failure(Code::invalid_argument,
                    fmt::format("{}: root {} among {} ranks", collective, root, size()));
   }
-  XYLEM_TRY(const auto choice, group_->choose({which, size(), root}, count, type));
-  PlanInfo info;
-  info.algorithm = choice.planner->name;
-  info.predicted_us = choice.predicted_us;
-  if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
-  info.runner_up_us = choice.runner_up_us;
-  info.reason = choice.reason;
-  return info;
+  return group_->explain({which, size(), root}, count, type);
 }
 
 }  // namespace xylem

@@ -9,6 +9,7 @@
 #include "compute_devices.h"
 #include "config.h"
 #include "failure_detector.h"
+#include "given_schedules.h"
 #include "header_pool.h"
 #include "inbox.h"
 #include "keeper.h"
@@ -31,6 +32,7 @@ struct Context {
           Placement place,
           Logger log,
           ComputeDevices computes,
+          GivenSchedules schedules,
           std::unique_ptr<ControlPlane> plane,
           Progress::Client& driver,
           execution::EngineListener& listener)
@@ -38,6 +40,7 @@ struct Context {
         placement(std::move(place)),
         logger(std::move(log)),
         devices(std::move(computes)),
+        given(std::move(schedules)),
         control(std::move(plane)),
         progress(driver),
         engine(listener),
@@ -57,6 +60,7 @@ struct Context {
   const Placement placement;
   const Logger logger;
   const ComputeDevices devices;
+  const GivenSchedules given;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;
   Progress progress;

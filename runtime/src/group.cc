@@ -44,6 +44,7 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
           .slice_bytes = slice_for(context, spec.world_ranks),
           .window = context.config().window,
           .algorithm = context.config().algorithm,
+          .given = &context.given,
           .reaches_devices = reach_devices(*context.wires),
           .devices = &context.devices,
           .slot = spec.slot};
@@ -479,11 +480,11 @@ void Group::suspect(Status why) {
   context_->failures.suspect(weak_from_this(), std::move(why), Suspicion::Leaver::counts);
 }
 
-Result<collectives::Choice> Group::choose(const collectives::Shape& shape,
-                                          std::uint64_t count,
-                                          DataType type) {
+Result<PlanInfo> Group::explain(const collectives::Shape& shape,
+                                std::uint64_t count,
+                                DataType type) {
   if (Status alive = context_->process.check(); !alive) return alive;
-  return plans_.choose(shape, count, type);
+  return plans_.explain(shape, count, type);
 }
 
 Status Group::destroy() {

@@ -87,10 +87,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
   Status abort(std::string_view why);
-  /// The algorithm that a call of this shape uses.
-  Result<collectives::Choice> choose(const collectives::Shape& shape,
-                                     std::uint64_t count,
-                                     DataType type);
+  /// How a call of this shape is carried out.
+  Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
 
   // Token holder.
   /// Operations that have begun and not ended.

@@ -58,8 +58,10 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 }
 
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
+  XYLEM_TRY(parts.given, GivenSchedules::load(parts.loaded.config));
   const WireMaker make = parts.wires;
-  const PeerFacts facts = parts.facts;
+  PeerFacts facts = parts.facts;
+  facts.settings += parts.given.agreed();
   const auto end = [](Job* job) {
     // In a forked child everything belongs to the parent: the thread, and the connections to peers.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
@@ -78,6 +80,7 @@ Job::Job(JobParts parts)
                std::move(parts.placement),
                std::move(parts.logger),
                ComputeDevices(std::move(parts.devices)),
+               std::move(parts.given),
                std::move(parts.control),
                *this,
                *this) {}

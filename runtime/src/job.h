@@ -41,6 +41,7 @@ struct JobParts {
   WireMaker wires;
   Logger logger;
   std::vector<ComputeDevice> devices{};  ///< Devices besides the CPU.
+  GivenSchedules given{};                ///< Loaded by start().
 };
 
 class Job final : public std::enable_shared_from_this<Job>,

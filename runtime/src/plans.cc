@@ -93,21 +93,46 @@ void Plans::set_model(collectives::CostModel model) {
   plans_.clear();
 }
 
-Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t count, DataType type) {
+Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
   const auto forced = forced_algorithm(site_.algorithm, shape.collective);
   const std::lock_guard lock(choosing_);
-  return chooser_.choose(shape, count * size_of(type), forced);
+  return chooser_.choose(shape, bytes, forced);
 }
 
-Result<collectives::Choice> Plans::choose(const Call& call) {
+Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataType type) {
+  const std::uint64_t bytes = count * size_of(type);
+  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  PlanInfo info{.algorithm = std::string(choice.planner->name),
+                .predicted_us = choice.predicted_us,
+                .runner_up = {},
+                .runner_up_us = choice.runner_up_us,
+                .reason = choice.reason};
+  if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
+  if (const auto* given = site_.given->find(shape)) {
+    info.runner_up = std::exchange(info.algorithm, given->front().algorithm);
+    const std::lock_guard lock(choosing_);
+    const double us = estimate_us(*given, {.count = bytes}, chooser_.model());
+    info.runner_up_us = std::exchange(info.predicted_us, us);
+    info.reason = fmt::format("given in {}", site_.given->path());
+  }
+  return info;
+}
+
+Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
   const Shape shape{call.collective, site_.size, call.root};
   const std::uint64_t bytes = agreed_bytes(call);
-  XYLEM_TRY(auto choice, choose(shape, bytes, DataType::uint8));
-  if (logger_.enabled(LogLevel::debug)) {
+  const auto log = [&](std::string_view reason) {
+    if (!logger_.enabled(LogLevel::debug)) return;
     logger_.debug(fmt::format("communicator {}: {} of {} bytes: {}", site_.slot,
-                              name(call.collective), bytes, choice.reason));
+                              name(call.collective), bytes, reason));
+  };
+  if (const auto* given = site_.given->find(shape)) {
+    log("the schedule is given in " + site_.given->path());
+    return (*given)[site_.rank];
   }
-  return choice;
+  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  log(choice.reason);
+  return choice.planner->plan(choice.shape, site_.rank);
 }
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
@@ -142,7 +167,7 @@ std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
 }
 
 Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
-  XYLEM_TRY(const auto choice, choose(call));
+  XYLEM_TRY(auto schedule, schedule_for(call));
   ProgramOptions options;
   options.counts.count = call.count;
   options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));
@@ -160,7 +185,6 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.fuses = !variant.is_on_device;
   const collectives::Staging staging{.input = variant.stages_input,
                                      .messages = variant.is_on_device && !site_.reaches_devices};
-  auto schedule = choice.planner->plan(choice.shape, site_.rank);
   if (staging.input || staging.messages) schedule = stage(schedule, staging);
   trace_token(TokenEvent::planned);
   return compile(schedule, options);

@@ -7,12 +7,14 @@
 
 #include "calls.h"
 #include "compute_devices.h"
+#include "given_schedules.h"
 #include "situation.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/program.h"
+#include "xylem/runtime/plan_info.h"
 
 #include <cstdint>
 #include <list>
@@ -57,12 +59,13 @@ struct Plan : std::enable_shared_from_this<Plan> {
 class Plans {
  public:
   /// What plans depend on besides the call. The same on all ranks, except for `rank` and the last
-  /// three.
+  /// three. What it points to outlives the plans.
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
     std::uint32_t window = 1;
-    std::string algorithm;         ///< XYLEM_ALGORITHM
+    std::string algorithm;  ///< XYLEM_ALGORITHM
+    const GivenSchedules* given = nullptr;
     bool reaches_devices = false;  ///< Messages go directly from and to the memory of devices.
     const ComputeDevices* devices = nullptr;
     std::uint32_t slot = 0;  ///< The communicator's, for the log.
@@ -80,9 +83,7 @@ class Plans {
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
 
   // Any thread.
-  Result<collectives::Choice> choose(const collectives::Shape& shape,
-                                     std::uint64_t count,
-                                     DataType type);
+  Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
   /// The plan for a checked call: a kept one, or else a new one.
   Result<std::shared_ptr<Plan>> plan_for(const Call& call);
 
@@ -96,7 +97,9 @@ class Plans {
  private:
   void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
-  Result<collectives::Choice> choose(const Call& call);
+  Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
+  /// This rank's schedule for a call: that of the user's file, or else that of the fastest planner.
+  Result<collectives::Schedule> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/reference.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <sstream>
 
 namespace xylem::test {
@@ -294,6 +296,15 @@ std::vector<Case> full_product(Collective collective, std::uint32_t ranks) {
       }
     }
   }
+  return cases;
+}
+
+std::vector<Case> sample(Collective collective, std::uint32_t ranks, std::size_t most) {
+  auto cases = full_product(collective, ranks);
+  if (cases.size() <= most) return cases;
+  std::mt19937 shuffle(ranks);
+  std::shuffle(cases.begin(), cases.end(), shuffle);
+  cases.resize(most);
   return cases;
 }
 

@@ -31,5 +31,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const xylem::Status outcome = verify(ranks);
   XYLEM_CHECK(outcome || outcome.code() == xylem::Code::bad_schedule, outcome.to_string());
+  // As a file of plans.
+  const auto plans = parse_plans(text);
+  if (!plans) {
+    XYLEM_CHECK(plans.status().message().starts_with("line "), plans.status().to_string());
+    return 0;
+  }
+  for (const auto& plan : *plans) {
+    XYLEM_CHECK(!plan.empty() && plan.size() == plan.front().shape.ranks, print(plan.front()));
+    (void)verify(plan);
+  }
   return 0;
 }

@@ -130,12 +130,12 @@ TEST(PlanCommandLine, ReadsWhatToPlanFor) {
   EXPECT_EQ(plan.bytes, Bytes{std::uint64_t{64} << 20});
   EXPECT_EQ(plan.root, 3U);
   EXPECT_EQ(plan.algorithm, "ring");
-  EXPECT_FALSE(plan.is_picture || plan.no_steps);
+  EXPECT_TRUE(plan.format == PlanOptions::Format::text && !plan.no_steps);
   const auto drawn = parsed<PlanOptions>({"plan", "reduce", "a.xml", "b.xml", "--network",
                                           "latency 3 us", "--format", "svg", "--no-steps"});
   EXPECT_THAT(drawn.sources, ElementsAre("a.xml", "b.xml"));
   EXPECT_EQ(drawn.network, "latency 3 us");
-  EXPECT_TRUE(drawn.is_picture && drawn.no_steps);
+  EXPECT_TRUE(drawn.format == PlanOptions::Format::svg && drawn.no_steps);
   EXPECT_THAT(refused({"plan", "reduce", "--format", "png"}), HasSubstr("svg"));
   EXPECT_THAT(refused({"plan"}), HasSubstr("operation is required"));
   EXPECT_THAT(refused({"plan", "al_reduce"}), HasSubstr("unknown collective 'al_reduce'"));

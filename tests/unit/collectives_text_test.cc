@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace xylem::collectives {
@@ -113,6 +114,50 @@ TEST(ScheduleText, BoundsWhatAStepCanHold) {
       "input[0]";
   for (int i = 0; i < 65535; ++i) text += "+input[0]";
   EXPECT_THAT(std::string(parse_schedule(text).status().message()), HasSubstr("too many sources"));
+}
+
+// ---- files of plans ----
+
+std::string printed_plan(Collective collective, std::uint32_t ranks, std::string_view algorithm) {
+  std::string text;
+  for (std::uint32_t rank = ranks; rank-- > 0;)
+    text += print(find_planner(collective, algorithm)->plan({collective, ranks}, rank)) + "\n";
+  return text;
+}
+
+TEST(PlansAsText, HoldTheSchedulesOfAllRanksInAnyOrder) {
+  const std::string text = "# mine\n\n" + printed_plan(Collective::all_reduce, 3, "ring") +
+                           "# another\n" + printed_plan(Collective::all_gather, 2, "ring") +
+                           printed_plan(Collective::all_reduce, 2, "ring");
+  const auto plans = parse_plans(text);
+  ASSERT_TRUE(plans) << plans.status().to_string();
+  ASSERT_EQ(plans->size(), 3U);
+  for (const auto& plan : *plans) {
+    ASSERT_EQ(plan.size(), plan.front().shape.ranks);
+    for (std::uint32_t rank = 0; rank < plan.size(); ++rank) {
+      const Shape& shape = plan[rank].shape;
+      EXPECT_EQ(plan[rank], find_planner(shape.collective, "ring")->plan(shape, rank));
+    }
+  }
+}
+
+TEST(PlansAsText, AreRefusedWithTheLine) {
+  const std::string ring = printed_plan(Collective::all_reduce, 2, "ring");
+  const auto first = ring.substr(0, ring.find("\nschedule") + 1);
+  const auto refusal = [](const std::string& text) {
+    const auto plans = parse_plans(text);
+    EXPECT_EQ(plans.code(), Code::bad_schedule) << text;
+    return plans ? std::string() : std::string(plans.status().message());
+  };
+  EXPECT_THAT(refusal("hello\n" + ring), StartsWith("line 1: expected 'schedule'"));
+  EXPECT_THAT(refusal("\n" + ring + "nonsense\n"), HasSubstr("expected a number"));
+  EXPECT_THAT(refusal(ring + first), HasSubstr("rank 1's schedule for all_reduce of 2 ranks with "
+                                               "root 0 stands twice"));
+  EXPECT_THAT(refusal(first), HasSubstr("there are 1 schedules for all_reduce of 2 ranks with root "
+                                        "0, and none for rank 0"));
+  const auto lines = std::ranges::count(ring, '\n');
+  EXPECT_THAT(refusal(ring + "schedule nonsense\n"),
+              StartsWith("line " + std::to_string(lines + 1) + ":"));
 }
 
 TEST(Names, RoundTrip) {

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 5> kVerbs{"run", "bench", "topo", "plan",
 constexpr std::array<std::string_view, 7> kFormats{"tree", "matrix", "json", "svg",
                                                    "html", "xml",    "nccl"};
 
-constexpr std::array<std::string_view, 2> kPlanFormats{"text", "svg"};
+constexpr std::array<std::string_view, 3> kPlanFormats{"text", "svg", "schedules"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
@@ -106,7 +106,8 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan all_reduce --ranks 4 --bytes 64M\n"
       "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
       "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n"
-      "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n\n"
+      "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n"
+      "  xylem plan all_reduce --ranks 4 --algorithm ring --format schedules > ring.txt\n\n"
       "Exit status: 0, even without a proof; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
@@ -136,13 +137,16 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
   add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
                                           whole_number(0, kMostPlannedRanks - 1), "RANK",
                                           "The rank whose steps are printed [0]");
-  add_value<bool, bool>(
-      app, "--format", options.is_picture,
-      [](const std::string& text) -> Result<bool> {
+  using Format = PlanOptions::Format;
+  add_value<Format, Format>(
+      app, "--format", options.format,
+      [](const std::string& text) -> Result<Format> {
         XYLEM_TRY(const std::string format, one_of(text, kPlanFormats));
-        return format == "svg";
+        return static_cast<Format>(std::ranges::find(kPlanFormats, format) - kPlanFormats.begin());
       },
-      "FORMAT", "text, or svg: a picture of the messages between ranks over time [text]");
+      "FORMAT",
+      "text; svg: a picture of the messages between ranks over time; or schedules: those of all "
+      "ranks, for XYLEM_SCHEDULES [text]");
   app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
 }
 

@@ -35,6 +35,10 @@ struct TopoOptions {
 };
 
 struct PlanOptions {
+  /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, as
+  /// XYLEM_SCHEDULES takes them.
+  enum class Format : std::uint8_t { text, svg, schedules };
+
   collectives::Collective collective = collectives::Collective::all_reduce;
   /// Files or descriptions, one for each host; empty: this machine.
   std::vector<std::string> sources;
@@ -45,7 +49,7 @@ struct PlanOptions {
   std::uint32_t root = 0;
   std::string algorithm;   ///< Empty: choose.
   std::uint32_t rank = 0;  ///< The rank whose steps are printed.
-  bool is_picture = false;
+  Format format = Format::text;
   bool no_steps = false;
 };
 

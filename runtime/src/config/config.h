@@ -48,6 +48,7 @@ struct Config {
   std::string transport = "auto";
   transport::Protection protection = transport::Protection::auth;  // agreed
   std::string algorithm;                                           // agreed
+  std::string schedules;                                           ///< Path of a file.
   std::string interfaces, devices;
   Bytes slice{256 * 1024};         // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)

@@ -234,6 +234,19 @@ constexpr Setting kSettings[] = {
                std::string_view t) { return set_checked(c.algorithm, t, check_algorithms); },
      .show = [](const Config& c) { return c.algorithm; },
      .from_options = [](const Options& o) { return o.algorithm; }},
+    {.name = "XYLEM_SCHEDULES",
+     .field = "schedules",
+     .unit = "",
+     .default_value = "",
+     .example = "/etc/xylem/all_reduce.txt",
+     .sentence =
+         "File with schedules for operations, which are proven at start and run in place of "
+         "Xylem's own. Its contents must be the same on all ranks.",
+     .set = [](Config& c, std::string_view t) -> Status {
+       c.schedules = t;
+       return {};
+     },
+     .show = [](const Config& c) { return c.schedules; }},
     {.name = "XYLEM_INTERFACES",
      .field = "interfaces",
      .unit = "",

@@ -198,7 +198,7 @@ int plan(const PlanOptions& options) {
     return refuse(failure(Code::invalid_argument,
                           fmt::format("{} {}: ranks are 0 to {}", flag, rank, ranks - 1)));
   }
-  if (options.is_picture && ranks > kMostDrawnRanks) {
+  if (options.format == PlanOptions::Format::svg && ranks > kMostDrawnRanks) {
     return refuse(
         failure(Code::invalid_argument,
                 fmt::format("--format svg: {} ranks are too many to draw; at most {} are, "
@@ -216,7 +216,14 @@ int plan(const PlanOptions& options) {
       sizes.size.value == 0 ? "" : fmt::format(" of {}", format_bytes(sizes.size));
   const std::string call = fmt::format("{}{}, {} on {}", name(options.collective), size,
                                        counted(ranks, "rank"), counted(job->hosts(), "host"));
-  if (options.is_picture) {
+  if (options.format == PlanOptions::Format::schedules) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      fmt::print("{}{}", rank == 0 ? "" : "\n",
+                 collectives::print(choice->planner->plan(choice->shape, rank)));
+    }
+    return kExitRight;
+  }
+  if (options.format == PlanOptions::Format::svg) {
     const std::string title = fmt::format("{}: {}, {} predicted", call, choice->planner->name,
                                           time_text(choice->predicted_us));
     fmt::print("{}", draw_plan(*job, *choice, bytes, title));

@@ -15,6 +15,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace xylem::collectives {
 
@@ -26,5 +27,10 @@ std::string print(const Schedule& schedule);
 /// Fails with `bad_schedule`, naming line, value and rule. The result is well-formed but not
 /// proven: call verify().
 Result<Schedule> parse_schedule(std::string_view text);
+/// Reads several plans. The text holds the schedules of all ranks of each plan, one after another
+/// and in any order, and has at most one plan for a shape. In the result, `plans[p][r]` is rank r's
+/// schedule of plan p. Fails like parse_schedule(), also if a rank's schedule is missing or stands
+/// twice.
+Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text);
 
 }  // namespace xylem::collectives

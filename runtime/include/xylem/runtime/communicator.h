@@ -11,6 +11,7 @@
 
 #include "xylem/base/api.h"
 #include "xylem/base/status.h"
+#include "xylem/runtime/plan_info.h"
 #include "xylem/runtime/types.h"
 #include "xylem/runtime/work.h"
 
@@ -25,15 +26,6 @@ namespace xylem {
 namespace runtime {
 class Group;
 }
-
-/// How one collective call would be (or was) carried out; the same on all ranks.
-struct PlanInfo {
-  std::string algorithm;
-  double predicted_us = 0;
-  std::string runner_up;  ///< Empty if no other algorithm can do the call.
-  double runner_up_us = 0;
-  std::string reason;
-};
 
 /// What is returned for a rank that does not exist, and by an empty handle.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;

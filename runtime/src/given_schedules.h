@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GivenSchedules: plans from a file of the user (XYLEM_SCHEDULES), which are run in place of those
+// that Xylem would make. A rank proves all of them before it starts.
+#pragma once
+
+#include "config.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::runtime {
+
+class GivenSchedules {
+ public:
+  /// None.
+  GivenSchedules() = default;
+
+  /// Reads the file that the configuration names, and proves its plans with verify(), and with
+  /// verify_program() for short and long messages. Codes: invalid_argument if the file cannot be
+  /// read or holds no schedule; bad_schedule, with the file's name and the claim that fails;
+  /// unsupported for steps that need the mapped memory of other ranks.
+  static Result<GivenSchedules> load(const Config& config);
+
+  /// The schedules of all ranks for a call, or null if the file has none. Shape::per_host is not
+  /// looked at.
+  const std::vector<collectives::Schedule>* find(const collectives::Shape& shape) const noexcept;
+
+  /// The file; empty if there is none.
+  const std::string& path() const noexcept { return path_; }
+  /// A line for PeerFacts::settings, which tells different contents apart.
+  std::string agreed() const;
+
+ private:
+  std::string path_;
+  std::uint64_t digest_ = 0;
+  std::vector<std::vector<collectives::Schedule>> plans_;
+};
+
+}  // namespace xylem::runtime

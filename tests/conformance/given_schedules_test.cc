@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schedules from a file (XYLEM_SCHEDULES): they are proven before they run, they run in place of
+// Xylem's own, and all ranks must have the same.
+#include "runtime/src/given_schedules.h"
+
+#include "conformance/run_case.h"
+#include "support/ranks.h"
+#include "support/sanitizer.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/collectives/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace xylem::test {
+namespace {
+
+using collectives::Collective;
+using runtime::Config;
+using runtime::GivenSchedules;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class GivenSchedule : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "xylem-schedules-XXXXXX";
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::trunc) << text;
+    return path;
+  }
+  static Result<GivenSchedules> load(const std::string& path) {
+    Config config;
+    config.schedules = path;
+    return GivenSchedules::load(config);
+  }
+
+ private:
+  std::string folder_;
+};
+
+/// A planner's schedules of all ranks, as those of an algorithm "mine".
+std::string mine(Collective collective, std::string_view algorithm, std::uint32_t ranks) {
+  std::string text;
+  const auto* planner = collectives::find_planner(collective, algorithm);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    auto schedule = planner->plan({collective, ranks}, rank);
+    schedule.algorithm = "mine";
+    text += print(schedule);
+  }
+  return text;
+}
+
+/// Replaces the first occurrence.
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST_F(GivenSchedule, OfEveryPlannerIsProven) {
+  for (const auto& planner : collectives::planners()) {
+    for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+      const std::uint32_t root = has_root(planner.collective) ? ranks - 1 : 0;
+      std::string text;
+      bool maps_memory = false;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const auto schedule = planner.plan({planner.collective, ranks, root}, rank);
+        for (const auto& operand : schedule.operands) maps_memory |= operand.rank != rank;
+        text += print(schedule);
+      }
+      const auto given = load(write("plan", text));
+      if (maps_memory) {
+        EXPECT_EQ(given.code(), Code::unsupported) << given.status().to_string();
+        continue;
+      }
+      ASSERT_TRUE(given) << given.status().to_string();
+      EXPECT_NE(given->find({planner.collective, ranks, root}), nullptr);
+      EXPECT_EQ(given->find({planner.collective, ranks + 1, root}), nullptr);
+    }
+  }
+}
+
+TEST_F(GivenSchedule, RunsInPlaceOfXylemsOwn) {
+  for (const char* const transport : {"loopback", "shm"}) {
+    for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+      RankOptions options;
+      options.size = ranks;
+      options.transport = transport;
+      const std::string path =
+          write("plans", mine(Collective::all_reduce, "recursive_doubling", ranks) + "\n" +
+                             mine(Collective::all_gather, "bruck", ranks));
+      options.environment["XYLEM_SCHEDULES"] = path;
+      // What is forced by name yields to the file.
+      options.environment["XYLEM_ALGORITHM"] = "ring";
+      options.environment["XYLEM_SLICE"] = "1K";
+      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        const auto info = world.plan_info("all_reduce", 1000, DataType::float32);
+        ASSERT_TRUE(info);
+        EXPECT_EQ(info->algorithm, "mine");
+        EXPECT_EQ(info->runner_up, "ring");
+        EXPECT_EQ(info->reason, "given in " + path);
+        if (ranks > 1) {
+          EXPECT_GT(info->predicted_us, 0);
+        }
+        for (const auto collective : {Collective::all_reduce, Collective::all_gather}) {
+          for (const auto& one : sample(collective, ranks, kHasSanitizer ? 30 : 150))
+            ASSERT_EQ(run_case(world, one), "") << transport;
+        }
+      });
+    }
+  }
+}
+
+TEST_F(GivenSchedule, OfAnotherShapeIsNotUsed) {
+  RankOptions options;
+  options.size = 3;
+  options.environment["XYLEM_SCHEDULES"] = write("plans", mine(Collective::all_reduce, "ring", 3));
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    EXPECT_NE(world.plan_info("all_gather", 8, DataType::int8)->algorithm, "mine");
+    const auto pair = world.split(world.rank() == 2 ? 1 : 0, 0);
+    ASSERT_TRUE(pair);
+    EXPECT_NE(pair->plan_info("all_reduce", 8, DataType::int8)->algorithm, "mine");
+    EXPECT_EQ(world.plan_info("all_reduce", 8, DataType::int8)->algorithm, "mine");
+  });
+}
+
+TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
+  const std::string right = mine(Collective::all_reduce, "ring", 3);
+  const auto expect_refused = [&](const std::string& path, Code code, const std::string& why) {
+    RankOptions options;
+    options.size = 3;
+    options.environment["XYLEM_SCHEDULES"] = path;
+    run_ranks(
+        options, [](Runtime&, MemoryHub&) { FAIL() << "a rank started"; },
+        [&](std::uint32_t, const Status& status) {
+          EXPECT_EQ(status.code(), code) << status.to_string();
+          EXPECT_THAT(std::string(status.message()),
+                      AllOf(HasSubstr("XYLEM_SCHEDULES=" + path), HasSubstr(why)));
+        });
+  };
+  expect_refused(write("wrong", replaced(right, "input[1]", "input[0]")), Code::bad_schedule,
+                 "all_reduce mine of 3 ranks with root 0: ");
+  expect_refused(write("half", right.substr(0, right.find("\nschedule"))), Code::bad_schedule,
+                 "there are 1 schedules for all_reduce of 3 ranks");
+  expect_refused(write("text", "all_reduce=ring\n"), Code::bad_schedule, "line 1: ");
+  expect_refused(write("empty", ""), Code::invalid_argument, "cannot be read, or is empty");
+  expect_refused("/nowhere/plans", Code::invalid_argument, "No such file or directory");
+}
+
+TEST_F(GivenSchedule, MustBeTheSameOnAllRanks) {
+  const std::string ring = mine(Collective::all_reduce, "ring", 2);
+  RankOptions options;
+  options.environment["XYLEM_SCHEDULES"] = write("ring", ring);
+  const std::string other = write("other", mine(Collective::all_reduce, "two_shot", 2));
+  const std::string same = write("same", ring);
+  for (const std::string& path : {other, std::string(), same}) {
+    options.adjust = [&](std::uint32_t rank, runtime::Environment& environment) {
+      if (rank == 1) environment["XYLEM_SCHEDULES"] = path;
+    };
+    std::atomic<int> refused = 0;
+    run_ranks(
+        options,
+        [&](Runtime& runtime, MemoryHub&) {
+          EXPECT_EQ(path, same);
+          EXPECT_TRUE(runtime.world().barrier().wait());
+        },
+        [&](std::uint32_t, const Status& status) {
+          ++refused;
+          EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
+          EXPECT_THAT(std::string(status.message()), HasSubstr("XYLEM_SCHEDULES"));
+        });
+    EXPECT_EQ(refused, path == same ? 0 : 2);
+  }
+}
+
+}  // namespace
+}  // namespace xylem::test
