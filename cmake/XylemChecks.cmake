@@ -28,7 +28,7 @@ xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
 # The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
 xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
   "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet -p "${PROJECT_BINARY_DIR}"
-  -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=20000
+  -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000
   "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
 if(TARGET xylem_commit)
   add_dependencies(tidy xylem_commit)  # Its header is made by a build only.

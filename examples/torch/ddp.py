@@ -53,7 +53,8 @@ def digest(model: nn.Module) -> str:
     return sha.hexdigest()
 
 
-def main() -> None:
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    """The options among `words`, by itself those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="xylem")
     parser.add_argument("--fsdp", action="store_true", help="shard parameters, gradients and state")
@@ -62,8 +63,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="points of each rank in a step")
     parser.add_argument("--width", type=int, default=64, help="of the hidden layers")
     parser.add_argument("--json", help="file to which rank 0 writes the losses")
-    arguments = parser.parse_args()
+    return parser.parse_args(words)
 
+
+def train(arguments: argparse.Namespace) -> None:
+    """Trains from init_process_group() to destroy_process_group()."""
     if arguments.backend == "xylem":
         import xylem  # noqa: F401  Registers the backend; torch 2.15 does so by itself.
 
@@ -121,4 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    train(parse())

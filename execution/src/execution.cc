@@ -6,12 +6,12 @@
 namespace xylem::execution {
 namespace {
 
-constexpr std::align_val_t kLine{64};
+constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
 void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete[](memory, kLine);
+  ::operator delete[](memory, kAlignment);
 }
 
 std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
@@ -19,7 +19,7 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
     memory_.reset();
     // The deleter knows how it was made; no factory makes aligned arrays that may fail.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    memory_.reset(new (kLine, std::nothrow) std::byte[bytes]);
+    memory_.reset(new (kAlignment, std::nothrow) std::byte[bytes]);
     capacity_ = memory_ ? bytes : 0;
   }
   return memory_.get();

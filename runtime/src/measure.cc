@@ -27,7 +27,7 @@ constexpr int kLargeRounds = 8;
 constexpr std::uint32_t kTag = 0;
 static_assert(kNeverPull.value == transport::kAnySize);
 
-double microseconds(Clock::duration duration) {
+double in_microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
@@ -50,12 +50,10 @@ struct Partner {
   Deadline deadline;
 };
 
-using Message = std::vector<std::byte>;
-
 Status transfer(Group& world,
                 CallKind kind,
                 const Partner& partner,
-                const std::shared_ptr<Message>& data) {
+                const std::shared_ptr<std::vector<std::byte>>& data) {
   Call call;
   call.kind = kind;
   call.type = DataType::uint8;
@@ -71,13 +69,13 @@ Status transfer(Group& world,
 /// Half of the quickest round trip, in microseconds; meaningful at the rank that sends first. The
 /// quickest is taken because other load on the machine passes and must not enter the constants.
 Result<double> ping_pong(Group& world, const Partner& partner, std::uint64_t bytes, int rounds) {
-  const auto data = std::make_shared<Message>(bytes);
+  const auto data = std::make_shared<std::vector<std::byte>>(bytes);
   double best = std::numeric_limits<double>::max();
   for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
     const auto begin = Clock::now();
     XYLEM_TRY(transfer(world, partner.first ? CallKind::send : CallKind::recv, partner, data));
     XYLEM_TRY(transfer(world, partner.first ? CallKind::recv : CallKind::send, partner, data));
-    if (round > 0) best = std::min(best, microseconds(Clock::now() - begin) / 2);
+    if (round > 0) best = std::min(best, in_microseconds(Clock::now() - begin) / 2);
   }
   return best;
 }
@@ -96,7 +94,7 @@ double rate(Pass pass) {
     const auto begin = Clock::now();
     pass();
     best = std::max(best, static_cast<double>(kLarge) /
-                              std::max(microseconds(Clock::now() - begin), 0.1) / 1e3);
+                              std::max(in_microseconds(Clock::now() - begin), 0.1) / 1e3);
   }
   return best;
 }

@@ -30,7 +30,7 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
 };
 
 TEST_P(EveryPlanner, IsProvenFor1To64Ranks) {
-  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks) expect_proven(ranks);
+  for (const std::uint32_t ranks : model::ranks_to_prove(64)) expect_proven(ranks);
 }
 
 TEST_P(EveryPlanner, IsProvenFor127Ranks) { expect_proven(127); }

@@ -49,7 +49,7 @@ class BySymmetry : public testing::TestWithParam<Planner> {};
 
 TEST_P(BySymmetry, PlansAreProven) {
   const Planner& planner = GetParam();
-  for (std::uint32_t ranks = 1; ranks <= 40; ++ranks) {
+  for (const std::uint32_t ranks : model::ranks_to_prove(40)) {
     for (const std::uint32_t per_host : model::ranks_per_host(planner, ranks)) {
       const Shape shape{planner.collective, ranks, 0, per_host};
       for (const Symmetry& symmetry : symmetries(planner, shape)) {

@@ -3,6 +3,7 @@
 // All ranks' schedules of one plan, and the shapes with which planners are tested.
 #pragma once
 
+#include "support/sanitizer.h"
 #include "xylem/collectives/planner.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +20,15 @@ inline std::vector<Schedule> plan_all(const Planner& planner, const Shape& shape
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     ranks.push_back(planner.plan(shape, rank));
   return ranks;
+}
+
+/// Numbers of ranks from 1 to `most`: all of them, or with a sanitizer all up to 9 and every
+/// eleventh.
+inline std::vector<std::uint32_t> ranks_to_prove(std::uint32_t most) {
+  std::vector<std::uint32_t> result;
+  for (std::uint32_t ranks = 1; ranks <= most; ranks += test::kHasSanitizer && ranks >= 9 ? 11 : 1)
+    result.push_back(ranks);
+  return result;
 }
 
 /// Every root for up to 8 ranks; the first, second, middle and last for more ranks. Only 0 if the

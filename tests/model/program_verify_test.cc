@@ -89,7 +89,7 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
 };
 
 TEST_P(EveryPlanner, IsProvenAsAProgramFor1To64Ranks) {
-  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks) expect_proven(ranks);
+  for (const std::uint32_t ranks : collectives::model::ranks_to_prove(64)) expect_proven(ranks);
 }
 
 TEST_P(EveryPlanner, IsProvenAsAProgramFor127And128Ranks) {

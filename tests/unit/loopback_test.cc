@@ -4,6 +4,7 @@
 // allocation in steady traffic.
 #include "xylem/transport/loopback.h"
 
+#include "support/sanitizer.h"
 #include "unit/transport_fixture.h"
 
 #include <gtest/gtest.h>
@@ -26,12 +27,7 @@ thread_local std::uint64_t allocations = 0;
 }  // namespace
 
 // The thread sanitizer has its own definitions of these operators, so nothing is counted under it.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define XYLEM_COUNTS_NOTHING
-#endif
-#endif
-#ifndef XYLEM_COUNTS_NOTHING
+#ifndef XYLEM_THREAD_SANITIZER
 // Not inlined, because GCC would see memory of malloc() passed to delete and warn.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;

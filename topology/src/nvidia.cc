@@ -232,7 +232,6 @@ std::string to_string(const CudaUuid& uuid) {
   return text;
 }
 
-constexpr std::uint16_t kDisplay3d = 0x0302;
 
 std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   const auto at = std::ranges::lower_bound(machine.gpus, address, {},
@@ -255,7 +254,7 @@ Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
   gpu.pci.address = told.address;
   gpu.pci.id = told.id;
   gpu.pci.id.vendor = kVendorNvidia;
-  gpu.pci.pci_class = kDisplay3d;
+  gpu.pci.pci_class = k3dController;
   for (std::uint32_t numa = 0; numa < machine.numa_nodes.size(); ++numa) {
     gpu.pci.numa.push_back(numa);
   }

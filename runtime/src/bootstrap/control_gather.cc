@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
 /// Most bytes of one round of a gather. More is not expected.
 constexpr std::size_t kMostGathered = std::size_t{4} << 30;
-/// How often deadlines are checked while waiting, in milliseconds.
-constexpr int kTick = 100;
+/// How often deadlines are checked while waiting.
+constexpr int kTickMs = 100;
 
 Status late(const BruckGather& gather) {
   const std::uint32_t rank = gather.receive_from();
@@ -76,7 +76,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
                      gone->rank());
     }
     if (deadline.passed()) return late(gather);
-    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTick)));
+    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTickMs)));
   }
   XYLEM_TRY(gather.take(incoming.bytes));
   incoming_.erase({number, static_cast<std::uint8_t>(gather.round() - 1)});
@@ -93,7 +93,7 @@ Status ControlNetwork::wait_until_sent(Deadline deadline) {
       return failure(Code::timed_out, fmt::format("rank {} does not read", (*waits)->rank()),
                      (*waits)->rank());
     }
-    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTick)));
+    XYLEM_TRY(drive(std::min(deadline.left_ms(), kTickMs)));
   }
 }
 

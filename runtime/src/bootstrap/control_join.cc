@@ -25,7 +25,7 @@ constexpr auto kRetry = milliseconds(50);
 /// How often clocks are checked.
 constexpr auto kTick = milliseconds(200);
 /// How long a rank whose start has failed stays to tell others.
-constexpr auto kFarewell = milliseconds(1000);
+constexpr auto kStay = milliseconds(1000);
 
 }  // namespace
 
@@ -181,7 +181,7 @@ Status ControlJoin::give_up(Status why) {
 
 void ControlJoin::tell_callers(const Status& why) {
   if (!listener_ || why.code() == Code::timed_out) return;
-  const Deadline until = earlier(deadline_, Deadline::after(kFarewell));
+  const Deadline until = earlier(deadline_, Deadline::after(kStay));
   // Each rank that connects is told through its new link.
   while (is_anyone_awaited() && !until.passed()) static_cast<void>(turn().is_ok());
 }

@@ -104,9 +104,6 @@ fs::path key_path(const fs::path& session, std::string_view key) {
   return session / name;
 }
 
-/// How long rank 0 stays to tell ranks that come late that the start has failed.
-constexpr auto kFarewell = std::chrono::seconds(2);
-
 fs::path failed_of(const fs::path& session) { return session / "failed"; }
 
 /// What rank 0 says about the start.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules that all stores of Xylem have for keys and values.
+// The rules that all stores of Xylem have for keys and values, and for their end.
 #pragma once
 
 #include "xylem/base/status.h"
 
+#include <chrono>
 #include <cstddef>
 #include <string_view>
 
@@ -12,6 +13,8 @@ namespace xylem::runtime {
 
 inline constexpr std::size_t kLongestKey = 200;
 inline constexpr std::size_t kLargestValue = std::size_t{64} * 1024;
+/// How long rank 0 keeps a store to tell ranks that come late that the start has failed.
+inline constexpr auto kFarewell = std::chrono::seconds(2);
 
 /// Keys are 1 to kLongestKey printable characters without blanks; values are at most kLargestValue
 /// bytes.

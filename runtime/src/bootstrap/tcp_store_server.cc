@@ -39,8 +39,6 @@ constexpr std::size_t kMostStrangers = 64;
 /// Accepted per call, so that a flood of connections does not keep members waiting.
 constexpr int kMostAccepted = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-/// How long rank 0 stays to tell ranks that come late that the start has failed.
-constexpr auto kFarewell = std::chrono::seconds(2);
 
 struct Connection {
   UniqueFd fd;
@@ -192,9 +190,9 @@ void Server::run() {
 
 int Server::wait_ms() const {
   // A tick is needed only while something is to end by the clock.
-  constexpr int kTick = 200;
-  constexpr int kForever = -1;
-  return !strangers_.empty() || !listening_ || ends_ ? kTick : kForever;
+  constexpr int kTickMs = 200;
+  constexpr int kForeverMs = -1;
+  return !strangers_.empty() || !listening_ || ends_ ? kTickMs : kForeverMs;
 }
 
 void Server::accept_some(int listener) {

@@ -13,8 +13,6 @@
 namespace xylem::topology::nccl_xml {
 namespace {
 
-constexpr std::uint16_t kHostBridge = 0x0600;
-constexpr std::uint16_t kPciBridge = 0x0604;
 /// NCCL writes one <pci> for all functions of a card, so its <net> elements become functions 0, 1,
 /// …
 constexpr std::size_t kMostFunctions = 8;

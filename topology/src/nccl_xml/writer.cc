@@ -121,7 +121,6 @@ class Writer {
     if (ways == 1 && !bridge.is_switch && !is_far) {
       return each_below(place, {way.bridges + 1, uplink}, parent);
     }
-    constexpr std::uint16_t kPciBridge = 0x0604;
     const std::uint16_t pci_class = bridge.is_switch ? bridge.pci.pci_class : kPciBridge;
     each_below(place, {}, function(parent, bridge.pci, uplink, pci_class));
   }

@@ -201,7 +201,6 @@ class Maker {
   }
 
   NodeRef add_switch(NodeRef parent, const Place& place) {
-    constexpr std::uint16_t kPciBridge = 0x0604;
     Bridge bridge;
     bridge.pci = function(parent, place.numa, kPciBridge);
     bridge.is_switch = true;
@@ -212,17 +211,15 @@ class Maker {
   }
 
   void add_gpu(NodeRef parent, std::uint32_t numa) {
-    constexpr std::uint16_t kController3d = 0x0302;
     Gpu gpu;
-    gpu.pci = function(parent, numa, kController3d);
+    gpu.pci = function(parent, numa, k3dController);
     gpu.pci.id.vendor = description_.link_kind == LinkKind::xgmi ? kVendorAmd : kVendorNvidia;
     machine_.gpus.push_back(std::move(gpu));
   }
 
   void add_nic(NodeRef parent, std::uint32_t numa) {
-    constexpr std::uint16_t kInfiniband = 0x0207;
     Nic nic;
-    nic.pci = function(parent, numa, kInfiniband);
+    nic.pci = function(parent, numa, kInfinibandController);
     nic.name = fmt::format("rdma{}", machine_.nics.size());
     nic.fabric = true;
     nic.ports.push_back(

@@ -50,6 +50,12 @@ inline constexpr std::uint8_t kClassNetwork = 0x02;
 inline constexpr std::uint8_t kClassDisplay = 0x03;
 inline constexpr std::uint8_t kClassAccelerator = 0x12;
 
+/// PCI's codes of class and subclass (PCI Code and ID Assignment Specification, section 1).
+inline constexpr std::uint16_t kInfinibandController = 0x0207;
+inline constexpr std::uint16_t k3dController = 0x0302;
+inline constexpr std::uint16_t kHostBridge = 0x0600;
+inline constexpr std::uint16_t kPciBridge = 0x0604;
+
 /// VGA chips of management controllers by ATI, now AMD (Rage XL, RV100, ES1000). Chips by other
 /// makers (ASPEED, Matrox) need no list, since only NVIDIA and AMD devices count as GPUs.
 inline constexpr std::array<std::uint16_t, 3> kManagementVga{0x4752, 0x5159, 0x515e};
