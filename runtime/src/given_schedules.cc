@@ -84,15 +84,20 @@ Result<GivenSchedules> GivenSchedules::load(const Config& config) {
                    fmt::format("XYLEM_SCHEDULES={}: {}", config.schedules, why.message()));
   };
   std::ifstream file(config.schedules, std::ios::binary);
-  std::ostringstream content;
-  if (!file || !(content << file.rdbuf())) {
-    return about(
-        failure(Code::invalid_argument,
-                fmt::format("the file cannot be read, or is empty ({})", error_text(errno))));
+  if (!file) {
+    return about(failure(Code::invalid_argument,
+                         fmt::format("the file cannot be opened: {}", error_text(errno))));
   }
+  std::ostringstream content;
+  content << file.rdbuf();
   const std::string text = std::move(content).str();
   auto plans = collectives::parse_plans(text);
   if (!plans) return about(plans.status());
+  if (plans->empty()) {
+    return about(failure(Code::invalid_argument,
+                         "the file holds no schedule, such as xylem plan "
+                         "--format schedules prints"));
+  }
   for (const auto& ranks : *plans) {
     if (const Status proven = prove(ranks, config.window); !proven) {
       return about(

@@ -158,7 +158,8 @@ TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
   expect_refused(write("half", right.substr(0, right.find("\nschedule"))), Code::bad_schedule,
                  "there are 1 schedules for all_reduce of 3 ranks");
   expect_refused(write("text", "all_reduce=ring\n"), Code::bad_schedule, "line 1: ");
-  expect_refused(write("empty", ""), Code::invalid_argument, "cannot be read, or is empty");
+  expect_refused(write("empty", ""), Code::invalid_argument, "holds no schedule");
+  expect_refused("/", Code::invalid_argument, "holds no schedule");
   expect_refused("/nowhere/plans", Code::invalid_argument, "No such file or directory");
 }
 

@@ -17,7 +17,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLE = os.path.join(HERE, "..", "..", "examples", "torch", "ddp.py")
-DEADLINE = 120
+DEADLINE = 300
 
 
 def torchrun(*arguments: str) -> list[str]:
