@@ -2,7 +2,7 @@
 //
 // Copies between two cores: one thread copies into slots, the other out of them, in turn over a
 // number of slots. The time is that of both copies; `write` and `read` are their separate rates.
-// Also copies on one core between addresses with different offsets in their pages.
+// A second benchmark copies on one core between addresses with different offsets in their pages.
 #include "xylem/base/copy.h"
 
 #include <benchmark/benchmark.h>

@@ -74,7 +74,7 @@ void close(const Pair& pair) {
   pair.b->close(pair.to_a);
 }
 
-// Shown as the time of one message.
+// With these flags, a counter of messages is shown as the time of one message.
 const auto kSecondsEach = benchmark::Counter::kIsRate | benchmark::Counter::kInvert;
 
 void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
@@ -98,7 +98,8 @@ void ping_pong(benchmark::State& state, Result<Pair> (*make)()) {
   state.SetBytesProcessed(state.iterations() * 2 * state.range(0));
 }
 
-// Eight messages in one direction at a time, like an engine that keeps several slices in flight.
+// Sends eight messages in one direction at a time, like an engine that keeps several slices in
+// flight.
 void stream(benchmark::State& state, Result<Pair> (*make)()) {
   constexpr std::size_t kInFlight = 8;
   const auto pair = make();

@@ -44,10 +44,12 @@ using Copy = void (*)(void* target, const void* source, std::size_t bytes) noexc
 constexpr std::size_t kRanks = 2;
 constexpr std::size_t kSlice = (64 << 10) / sizeof(float);
 constexpr std::size_t kPiece = (2 << 10) / sizeof(float);
-constexpr std::size_t kSlots = 16;  // Of each kind, so that a rank has 2 MiB.
-// Slices between giving one and reducing one, and between that and taking one.
+constexpr std::size_t kSlots = 16;  // The slots of a Segment, of each kind: 2 MiB for a rank.
+// A rank gives the other rank slice s in step s, reduces its own slice s in step s + kLag, and
+// copies the other rank's result for slice s to its output in step s + 2 * kLag.
 constexpr std::size_t kLag = 2;
-// Before a slot is filled again, its reader has produced a slice after reading it.
+// So a rank fills a slot again only after it has received a slice that the reader of the slot
+// produced after reading it.
 static_assert(kSlots > 2 * kLag);
 
 void pin(int cpu) {
@@ -201,7 +203,7 @@ class AllReduce {
     return static_cast<float>((i * 7 + i / kSlice + rank * 5) % 61);
   }
 
-  /// A slice and its destination; null if there is none.
+  /// A slice to copy, and its destination. Both are null if there is nothing to copy.
   struct Move {
     float* to = nullptr;
     const float* from = nullptr;

@@ -186,7 +186,8 @@ std::string format_duration(std::chrono::nanoseconds duration) {
 }
 
 std::string format_bandwidth(GBps bandwidth) {
-  // A measured bandwidth has no more than four significant digits.
+  // Four significant digits are shown. From 1000 on, all digits before the point are shown instead,
+  // since {:.4g} would change to an exponent at 10,000.
   if (std::abs(bandwidth.value) < 1000) return fmt::format("{:.4g} GB/s", bandwidth.value);
   return fmt::format("{:.0f} GB/s", bandwidth.value);
 }

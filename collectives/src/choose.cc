@@ -25,8 +25,11 @@ bool all_differ(std::vector<std::uint32_t> numbers) {
   return std::ranges::adjacent_find(numbers) == numbers.end();
 }
 
-constexpr std::uint64_t kExactSteps = 60000;  // A ring of 110 ranks, a tree of 6000.
-// If ranks share cores, all ranks must be run, and none can represent the others.
+// Up to this many steps of all simulated ranks together, a call is simulated exactly. A larger call
+// is extrapolated from smaller ones. A ring of 110 ranks or a tree of 6000 has about this many.
+constexpr std::uint64_t kExactSteps = 60000;
+// The same limit if ranks share cores: then each rank must be simulated, since none can represent
+// the others.
 constexpr std::uint64_t kExactSharedSteps = 10000;
 
 // The ranks that must be simulated to know the time of all: under a symmetry that maps hosts to
@@ -88,7 +91,7 @@ double predict_exactly(const Planner& planner, const Question& asked) {
                          : estimate_us(ranks, counts, asked.model);
 }
 
-// The number that is reduced in order to learn how the time grows with it.
+// Which number halved() makes smaller, in order to learn how the time grows with this number.
 enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
@@ -177,12 +180,12 @@ double predict_us(const Planner& planner, const Question& asked) {
 // The most scratch per rank that an algorithm may let grow with the message. It is computed for the
 // smallest size of a class; the largest sizes need up to twice as much.
 constexpr std::uint64_t kMostScratch = 16 << 20;
-// An algorithm that needs more is used only if every other one takes more than this many times as
-// long.
+// An algorithm that needs more than kMostScratch is used only if every algorithm that needs less
+// takes more than this many times as long.
 constexpr double kPriceOfMemory = 1.25;
 
-// The largest need among a few ranks: those next to the root, and those where odd ranks fold into
-// even ones.
+// The most scratch that any of a few ranks needs: the first four ranks, since some planners begin
+// by merging the data of pairs of the first ranks, and the four ranks from the root on.
 std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = asked.shape;
@@ -205,8 +208,8 @@ struct Prediction {
 };
 
 // All planners of the collective that offer a plan of their own, fastest first; equal times keep
-// the order of registration. If the fastest needs too much memory, the fastest of those that do not
-// moves to the front, provided that it is nearly as fast.
+// the order of registration. If the fastest planner needs too much memory, the fastest planner that
+// does not moves to the front, provided that it is nearly as fast.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const Question& asked,
                                     std::string_view forced) {
@@ -215,7 +218,7 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
-    // Without two levels it would make the same plan as another planner.
+    // Without two levels the planner would make the same plan as another planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
     const std::uint64_t scratch = scratch_of(planner, asked);
     result.push_back({&planner, predict_us(planner, asked), scratch > kMostScratch ? scratch : 0});

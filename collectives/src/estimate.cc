@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The time of a call. Long messages consist of many equal slices, and the time is linear in their
-// number once the pipeline is full. So two shorter runs determine the time of a long one, and the
-// cost of an estimate does not grow with the message.
+// number once the pipeline is full. So two simulations of shorter messages determine the time of a
+// long message, and the cost of an estimate does not grow with the message.
 #include "xylem/collectives/estimate.h"
 
 #include "simulation.h"

@@ -87,7 +87,7 @@ bool same_blocks(const Schedule& schedule, const Step& a, const Step& b) noexcep
 Pipeline pipeline(const Schedule& schedule) {
   Pipeline result;
   result.windowed.assign(schedule.scratch.size(), false);
-  // By writer: readers for which it must wait.
+  // lagging[s] lists the readers for which step s must wait before it writes its ring again.
   std::vector<std::vector<StepId>> lagging(schedule.steps.size());
   if (!uses_mapped_memory(schedule)) {
     const std::vector<Uses> uses = scratch_uses(schedule);

@@ -186,7 +186,7 @@ void Simulation::start_slice(Global step) {
     case StepKind::copy:
     case StepKind::reduce: return post(occupy_core(rank, step_us_ + compute_us(step, bytes)), step);
     case StepKind::wait: return post(occupy_core(rank, step_us_), step);
-    case StepKind::recv: return;  // Counted with its send.
+    case StepKind::recv: return;  // The message is simulated with its send.
   }
 }
 
@@ -266,7 +266,8 @@ void Simulation::depart(Global step, double bytes) {
   post(start, step, bytes);
 }
 
-// If the same memory is sent at different times, the sends have different predecessors.
+// Compares the predecessors, too: if the same memory is sent with different contents, the sends
+// have different predecessors.
 bool Simulation::is_written(Global step) {
   const Step& it = world_.step(step);
   if (it.kind != StepKind::send || !is_local(step)) return false;
@@ -305,8 +306,8 @@ void Simulation::arrive(Global step, double bytes) {
 double Simulation::compute_us(Global step, double bytes) const {
   const Schedule& schedule = world_.schedule(step);
   const Step& it = world_.step(step);
-  // In units of a reduction with two sources, which reads two and writes one: all sources are
-  // processed in one pass.
+  // The memory traffic, compared with that of a reduction of two sources, which reads two buffers
+  // and writes one. All sources are processed in one pass.
   const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
   const double speed = it.kind == StepKind::reduce ? model_.reduce_GBps : model_.copy_GBps;
   double time = passes * bytes / (speed * kBytesPerUsPerGBps);

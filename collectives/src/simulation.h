@@ -23,11 +23,11 @@ std::uint64_t step_bytes(const Schedule& schedule, const Layout& layout, const S
 struct Dependencies {
   explicit Dependencies(const verifier::World& world);
 
-  /// For each step, and one more: index into `successors`.
+  /// steps + 1 entries: the successors of step s are [first_successor[s], first_successor[s + 1]).
   std::vector<std::uint32_t> first_successor;
   std::vector<verifier::Global> successors;
   std::vector<verifier::Global>
-      lane_next;  ///< The next message, signal or wait on the same channel; kNone.
+      lane_next;  ///< The next message, signal or wait on the same channel; kNone if none follows.
   std::vector<verifier::Global> lane_previous;
 };
 
@@ -51,7 +51,8 @@ class Simulation {
     double time;
     std::uint64_t serial;
     Global step;
-    /// For a message slice that reaches its target's port: its size. Negative: a slice completes.
+    /// The size of a slice of a message that reaches the port of its target. Negative if the event
+    /// is that a slice completes.
     double arriving_bytes;
     friend bool operator>(const Event& a, const Event& b) {
       return a.time != b.time ? a.time > b.time : a.serial > b.serial;
@@ -84,24 +85,26 @@ class Simulation {
   const Dependencies& dependencies_;
   const CostModel& model_;
   double step_us_ = 0;
-  std::vector<double> bytes_;  // By step.
+  // Indexed by step. A message is counted at its send.
+  std::vector<double> bytes_;
   std::vector<std::uint32_t> slices_, started_,
-      done_;                           // Per step; a message's are those of its send.
-  std::vector<double> began_, ended_;  // By step: start of its first slice, and end of its last.
+      done_;                           // Numbers of slices: all, those started, those completed.
+  std::vector<double> began_, ended_;  // The start of the first slice, and the end of the last.
+  // The last bytes that a rank has sent within its host.
   struct Written {
-    const Step* send = nullptr;  // The first such send.
+    const Step* send = nullptr;  // The first of the sends of these bytes.
     std::vector<double> at;      // When each slice was written.
   };
-  std::vector<Written> written_;              // By rank: its last send within its host.
-  std::vector<std::uint32_t> core_of_;        // By rank.
-  std::vector<std::uint32_t> turn_of_;        // By rank: its position among the ranks of its core.
-  std::vector<std::uint32_t> turns_;          // By core: the number of its ranks.
-  std::vector<double> core_;                  // By core: when it is free again.
-  std::vector<double> local_out_, local_in_;  // The same for each rank's ports.
-  std::vector<std::uint32_t> last_on_;        // By core: the rank that used it last.
+  std::vector<Written> written_;        // Indexed by rank.
+  std::vector<std::uint32_t> core_of_;  // For each rank, its core.
+  std::vector<std::uint32_t> turn_of_;  // For each rank, its place among the ranks of its core.
+  std::vector<std::uint32_t> turns_;    // For each core, the number of its ranks.
+  std::vector<double> core_;            // For each core, when it is free again.
+  std::vector<double> local_out_, local_in_;  // When the ports of each rank are free again.
+  std::vector<std::uint32_t> last_on_;        // For each core, the rank that used it last.
   bool shares_cores_ = false;
-  std::vector<double> own_out_, own_in_;        // The same for each rank's own NICs.
-  std::vector<double> remote_out_, remote_in_;  // The same for each host.
+  std::vector<double> own_out_, own_in_;        // When the own NICs of each rank are free again.
+  std::vector<double> remote_out_, remote_in_;  // When the ports of each host are free again.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;
   std::uint64_t serial_ = 0;

@@ -77,7 +77,8 @@ class Stager {
   /// Only the plans of all_to_all do that.
   bool is_overwritten() const { return original_.shape.collective == Collective::all_to_all; }
 
-  /// Adds the steps that replace a step of the original. Returns the one that completes its effect.
+  /// Adds the steps that replace a step of the original. Returns the step that completes its
+  /// effect.
   StepId add(const Step& step) {
     StepIds before = predecessors_of(step);
     std::vector<Operand> sources;
@@ -164,8 +165,8 @@ class Stager {
   const Staging staging_;
   const std::uint32_t first_staged_input_;
   Schedule staged_;
-  StepIds last_of_;  ///< By step of the original: the new step that completes it.
-  /// By input chunk: the step that copies it, or kNone if none has been added yet.
+  StepIds last_of_;  ///< For each step of the original, the new step that completes it.
+  /// For each input chunk, the step that copies it, or kNone if that step has not been added yet.
   StepIds input_copies_;
 };
 

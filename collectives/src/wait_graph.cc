@@ -9,7 +9,7 @@ namespace {
 
 using Event = WaitGraph::Event;
 
-// A link as seen from the event for which `to` waits.
+// An edge, as seen from the event for which `to` waits.
 struct Waiting {
   Event to;
   EdgeKind kind;
@@ -39,7 +39,7 @@ Links sort_links(std::size_t events, const AllLinks& all) {
 }
 
 // Strongly connected components (Tarjan: "Depth-first search and linear graph algorithms", 1972),
-// following only the kinds of links that `follow` accepts.
+// following only edges of the kinds that `follow` accepts.
 class Components {
  public:
   template <typename Follow>
@@ -96,7 +96,7 @@ class Components {
     }
   }
 
-  std::vector<Event> component_;  // A member of each event's component.
+  std::vector<Event> component_;  // For each event, one member that stands for its component.
   std::vector<std::uint32_t> index_, low_;
   std::vector<Event> open_;
   std::vector<Frame> frames_;

@@ -60,7 +60,7 @@ void Engine::start(Execution& execution) {
   run.views.assign(program.view_count, HeldView{});
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
   for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
-    run.ready.push_back(id);  // Popped from the back, so in list order.
+    run.ready.push_back(id);  // Steps are taken from the back, so in list order.
     run.steps[id].queued = true;
   }
   run_ready(execution);
@@ -148,7 +148,7 @@ unsigned Engine::run_round() {
     completed_ = message.completed_next;
     if (completed_ == nullptr) completed_tail_ = &completed_;
     Execution& execution = *message.owner;
-    execution.acquire();  // completed() may end it.
+    execution.acquire();  // completed() may end the execution.
     completed(message);
     const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
     if (has_ready && !execution.has_ended) run_ready(execution);

@@ -130,7 +130,7 @@ void Engine::look_at_work() {
 
 void Engine::work_ended(const PendingWork& work) {
   Execution& execution = *work.execution;
-  execution.acquire();  // It may end within this function.
+  execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
   if (execution.health && !execution.run.is_lost) {
     if (const Status health = execution.run.device.compute->health(); !health) {
@@ -145,7 +145,8 @@ void Engine::work_ended(const PendingWork& work) {
   execution.release();
 }
 
-/// Handles a completed slice: slices that wait for it may follow, and more slices of the same step.
+/// Handles a completed slice: slices that wait for it may be issued now, and so may further slices
+/// of the same step.
 void Engine::advance_after(const PendingWork& work) {
   Execution& execution = *work.execution;
   slice_done(execution, work.step, work.slice);
@@ -155,7 +156,7 @@ void Engine::advance_after(const PendingWork& work) {
 
 /// The gate of a call has opened: its messages may begin.
 void Engine::open_gate(Execution& execution) {
-  execution.acquire();  // It may end within this function.
+  execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
   forget_gate(execution.run.device);
   for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {

@@ -82,7 +82,7 @@ bool Engine::try_start(Execution& execution, const Exchange& exchange) {
   const StepId lost = finish_exchange(run);
   // Messages taken within a call are in slots, so their senders cannot withdraw them.
   XYLEM_CHECK(lost == kNone, lost);
-  // As new, with what start() and the caller set for the next life.
+  // The other fields are as new, or start() and the caller set them again for the next call.
   run.sent = 0;
   return true;
 }

@@ -20,9 +20,10 @@ using transport::Room;
 
 namespace {
 
-/// How many slices of a step may be issued now. A copy or reduction may follow one of another step
-/// as soon as that has been enqueued; all other slices wait for completion. If `made` is given, its
-/// slice `slice` counts as complete.
+/// How many slices of a step may be issued now. A slice of a copy or reduction may follow a slice
+/// of another copy or reduction as soon as that slice has been enqueued; all other slices wait for
+/// the completion of those before them. If `made` is given, slice `slice` of this step counts as
+/// complete.
 std::uint32_t ready_slices(const Run& run,
                            const ProgramStep& step,
                            StepId made = kNone,
@@ -57,15 +58,15 @@ HeldView* view_of(Run& run, const Place& place, std::uint32_t slice) noexcept {
   return held.transport == nullptr ? nullptr : &held;
 }
 
-/// True if the peer has several slices that it has not read yet. More of them would only evict
-/// these from the caches.
+/// True if several slices wait for the peer to read them. Further slices would only evict these
+/// from the caches.
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
 }
 
-/// For a slot that is filled from `source`: the second place to which the same bytes go, which is
-/// `target`, or none if they are there already.
+/// The second place to which the bytes go when a slot is filled from `source`. It is `target`, or
+/// no place if `source` is `target`, so that the bytes are there already.
 CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
   return {source == target ? nullptr : target, run.past_cache};
 }
@@ -205,9 +206,9 @@ bool Engine::post(Execution& execution, StepId id, std::uint32_t slice) {
   return true;
 }
 
-/// Sends a slice by the reserved slot. If the same slice of the cast's copy is the next one of that
-/// step, and is ready, it is copied together with this. The last slice is not, since its readers
-/// wait for nothing else.
+/// Sends a slice by the reserved slot. If the cast has a copy, and the same slice is the next slice
+/// of this copy and is ready, the slice is copied to both places in one pass. The last slice is
+/// only sent, since its readers wait for nothing else.
 void Engine::send_with_copy(Execution& execution, const ProgramStep& step, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -465,8 +466,9 @@ void Engine::bring(const Run& run,
   copy_to({target, run.past_cache}, data, run.program->slice_size(step, slice));
 }
 
-/// Reserves a slot for a slice that the sends of the step's cast send. The slot is for all those
-/// sends that can issue this slice now. `maker`, if given, counts as having made the slice.
+/// Reserves a slot for a slice that the sends of the step's cast send. The slot serves all sends of
+/// the cast that can issue this slice now. If `maker` is given, this step counts as having made the
+/// slice.
 Room Engine::reserve(Execution& execution,
                      const ProgramStep& step,
                      StepId maker,
@@ -536,8 +538,9 @@ bool Engine::relieve() {
   return true;
 }
 
-/// Gives up views if none has been taken or given up for many turns. They wait for messages of
-/// other peers, and these may wait for the slots of the viewed messages.
+/// Gives up all views if no view has been taken or given up for many turns. The steps that read the
+/// views wait for messages of other peers, and these peers may wait for the slots of the viewed
+/// messages.
 void Engine::look_at_views() {
   constexpr std::uint32_t kPatientTurns = 200;
   const bool stand_still = views_held_ > 0 && views_touched_ == views_touched_before_;

@@ -17,7 +17,8 @@ void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
 std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
   if (bytes > capacity_) {
     memory_.reset();
-    // The deleter knows how it was made; no factory makes aligned arrays that may fail.
+    // The deleter frees the array in the way in which it is allocated here. There is no factory
+    // function that makes an aligned array and reports a failure without an exception.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     memory_.reset(new (kAlignment, std::nothrow) std::byte[bytes]);
     capacity_ = memory_ ? bytes : 0;

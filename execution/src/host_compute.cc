@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-/// A reduction is computed in pieces of this size. A piece stays in the first-level cache until it
-/// is copied to its place, so that reading and writing memory overlap.
+/// A reduction is computed in pieces of this size. A piece is small enough to stay in the
+/// first-level cache until it is copied to its place. While those stores still go to memory, the
+/// sources of the next piece are read already.
 constexpr std::size_t kPiece = 2048;
 
 /// Calls `put(offset, piece, length)` for each piece of the result. The pieces are computed in

@@ -146,8 +146,8 @@ class Compiler {
     return {};
   }
 
-  /// Appends the step to its stream. A wait receives the signals that no earlier wait of its stream
-  /// has received, and comes after that wait.
+  /// Appends the step to its Stream. A wait receives the signals that no earlier wait of its stream
+  /// has received, and comes after the last earlier wait.
   void join_lane(StepId id, const Step& step, ProgramStep& out) {
     const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
     const bool signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
@@ -324,6 +324,8 @@ class Compiler {
         program_->kernel == nullptr ? transport::Stay::anywhere : transport::Stay::in_shared;
   }
 
+  /// What becomes a lane: the steps to or from one peer on one channel. Signals and waits have
+  /// streams of their own.
   struct Stream {
     std::vector<StepId> steps;       ///< All steps of the stream, in list order.
     std::vector<StepId> lane_steps;  ///< The steps that move messages.

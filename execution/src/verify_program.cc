@@ -96,7 +96,7 @@ class FusionChecker {
   // ---- views ----
 
   Status check_views() {
-    std::map<std::uint32_t, StepId> receives;  // By view.
+    std::map<std::uint32_t, StepId> receives;  // For each view, the receive that fills it.
     for (StepId id = 0; id < program_.steps.size(); ++id) {
       const ProgramStep& step = program_.steps[id];
       if (!writes(step) || step.target.view == kNone) continue;
@@ -321,7 +321,7 @@ class Waits {
 
   /// Finds both ends of each lane, and makes one event of each send and its receive.
   Status join_messages() {
-    // From rank, to rank, lane number.
+    // The sending rank, the receiving rank, and the number of the lane.
     using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
     std::map<Key, End> incoming;
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -356,7 +356,8 @@ class Waits {
   Status join_lane(const End& from, const End& to) {
     const Program& sender = *ranks_[from.rank];
     const Program& receiver = *ranks_[to.rank];
-    std::map<std::uint32_t, StepId> sends;  // By the ordinal of their first message.
+    // The sends and signals, by the ordinal of their first message.
+    std::map<std::uint32_t, StepId> sends;
     for (const StepId id : steps_of(from)) sends[sender.steps[id].ordinal] = id;
     for (const StepId id : steps_of(to)) {
       const ProgramStep& step = receiver.steps[id];
@@ -381,7 +382,7 @@ class Waits {
   void note_releases(std::uint32_t rank) {
     const Program& program = *ranks_[rank];
     if (program.is_exchange) return;
-    std::map<std::uint32_t, StepId> readers;  // By view.
+    std::map<std::uint32_t, StepId> readers;  // For each view, the step that reads it.
     for (StepId id = 0; id < program.steps.size(); ++id) {
       for (const Place& source : places_read_by(program, program.steps[id])) {
         if (source.view != kNone) readers[source.view] = id;
@@ -430,7 +431,8 @@ class Waits {
     }
   }
 
-  /// Messages wait for nothing; local steps wait for all messages.
+  /// Adds the order in an exchange: messages wait for nothing, and local steps wait for all
+  /// messages.
   void add_exchange(WaitGraph& graph, std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
     for (const StepId local : program.local_steps) {
@@ -450,9 +452,9 @@ class Waits {
   }
 
   /// In an exchange, a receive does not wait for the send whose memory it overwrites. This is safe
-  /// only if its message cannot be sent before that send has arrived. To check this, a link is
+  /// only if its message cannot be sent before that send has arrived. To check this, an edge is
   /// added by which the send waits for the receive: exactly if the receive must follow the send
-  /// anyway, the link closes a circle.
+  /// anyway, this edge closes a circle.
   Status check_overtaking(std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
     for (StepId id = 0; id < program.steps.size(); ++id) {
@@ -492,8 +494,10 @@ class Waits {
   std::span<const Program* const> ranks_;
   /// The event of step 0 of each rank; at the end, the number of events.
   std::vector<Event> first_;
-  std::vector<Event> event_;        ///< By step of all ranks. A receive has the event of its send.
-  std::vector<Event> released_by_;  ///< By message: the step that reads its view, or kNone.
+  /// event_[at(rank, step)] is the event of the step. A receive has the event of its send.
+  std::vector<Event> event_;
+  /// For each message, the event of the step that reads its view, or kNone.
+  std::vector<Event> released_by_;
   std::vector<std::pair<End, End>> lanes_;
   std::vector<std::pair<Event, Event>> signals_;
 };

@@ -42,8 +42,8 @@ Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& 
   return {};
 }
 
-/// A quick check that most buffers of messages pass. A buffer that passes needs no other check; one
-/// that does not may still be right.
+/// A quick check that most buffers of messages pass. A buffer that passes needs no other check; a
+/// buffer that does not pass may still be right.
 bool is_plain(const ConstBuffer& buffer) noexcept {
   constexpr std::uint64_t kMostElements = transport::kLargestMessage / kLargestElement;
   return static_cast<std::size_t>(buffer.type) < kDataTypeCount && buffer.data != nullptr &&
@@ -68,7 +68,7 @@ struct Needs {
   bool input = true, output = true;
   std::uint64_t input_count = 0, output_count = 0;
   std::uint64_t in_place_offset =
-      0;  ///< Elements from the larger buffer's start to the smaller one.
+      0;  ///< The number of elements from the start of the larger buffer to the smaller one.
   bool may_be_in_place = true;
 };
 
@@ -288,7 +288,7 @@ bool KnownArguments::match(const EvenArguments& arguments) const noexcept {
   const auto in = reinterpret_cast<std::uintptr_t>(input.data);
   const auto out = reinterpret_cast<std::uintptr_t>(output.data);
   if (in + input_bytes_ <= out || out + output_bytes_ <= in) return true;
-  // In place it needs another plan, which stages the input.
+  // An all_to_all in place needs another plan, which stages the input.
   if (collective_ == Collective::all_to_all) return false;
   return input_bytes_ <= output_bytes_ ? in == out + in_place_offset_
                                        : out == in + in_place_offset_;

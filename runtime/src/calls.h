@@ -27,14 +27,16 @@ struct Call {
   collectives::Collective collective = collectives::Collective::barrier;
   DataType type = DataType::uint8;
   ReduceOp op{};
-  std::uint32_t root = 0;   ///< Root of a collective.
-  std::uint64_t count = 0;  ///< As in collectives::Counts. Point to point: elements of the message.
+  std::uint32_t root = 0;  ///< Root of a collective.
+  /// The count of collectives::Counts or, point to point, the number of elements of the message.
+  std::uint64_t count = 0;
   bool uneven = false;
-  std::vector<std::uint64_t> input_counts, output_counts;  ///< Uneven calls only.
+  std::vector<std::uint64_t> input_counts, output_counts;  ///< Set for uneven calls only.
   const void* input = nullptr;
   void* output = nullptr;
-  Memory memory{};                          ///< The memory in which both buffers are.
-  std::uint32_t peer = collectives::kNone;  ///< Point to point. kNone: receive from any rank.
+  Memory memory{};  ///< The memory in which both buffers are.
+  /// The peer of a point-to-point call. kNone: receive from any rank.
+  std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
   /// If the call uses memory of the runtime itself, this keeps that memory alive as long as the
   /// operation. The operation may outlive the call's Work, if a transport still uses the memory.
@@ -45,7 +47,7 @@ struct Call {
 struct Caller {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  /// Buffers may be in the memory of these devices. Null: host memory only.
+  /// The devices in whose memory buffers may be. Null: only host memory is allowed.
   const ComputeDevices* devices = nullptr;
 };
 
@@ -67,7 +69,7 @@ Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
 /// call whose arguments match these needs no other check.
 class KnownArguments {
  public:
-  /// `call`: an even call, made by `caller`.
+  /// `call` is an even call that `caller` has made.
   KnownArguments(const Caller& caller, const Call& call);
 
   /// True if the arguments are the same, and the buffers overlap only as in-place calls allow.
@@ -82,14 +84,14 @@ class KnownArguments {
   bool has_input_, has_output_;
   std::uint64_t input_count_, output_count_;
   std::uint64_t input_bytes_, output_bytes_;
-  /// Of an in-place call: from the start of the larger buffer to the smaller one.
+  /// For an in-place call, the distance from the start of the larger buffer to the smaller one.
   std::uint64_t in_place_offset_;
 };
 /// Fills in a new call from the record of its plan, and from arguments that have been checked.
 void set_even(Call& call, const CallRecord& record, const EvenArguments& arguments) noexcept;
 
-/// all_gather_v and reduce_scatter_v. `counts` has one entry per rank, and is the same on all
-/// ranks.
+/// The call of an all_gather_v or a reduce_scatter_v. `counts` has one entry for each rank, and is
+/// the same on all ranks.
 Result<Call> uneven_call(const Caller& caller,
                          collectives::Collective collective,
                          ConstBuffer input,
@@ -110,7 +112,7 @@ void set_recv(Call& call,
               std::optional<std::uint32_t> from,
               std::uint32_t tag) noexcept;
 
-/// What verdicts and fingerprints use of a collective call. Its number is not set yet.
+/// What verdicts and fingerprints use of a collective call. The number of the call is not set yet.
 CallRecord record_of(const Call& call) noexcept;
 
 }  // namespace xylem::runtime

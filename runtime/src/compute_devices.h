@@ -18,9 +18,9 @@ namespace xylem::runtime {
 struct ComputeDevice {
   Memory memory;  ///< The memory that the device serves.
   std::shared_ptr<execution::Compute> compute;
-  /// Makes a ticket for everything that the calling thread has enqueued on the device so far; the
-  /// call that it is about to make begins when the ticket has completed. Any thread. Null: calls
-  /// begin at once.
+  /// Makes a ticket for everything that the calling thread has enqueued on the device so far. The
+  /// call that the thread is about to make begins when this ticket has completed. Any thread may
+  /// call it. If it is null, calls begin at once.
   std::function<execution::Ticket()> make_gate;
 };
 

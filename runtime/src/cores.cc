@@ -41,7 +41,7 @@ std::optional<std::uint32_t> cores_worth(double quota, double period) {
 }
 
 std::optional<std::uint32_t> read_v2(const std::filesystem::path& group) {
-  double quota = 0, period = 0;  // "max 100000" leaves both 0
+  double quota = 0, period = 0;  // The text "max 100000" leaves both 0.
   std::ifstream(group / "cpu.max") >> quota >> period;
   return cores_worth(quota, period);
 }
@@ -58,7 +58,7 @@ std::optional<std::uint32_t> least(std::optional<std::uint32_t> a, std::optional
   return std::min(*a, *b);
 }
 
-/// The least of a group ("/a/b") and its ancestors up to the mount.
+/// The smallest number that `read` gives for a group ("/a/b") and its ancestors up to the mount.
 template <typename Read>
 std::optional<std::uint32_t> least_upwards(const std::filesystem::path& mount,
                                            std::string_view group,

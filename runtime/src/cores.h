@@ -20,7 +20,7 @@ using CoreSet = std::vector<std::uint64_t>;
 /// This process's affinity; all cores if the kernel does not tell it.
 CoreSet own_cores();
 
-/// A text for other ranks: words in hexadecimal, separated by commas.
+/// The set as a text for other ranks: words in hexadecimal, separated by commas.
 std::string to_text(const CoreSet& cores);
 std::optional<CoreSet> parse_cores(std::string_view text);
 

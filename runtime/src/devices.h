@@ -22,7 +22,7 @@ std::vector<std::string> filter_names(const std::vector<std::string>& names,
 /// invalid_argument and names the ports that UCX finds.
 Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::UcxDevice> found,
                                                      const Config& config);
-/// The network interface, if UCX can use it for TCP; else invalid_argument.
+/// The network interface, if UCX can use it for TCP. Otherwise fails with invalid_argument.
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
 /// True if choose_rdma_devices() finds any on this machine. UCX is asked only if the kernel knows

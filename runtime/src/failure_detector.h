@@ -20,7 +20,7 @@ class Group;
 
 /// A group that may have lost a rank.
 struct Suspicion {
-  /// Whether a rank that has said goodbye still counts as lost.
+  /// Whether a rank that has said goodbye still counts as lost for this suspicion.
   enum class Leaver : std::uint8_t { counts, is_excused };
 
   std::weak_ptr<Group> group;
@@ -29,7 +29,8 @@ struct Suspicion {
   Clock::time_point since{};
 };
 
-/// Only for the token holder, except has_suspicions(). Ranks are those of the job.
+/// Knows which ranks of the job are lost or have left. Only the token holder may use it, except
+/// has_suspicions(). Ranks are ranks of the job.
 class FailureDetector {
  public:
   explicit FailureDetector(std::uint32_t size)
@@ -46,15 +47,15 @@ class FailureDetector {
   }
 
   void suspect(std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
-  /// Takes the suspicions that are old enough to be believed, without those that a goodbye has
+  /// Takes the suspicions that are old enough to be believed, except suspicions that a goodbye has
   /// excused.
   std::vector<Suspicion> take_confirmed(Clock::time_point now);
-  /// Any thread.
+  /// Whether there are any suspicions. Any thread may call this.
   bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }
 
  private:
-  std::vector<Status> lost_;             ///< By rank.
-  std::vector<Clock::time_point> left_;  ///< By rank.
+  std::vector<Status> lost_;             ///< lost_[r] tells how rank r was lost; OK while it lives.
+  std::vector<Clock::time_point> left_;  ///< left_[r] is the time at which rank r said goodbye.
   std::vector<Suspicion> suspicions_;
   std::atomic<bool> has_suspicions_{false};
 };

@@ -65,7 +65,7 @@ Status prove(const std::vector<Schedule>& ranks, std::uint32_t window) {
   XYLEM_TRY(collectives::verify(ranks));
   const Collective collective = ranks.front().shape.collective;
   for (const bool is_staged : {false, true}) {
-    // Premultiplied sums, and all_to_all in place (Plan::Variant).
+    // Only premultiplied sums, and all_to_all in place, have staged variants (Plan::Variant).
     if (is_staged && !reduces(collective) && collective != Collective::all_to_all) continue;
     for (const std::uint64_t slices : {0U, 1U, window, window + 1, 3 * window}) {
       XYLEM_TRY(prove_programs(ranks, slices, window, {.input = is_staged}));

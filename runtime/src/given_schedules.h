@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GivenSchedules: plans from a file of the user (XYLEM_SCHEDULES), which are run in place of those
-// that Xylem would make. A rank proves all of them before it starts.
+// GivenSchedules: plans from a file of the user (XYLEM_SCHEDULES), which are run in place of the
+// plans that Xylem would make. A rank proves all of them before it starts.
 #pragma once
 
 #include "config.h"
@@ -17,7 +17,7 @@ namespace xylem::runtime {
 
 class GivenSchedules {
  public:
-  /// None.
+  /// No plans: the user has given no file.
   GivenSchedules() = default;
 
   /// Reads the file that the configuration names, and proves its plans with verify(), and with
@@ -26,8 +26,8 @@ class GivenSchedules {
   /// unsupported for steps that need the mapped memory of other ranks.
   static Result<GivenSchedules> load(const Config& config);
 
-  /// The schedules of all ranks for a call, or null if the file has none. Shape::per_host is not
-  /// looked at.
+  /// The schedules of all ranks for a call, or null if the file has none. Shape::per_host is
+  /// ignored.
   const std::vector<collectives::Schedule>* find(const collectives::Shape& shape) const noexcept;
 
   /// The file; empty if there is none.

@@ -74,8 +74,8 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
   return group;
 }
 
-/// Registers the group, which is told of deaths and verdicts from now on. Those that were reported
-/// before the group existed take effect here.
+/// Registers the group, which is told of deaths and verdicts from now on. Deaths and verdicts that
+/// were reported before the group existed take effect here.
 void Group::enlist() {
   context_->registry.enlist(uid(), weak_from_this());
   for (const std::uint32_t member : spec_.world_ranks) {
@@ -212,8 +212,8 @@ bool Group::is_quiet() const noexcept {
   return context_->inbox.is_empty() && !context_->headers.has_completed();
 }
 
-/// Gives up the token. `is_over`: all that this thread has begun has ended, so the engine needs no
-/// turn.
+/// Gives up the token. If `is_over`, all that this thread has begun has ended, so the engine needs
+/// no turn.
 void Group::finish_turn(bool is_over) noexcept {
   Context& context = *context_;
   if (!is_over) {
@@ -243,7 +243,7 @@ void Group::equip(Operation& operation) const noexcept {
   operation.peers = &peers_;
 }
 
-/// Any thread.
+/// Takes an operation from the pool. Any thread may call this.
 Operation& Group::make_operation() {
   Operation& operation = context_->operations.take(shared_from_this());
   equip(operation);
@@ -447,7 +447,7 @@ void Group::start_deferred() {
     Operation& next = *deferred_;
     deferred_ = next.lists.queue_next;
     if (deferred_ == nullptr) deferred_tail_ = &deferred_;
-    next.acquire();  // start_collective() may end it.
+    next.acquire();  // start_collective() may end the operation.
     start_collective(next);
     next.release();
   }

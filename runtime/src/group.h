@@ -30,7 +30,7 @@ namespace xylem::runtime {
 
 class Group;
 
-/// Is told what groups do. Called by the token holder only.
+/// A group tells its observer what happens to it. Only the token holder calls these functions.
 class GroupObserver {
  public:
   /// The group exists, and takes part in the job from now on.
@@ -46,7 +46,8 @@ class GroupObserver {
 
 class Group final : public std::enable_shared_from_this<Group>, public PointToPoint::Client {
  public:
-  static constexpr std::size_t kRecords = 64;  ///< Calls remembered for verdicts.
+  /// How many calls are remembered, for use in verdicts.
+  static constexpr std::size_t kRecords = 64;
   /// How many calls before the last `kRecords` keep their history hash. A rank cannot be further
   /// ahead of the others than this.
   static constexpr std::size_t kHistories = 8192;
@@ -61,9 +62,9 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
                                      collectives::CostModel model);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  ~Group();  ///< By the token holder, as long as the job runs.
+  ~Group();  ///< Called by the token holder, as long as the job runs.
 
-  // Any thread.
+  // Any thread may call these functions:
   std::uint32_t rank() const noexcept { return spec_.rank; }
   std::uint32_t size() const noexcept { return spec_.size(); }
   Caller caller() const noexcept { return {rank(), size(), &context_->devices}; }
@@ -90,7 +91,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// How a call of this shape is carried out.
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
 
-  // Token holder.
+  // These functions are for the token holder:
   /// Operations that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_; }
   Operation& begin_operation() override;
@@ -106,12 +107,12 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void poison(const Status& why);
   void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
   /// Announces that a wire failed. Waits a moment first: if the control plane reports meanwhile
-  /// that the rank died, that is announced instead, since it says more (failure_detector.h).
+  /// that the rank died, the death is announced instead, since it says more (failure_detector.h).
   void suspect(Status why) override;
   const Status& health() const noexcept override { return health_; }
-  /// Neither poisoned nor destroyed.
+  /// True if the group is neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }
-  /// Only before the user's first call.
+  /// Sets the cost model. Call it only before the user's first call.
   void set_model(collectives::CostModel model) { plans_.set_model(std::move(model)); }
   const collectives::CostModel& model() const noexcept { return plans_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
@@ -137,7 +138,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::shared_ptr<Group> make_part(const std::vector<std::uint32_t>& ranks,
                                    std::uint64_t uid,
                                    std::uint32_t slot) const;
-  void leave();  ///< Token holder.
+  void leave();  ///< For the token holder only.
   void equip(Operation& operation) const noexcept;
   Operation& make_operation();
   void count_in(Operation& operation) noexcept;
@@ -171,12 +172,13 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};
-  /// History hashes of calls that have left `records_`; a ring.
+  /// History hashes of calls that have left `records_`, in a ring buffer.
   std::vector<std::uint64_t> histories_;
   std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>>
       sent_counts_;  ///< The counts sent, by call number, of the last few all_to_all_v.
   std::uint32_t running_ = 0;
-  /// start_deferred() is running. An operation that it starts may end at once and call it again.
+  /// True while start_deferred() is running. An operation that it starts may end at once and call
+  /// it again.
   bool is_starting_ = false;
   Operation* deferred_ = nullptr;
   Operation** deferred_tail_ = &deferred_;

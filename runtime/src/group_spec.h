@@ -11,10 +11,10 @@
 
 namespace xylem::runtime {
 
-/// The same on all members, except for `rank`.
+/// Identity and members of a group. Equal on all members, except for `rank`.
 struct GroupSpec {
   std::uint64_t uid = 0;  ///< Identifies the group within the job.
-  /// The group's tag slot. No other group of any of its members uses the same one.
+  /// The group's tag slot. No other group of any of its members uses the same tag slot.
   std::uint32_t slot = 0;
   std::uint32_t rank = 0;                  ///< This process's rank in the group.
   std::vector<std::uint32_t> world_ranks;  ///< For each member, its rank in the job.

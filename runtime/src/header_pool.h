@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The headers of point-to-point messages, and the slots in which they travel. Slots are pooled,
-// since a transport may hold one for longer than its communicator lives.
+// The headers of point-to-point messages, and the header slots in which they travel. A header slot
+// is memory of the pool, and not a slot of shared memory. Header slots are pooled, since a
+// transport may hold one for longer than its communicator lives.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -15,14 +16,15 @@
 
 namespace xylem::runtime {
 
-/// Precedes every message on the wire. Little-endian, like every machine that Xylem runs on.
+/// Precedes every point-to-point message. It is little-endian, like every machine that Xylem runs
+/// on.
 struct MessageHeader {
-  /// The group's uid. Tells it from earlier groups with the same tag slot.
+  /// The group's uid. It distinguishes the group from earlier groups with the same tag slot.
   std::uint64_t group = 0;
   std::uint64_t count = 0;  ///< Elements.
-  /// Number of the message among those from this sender to this receiver, modulo 2^32.
+  /// Number of the message among all messages from this sender to this receiver, modulo 2^32.
   std::uint32_t number = 0;
-  std::uint32_t source = 0;  ///< Rank in the group.
+  std::uint32_t source = 0;  ///< The rank of the sender in the group.
   std::uint32_t tag = 0;
   std::uint8_t type = 0;
   std::uint8_t reserved[3] = {};
@@ -35,17 +37,18 @@ inline constexpr std::size_t kInlineMessage = 4096;
 
 struct HeaderSlot;
 
-/// A user of the pool, which posts slots to receive headers, and sends headers. Token holder only.
+/// A user of the pool, which posts slots to receive headers, and sends headers. For the token
+/// holder only.
 class HeaderUser {
  public:
-  /// A slot that this user posted has ended, well or not (see `code`). The user gives the slot
-  /// back.
+  /// A slot that this user posted has ended, with or without an error (see `code`). The user gives
+  /// the slot back.
   virtual void on_header(HeaderSlot& slot) = 0;
   /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
   /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
-  /// Called in each round after HeaderPool::look_for(). Looks for headers in the shared memory in
-  /// which peers write them, before the transport moves them to a posted slot. Adds the number of
+  /// Looks for headers in the shared memory in which peers write them, before the transport moves
+  /// them to a posted slot. Called in each round after HeaderPool::look_for(). Adds the number of
   /// headers found to `found`. False if it need not be called any more.
   virtual bool look(unsigned& found) = 0;
 
@@ -53,19 +56,20 @@ class HeaderUser {
   ~HeaderUser() = default;
 };
 
-/// The state of a header on its way. Replaced as a whole when the slot is used again.
+/// The state of a header on its way. It is replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
-  HeaderUser* owner = nullptr;  ///< The user that posted it. Null once its group is closed.
+  HeaderUser* owner = nullptr;  ///< The user that posted the slot. Null once its group is closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  /// Its header was taken from shared memory by the group itself. The slot is not posted again.
+  /// True if the group itself took the header of this slot from shared memory. Such a slot is not
+  /// posted again.
   bool is_unposted = false;
-  bool is_sent = false;    ///< It is outgoing, and its transport still holds it.
-  std::uint32_t peer = 0;  ///< Outgoing: world rank of the receiver.
-  std::uint32_t to = 0;    ///< Outgoing: rank of the receiver in the group.
-  /// The user to tell when it has been sent. Null once its group is closed.
+  bool is_sent = false;    ///< The header is outgoing, and its transport still holds it.
+  std::uint32_t peer = 0;  ///< For an outgoing header: the world rank of the receiver.
+  std::uint32_t to = 0;    ///< For an outgoing header: the rank of the receiver in the group.
+  /// The user to tell when the header has been sent. Null once its group is closed.
   HeaderUser* sender = nullptr;
 };
 
@@ -75,12 +79,12 @@ struct HeaderSlot : HeaderSlotState {
   std::byte payload[kInlineMessage];
 };
 
-/// Header slots of one job. Token holder only.
+/// The header slots of one job. For the token holder only.
 class HeaderPool {
  public:
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
-  /// An outgoing slot has been handed to its transport.
+  /// Call this when an outgoing slot has been handed to its transport.
   void note_sent(HeaderSlot& slot) noexcept {
     slot.is_sent = true;
     sending_.fetch_add(1, std::memory_order_relaxed);
@@ -95,14 +99,14 @@ class HeaderPool {
   /// Calls HeaderUser::look() of the users that asked for it. Returns how many headers they have
   /// found. Called before each round of transport progress.
   unsigned look();
-  /// Slots that are posted to receive, or hold a received header.
+  /// The number of slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// The user's group is closed: the user is neither told of sent headers nor called by look() any
-  /// more.
+  /// Call this when the user's group is closed. The user is then neither told of sent headers nor
+  /// called by look() any more.
   void forget(const HeaderUser& user) noexcept;
-  /// The number of outgoing slots that a transport still holds. Any thread.
+  /// The number of outgoing slots that a transport still holds. Any thread may call this.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }
 
  private:

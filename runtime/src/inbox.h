@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inbox: what other threads leave for the holder of the progress token. That is submitted
-// operations, what the control plane has received, and the tick of the clock. Any thread may put
-// something in; only the token holder takes it out, at its next turn.
+// Inbox: what other threads leave for the holder of the progress token: submitted operations, what
+// the control plane has received, and the tick of the clock. Any thread may put something in; only
+// the token holder takes it out, at its next turn.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -25,15 +25,15 @@ namespace xylem::runtime {
 struct ControlEvent {
   enum class Kind : std::uint8_t { message, lost, left, met, unmet } kind = Kind::message;
   std::uint32_t rank = 0;
-  std::string text;                ///< lost: how it was noticed.
-  std::vector<std::byte> message;  ///< message
-  Encounter encounter{};           ///< met
-  Status why{};                    ///< unmet
+  std::string text;                ///< For a lost rank: how its death was noticed.
+  std::vector<std::byte> message;  ///< The message of on_message().
+  Encounter encounter{};           ///< The connection of on_met().
+  Status why{};                    ///< The reason of on_unmet().
 };
 
 class Inbox final : public ControlListener {
  public:
-  // Any thread.
+  // Any thread may call these functions:
   void submit(Operation& operation) noexcept;
   void set_tick_due() noexcept { tick_due_.store(true, std::memory_order_relaxed); }
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
@@ -58,11 +58,11 @@ class Inbox final : public ControlListener {
            has_events_.load(std::memory_order_seq_cst);
   }
 
-  // Token holder.
-  /// The operations submitted, oldest first, in a list by OperationLists::queue_next; or null.
-  /// note_launched() must follow.
+  // These functions are for the token holder:
+  /// The submitted operations, oldest first, as a list linked by OperationLists::queue_next; null
+  /// if there are none. note_launched() must follow.
   Operation* take_submitted() noexcept;
-  /// The operations that were taken are counted as pending now.
+  /// Call this when the operations that were taken are counted as pending.
   void note_launched() noexcept {
     if (is_launching_.load(std::memory_order_relaxed)) {
       is_launching_.store(false, std::memory_order_release);
@@ -74,8 +74,9 @@ class Inbox final : public ControlListener {
  private:
   void post(ControlEvent event);
 
-  std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
-  std::atomic<bool> is_launching_{false};  ///< Some were taken that do not count as pending yet.
+  std::atomic<Operation*> submitted_{nullptr};  ///< The submitted operations, newest first.
+  /// Some operations were taken that do not count as pending yet.
+  std::atomic<bool> is_launching_{false};
   std::atomic<bool> tick_due_{false};
   std::atomic<bool> has_events_{false};
   std::mutex events_mutex_;

@@ -144,8 +144,8 @@ unsigned Job::turn() {
   context_.headers.hand_over_completed();
   done += context_.engine.run();
   context_.registry.drain(*context_.wires);
-  // After the transports, so that messages which have arrived are heard before their sender is
-  // missed.
+  // This comes after the transports, so that messages which have arrived are handled before their
+  // sender is reported missing.
   if (context_.inbox.take_tick()) tick();
   context_.registry.empty_graves();
   return done;
@@ -265,7 +265,8 @@ void Job::handle_loss(std::uint32_t world_rank, std::string_view how) {
   context_.wires->close(world_rank);
 }
 
-/// Suspects groups whose calls do not wait for this connection now, too: what it carried is lost.
+/// Suspects the rank in all groups, also in those whose calls do not wait for this connection now:
+/// what it carried is lost.
 void Job::suspect_all(std::uint32_t world_rank, const Status& why) {
   for (const auto& group : context_.registry.groups()) {
     if (!group->rank_of(world_rank)) continue;

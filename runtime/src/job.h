@@ -40,8 +40,8 @@ struct JobParts {
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
   Logger logger;
-  std::vector<ComputeDevice> devices{};  ///< Devices besides the CPU.
-  GivenSchedules given{};                ///< Loaded by start().
+  std::vector<ComputeDevice> devices{};  ///< The devices besides the CPU.
+  GivenSchedules given{};  ///< The schedules from a file of the user; start() loads them.
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
@@ -49,14 +49,14 @@ class Job final : public std::enable_shared_from_this<Job>,
                   private WiresListener,
                   private Progress::Client {
  public:
-  /// As Runtime::create().
+  /// Starts a job; see Runtime::create().
   static Result<std::shared_ptr<Job>> start(const Options& options);
   static Result<std::shared_ptr<Job>> start(JobParts parts, Deadline deadline);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job() override;
 
-  // Any thread.
+  // Any thread may call these functions:
   const Context& context() const noexcept { return context_; }
   std::shared_ptr<Group> world() const noexcept { return world_; }
   std::vector<PathInfo> paths();
@@ -74,7 +74,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void handle_unmet(std::uint32_t world_rank, const Status& why);
   void suspect_all(std::uint32_t world_rank, const Status& why);
   void tick();
-  /// Operations that have been submitted and not ended.
+  /// The number of operations that have been submitted and not ended.
   std::uint32_t pending();
   void abort_all();
   Status hand_over(Deadline patience);
@@ -91,11 +91,11 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_release() override { context_.registry.empty_graves(); }
 
   // Members are in order of creation and destroyed in reverse.
-  std::shared_ptr<Store> store_;  ///< Until the start is over.
+  std::shared_ptr<Store> store_;  ///< Null after the start is over.
   Context context_;
   Watch watch_{context_};
   std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
-  bool is_open_ = false;          ///< The start is over.
+  bool is_open_ = false;          ///< True when the start is over.
   std::mutex shutdown_mutex_;
 };
 

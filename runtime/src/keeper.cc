@@ -15,10 +15,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyLook{1};     ///< Between looks, except while it dozes.
-constexpr milliseconds kTick{50};        ///< Between ticks of the clock, while work is pending.
-constexpr milliseconds kIdleLook{1000};  ///< Between looks while it dozes.
-/// After so many looks that find nothing to do, it dozes.
+constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the keeper dozes.
+constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
+constexpr milliseconds kIdleLook{1000};  ///< Time between two looks while the keeper dozes.
+/// After so many looks that find nothing to do, the keeper dozes: it looks only once a second.
 constexpr unsigned kLooksUntilDoze = 100;
 /// After so many looks in a row that find work but no user thread, the keeper drives progress.
 constexpr unsigned kLooksUnattended = 2;

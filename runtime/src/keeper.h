@@ -36,21 +36,22 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
   ~Keeper() { stop(); }
 
-  /// Starts the thread. `drives`: it also drives progress; otherwise it only serves the control
-  /// plane. The control plane outlives the thread.
+  /// Starts the thread. If `drives`, it also drives progress; otherwise it only serves the control
+  /// plane. The control plane must outlive the thread.
   Status start(ControlPlane& control, bool drives);
   /// Ends the thread, if there is one.
   void stop() noexcept;
-  /// Makes the thread look for work at once. Any thread.
+  /// Makes the thread look for work at once. Any thread may call this.
   void wake() noexcept;
 
-  /// Wakes the keeper if it looks only once a second. Call after an operation has been submitted or
-  /// begun, and after the change to the inbox or the release of the token that follows. Any thread.
+  /// Wakes the keeper if it looks only once a second. Call this after an operation has been
+  /// submitted or begun, and after the change to the inbox or the release of the token that
+  /// follows. Any thread may call it.
   void rouse() noexcept;
 
-  /// Operations of all communicators that have begun and not ended.
+  /// The number of operations of all communicators that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
-  // Token holder, the only thread that changes it.
+  // The following function is for the token holder, the only thread that changes the number.
   void add_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) + 1); }
   void remove_pending() noexcept { set_pending(pending_.load(std::memory_order_relaxed) - 1); }
 
@@ -73,7 +74,8 @@ class Keeper {
   /// True if some thread must drive progress. Sent messages that a transport still holds count,
   /// too: their Works have ended, so the user may make no further call for a long time.
   bool has_work() const noexcept {
-    // In this order, since what is launched leaves the inbox and then counts as pending.
+    // The order of these checks matters, since an operation that is launched first leaves the inbox
+    // and then counts as pending.
     return sources_.inbox.has_submitted() || pending() > 0 || sources_.headers.sending() > 0 ||
            sources_.registry.is_draining() || sources_.failures.has_suspicions();
   }
@@ -82,7 +84,7 @@ class Keeper {
   const Sources sources_;
   bool drives_ = true;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> dozes_{false};  ///< It looks only once a second.
+  std::atomic<bool> dozes_{false};  ///< True while the keeper looks only once a second.
   std::atomic<bool> stop_{false};
   UniqueFd wake_;  ///< eventfd
   std::thread thread_;

@@ -46,7 +46,7 @@ Status complete(Group& world, Call&& call, Deadline deadline) {
 /// The other rank of a ping-pong, and the deadline.
 struct Partner {
   std::uint32_t rank = 0;
-  bool first = false;  ///< This rank sends first, and measures.
+  bool first = false;  ///< True if this rank sends first, and measures.
   Deadline deadline;
 };
 
@@ -86,7 +86,7 @@ Result<LinkCost> measure_link(Group& world, const Partner& partner) {
   return LinkCost{small, static_cast<double>(kLarge) / std::max(large - small, 1.0) / 1e3};
 }
 
-/// GB/s of a local kernel, the best of a few passes over 1 MiB.
+/// The speed of a local kernel in GB/s: the best of a few passes over 1 MiB.
 template <typename Pass>
 double rate(Pass pass) {
   double best = 1e-3;

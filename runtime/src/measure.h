@@ -19,7 +19,7 @@ namespace xylem::runtime {
 class Group;
 struct Context;
 
-/// What is assumed before anything is measured, and with XYLEM_TUNING=off.
+/// The tuning that is assumed before anything is measured, and with XYLEM_TUNING=off.
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
 
 /// Collective over `world`, whose job has this `context`; takes some milliseconds. With a tuning

@@ -53,7 +53,8 @@ Operation& OperationPool::take_free() {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
-  // It belongs to the parent process, in which another thread may have held the mutex at the fork.
+  // The operation belongs to the parent process, in which another thread may have held the mutex at
+  // the fork.
   if (process_.is_forked()) return;
   // The group may be the last owner of the job, and so of this pool. So its reference is dropped
   // only after the operation is back in the pool.

@@ -53,29 +53,32 @@ class OperationPool;
 
 /// What the watch remembers of an operation.
 struct Watched {
-  Clock::time_point begun{};  ///< The first tick at which it was running.
-  /// Execution::advanced at the last tick. It stalls if that has not changed.
+  Clock::time_point begun{};  ///< The time of the first tick at which the operation was running.
+  /// Execution::advanced at the last tick. The operation stalls if it has not changed since.
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
-  bool is_oldest = false;  ///< At the last tick it was the oldest collective of its group.
-  bool reported = false;   ///< Its stall has been published.
+  bool is_oldest = false;  ///< At the last tick this was the oldest collective of its group.
+  bool reported = false;   ///< The stall of the operation has been published.
   RollCallId roll;         ///< The roll call that asked the other ranks which calls they are in.
-  bool warned = false;     ///< Its stall has been logged.
+  bool warned = false;     ///< The stall of the operation has been logged.
 };
 
 /// The lists of waiting operations in which an operation may be.
 struct OperationLists {
-  Operation* queue_next = nullptr;  ///< Submission queue, then the group's deferred list.
-  Operation* match_next = nullptr;  ///< Receives waiting for a message, sends waiting for room.
-  bool is_staging = false;          ///< A send whose bytes are still being copied to the host.
-  /// Point to point: it is in a list of operations that wait for a partner or for room.
+  /// Links the submission queue, and then the deferred list of the group.
+  Operation* queue_next = nullptr;
+  /// Links receives that wait for a message, or sends that wait for room.
+  Operation* match_next = nullptr;
+  bool is_staging = false;  ///< True for a send whose bytes are still being copied to the host.
+  /// True for a point-to-point operation in a list of operations that wait for a partner or for
+  /// room.
   bool is_unmatched = false;
 };
 
 class Operation final : public Execution {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
-  /// An operation of no job, with one reference. Only its handles own it.
+  /// Makes an operation that belongs to no job, with one reference. Only its handles own it.
   Operation() noexcept { set_references(1); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -84,7 +87,7 @@ class Operation final : public Execution {
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// The flag that ended() reads, for Progress::wait().
   const std::atomic<bool>& end_flag() const noexcept { return ended_; }
-  /// Only once ended.
+  /// How the operation ended. Call this only after ended() has returned true.
   const Status& outcome() const noexcept { return outcome_; }
 
   /// Ends the operation. This is the token holder's last write to it, so the caller must hold a
@@ -94,7 +97,7 @@ class Operation final : public Execution {
     ended_.store(true, std::memory_order_release);
   }
 
-  /// The operation's own time-out, if one was set. Any thread.
+  /// The operation's own time-out, if one was set. Any thread may call this.
   std::optional<std::chrono::nanoseconds> timeout() const noexcept {
     const auto limit = timeout_.load(std::memory_order_relaxed);
     return limit == kNoTimeout ? std::nullopt : std::optional(std::chrono::nanoseconds(limit));
@@ -103,17 +106,18 @@ class Operation final : public Execution {
     timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
   }
 
-  /// The progress and the process guard of its job. Only for an operation of a job.
+  /// The progress object and the process guard of the job of this operation. Call them only for an
+  /// operation of a job.
   Progress& progress() const noexcept;
   const ProcessGuard& process() const noexcept;
 
   // The submitter writes these members and `run.device`.
   Call call;
-  std::shared_ptr<Plan> plan;    ///< Collectives only.
+  std::shared_ptr<Plan> plan;    ///< The plan; set for collectives only.
   Status unplanned;              ///< Why a collective has no plan.
   std::shared_ptr<Group> group;  ///< Keeps the group alive, and so the job.
 
-  // The token holder owns these members, and all inherited ones except the reference count.
+  // The token holder owns these members, and all inherited members except the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
   OperationLists lists;
   Watched watched;
@@ -148,14 +152,15 @@ class OperationPool {
   OperationPool(Progress& progress, const ProcessGuard& process)
       : progress_(progress), process_(process) {}
 
-  /// An operation for a call of this group, with two references: one of the engine, which gives it
-  /// up when the operation ends, and one for a Work.
+  /// An operation for a call of this group, with two references: one belongs to the engine, which
+  /// gives it up when the operation ends, and the other is for a Work.
   Operation& take(std::shared_ptr<Group> group);
-  /// An operation without a group or references. The token holder begins a call on it that may end
-  /// at once. Returns the same operation each time, until keep_at_hand() is called. Token holder.
+  /// The operation at hand, which has no group and no references. The token holder begins a call on
+  /// it that may end at once. Returns the same operation each time, until keep_at_hand() is called.
+  /// For the token holder only.
   Operation& at_hand();
-  /// The call on the operation at hand has not ended: turns it into an operation like those of
-  /// take(). Token holder.
+  /// Call this if the call on the operation at hand has not ended. Turns it into an operation like
+  /// those of take(). For the token holder only.
   void keep_at_hand(std::shared_ptr<Group> group) noexcept;
 
  private:
@@ -165,9 +170,10 @@ class OperationPool {
 
   Progress& progress_;
   const ProcessGuard& process_;
-  /// A free one, which is taken without the mutex. Enough for programs that wait for each call.
+  /// A free operation, which is taken without the mutex. One is enough for programs that wait for
+  /// each call.
   std::atomic<Operation*> spare_{nullptr};
-  Operation* at_hand_ = nullptr;  ///< Token holder only.
+  Operation* at_hand_ = nullptr;  ///< For the token holder only.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;

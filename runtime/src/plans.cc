@@ -191,8 +191,8 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
 }
 
 Plan* Plans::find(const EvenArguments& arguments) noexcept {
-  // Only the first few plans are looked at, so that a miss costs little. note_use() moves used
-  // plans to the front.
+  // Only the first few plans are searched, so that a miss costs little. note_use() moves used plans
+  // to the front.
   constexpr int kOfLate = 4;
   int looked = 0;
   for (const auto& plan : plans_) {

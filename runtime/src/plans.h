@@ -38,15 +38,15 @@ struct Plan : std::enable_shared_from_this<Plan> {
     friend bool operator==(const Variant&, const Variant&) = default;
   };
 
-  CallRecord record;  ///< The arguments and their fingerprint. Its number is not set.
+  CallRecord record;  ///< The arguments and their fingerprint. The number of the call is not set.
   Variant variant;
   /// A call whose arguments match these can use this plan without any other check. Empty if the
   /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
 
-  // Token holder.
-  /// The links of all peers of the program are known.
+  // For the token holder only:
+  /// True if the links to all peers of the program are known.
   bool is_connected = false;
   /// Set if the program can run within the call, before an operation is made.
   std::optional<execution::Exchange> exchange;
@@ -58,37 +58,38 @@ struct Plan : std::enable_shared_from_this<Plan> {
 /// reads it without the mutex, and other threads read it with the mutex.
 class Plans {
  public:
-  /// What plans depend on besides the call. The same on all ranks, except for `rank` and the last
-  /// three. What it points to outlives the plans.
+  /// What plans depend on besides the call. It is the same on all ranks, except for `rank` and the
+  /// last three members. What it points to outlives the plans.
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
     std::uint32_t window = 1;
     std::string algorithm;  ///< XYLEM_ALGORITHM
     const GivenSchedules* given = nullptr;
-    bool reaches_devices = false;  ///< Messages go directly from and to the memory of devices.
+    /// True if messages go directly from and to the memory of devices.
+    bool reaches_devices = false;
     const ComputeDevices* devices = nullptr;
-    std::uint32_t slot = 0;  ///< The communicator's, for the log.
+    std::uint32_t slot = 0;  ///< The communicator's tag slot, for the log.
   };
 
-  /// The logger outlives it.
+  /// The logger must outlive this object.
   Plans(Site site, collectives::CostModel model, const Logger& logger);
   Plans(const Plans&) = delete;
   Plans& operator=(const Plans&) = delete;
   ~Plans() = default;
 
-  /// Sets the model and forgets all plans, which follow from it. Token holder, and only while no
-  /// call is made.
+  /// Sets the cost model and forgets all plans, since they follow from the model. For the token
+  /// holder, and only while no call is made.
   void set_model(collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
 
-  // Any thread.
+  // Any thread may call these functions:
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
-  /// The plan for a checked call: a kept one, or else a new one.
+  /// The plan for a checked call: a kept plan if there is one, otherwise a new plan.
   Result<std::shared_ptr<Plan>> plan_for(const Call& call);
 
-  // Token holder.
-  /// Looks for a plan for these arguments among the few most recently used ones. Null if none is
+  // These functions are for the token holder:
+  /// Looks for a plan for these arguments among the few plans that were used last. Null if none is
   /// found.
   Plan* find(const EvenArguments& arguments) noexcept;
   /// Keeps a plan that is being used as the most recently used one, unless its call is uneven.
@@ -98,14 +99,15 @@ class Plans {
   void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
   Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
-  /// This rank's schedule for a call: that of the user's file, or else that of the fastest planner.
+  /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
+  /// fastest planner.
   Result<collectives::Schedule> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
 
   const Site site_;
   const Logger& logger_;
-  std::mutex choosing_;  ///< For `chooser_`.
+  std::mutex choosing_;  ///< Protects `chooser_`.
   collectives::Chooser chooser_;
   std::mutex mutex_;
   std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.

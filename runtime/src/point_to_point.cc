@@ -70,7 +70,7 @@ void PointToPoint::send(Operation& operation) {
   engine_.post_copy(operation, room, source, bytes);
 }
 
-/// Puts a send at the end of the list of sends to its rank that wait.
+/// Puts a send at the end of the list of sends that wait for their turn, for its destination.
 void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   operation.lists.match_next = nullptr;
@@ -86,7 +86,7 @@ void PointToPoint::send_waiting(Pair& pair) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
-    next.acquire();  // begin_any_send() may end it.
+    next.acquire();  // begin_any_send() may end the operation.
     begin_any_send(next);
     next.release();
   }
@@ -113,14 +113,14 @@ std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
 }
 
 void PointToPoint::on_copied(Operation& operation) {
-  // The receive ends now, since that was its last copy.
+  // A receive ends now, since this was its last copy.
   if (operation.call.kind == CallKind::recv) return;
   operation.lists.is_staging = false;
   send_waiting(pairs_[operation.call.peer]);
 }
 
-/// The send of a small message ends at once, since the message has been copied. The send of a large
-/// one ends with its body.
+/// Begins a send. The send of a small message ends at once, since the message has been copied. The
+/// send of a large message ends with its body.
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
@@ -250,7 +250,8 @@ void PointToPoint::deliver(Operation& receive,
   receive.source = spec_.world_ranks[header.source];
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     if (self == nullptr) return complete_receive(receive, payload);
-    self->acquire();  // complete_receive() may end it, if there is no memory for the receive.
+    // complete_receive() may end the operation, if there is no memory for the receive.
+    self->acquire();
     complete_receive(receive, self->call.input);
     if (!self->has_ended) {
       self->run.steps_left = 0;
@@ -335,7 +336,7 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
 }
 
 std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {
-  constexpr std::uint64_t kBlock = 32;  // What the heap adds to a payload, about.
+  constexpr std::uint64_t kBlock = 32;  // About what the heap adds to each payload.
   return sizeof(Arrived) + (arrived.payload.empty() ? 0 : kBlock + arrived.payload.capacity());
 }
 
@@ -354,7 +355,7 @@ void PointToPoint::wake_slots() {
 void PointToPoint::on_header(HeaderSlot& slot) {
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != spec_.uid) {
-    // Left over from an earlier communicator with this tag slot: ignored.
+    // The message is left over from an earlier communicator with this tag slot, and is ignored.
     return slot.is_unposted ? drop(slot) : post_slot(slot);
   }
   if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {
@@ -363,7 +364,8 @@ void PointToPoint::on_header(HeaderSlot& slot) {
   Pair& pair = pairs_[slot.header.source];
   if (slot.header.number != pair.expected) {
     pair.early.push_back(&slot);
-    // Another slot is posted in place of this one, which keeps its header until its turn.
+    // This slot keeps its header until the turn of the header comes. Another slot is posted in its
+    // place.
     if (!slot.is_unposted) add_slot(*slot.transport);
     return;
   }
@@ -390,8 +392,8 @@ void PointToPoint::drop(HeaderSlot& slot) noexcept {
   pool_.give_back(slot);
 }
 
-/// A slot was cancelled, or its wire failed, or it holds no header. A failure is reported, since
-/// without posted slots no message can arrive.
+/// Handles a slot that was cancelled, whose wire failed, or that holds no header. A failure is
+/// reported, since without posted slots no message can arrive.
 void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
     const std::uint32_t self = spec_.own_world_rank();

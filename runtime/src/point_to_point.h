@@ -46,7 +46,7 @@ inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
   return header.count * size_of(static_cast<DataType>(header.type));
 }
 
-/// One group's messages. Token holder only.
+/// The messages of one group. For the token holder only.
 class PointToPoint final : private HeaderUser {
  public:
   /// What the group does for its messages.
@@ -58,15 +58,15 @@ class PointToPoint final : private HeaderUser {
     virtual const Status& health() const noexcept = 0;
     /// Poisons the group here and on all ranks.
     virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
-    /// A wire to `why.peer()` failed.
+    /// The wire to rank `why.peer()` failed.
     virtual void suspect(Status why) = 0;
 
    protected:
     ~Client() = default;
   };
 
-  /// All of these outlive this object. `peers` has the links of all ranks with which a started
-  /// operation may exchange messages.
+  /// All arguments must outlive this object. `peers` has the links of all ranks with which a
+  /// started operation may exchange messages.
   PointToPoint(Client& client,
                const GroupSpec& spec,
                const execution::Peers& peers,
@@ -78,17 +78,18 @@ class PointToPoint final : private HeaderUser {
   /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
-  /// A large body has been sent or received.
+  /// Call this when a large body has been sent or received.
   void on_body(Message& message);
-  /// The bytes of a message have been copied between the host and a device.
+  /// Call this when the bytes of a message have been copied between the host and a device.
   void on_copied(Operation& operation);
-  /// The operation ends: removes it from all lists of waiting operations.
+  /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.
   void close() noexcept;
 
  private:
-  static constexpr std::size_t kPostedSlots = 8;  ///< For each transport.
+  /// Number of header slots that are posted on each transport.
+  static constexpr std::size_t kPostedSlots = 8;
   static constexpr std::uint32_t kMostSending = 1024;
   static constexpr std::uint64_t kMostUnexpected = 1 << 20;
 
@@ -101,7 +102,7 @@ class PointToPoint final : private HeaderUser {
   struct Pair {
     std::uint32_t sent = 0;      ///< Number of the next message to this rank.
     std::uint32_t expected = 0;  ///< Number of the next header from this rank.
-    std::uint32_t sending = 0;   ///< Headers to this rank that a transport still holds.
+    std::uint32_t sending = 0;   ///< Number of headers to this rank that a transport still holds.
     /// Sends to this rank that have not begun, in the order of the calls.
     runtime::Operation* waiting = nullptr;
     runtime::Operation* last_waiting = nullptr;
@@ -145,12 +146,12 @@ class PointToPoint final : private HeaderUser {
   std::byte* host_room(Operation& operation, std::uint64_t bytes);
   void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
-  /// Posts slots on every wire over which a message for this receive may arrive, unless they are
-  /// posted.
+  /// Posts slots on every transport over which a message for this receive may arrive, unless they
+  /// are posted already.
   void post_slots(const Operation& receive);
   void add_slot(transport::Transport& transport);
   void post_slot(HeaderSlot& slot);
-  /// Posts a slot again, unless too many bytes are kept that no receive has matched.
+  /// Posts a slot again, unless too many bytes of messages are kept that no receive has matched.
   void reuse_slot(HeaderSlot& slot);
   void wake_slots();
   static std::uint64_t weight_of(const Arrived& arrived) noexcept;
@@ -160,7 +161,8 @@ class PointToPoint final : private HeaderUser {
   /// Handles the next header in order from its source, with the payload of a small message.
   void accept(const MessageHeader& header, const std::byte* payload);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
-  /// Takes the first waiting receive that matches from its list. Null if there is none.
+  /// Takes the first waiting receive that matches the header out of the list. Null if there is
+  /// none.
   Operation* take_receive(const MessageHeader& header) noexcept;
   void unlink(Operation** place) noexcept;
   bool forget_waiting(Operation& operation) noexcept;
@@ -181,17 +183,18 @@ class PointToPoint final : private HeaderUser {
   /// message arrives only after the caller's own send, which the polling delays. So `recv` does not
   /// poll then.
   Patience patience_;
-  /// The last receive got its message only after a send of this rank.
+  /// True if the last receive got its message only after a send of this rank.
   bool receives_first_ = false;
-  /// The last receive found no message, and this rank has sent nothing since.
+  /// True if the last receive found no message, and this rank has sent nothing since.
   bool has_missed_ = false;
-  std::vector<transport::Transport*> posted_;  ///< Wires on which slots are posted.
+  /// The transports to which this group has given slots that receive headers (HeaderSlot).
+  std::vector<transport::Transport*> posted_;
   bool closed_ = false;
-  bool looks_ = false;  ///< HeaderPool::look() calls this object.
+  bool looks_ = false;  ///< True while HeaderPool::look() calls this object.
   std::vector<Pair> pairs_;
   std::deque<Arrived> unexpected_;
   std::uint64_t unexpected_bytes_ = 0;
-  /// Those of `slots_` that are not posted at present, to bound memory.
+  /// The slots in `slots_` that are not posted at present, to bound memory.
   std::vector<HeaderSlot*> resting_;
   /// Receives that wait for a message, in the order of the calls.
   Operation* receives_ = nullptr;

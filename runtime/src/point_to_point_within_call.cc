@@ -150,7 +150,7 @@ std::optional<MessageHeader> PointToPoint::next_of(const transport::View& messag
 }
 
 bool PointToPoint::look(unsigned& found) {
-  constexpr unsigned kMost = 16;  // In one turn, since other work waits, too.
+  constexpr unsigned kMost = 16;  // At most this many in one turn, since other work waits, too.
   for (unsigned looked = 0; looked < kMost && receives_ != nullptr; ++looked) {
     const std::uint32_t from = receives_->call.peer;
     if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;

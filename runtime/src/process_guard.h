@@ -10,7 +10,7 @@
 
 namespace xylem::runtime {
 
-/// Any thread.
+/// Guards a job. Any thread may call any function.
 class ProcessGuard {
  public:
   ProcessGuard() noexcept;

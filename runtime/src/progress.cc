@@ -27,11 +27,11 @@ class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };
 
-  /// `learner`: used by this thread alone while this object exists. May be null.
+  /// Only this thread uses `learner` while this object exists. It may be null.
   Idleness(const WaitPolicy& policy, SpinLearner* learner) noexcept
       : policy_(policy), learner_(policy.learns ? learner : nullptr), spin_(policy.spin) {}
 
-  /// Something has happened: ends the idle period, if there is one.
+  /// Call this when something has happened: ends the idle period, if there is one.
   void reset() noexcept {
     if (turns_ == 0) return;
     if (is_timed_) learner_->note(spin_.count() > 0, Clock::now() - begun_);
@@ -63,7 +63,8 @@ class Idleness {
       sched_yield();
       return;
     }
-    // A peer that shares the core and only waits gives it back sooner than this.
+    // A yield that takes at least this long is a long one. A peer that shares the core and only
+    // waits gives it back sooner.
     constexpr microseconds kLong{900};
     constexpr unsigned kInARow = 3;
     const auto before = Clock::now();
@@ -88,7 +89,7 @@ class Idleness {
   std::chrono::nanoseconds spin_;  ///< How long this idle period spins.
   std::uint32_t turns_ = 0;
   bool has_looked_ = false;
-  bool is_timed_ = false;     ///< The learner must be told the length of this idle period.
+  bool is_timed_ = false;     ///< True if the learner must be told the length of this idle period.
   unsigned long_yields_ = 0;  ///< How many long yields there were in a row.
   Next next_ = Next::spin;
   Clock::time_point begun_{};  ///< Start of an idle period that is timed.
@@ -142,7 +143,7 @@ void SpinLearner::note_lost_core() noexcept {
 
 void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
   constexpr Nanoseconds kLongest = 4'000'000;
-  // Trials are rare, so the result of a trial counts more than older ones.
+  // Trials are rare, so the result of a trial counts more than older results.
   const Nanoseconds weight = is_trial_ ? 2 : 8;
   Nanoseconds& average = has_spun ? spinning_ : yielding_;
   average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;

@@ -29,7 +29,8 @@ struct WaitPolicy {
   std::chrono::nanoseconds spin{0};
   std::chrono::nanoseconds yield{0};
   bool sleep = true;
-  bool learns = false;  ///< It spins only while SpinLearner finds that spinning is better.
+  /// True if the waiter spins only while SpinLearner finds that spinning is better.
+  bool learns = false;
 
   /// `cores`: how many cores the ranks of this host have together. `local_ranks`: the number of
   /// these ranks.
@@ -39,11 +40,12 @@ struct WaitPolicy {
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
 /// yielding, which lets a peer run that has no core of its own. This must be measured, since ranks
 /// may share cores with processes of which they do not know. The learner takes the better way. Now
-/// and then it tries the other one, so seldom that trials take about 1/64 of the waiting time.
+/// and then it tries the other way, so seldom that trials take about 1/64 of the waiting time.
 class SpinLearner {
  public:
   struct Next {
-    bool spins = true;  ///< The idle period begins by spinning, otherwise by yielding.
+    /// True if the idle period begins by spinning, false if it begins by yielding.
+    bool spins = true;
     /// The caller must measure the idle period and pass its length to note().
     bool is_timed = false;
   };
@@ -85,7 +87,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() = default;
 
-  /// Only before any thread waits.
+  /// Sets the policy. Call it only before any thread waits.
   void set_policy(WaitPolicy policy) noexcept { policy_ = policy; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
@@ -111,22 +113,24 @@ class Progress {
     const std::unique_ptr<Progress, Release> held(this);
     return work();
   }
-  /// Tells the holder that there is new work, and wakes it if it sleeps. Any thread, after it has
-  /// published the work.
+  /// Tells the holder that there is new work, and wakes it if it sleeps. Any thread may call this,
+  /// after it has published the work.
   void notify() noexcept;
-  /// Wakes the threads that wait without the token, since operations have ended. Holder only.
+  /// Wakes the threads that wait without the token, since operations have ended. For the token
+  /// holder only.
   void announce_ended() noexcept;
 
   /// Makes one turn of the progress thread, if the token is free.
   void turn_if_free();
   /// The outcome of work_off().
   enum class Worked : std::uint8_t { nothing, some, interrupted };
-  /// Makes turns of the progress thread until one finds nothing to do. Interrupted after 10 ms,
-  /// when `stop` is set, and as soon as another thread wants the token. Holder only.
+  /// Makes turns of the progress thread until one finds nothing to do. It is interrupted after 10
+  /// ms, when `stop` is set, and as soon as another thread wants the token. For the token holder
+  /// only.
   Worked work_off(const std::atomic<bool>& stop);
-  /// The progress thread sleeps until an event of the transports, an event of `extra`, or until
-  /// another thread wants the token; 10 ms at most. False if it did not sleep, since there was work
-  /// or since the transports cannot be slept on. Holder only.
+  /// Makes the progress thread sleep until an event of the transports, an event of `extra`, or
+  /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there
+  /// was work or since the transports cannot be slept on. For the token holder only.
   bool doze(pollfd extra);
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Counts how often user threads have taken the token.
@@ -142,7 +146,8 @@ class Progress {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
-  /// False if it did not sleep, since there was work or since the transports cannot be slept on.
+  /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
+  /// transports cannot be slept on.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
 
@@ -150,10 +155,10 @@ class Progress {
   WaitPolicy policy_;
   SpinLearner learner_;  ///< Learns from the holder's idle periods.
   alignas(64) std::atomic<bool> held_{false};
-  /// How many threads want it: waiters and acquire(). The progress thread gives it up to any of
-  /// them.
+  /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
+  /// the token up to any of them.
   std::atomic<std::uint32_t> wanted_{0};
-  /// How many threads are in acquire(). Waiters give it up, too.
+  /// How many threads are in acquire(). For these, waiters give the token up, too.
   std::atomic<std::uint32_t> claims_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};

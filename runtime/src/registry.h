@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the groups of a job, their slots in tags, and how both end. It knows only the uid and
-// the slot of a group.
+// Registry: the groups of a job, their tag slots, and how both end. It knows only the uid and the
+// tag slot of a group. In this file, a slot is always a tag slot.
 //
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
@@ -36,24 +36,25 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
   ~Registry();
 
-  // Any thread.
+  // Any thread may call these functions:
   std::shared_ptr<Group> find(std::uint64_t uid) const;
   std::vector<std::shared_ptr<Group>> groups() const;
-  /// One bit for each slot.
+  /// The tag slots that are taken: one bit for each.
   std::vector<std::uint64_t> slots_taken() const;
   bool claim_slot(std::uint32_t slot);
   void free_slot(std::uint32_t slot) noexcept;
   /// Keeps the group for empty_graves(). After close(), ends it at once.
   void bury(Grave group);
   bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
-  /// True if some slot has not drained for its full time yet.
+  /// True if some slot must drain for longer.
   bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
 
-  // Token holder.
+  // For the token holder only:
   void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
-  /// The group takes no part any more: frees its slot, at once or when it has drained.
+  /// Call this when the group takes no part any more: frees its slot, at once or when it has
+  /// drained.
   void delist(std::uint64_t uid, std::uint32_t slot) noexcept;
-  /// The group in this slot was poisoned: the slot starts to drain.
+  /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(std::uint32_t slot);
   void empty_graves();
   /// Drops messages that have arrived for slots that drain.
@@ -61,7 +62,8 @@ class Registry {
   /// Frees the slots that have drained.
   void end_drains(Clock::time_point now);
 
-  /// The job ends: groups that are buried from now on end at once, on the calling thread.
+  /// Call this when the job ends: groups that are buried from now on end at once, on the calling
+  /// thread.
   void close();
 
  private:
@@ -72,7 +74,7 @@ class Registry {
   };
 
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< By uid.
+  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< The key is the uid of the group.
   std::vector<std::uint64_t> slots_;
   std::vector<Grave> graves_;
   bool is_closed_ = false;

@@ -18,10 +18,11 @@
 namespace xylem::runtime {
 
 struct RollCall {
-  /// A rank that is the only one missing and silent for this long after the last answer gives none.
+  /// If only one rank is missing, and it is silent for this long after the last answer, it gives
+  /// none.
   static constexpr std::chrono::milliseconds kAnswer{300};
-  /// Several missing ranks may just be slow, as on an overloaded host; they get this much time in
-  /// all.
+  /// If several ranks are missing, they may just be slow, as on an overloaded host. They get this
+  /// much time in all.
   static constexpr std::chrono::milliseconds kSlowAnswers{1500};
 
   struct Answer {
@@ -32,10 +33,11 @@ struct RollCall {
   RollCallId id;
   std::uint64_t group = 0, sequence = 0;  ///< The call that the roll is about.
   Clock::time_point since{};              ///< When this rank called the roll or heard it.
-  Clock::duration waited{0};              ///< How long this rank has been running since then.
-  Clock::duration quiet{0};               ///< How long it has been running since the last answer.
-  bool is_answered_here = false;          ///< This rank has answered it, or has called it.
-  std::map<std::uint32_t, Answer> answers{};  ///< By world rank, including the caller's.
+  Clock::duration waited{0};              ///< For how long this rank has been running since then.
+  Clock::duration quiet{0};  ///< For how long this rank has been running since the last answer.
+  bool is_answered_here = false;  ///< This rank has answered the roll, or has called it.
+  /// The answer of each world rank, including that of the caller.
+  std::map<std::uint32_t, Answer> answers{};
 
   static Answer answer_of(const Situation& situation);
   /// True if the roll is over although `missing` ranks have not answered.
@@ -60,11 +62,11 @@ class RollCalls {
   const RollCall* recent(std::uint64_t group, std::uint64_t sequence, Clock::time_point now) const;
   /// Adds a roll that this rank calls.
   const RollCall& call(std::uint64_t group, std::uint64_t sequence, Clock::time_point now);
-  /// Another rank, which is in this situation, has called a roll. True if this rank has to answer
-  /// it.
+  /// Call this when another rank, which is in this situation, has called a roll. True if this rank
+  /// has to answer the roll.
   bool hear(RollCallId id, const Situation& situation, Clock::time_point now);
   void on_answer(std::uint32_t rank, const Situation& situation);
-  /// Null if there never was such a roll, or it is forgotten.
+  /// The roll with this id. Null if there never was such a roll, or if it is forgotten.
   const RollCall* find(RollCallId id) const;
   /// Adds the time since the last tick to all rolls.
   void tick(Clock::time_point now);

@@ -21,8 +21,8 @@ namespace xylem::runtime {
 /// What is told about one call.
 struct CallRecord {
   std::uint64_t sequence = 0;
-  std::uint64_t fingerprint = 0;  ///< Of this call alone.
-  std::uint64_t history = 0;      ///< Of all calls up to and including this one.
+  std::uint64_t fingerprint = 0;  ///< The fingerprint of this call alone.
+  std::uint64_t history = 0;      ///< The hash of all calls up to and including this one.
   collectives::Collective collective = collectives::Collective::barrier;
   DataType type = DataType::uint8;
   RedOp op = RedOp::sum;
@@ -35,7 +35,7 @@ std::string describe(const CallRecord& record);
 
 /// One roll call (roll_calls.h).
 struct RollCallId {
-  std::uint32_t caller = 0;  ///< World rank.
+  std::uint32_t caller = 0;  ///< The world rank of the rank that called the roll.
   std::uint32_t number = 0;  ///< Counts the caller's roll calls; 0: none.
   bool operator==(const RollCallId&) const = default;
 };
@@ -53,11 +53,14 @@ struct Situation {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;  ///< The call in question.
   State state = State::not_called;
-  bool is_question = false;         ///< Ranks that have something new to say answer it.
-  std::uint32_t roll_call = 0;      ///< Not 0: a roll call, which all ranks answer.
-  RollCallId answers{};             ///< The roll call that this answers, if any.
-  std::uint32_t blocked_on = ~0U;   ///< If waiting: for which rank in the group; ~0: none.
-  std::uint64_t blocked_bytes = 0;  ///< Bytes expected from it, for calls whose sizes are local.
+  bool is_question = false;  ///< True if ranks that have something new to say must answer.
+  /// Number of a roll call, which all ranks answer; 0 if this is no roll call.
+  std::uint32_t roll_call = 0;
+  RollCallId answers{};  ///< The roll call that this message answers, if any.
+  /// If the rank waits: the rank in the group for which it waits; ~0: none.
+  std::uint32_t blocked_on = ~0U;
+  /// How many bytes it expects from that rank, for calls whose sizes are local.
+  std::uint64_t blocked_bytes = 0;
   std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
 };
 
@@ -71,7 +74,7 @@ struct Verdict {
 
 std::vector<std::byte> encode(const Situation& situation);
 std::vector<std::byte> encode(const Verdict& verdict);
-/// Nothing if the message is damaged.
+/// The content of a message. Nothing if the message is damaged.
 std::variant<std::monostate, Situation, Verdict> decode(std::span<const std::byte> message);
 
 }  // namespace xylem::runtime

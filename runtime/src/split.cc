@@ -33,11 +33,13 @@ constexpr std::chrono::milliseconds kWait{50};
 struct Member {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  std::uint64_t is_draining = 0;  ///< Not 0 if one of its slots will become free by itself.
+  /// Not 0 if a tag slot of this member is draining, and so becomes free by itself.
+  std::uint64_t is_draining = 0;
   std::array<std::uint64_t, kSlotWords> taken{};
 };
 
-/// The T of every member, by rank. Uses an all_gather of the group itself.
+/// The values of all members, in the order of their ranks; `mine` is the value of this member. Uses
+/// an all_gather of the group itself.
 template <typename T>
 Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
   // The last element of `all` is the input, which is this member's T.
@@ -54,7 +56,7 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
   return std::move(*all);
 }
 
-/// A claimed slot. It is freed again, unless a group is made that keeps it.
+/// A claimed tag slot. It is freed again, unless a group is made that keeps it.
 class SlotClaim {
  public:
   SlotClaim(Registry& registry, std::optional<std::uint32_t> slot)
@@ -87,7 +89,8 @@ std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWo
   return std::nullopt;
 }
 
-/// The outcome of one attempt at one member, from best to worst. The worst of all members counts.
+/// The outcome of one attempt at one member, from best to worst. The worst outcome of all members
+/// counts.
 enum class Outcome : std::uint8_t { well, lost_race, no_slot };
 
 /// The members of one color in order of their keys, and the lowest slot that is free at all of

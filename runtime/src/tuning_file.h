@@ -17,14 +17,14 @@ namespace xylem::runtime {
 /// What is measured at start.
 struct Tuning {
   collectives::CostModel model;
-  /// Messages within a host of at least this many bytes are better copied by the receiver out of
-  /// the sender's process. kAnySize: no messages are. Not set if it was not measured.
+  /// The receiver copies messages within a host of at least this many bytes out of the sender's
+  /// process, since that is faster. kAnySize: no messages. Not set if it was not measured.
   std::optional<std::uint64_t> pull_from;
 };
 
-/// Returns `tuning` with the values of the file; nothing if there is no file or no entry for this
-/// hardware. Fails with `invalid_argument` if the file does not contain tuning data; such a file is
-/// not overwritten.
+/// Returns `tuning` with the values of the file; nothing if there is no file or if it has no entry
+/// for this hardware. Fails with `invalid_argument` if the file does not contain tuning data; such
+/// a file is not overwritten.
 Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning& tuning);
 /// Adds or replaces the entry of this hardware. Writes a new file, then renames it into place.
 Status save_tuning(const std::string& path, const Tuning& tuning);

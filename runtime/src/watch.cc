@@ -38,7 +38,7 @@ void Watch::tick(Clock::time_point now) {
     operation->release();
     const bool gone = next != nullptr && next->ended();
     if (next != nullptr) next->release();
-    operation = gone ? nullptr : next;  // The rest follows at the next tick.
+    operation = gone ? nullptr : next;  // The remaining operations are looked at in the next tick.
   }
 }
 
@@ -57,8 +57,8 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
   else operation.watched.roll = {};  // The limit has been moved.
   if (now - operation.watched.begun >= limit) return;
-  // A later call waits for an earlier one more often than for its own messages. So its stall is
-  // counted from when it becomes the oldest, and a group asks one question at a time.
+  // A later call waits for an earlier call more often than for its own messages. So its stall is
+  // counted from when it becomes the oldest call, and a group asks one question at a time.
   if (operation.call.kind == CallKind::collective && !operation.watched.is_oldest &&
       is_oldest(operation)) {
     operation.watched.is_oldest = true;
@@ -69,7 +69,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     if (stalled >= kLetGo) look_at_message(group, operation, now);
     return;
   }
-  if (operation.run.program == nullptr) return;  // It waits behind calls that report.
+  if (operation.run.program == nullptr) return;  // The operation waits behind calls that report.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
     Situation said = situation(group, operation.sequence);
@@ -106,14 +106,15 @@ std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
   return has_number ? operation.sequence : group.next_sequence();
 }
 
-/// The answers show who is to blame for a time-out, so this asks, and gives the others time to
-/// answer.
+/// Handles an operation that comes near its limit. The answers to a roll call show who is to blame
+/// for a time-out, so this calls a roll, and gives the others time to answer.
 void Watch::come_to_limit(Group& group,
                           Operation& operation,
                           std::chrono::nanoseconds limit,
                           Clock::time_point now) {
   const RollCall* roll = rolls_.find(operation.watched.roll);
-  if (roll == nullptr) {  // Also if this rank was stopped for so long that the roll is forgotten.
+  // There may also be none because this rank was stopped for so long that it is forgotten.
+  if (roll == nullptr) {
     const std::uint64_t sequence = call_of(group, operation);
     roll = rolls_.recent(group.uid(), sequence, now);
     if (roll == nullptr) {
@@ -173,8 +174,8 @@ void Watch::time_out(Group& group,
   group.announce(Code::timed_out, culprit, std::move(text));
 }
 
-/// A partner that has left the job will not come. What it sent before it left has had time to
-/// arrive.
+/// Looks at an operation that waits for one rank. A partner that has left the job will not come.
+/// What it sent before it left has had time to arrive.
 void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
@@ -234,7 +235,7 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.group = group.uid();
   situation.sequence = sequence;
   const std::uint64_t next = group.next_sequence();
-  // The calls around the one in question; the last calls if that one has not been made.
+  // The calls around the call in question; the last calls if that call has not been made.
   const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
   const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
   const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
@@ -280,7 +281,8 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = context_.registry.find(situation.group);
-  // Every rank that lives answers, also for a group that has failed or no longer exists here.
+  // Every rank that lives answers a roll call, also for a group that has failed or no longer exists
+  // here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
   if (group == nullptr || !group->rank_of(origin) || !group->health()) return;

@@ -29,22 +29,23 @@
 
 namespace xylem::runtime {
 
-/// Token holder only.
+/// Watches the operations of a job. For the token holder only.
 class Watch final : public GroupObserver {
  public:
-  static constexpr std::chrono::milliseconds kStall{200};  ///< Until a situation is published.
+  /// After a stall of this length, a situation is published.
+  static constexpr std::chrono::milliseconds kStall{200};
   /// The roll is called this long before an operation's limit, but not before half of the limit.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
   static constexpr std::chrono::milliseconds kLetGo{
-      1000};  ///< Until a partner that has left is no longer waited for.
+      1000};  ///< How long a partner that has left is still waited for.
   static constexpr std::chrono::milliseconds kQuarantine{
-      1700};  ///< Until a failed operation reports although messages are under way.
+      1700};  ///< After this time a failed operation reports, although messages are under way.
 
   explicit Watch(Context& context);
 
   /// Looks at every operation under way. Called about every 50 ms while there are any.
   void tick(Clock::time_point now);
-  /// A message from the control plane. Damaged ones are dropped with a warning.
+  /// Handles a message from the control plane. Damaged messages are dropped with a warning.
   void on_message(std::uint32_t origin, std::span<const std::byte> message);
   /// A call has been numbered. Other ranks may have published this call already.
   void on_call(Group& group, const CallRecord& record) override;
@@ -78,7 +79,7 @@ class Watch final : public GroupObserver {
   void answer(RollCallId roll, Situation&& said);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
-  /// Who takes part in a call, as far as is known. World ranks, without this one.
+  /// Who takes part in a call, as far as is known. The ranks are world ranks, without this one.
   struct Attendance {
     std::vector<std::uint32_t> absent, waiting, silent, left;
     std::string last_calls;  ///< Text on the last calls of the absent ranks.
@@ -87,7 +88,8 @@ class Watch final : public GroupObserver {
     /// answer, one that has left the job; otherwise one that did not call.
     std::optional<std::uint32_t> culprit() const;
   };
-  /// By what has been said so far, or by the answers to a roll.
+  /// Who takes part in this call, judging by the situations published so far, or by the answers to
+  /// a roll call.
   Attendance attendance_of(const Group& group, std::uint64_t sequence) const;
   Attendance attendance_of(const Group& group, const RollCall& roll) const;
   template <typename AnswerOf>
@@ -99,11 +101,13 @@ class Watch final : public GroupObserver {
 
   /// What was said of the calls of one group. Calls too old to be compared are forgotten.
   struct Heard {
-    std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;  ///< Then by world rank.
-    std::map<std::uint64_t, Situation::State> published;  ///< What this rank said, by call.
+    /// The situations by call, and then by world rank.
+    std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
+    /// For each call, the state that this rank has published.
+    std::map<std::uint64_t, Situation::State> published;
     std::uint64_t newest = 0;  ///< The newest call of which anything is known.
   };
-  /// A roll of a group that does not exist here.
+  /// A roll call about a group that does not exist here.
   struct EarlyRoll {
     RollCallId id;
     std::uint64_t group = 0, sequence = 0;
@@ -113,11 +117,12 @@ class Watch final : public GroupObserver {
   Context& context_;
   RollCalls rolls_;
   std::map<std::uint64_t, Heard> heard_;
-  std::unordered_map<const Group*, std::uint64_t> oldest_;  ///< Calls under way, at this tick.
-  // Messages on groups that do not exist here, or not yet.
+  /// For each group, its oldest call under way at this tick.
+  std::unordered_map<const Group*, std::uint64_t> oldest_;
+  // Messages about groups that do not exist here, or not yet:
   std::deque<Verdict> early_verdicts_;
   std::deque<EarlyRoll> early_rolls_;
-  std::deque<std::uint64_t> gone_;  ///< Groups that existed here.
+  std::deque<std::uint64_t> gone_;  ///< The uids of groups that existed here.
 };
 
 }  // namespace xylem::runtime

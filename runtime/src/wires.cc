@@ -183,7 +183,8 @@ WireRequest Wires::request(Reach reach, std::uint32_t peers) const {
 
 Status Wires::open_host(const WireMaker& make, Deadline deadline) {
   const auto hosts = host_indices();
-  if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};  // One rank on each host.
+  // Each host has only one rank.
+  if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};
   const std::uint32_t beside = local_ranks();
   Status made;
   if (beside > 1) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Wires: the transports of a job, and which of them reaches which rank. Peers that are proven to be
-// on this host are reached over the host wire, which uses no network; all others over the network
-// wire, which uses no shared memory. Between hosts that is RDMA by UCX if all ranks have it, else
-// Xylem's own TCP, whose connections the control plane makes, each when it is first needed.
+// on this host are reached over the host wire, which uses no network; all other peers are reached
+// over the network wire, which uses no shared memory. Between hosts that is RDMA by UCX if all
+// ranks have it, otherwise Xylem's own TCP, whose connections the control plane makes, each when it
+// is first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -39,27 +40,28 @@ enum class Reach : std::uint8_t { host, network };
 /// What a wire is needed for.
 struct WireRequest {
   Reach reach = Reach::host;
-  std::uint32_t peers = 0;   ///< How many other ranks it is to reach.
-  std::uint32_t ranks = 0;   ///< Ranks of the job.
-  bool has_rdma = false;     ///< All ranks have RDMA.
-  bool is_one_host = false;  ///< All ranks are on this host.
+  std::uint32_t peers = 0;   ///< How many other ranks the wire must reach.
+  std::uint32_t ranks = 0;   ///< Number of ranks of the job.
+  bool has_rdma = false;     ///< True if all ranks have RDMA.
+  bool is_one_host = false;  ///< True if all ranks are on this host.
 };
 using WireMaker = std::function<Result<Wire>(const WireRequest& request)>;
-/// Makes wires as the configuration says: shared memory, TCP, or UCX. `interface` is the one that
-/// routes to the rendezvous.
+/// Makes wires as the configuration says: shared memory, TCP, or UCX. `interface` is the network
+/// interface by which the rendezvous is reached.
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger);
 
 struct WireOptions {
-  bool use_host = true;       ///< Otherwise all peers are reached over the network wire.
-  bool require_host = false;  ///< It is an error if any peer needs the network wire.
-  transport::Protection protection = transport::Protection::auth;  ///< Of payload over TCP.
+  bool use_host = true;       ///< If not set, all peers are reached over the network wire.
+  bool require_host = false;  ///< If set, it is an error if any peer needs the network wire.
+  /// How TCP protects payload.
+  transport::Protection protection = transport::Protection::auth;
 };
 WireOptions wire_options(const Config& config);
 
-/// Is told of connections that end by themselves.
+/// The wires tell their listener of connections that end by themselves.
 class WiresListener {
  public:
-  /// The connection to a rank has ended although nobody closed it here. Token holder.
+  /// The connection to a rank has ended although nobody closed it here. Called by the token holder.
   virtual void on_link_lost(std::uint32_t world_rank, Code code) = 0;
 
  protected:
@@ -83,33 +85,37 @@ class Wires final : private transport::TcpOwner {
   Wires& operator=(const Wires&) = delete;
   ~Wires() = default;
 
-  /// The link to a rank; connects at first use. Token holder.
+  /// The link to a rank. Connects to the rank at first use. For the token holder only.
   Result<Link> link(std::uint32_t world_rank);
-  /// Takes a connection for the endpoint to a rank, which one of the two asked for. Token holder.
+  /// Takes a connection for the endpoint to a rank, for which one of the two ranks asked. For the
+  /// token holder only.
   Status adopt(Encounter encounter);
-  /// There will be no connection to a rank: ends what waits for one. Token holder.
+  /// Call this if there will be no connection to a rank: ends what waits for one. For the token
+  /// holder only.
   void give_up_meeting(std::uint32_t world_rank) noexcept;
-  /// Ends connections whose remote host does not answer. Called every tick; token holder.
+  /// Ends connections whose remote host does not answer. Called every tick, by the token holder.
   void tick(Clock::time_point now) noexcept;
-  /// Cuts the endpoint to a rank that is lost. Token holder.
+  /// Cuts the endpoint to a rank that is lost. For the token holder only.
   void close(std::uint32_t world_rank) noexcept;
 
-  /// Whether all that was sent to a rank has left this process. Token holder.
+  /// Whether all that was sent to a rank has left this process. For the token holder only.
   bool flush(std::uint32_t world_rank) noexcept;
 
   const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
-  /// The largest message that every pair of these ranks can read where it arrives, and so the
-  /// largest slice that can be fused; 0 if any pair shares no memory. The same on all of them.
+  /// The largest message that every pair of these ranks can read where it arrives. So it is also
+  /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
+  /// same number.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
   /// Transport::pull_from() of the host wire.
   void pull_from(std::uint64_t bytes) noexcept;
   /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
-  /// Number of cores that the ranks of each host have together, by host_indices().
+  /// Number of cores that the ranks of each host have together, in the order of the host numbers in
+  /// host_indices().
   std::vector<std::uint32_t> host_cores() const;
   /// Index of each rank's host; hosts are numbered in order of first appearance.
   std::vector<std::uint32_t> host_indices() const;
@@ -153,14 +159,16 @@ class Wires final : private transport::TcpOwner {
   const Logger logger_;
   std::uint32_t rank_ = 0;
   std::vector<PeerFacts> peers_;
-  std::vector<Reach> reach_;   ///< By rank.
-  bool uses_network_ = false;  ///< At least two ranks of the job use it.
-  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;  ///< On one host; smaller rank first.
-  std::vector<Wire> wires_;                                  ///< By Reach; a transport may be null.
-  Clock::time_point next_look_{};                     ///< When to look for silent connections next.
-  transport::TcpTransport* tcp_ = nullptr;            ///< The network wire, if that is TCP.
-  std::vector<std::vector<std::byte>> addresses_[2];  ///< By wire, by rank.
-  std::vector<Link> links_;                           ///< By rank; null until first use.
+  std::vector<Reach> reach_;   ///< reach_[r]: which wire reaches rank r.
+  bool uses_network_ = false;  ///< True if at least two ranks of the job use the network wire.
+  /// Pairs of ranks on one host that have not met in shared memory; the smaller rank first.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
+  std::vector<Wire> wires_;  ///< wires_[r] is the wire for the Reach r; its transport may be null.
+  Clock::time_point next_look_{};           ///< When to look for silent connections next.
+  transport::TcpTransport* tcp_ = nullptr;  ///< The network wire, if that is TCP.
+  /// addresses_[w][r] is the address of rank r on wire w.
+  std::vector<std::vector<std::byte>> addresses_[2];
+  std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
 };
 
 }  // namespace xylem::runtime

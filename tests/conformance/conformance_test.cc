@@ -2,7 +2,8 @@
 //
 // Every operation with every registered algorithm, which is forced by name. Loopback runs the full
 // product of types, reductions, counts, roots and placement (under the thread sanitizer a sample).
-// Shared memory, TCP and UCX run a sample, and the test asserts which wire carried the bytes.
+// Shared memory, TCP and UCX run a sample, and the test asserts which wire (ARCHITECTURE.md)
+// carried the bytes.
 #include "conformance/run_case.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"

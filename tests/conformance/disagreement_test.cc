@@ -217,7 +217,7 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
   });
 }
 
-// The root of broadcasts does not wait for the other ranks, so it may be many calls past the one
+// The root of broadcasts does not wait for the other ranks, so it may be many calls past the call
 // that differs.
 TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   for (const std::size_t ahead : {100, 3000, 8000}) {

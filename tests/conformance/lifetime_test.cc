@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How communicators end: handles are dropped early, other threads abort, ranks leave, and the next
-// communicator gets a slot again.
+// communicator gets a tag slot again.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -151,8 +151,8 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   }
 }
 
-// The slot of a poisoned communicator becomes free only after a while. A rank that needs a slot
-// waits for one.
+// The tag slot of a poisoned communicator becomes free only after a while. A rank that needs a tag
+// slot waits for one.
 TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
   run_ranks({.size = 2}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
@@ -274,8 +274,8 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   });
 }
 
-// A destroyed communicator still has another handle. An abort through that handle must not touch
-// the slot, which belongs to the next communicator.
+// After a communicator is destroyed, another handle to it still exists. An abort through that
+// handle must not harm the next communicator, which has the same tag slot.
 TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();

@@ -107,7 +107,7 @@ TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   });
 }
 
-// The start measures a link within the host first, and then one to another host.
+// The start measures a link within the host first, and then a link to another host.
 TEST_P(MessagesOnHosts, LetTheStartMeasureBothWires) {
   RankOptions options = on_hosts(GetParam());
   options.environment["XYLEM_TUNING"] = "measure";

@@ -48,8 +48,8 @@ double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   return (bits >> (exponent_bits + mantissa_bits)) != 0 ? -magnitude : magnitude;
 }
 
-/// Converts a double to the nearest such float, ties to even. The value must be zero or within the
-/// normal range.
+/// Converts a double to the nearest float of this kind, ties to even. The value must be zero or
+/// within the normal range.
 std::uint32_t encode(double value, int exponent_bits, int mantissa_bits) {
   const std::uint32_t sign = std::signbit(value) ? 1U << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;

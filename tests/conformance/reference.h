@@ -49,7 +49,7 @@ std::uint64_t output_elements(const Case& one, std::uint32_t ranks, std::uint32_
 /// The cases of one collective: all types, reductions, kinds of counts and roots, in and out of
 /// place, with even and uneven shares.
 std::vector<Case> full_product(collectives::Collective collective, std::uint32_t ranks);
-/// `most` of them, the same random choice each time, or all if there are no more.
+/// At most `most` cases of the full product, the same random choice each time.
 std::vector<Case> sample(collectives::Collective collective, std::uint32_t ranks, std::size_t most);
 
 }  // namespace xylem::test

@@ -18,7 +18,7 @@
 namespace xylem::test {
 namespace {
 
-/// A multiple of neither the slice nor the number of ranks.
+/// A number of elements that is a multiple of neither the slice nor the number of ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
 const std::string kPastCache = "past_cache", kPulled = "pulled", kAllocated = "allocated";
@@ -115,7 +115,7 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
   });
 }
 
-/// Only a few worlds, since this takes long.
+/// The same with only a few worlds, for tests that take long.
 class SharedMemoryPastCaches : public SharedMemory {};
 
 TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {

@@ -62,7 +62,7 @@ class DelayedCompute final : public execution::Compute {
   DelayedCompute& operator=(const DelayedCompute&) = delete;
   ~DelayedCompute() override;
 
-  /// Makes a ticket that completes when it is opened. Any thread.
+  /// Makes a ticket that completes when it is opened. Any thread may call this.
   Ticket make_gate();
   std::uint64_t gates_made() const noexcept { return gates_; }
   std::uint64_t gates_forgotten() const noexcept { return forgotten_.size(); }

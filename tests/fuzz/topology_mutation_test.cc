@@ -24,7 +24,8 @@ namespace xylem::topology::test {
 namespace {
 
 constexpr int kMutations = 4000;
-/// Few, since each edit that repeats a subtree can double the file.
+/// The number of edits of a file. It is small, since each edit that repeats a subtree can double
+/// the file.
 constexpr int kEdits = 6;
 
 constexpr std::array kHostileValues{"",

@@ -82,8 +82,8 @@ class Flight {
   ConstBuffer in(std::uint64_t count, std::uint64_t at = 0) const;
   Buffer out(std::uint64_t count) const;
 
-  /// Expected values: output elements from `at` on are elements from `first` on of the input of
-  /// `rank`, or of the reduction if there is no rank.
+  /// Expected values: the output elements that begin at `at` equal the elements that begin at
+  /// `first` of the input of `rank` or, if there is no rank, of the reduction.
   struct Part {
     std::uint64_t at = 0, count = 0;
     std::optional<std::uint32_t> rank;

@@ -56,7 +56,8 @@ std::vector<MixedCall> make_program(std::uint64_t seed, std::uint32_t calls);
 
 /// Element `index` of the input of `rank`. Values are so small that sums are exact in every type.
 std::uint32_t value_of(const MixedCall& call, std::uint32_t rank, std::uint64_t index) noexcept;
-/// Number of elements of `rank` in a call with uneven shares, or of those that it sends to `to`.
+/// Number of elements of `rank` in a call with uneven shares, or of the elements that it sends to
+/// `to`.
 std::uint64_t count_of(const MixedCall& call, std::uint32_t rank, std::uint32_t to = 0) noexcept;
 /// The reduction of the elements at `index` over `size` ranks.
 std::uint32_t reduced(const MixedCall& call, std::uint32_t size, std::uint64_t index) noexcept;

@@ -65,7 +65,7 @@ TEST_P(Mutants, AreRejectedOrRight) {
   const auto seed = static_cast<std::uint64_t>(flag != 0 ? flag : 20261121);
   std::mt19937_64 random(seed + static_cast<std::uint64_t>(GetParam()));
   const std::vector<Planner> all = subjects();
-  std::map<std::string, int> rejected;  // By the claim that the verifier refuted.
+  std::map<std::string, int> rejected;  // The key is the claim that the verifier refuted.
   int made = 0, equivalent = 0, failures_seen = 0;
   for (std::size_t turn = 0; made < kMutantsPerClass && turn < 100000; ++turn) {
     const Planner& planner = all[turn % all.size()];

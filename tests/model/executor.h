@@ -46,7 +46,7 @@ class Executor {
   struct StepState {
     std::uint32_t rank;
     StepId id;
-    std::uint32_t lane;  // kNone for copy, reduce and put.
+    std::uint32_t lane;  // The lane of the step; kNone for copy, reduce and put.
     std::uint32_t turn;  // Position among the steps of its kind on the lane.
     std::uint32_t slices;
     std::uint32_t done;
@@ -55,9 +55,10 @@ class Executor {
   struct Message {
     std::vector<Element> data;
   };
-  struct Lane {  // Keyed by (source, target, channel).
+  struct Lane {  // The state of a lane, that is, of one (source, target, channel).
     std::uint32_t senders = 0, receivers = 0, signals = 0, waits = 0;
-    std::uint32_t sent = 0, received = 0, signalled = 0, waited = 0;  // Steps that are done.
+    // Numbers of steps that are done.
+    std::uint32_t sent = 0, received = 0, signalled = 0, waited = 0;
     std::vector<std::uint32_t> recv_steps;
     std::deque<Message> in_flight;
   };

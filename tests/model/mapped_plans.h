@@ -74,8 +74,8 @@ inline Schedule read_scratch(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-/// Each rank puts its input into a slot of every other rank's scratch, once the owner has signalled
-/// that the slot is free.
+/// Each rank puts its input into its own chunk of every other rank's scratch, once the owner has
+/// signalled that the chunk is free.
 inline Schedule put_inputs(const Shape& shape, std::uint32_t rank) {
   Builder plan("put_inputs", shape, rank, 1);
   std::vector<Chunks> slots;

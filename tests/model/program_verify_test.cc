@@ -106,11 +106,12 @@ INSTANTIATE_TEST_SUITE_P(Registered,
 // ---- mutants ----
 
 enum class Mutation {
-  /// A receive loses its view, gets another one's, or gets one that it did not have.
+  /// A receive loses its view, gets the view of another receive, or gets a view that it did not
+  /// have.
   view_of_receive,
-  view_of_source,  ///< A source is no longer read from its view, or is read from another.
+  view_of_source,  ///< A source is no longer read from its view, or is read from another view.
   view_wait,       ///< A receive does not wait until its view has been read.
-  cast_of_step,    ///< A step leaves its cast, changes it, or joins one.
+  cast_of_step,    ///< A step leaves its cast, changes to another cast, or joins a cast.
   cast_of_send,    ///< One send of a cast is replaced by another.
   cast_copy,       ///< A cast loses its copy or gets another one.
   unawaited,       ///< The flag of an unawaited step changes.
@@ -295,8 +296,8 @@ class Mutants : public testing::TestWithParam<Mutation> {};
 TEST_P(Mutants, AreRejectedOrRight) {
   constexpr int kMutants = 300;
   Random random(20261124 + static_cast<std::uint64_t>(GetParam()));
-  std::map<std::uint32_t, std::unique_ptr<SharedRanks>> worlds;  // By the number of ranks.
-  std::map<std::string, int> rejected;  // By the claim that the verifier refuted.
+  std::map<std::uint32_t, std::unique_ptr<SharedRanks>> worlds;  // The key is the number of ranks.
+  std::map<std::string, int> rejected;  // The key is the claim that the verifier refuted.
   int made = 0, harmless = 0;
   for (std::size_t turn = 0; made < kMutants && turn < 50'000; ++turn) {
     const auto planners = collectives::planners();

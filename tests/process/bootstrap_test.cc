@@ -368,7 +368,8 @@ TEST(BootstrapProcess, MpichsMpirunStartsRanks) {
 
 // --- Hosts connected by a network ----------------------------------------------
 
-/// Two network namespaces with a wire between them, removed at the end with all they contain.
+/// Two network namespaces with a virtual cable between them, removed at the end with all they
+/// contain.
 class Wire {
  public:
   Wire()

@@ -82,7 +82,7 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
   auto ranks = start_ranks(directory, 3, "contract_rank", {"loop"});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   ranks[1].signal(SIGSTOP);
-  // Longer than the report of any death takes: a stopped rank ends nobody's calls.
+  // This wait is longer than the report of any death takes: a stopped rank ends nobody's calls.
   EXPECT_FALSE(ranks[0].wait_for_output("ended", seconds(4)));
   ranks[1].signal(SIGCONT);
   ranks[2].signal(SIGKILL);

@@ -127,7 +127,7 @@ class HostileProcess : public testing::Test {
   std::string end_file() const { return directory.path() + "/end"; }
 
   const PrivateDirectory directory;
-  /// Variables of all ranks, besides those that start them.
+  /// Variables of all ranks, besides the variables with which ranks are started.
   std::map<std::string, std::string> settings = {{"XYLEM_SECRET", "only-the-ranks-know-this"}};
   std::unique_ptr<Hosts> hosts;
   std::vector<std::unique_ptr<Command>> ranks;

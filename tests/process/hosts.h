@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two hosts connected by a wire, made from network namespaces of this machine. Also hostile
-// processes of another user, which run on these hosts.
+// Two hosts connected by a virtual cable, made from network namespaces of this machine. Also
+// hostile processes of another user, which run on these hosts.
 #pragma once
 
 #include "process/command.h"
@@ -45,8 +45,8 @@ class Hosts {
 
   /// True if this machine could make the namespaces.
   bool ok() const { return ok_; }
-  /// Waits until the system reports both ends of the wire as up, which UCX asks before it uses a
-  /// device. The report comes up to a second after the wire can be used.
+  /// Waits until the system reports both ends of the cable as up, which UCX asks before it uses a
+  /// device. The report comes up to a second after the cable can be used.
   bool wait_for_wire(Deadline deadline) const;
   static std::string address(std::size_t host) { return host == 0 ? "10.98.0.1" : "10.98.0.2"; }
   /// Runs a program on a host. The pid of the returned command is the program's.

@@ -38,7 +38,7 @@ double status_of(const std::string& name) {
   return -1;
 }
 
-/// From now on VmHWM is the peak since this call.
+/// Resets VmHWM: from now on it is the peak since this call.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void limit_memory(double mib) {

@@ -21,7 +21,8 @@ class MemoryOfALateRank : public testing::TestWithParam<Case> {};
 TEST_P(MemoryOfALateRank, IsBounded) {
   const auto& [transport, operation, size] = GetParam();
   const PrivateDirectory directory;
-  // Fewer bytes of messages: each small one is a call and a switch between ranks.
+  // Messages have fewer bytes in total, since each small message is a call and a switch between
+  // ranks.
   const std::uint64_t bytes = std::string(operation) == "messages" ? 20 << 20 : 160 << 20;
   const std::uint64_t even = bytes - bytes % size;
   auto ranks = start_ranks(directory, size, "memory_rank", {operation, std::to_string(even)},

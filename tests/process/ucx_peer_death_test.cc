@@ -34,7 +34,7 @@ namespace {
 
 constexpr int kPeerSocket = 3;
 constexpr std::chrono::seconds kDeathSeenWithin{2};
-/// Takes long enough that the peer dies in the middle of it.
+/// The size of a message that takes so long that the peer dies in the middle of it.
 constexpr std::uint64_t kLarge = 64 << 20;
 
 constexpr Tag kPing = 1, kToPeer = 2, kFromPeer = 3, kNeverReceived = 4, kNeverSent = 5;
@@ -255,7 +255,7 @@ TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   ASSERT_TRUE(progress_until([&] { return sent[0].ended() && sent[1].ended() && arriving.ended(); },
                              kDeathSeenWithin));
   EXPECT_EQ(sent[0].code, Code::peer_lost);
-  // As in the test above, the peer may have received all of it.
+  // As in the test above, the peer may have received all of the message before it died.
   EXPECT_THAT(sent[1].code, ::testing::AnyOf(Code::ok, Code::peer_lost));
   EXPECT_NE(arriving.code, Code::ok);
   // A sanitizer reports any later access to these buffers.
@@ -272,7 +272,7 @@ TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   std::deque<Tracked> sent;
   ASSERT_TRUE(progress_until(
       [&] {
-        // Only a few are in flight, since shared memory fills up if nobody reads.
+        // Only a few sends are in flight, since shared memory fills up if nobody reads.
         while (!sent.empty() && sent.front().ended()) {
           if (sent.front().code != Code::ok) last = sent.front().code;
           sent.pop_front();

@@ -127,7 +127,7 @@ class Rank final : public EngineListener {
  private:
   std::unique_ptr<transport::Transport> transport_;
   Peers peers_;
-  std::shared_ptr<const Program> program_;  ///< Of the call under way.
+  std::shared_ptr<const Program> program_;  ///< The program of the call under way.
 };
 
 /// Drives all ranks until the execution of each has ended. Returns false after `most_turns` turns.

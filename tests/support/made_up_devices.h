@@ -30,7 +30,8 @@ class MadeUpDevices {
   }
   MadeUpDevices(const MadeUpDevices&) = delete;
   MadeUpDevices& operator=(const MadeUpDevices&) = delete;
-  /// The ranks have ended: none of them refers to a gate any more.
+  /// Destroy this only after all ranks have ended. Checks that by then every gate that was made has
+  /// been forgotten, except after never_finish().
   ~MadeUpDevices() {
     for (const auto& compute : made_) {
       if (!finishes_) break;
@@ -40,8 +41,8 @@ class MadeUpDevices {
 
   /// In devices made after this call, gates stay closed until the test opens them.
   void keep_gates_closed() noexcept { opens_gates_ = false; }
-  /// As keep_gates_closed(); and work behind a closed gate never completes, not even once it has
-  /// been cancelled.
+  /// Like keep_gates_closed(). In addition, work behind a closed gate never completes, not even
+  /// once it has been cancelled.
   void never_finish() noexcept { opens_gates_ = finishes_ = false; }
   /// The devices of a rank, for RankOptions::devices. A rank's device has one to four queues.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {

@@ -60,7 +60,7 @@ TEST(Layout, GivesEachBuffersSizePerCollective) {
   struct Case {
     Collective collective;
     std::uint32_t rank;
-    std::uint64_t input, output;  // In multiples of the count.
+    std::uint64_t input, output;  // The sizes of the buffers, in multiples of the count.
   };
   const Case cases[] = {{Collective::all_gather, 1, 1, 4}, {Collective::gather, 2, 1, 4},
                         {Collective::gather, 1, 1, 0},     {Collective::reduce_scatter, 1, 4, 1},
@@ -110,7 +110,7 @@ TEST(Layout, GivesABlockTheSameSizeInEveryBufferOfEveryRank) {
     Counts counts{.count = 77, .element_bytes = 4};
     if (by_output) counts.output_counts = uneven;
     if (by_input) counts.input_counts = uneven;
-    std::map<std::uint32_t, std::uint64_t> sizes;  // By the number of the block.
+    std::map<std::uint32_t, std::uint64_t> sizes;  // The size of each block, by its number.
     for (const Schedule& schedule : model::plan_all(planner, {planner.collective, 5, 0})) {
       const Layout layout(schedule, counts);
       for (const Buffer buffer : {Buffer::input, Buffer::output, Buffer::scratch}) {

@@ -41,7 +41,8 @@ thread_local std::uint64_t allocations = 0;
 namespace xylem::transport::testing {
 namespace {
 
-/// Larger than the default of eager_bytes, so such messages are offered.
+/// Larger than the default of eager_bytes. So a message of this size is offered: its receiver
+/// copies it directly out of the sender's memory, and the send does not end before that.
 constexpr std::uint64_t kOffered = 100000;
 
 EndpointId join(Transport& from, const Transport& to) {

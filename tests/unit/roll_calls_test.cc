@@ -91,7 +91,7 @@ TEST(RollCalls, GiveUpOneSilentRankSoonAndSeveralLater) {
   run_for(RollCall::kAnswer);
   EXPECT_TRUE(roll->is_over(1));
   EXPECT_FALSE(roll->is_over(2));
-  // Answers still come in, so the missing one may come, too.
+  // Answers still come in, so the missing answer may come, too.
   rolls.on_answer(4, answer_to(id, 1, 10));
   EXPECT_FALSE(roll->is_over(1));
   run_for(RollCall::kSlowAnswers);

@@ -56,7 +56,8 @@ void delay() noexcept {
 
 namespace {
 
-constexpr std::uint64_t kMessages = 500'000;  // In each direction, of at least one entry each.
+// The number of messages in each direction; each takes at least one entry.
+constexpr std::uint64_t kMessages = 500'000;
 constexpr std::uint64_t kMostBytes = 150'000;
 constexpr std::uint64_t kPullFrom = 12'000;
 constexpr auto kDeadline = std::chrono::seconds(20);
@@ -91,8 +92,8 @@ struct Content {
   std::uint64_t first = 0;
 };
 
-/// One end. It sends and receives messages 0, 1, 2, ... under their number as tag, and uses every
-/// way of sending and receiving in turn.
+/// One end. It sends messages 0, 1, 2, ... and receives those of the other end. The number of a
+/// message is its tag. The end uses every way of sending and receiving in turn.
 class End {
  public:
   End(Transport& transport, EndpointId peer, std::uint64_t seed, std::uint64_t peers_seed)

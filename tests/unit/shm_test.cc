@@ -384,7 +384,7 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
     incoming.drain();
     ASSERT_TRUE(incoming.is_fetching());
-    // Withdrawn before the receiver could know this from an entry.
+    // The stream is withdrawn before the receiver could know this from an entry.
     theirs->withdrawal(0).withdrawn.store(withdrawn);
     while (incoming.is_fetching()) incoming.drain();
     ASSERT_EQ(received.size(), 1U);
@@ -414,7 +414,7 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     outgoing.open(Owner(*ours, -1), ours->credit(0));
     Matcher matcher;
     bool wants_look = false;
-    // A process that shares nothing and whose memory may not be read.
+    // This is the memory of a process that shares nothing and whose memory may not be read.
     PeerMemory memory(wants_look);
     std::vector<HeardWant> wants;
     Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
@@ -466,7 +466,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
   }
 }
 
-/// Enough rounds that a process which waits at a door is noticed for certain.
+/// Turns both transports so often that a process which waits at a door is noticed for certain.
 void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }

@@ -160,7 +160,7 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
   auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
-  // Enough messages that the sender has tried both ways of writing a slot and chosen one.
+  // These are enough messages that the sender has tried both ways of writing a slot and chosen one.
   for (std::size_t round = 0; round < 500; ++round) {
     const std::size_t bytes = round % 3 == 0 ? 5'000 : 50'000;
     std::vector<std::byte> source(bytes), also(bytes + 1, std::byte{0xa5});
@@ -422,7 +422,7 @@ TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
 
 TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
   auto& [a, b, c] = transports;
-  // A message of more than one piece.
+  // The message has more than one piece.
   const std::vector<std::byte> large(3 << 20, std::byte{1});
   std::vector<std::byte> target(large.size());
   for (auto& transport : transports) transport->pull_from(kBytes);

@@ -166,7 +166,7 @@ TEST_F(FileStoreIn, JobsOfDifferentSizesAreAMismatchForAll) {
   struct Stray {
     std::uint32_t rank, size;
   };
-  // One has a rank that the other ranks' job does not have.
+  // One of the strays has a rank that the other ranks' job does not have.
   for (const Stray stray : {Stray{1, 2}, Stray{7, 8}}) {
     on_each_rank(2, [&](std::uint32_t which) {
       const auto store = which == 0 ? open(0, 3) : open(stray.rank, stray.size);

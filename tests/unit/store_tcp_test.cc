@@ -153,7 +153,7 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
   std::latch both_heard(2);
   on_each_rank(3, [&](std::uint32_t rank) {
     if (rank == 2) {
-      // It ends like a killed process, without a goodbye.
+      // This rank ends like a killed process, without a goodbye.
       auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
                                     soon_enough());
       while (!fd)
@@ -264,7 +264,7 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
 /// make.
 class Impostor {
  public:
-  /// What it sends instead of a proof.
+  /// What the impostor sends instead of a proof.
   enum class Says { guess, zeros, callers };
 
   Impostor(std::uint16_t port, Says says, runtime::Placement placement)
@@ -280,9 +280,9 @@ class Impostor {
     if (thread_.joinable()) thread_.join();
   }
 
-  /// The number of callers that got its whole answer.
+  /// The number of callers that got the whole answer of the impostor.
   int answered() const { return answered_; }
-  /// The number of those that sent anything afterwards.
+  /// The number of callers that sent anything after this answer.
   int believed() const { return believed_; }
 
  private:

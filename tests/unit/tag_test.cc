@@ -18,7 +18,7 @@ using execution::TagKind;
 namespace {
 
 TEST(CollectiveTag, CallsWhoseLowerBitsAgreeDifferInTheCheck) {
-  // So many fingerprints that 16 bits could not tell most of them apart.
+  // There are so many fingerprints that 16 bits could not tell most of them apart.
   constexpr std::uint64_t kCalls = 1 << 20;
   const auto message = message_tag(1, 2, 3, 4);
   std::set<std::uint32_t> checks;

@@ -151,7 +151,7 @@ struct Interception {
   }
 };
 
-/// Splits `source` into runs of `run` bytes and counts those that occur on the wire.
+/// Splits `source` into pieces of `run` bytes and counts the pieces that occur in the bytes sent.
 std::size_t runs_shown(std::span<const std::byte> wire,
                        std::span<const std::byte> source,
                        std::size_t run) {
@@ -168,7 +168,8 @@ std::size_t runs_shown(std::span<const std::byte> wire,
 }
 
 TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
-  // A head contains the message's tag and length. These values occur nowhere else on the wire.
+  // A head contains the message's tag and length. These values occur nowhere else in the bytes
+  // sent.
   constexpr Tag kTag = 0x5ec2e7a65ec2e7a6;
   constexpr std::size_t kRun = 16, kHead = 40;
   std::vector<Protected> all = protections();
@@ -197,7 +198,7 @@ TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
 }
 
 TEST(TcpOnTheWay, EveryChangedByteEndsTheConnection) {
-  // Two frames, so that every part of the second is changed, too.
+  // The message has two frames, so that every part of the second frame is changed, too.
   constexpr std::size_t kHead = 40 + 16, kBody = 32768, kRest = 4464;
   constexpr std::size_t frame = kHead + kBody + 16;
   const auto source = pattern(kBody + kRest, 3);
@@ -241,7 +242,8 @@ TEST(TcpOnTheWay, AnotherConnectionsFramesAreRefused) {
   for (const Protected& how : protections()) {
     Interception middle(how);
     const auto wire = middle.sent(source);
-    // Sent back to its sender. That must fail, since the two directions have different keys.
+    // The frame is sent back to its sender. That must fail, since the two directions have different
+    // keys.
     write_all(middle.from_a.get(), wire);
     EXPECT_TRUE(drive({middle.a.transport.get()}, [&] { return !middle.a.owner.lost.empty(); }));
   }
@@ -274,7 +276,7 @@ TEST(TcpOnTheWay, GarbageWithoutProtectionIsNoCrash) {
     recv(*middle.b.transport, 7, target.data(), target.size(), received, 0);
     std::vector<std::byte> garbage(40 * (1 + random() % 8));
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-    // Makes the kinds and body lengths valid.
+    // This makes the kinds and body lengths valid.
     for (std::size_t at = 0; at < garbage.size(); at += 40) {
       garbage[at] = static_cast<std::byte>(random() % 9);
       garbage[at + 6] = garbage[at + 7] = {};
@@ -400,7 +402,7 @@ TEST_F(Tcp, CreditComesBackHoweverMessagesEnd) {
     ASSERT_TRUE(both([&] { return is_ahead || received.ended(); }));
   }
   settle({a.transport.get(), b.transport.get()});
-  // All of them are sent ahead; otherwise these sends would not end before they are received.
+  // All messages are sent ahead; otherwise these sends would not end before they are received.
   std::deque<Tracked> sent(7);
   for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
   ASSERT_TRUE(both(

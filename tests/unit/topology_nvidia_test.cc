@@ -129,7 +129,8 @@ TEST_F(NvidiaDriver, TellsNvSwitchesAlsoHiddenOnes) {
 TEST_F(NvidiaDriver, KnowsSwitchesByTheirAddressAndLeavesProcessorsOut) {
   Machine before = two_gpus();
   before.nvswitches.emplace_back().pci = function(7, {NodeKind::host_bridge, 0}, 1);
-  // An old driver that does not report link types; and a link of a POWER host to its processor.
+  // This is an old driver that does not report link types; and a link of a POWER host to its
+  // processor.
   const Machine machine = tell(before,
                                "gpu 00000000:02:00.0 GPU-a 7 0 V\nlink 00000000:07:00.0 255\n"
                                "link FFFFFFFF:FF:FF.0 1\n"

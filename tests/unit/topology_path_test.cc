@@ -92,7 +92,8 @@ TEST(Path, OfDevicesOfUnknownPlaceSaysThatItAssumes) {
       << "one host bridge needs no assumption";
 }
 
-/// The path between a GPU and a NIC that belong to no tree, near the given ones of four NUMA nodes.
+/// The path between a GPU and a NIC that belong to no tree. Each is near the given nodes, out of
+/// four NUMA nodes.
 Path between_places(Locality of_gpu, Locality of_nic) {
   Machine machine = plain_machine();
   for (std::uint32_t i = 1; i < 4; ++i) machine.numa_nodes.emplace_back().os_index = i;

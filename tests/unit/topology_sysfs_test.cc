@@ -165,7 +165,7 @@ TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
   file(device + "/ports/2/rate", "2.5 Gb/sec (1X SDR)");
   file(device + "/ports/2/link_layer", "Ethernet");
   Machine machine = nic_and_gpu();
-  // As hwloc reports it.
+  // This is the port as hwloc reports it.
   machine.nics[0].ports.push_back({"mlx5_0", 1, PortState::unknown, {}, {}});
   machine = read(machine);
   EXPECT_TRUE(machine.nics[0].fabric);
@@ -198,7 +198,8 @@ TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
                                           Gid{1, GidType::roce_v2, GidScope::link_local},
                                           Gid{3, GidType::roce_v2, GidScope::ipv4},
                                           Gid{4, GidType::roce_v2, GidScope::global}));
-  // The best of the remaining addresses is the one that reaches farthest.
+  // The best GID is removed each time. So they come in the order of preferred_gid(): RoCE v2 with
+  // IPv4, with global IPv6, with a link-local address, and last RoCE v1.
   for (const std::uint32_t best : {3U, 4U, 1U, 0U}) {
     ASSERT_NE(preferred_gid(read_port), nullptr);
     EXPECT_EQ(preferred_gid(read_port)->index, best);

@@ -76,7 +76,7 @@ TEST_P(TransportContract, MatchesOnlyTheExactTag) {
 }
 
 TEST_P(TransportContract, ChecksAllBitsOfATagWhereItSaysSo) {
-  if (!a->capabilities().checks_tags) return;  // Then it compares only the lower bits.
+  if (!a->capabilities().checks_tags) return;  // Such a transport compares only the lower bits.
   constexpr Tag kName = 0x8000000000000001;
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{65536}, kLarge}) {
     for (unsigned bit = kNameBits; bit < kNameBits + kCheckBits; bit += 23) {
@@ -112,7 +112,7 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
   EXPECT_EQ(got, 2U);
   EXPECT_TRUE(tag == 0xab07U);
 
-  // The same for a message that arrives before its receive.
+  // Now the same for a message that arrives before its receive.
   Tracked late;
   recv(*b, 0, &got, 8, late, 0, &tag);
   ASSERT_TRUE(both_drive([&] { return late.ended() && sent[0].ended() && sent[1].ended(); }));
@@ -189,7 +189,7 @@ TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
 TEST_P(TransportContract, SendsUpToInlineBytesEndAtOnce) {
   const auto source = pattern(a->capabilities().inline_bytes, 3);
   if (source.empty()) return;  // The transport does not promise this for any size.
-  Operation operation;         // Without `done`, so calling it would crash.
+  Operation operation;         // This operation has no `done`, so calling it would crash.
   ASSERT_EQ(a->send(to_b, 1, {source.data(), source.size(), {}}, operation), Posted::done);
   EXPECT_EQ(operation.code, Code::ok);
 }
@@ -362,7 +362,7 @@ TEST_P(TransportContract, CancelOfAReceiveThatIsArrivingEndsOnce) {
     } else {
       EXPECT_EQ(received.code, Code::cancelled);
     }
-    // The message has met the receive, or is still there for another one.
+    // The message has met the receive, or is still there for another receive.
     ASSERT_TRUE(both_drive([&] {
       b->discard(1, kExactMatch);
       return sent.ended();
@@ -420,7 +420,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     if (!sent.ended()) a->cancel(sent);
     ASSERT_TRUE(drive({a.get()}, [&] { return sent.ended(); }));
     EXPECT_EQ(sent.ends, 1);
-    // A sanitizer reports any later read of it.
+    // A sanitizer reports any later read of the source.
     source.reset();
     settle({a.get(), b.get()});
     if (is_posted && !received.ended()) b->cancel(received);
@@ -557,7 +557,7 @@ TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
   recv(*b, 5, target.data(), target.size(), received);
   settle({a.get(), b.get()});
   // A receive that met the announcement of a withdrawn message ends with its endpoint; any other
-  // ends by cancelling.
+  // receive ends by cancelling.
   b->cancel(received);
   b->close(to_a);
   ASSERT_TRUE(both_drive([&] { return received.ended(); }));
@@ -591,7 +591,7 @@ TEST_P(TransportContract, CloseLeavesOtherEndpointsAlone) {
 }
 
 TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
-  // Both have spoken, so the endpoints are wired up.
+  // After a first message the endpoints are connected within the library.
   std::uint64_t word = 1;
   Tracked greeting, greeted;
   recv(*b, 1, &word, 8, greeted);
@@ -735,7 +735,7 @@ TEST_P(TransportContract, TwoThreadsThatSleepLoseNoWakeUp) {
         const auto armed = self.arm();
         if (!armed) return false;
         if (!*armed) continue;
-        // So long that a lost wake-up cannot be hidden by the time limit.
+        // The time limit is so long that it cannot hide a lost wake-up.
         pollfd waiting{self.wake_fd(), POLLIN, 0};
         if (::poll(&waiting, 1, deadline.left_ms()) != 1) return false;
       }
@@ -780,7 +780,7 @@ TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
 
 std::vector<Subject> withdrawing_subjects() {
   auto subjects = all_subjects();
-  // UCX cannot do this.
+  // UCX cannot withdraw messages.
   std::erase_if(subjects, [](const Subject& subject) {
     return subject.kind == Subject::Kind::ucx_host || subject.kind == Subject::Kind::ucx_tcp;
   });

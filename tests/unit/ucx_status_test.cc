@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How UCX's outcomes map to codes.
+// How the statuses of UCX map to Xylem's codes.
 #include "transport/src/ucx/completion_code.h"
 #include "transport/src/ucx/status.h"
 

@@ -71,7 +71,7 @@ UcxOptions of(UcxReach reach) {
   return options;
 }
 
-// Sends a large message between two transports with these options. Returns the wires that it took.
+// Sends a large message between two transports with these options. Returns the lanes that it took.
 std::vector<std::string> wires_used(const UcxOptions& options) {
   auto a = make_ucx(options, Logger());
   auto b = make_ucx(options, Logger());

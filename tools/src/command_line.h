@@ -44,7 +44,7 @@ struct PlanOptions {
   std::vector<std::string> sources;
   std::uint32_t ranks = 0;  ///< 0: one for each GPU, or one for each host without GPUs.
   std::uint32_t hosts = 0;  ///< The sources are repeated up to this number; 0: each is used once.
-  std::string network;      ///< In the form that topology::read_network() reads.
+  std::string network;      ///< Facts about the network, as topology::read_network() reads them.
   Bytes bytes{std::uint64_t{1} << 20};
   std::uint32_t root = 0;
   std::string algorithm;   ///< Empty: choose.

@@ -65,7 +65,7 @@ Result<std::string> one_of(const std::string& text, std::span<const std::string_
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most);
 
 inline constexpr std::uint32_t kMostRanks = 4096;
-/// The same for ranks that are only planned for; verify() accepts no more.
+/// The largest number of ranks for `xylem plan`; verify() accepts no more.
 inline constexpr std::uint32_t kMostPlannedRanks = 65535;
 inline constexpr std::uint32_t kMostCalls = 1'000'000'000;
 

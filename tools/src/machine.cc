@@ -11,8 +11,8 @@
 namespace xylem::tools {
 namespace {
 
-/// Whether the text begins with a number and a blank, as "8 gpus, nvswitch" does. "8gpus.xml" is
-/// the name of a missing file.
+/// Whether the text begins with a number and a blank, as "8 gpus, nvswitch" does. A text without
+/// this blank, such as "8gpus.xml", is taken for a file name, even if there is no such file.
 bool is_description(const std::string& text) {
   const auto after = text.find_first_not_of("0123456789");
   return after != 0 && after != std::string::npos && text[after] == ' ';

@@ -65,14 +65,15 @@ class SemiMatching {
     }
   }
 
-  /// By GPU; kNobody if the GPU has no NIC.
+  /// first()[g] is the NIC of GPU g; kNobody if the GPU has no NIC.
   const std::vector<std::uint32_t>& first() const { return first_; }
   const std::vector<std::uint32_t>& loads() const { return loads_; }
 
  private:
   void place(std::uint32_t gpu) {
     // Breadth-first search over NICs: from a NIC to the other NICs of each GPU that it serves.
-    std::vector<std::uint32_t> reached_from(loads_.size(), kNobody);  // By NIC: the GPU.
+    // For each NIC, the GPU from which the search reached it.
+    std::vector<std::uint32_t> reached_from(loads_.size(), kNobody);
     std::deque<std::uint32_t> open;
     std::uint32_t best = kNobody;
     const auto reach = [&](std::uint32_t from) {
@@ -106,8 +107,8 @@ class SemiMatching {
   std::vector<std::uint32_t> loads_;
 };
 
-/// The NICs of each GPU: first the preferred one, then those that no GPU prefers, each given to the
-/// GPU with the fewest.
+/// The NICs of each GPU: first the NIC that it prefers. Each NIC that no GPU prefers is given to
+/// the GPU with the fewest NICs.
 std::vector<std::vector<std::uint32_t>> share_out(const std::vector<GpuNics>& candidates,
                                                   const SemiMatching& matching) {
   std::vector<std::vector<std::uint32_t>> shares(candidates.size());
@@ -128,8 +129,8 @@ std::vector<std::vector<std::uint32_t>> share_out(const std::vector<GpuNics>& ca
   return shares;
 }
 
-/// NICs in the order of the GPUs that use them first, then of those that use them second, and so
-/// on.
+/// NICs in the order of the GPUs that use them first. After these come the NICs that GPUs use
+/// second, and so on.
 std::vector<std::uint32_t> rails_of(const std::vector<GpuNics>& gpus) {
   std::vector<std::uint32_t> rails;
   const auto add = [&](std::uint32_t nic) {

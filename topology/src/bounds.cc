@@ -58,7 +58,7 @@ std::vector<std::vector<bool>> groups_within(const Graph& graph, std::uint32_t r
 }  // namespace
 
 double Graph::narrowest_cut() const {
-  // The narrowest cut separates GPU 0 from some other GPU; either direction will do, since links
+  // The narrowest cut separates GPU 0 from some other GPU. One direction is enough, since links
   // carry the same in both.
   FlowNetwork network = network_of(*this);
   double narrowest = kUnlimited;

@@ -45,7 +45,7 @@ class Graph::Builder {
       std::vector<NodeRef> switches;
       Way way{0, true, false};
     };
-    std::map<std::uint32_t, Reach> reaches;  // By GPU.
+    std::map<std::uint32_t, Reach> reaches;  // For each GPU, the NVSwitches that it reaches.
     for (const Link& link : topology_.links()) {
       if (!has(link.a)) continue;
       const Way way = way_over(link.rate, true);
@@ -235,7 +235,7 @@ void Graph::find_routes(std::uint32_t from) {
   struct Cost {
     std::uint32_t slow = std::numeric_limits<std::uint32_t>::max();
     std::uint32_t hops = 0;
-    double narrowness = 0;  ///< The negated width.
+    double narrowness = 0;  ///< The negated width, so that a wider route costs less.
     auto operator<=>(const Cost&) const = default;
   };
   using Entry = std::pair<Cost, std::uint32_t>;  // The cost, and the vertex.

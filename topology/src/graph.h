@@ -36,8 +36,8 @@ class Graph {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     double capacity = kUnlimited;  ///< GB/s.
-    bool is_fast = false;          ///< NVLink or XGMI.
-    bool has_unknown = false;      ///< It stands for some link without a known bandwidth.
+    bool is_fast = false;          ///< True for NVLink and XGMI.
+    bool has_unknown = false;  ///< True if the edge stands for some link without a known bandwidth.
   };
 
   /// The graph that connects `gpus` (distinct indices), which become its vertices 0, 1, … in this
@@ -52,7 +52,7 @@ class Graph {
   const std::vector<std::uint32_t>& out(std::uint32_t vertex) const { return out_[vertex]; }
 
   /// The edges on the route from GPU `a` to GPU `b`, which passes through no other GPU; empty if
-  /// there is none. Requires a != b.
+  /// there is no route. Requires a != b.
   std::span<const std::uint32_t> route(std::uint32_t a, std::uint32_t b) const {
     return routes_[std::size_t{a} * gpus_ + b];
   }

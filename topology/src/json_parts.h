@@ -12,11 +12,12 @@
 
 namespace xylem::topology {
 
-/// By the keys in docs/topology.md, such as "gpus"; empty lists are left out.
+/// The lists of the machine. The keys are those in docs/topology.md, such as "gpus"; empty lists
+/// are left out.
 std::map<std::string, std::string> json_parts(const Machine& machine);
 
-/// Replaces one list of `machine` by the one in `text`. On failure the error says what is wrong
-/// with it.
+/// Replaces one list of `machine` by the list in `text`. On failure the error says what is wrong
+/// with the text.
 Status replace_part(Machine& machine, std::string_view key, std::string_view text);
 
 }  // namespace xylem::topology

@@ -21,18 +21,19 @@ struct Matrix {
   struct Row {
     std::string name;  ///< "GPU0"; for a NIC its own name, or "NIC3" if its name is unknown.
     std::vector<std::string>
-        cells;               ///< By place in `rows`; empty or missing where nothing is said.
+        cells;  ///< One for each row of `rows`, in order; empty or missing where nothing is said.
     std::string cpus, numa;  ///< Affinities of a GPU; "N/A" where unknown.
   };
   std::vector<Row> rows;
-  bool has_nics = false;          ///< The NICs have names.
-  bool shows_nvlink = false;      ///< Some cell shows an NVLink.
-  bool node_assumed = false;      ///< Some NODE cell may really be SYS.
-  bool phb_assumed = false;       ///< Some PHB cell may really be NODE.
-  bool nvswitch_assumed = false;  ///< NVSwitches are assumed to be one fabric.
+  bool has_nics = false;          ///< True if the NICs have names.
+  bool shows_nvlink = false;      ///< True if some cell shows an NVLink.
+  bool node_assumed = false;      ///< True if some NODE cell may really be SYS.
+  bool phb_assumed = false;       ///< True if some PHB cell may really be NODE.
+  bool nvswitch_assumed = false;  ///< True if it is assumed that the NVSwitches are one fabric.
 };
 
-/// First GPUs, then fabric NICs. With `pci_only`, like `nvidia-smi topo -mp`.
+/// The matrix of a topology: first GPUs, then fabric NICs. With `pci_only`, it is like `nvidia-smi
+/// topo -mp`.
 Matrix matrix_of(const Topology& topology, bool pci_only = false);
 
 /// Reads the output of nvidia-smi.

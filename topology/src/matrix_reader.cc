@@ -155,7 +155,7 @@ class MatrixReader {
   std::string_view source_;
   std::size_t line_ = 0;
   std::vector<std::string> header_;             ///< Headings after the corner.
-  std::map<std::string, std::size_t> by_name_;  ///< Row numbers by heading.
+  std::map<std::string, std::size_t> by_name_;  ///< For each heading, the number of its row.
   std::map<std::string, std::string> legend_;
   Matrix matrix_;
 };

@@ -63,7 +63,8 @@ constexpr int kDeviceTypeUnknown = 255;
 
 using NvmlDevice = void*;  // nvmlDevice_t
 
-/// nvmlPciInfo_t of the functions ending in _v2 and _v3; passed as void*.
+/// Has the layout of the nvmlPciInfo_t that the functions ending in _v2 and _v3 use. It is passed
+/// to them as void*.
 struct NvmlPciInfo {
   std::array<char, 16> bus_id_legacy;
   unsigned domain, bus, device;
@@ -232,14 +233,14 @@ std::string to_string(const CudaUuid& uuid) {
   return text;
 }
 
-
 std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   const auto at = std::ranges::lower_bound(machine.gpus, address, {},
                                            [](const Gpu& gpu) { return gpu.pci.address; });
   return static_cast<std::uint32_t>(at - machine.gpus.begin());
 }
 
-/// The GPU that a fact refers to. Added if the machine does not have it; null if there is no room.
+/// The GPU to which a fact refers. The GPU is added if the machine does not have it. Null if there
+/// is no room.
 Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
   const std::uint32_t index = index_of(machine, told.address);
   const auto at = machine.gpus.begin() + index;

@@ -47,8 +47,8 @@ std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library);
 std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& library);
 
 /// Completes the GPUs at these PCI addresses, and replaces the machine's NVLinks by the reported
-/// ones. GPUs that the machine does not have (/sys/bus/pci may be hidden) are added with an unknown
-/// place.
+/// NVLinks. GPUs that the machine does not have (/sys/bus/pci may be hidden) are added with an
+/// unknown place.
 void add_facts(Machine& machine, std::span<const GpuFacts> facts);
 
 }  // namespace xylem::topology::nvidia

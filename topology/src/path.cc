@@ -132,8 +132,8 @@ Reach reach_of(std::span<const Link> links) {
 }
 
 /// The path through NVSwitches, as wide as the narrower end: the NVSwitches of a host are made to
-/// be one fabric. If two GPUs reach different ones (as on the two boards of a DGX-2), no source
-/// reports the links between these.
+/// be one fabric. If two GPUs reach different NVSwitches (as on the two boards of a DGX-2), no
+/// source reports the links between these NVSwitches.
 Path by_switches(const Reach& a, const Reach& b) {
   Path path = a.way;
   if (b.way.bandwidth && (!path.bandwidth || *b.way.bandwidth < *path.bandwidth)) {
@@ -148,8 +148,8 @@ Path by_switches(const Reach& a, const Reach& b) {
   return path;
 }
 
-/// The direct path from GPU to GPU combined with the path through NVSwitches; nothing if there is
-/// neither. Paths through a third GPU do not count, since GPUs do not forward data.
+/// The direct path from GPU to GPU combined with the path through NVSwitches; nothing if neither
+/// path exists. Paths through a third GPU do not count, since GPUs do not forward data.
 std::optional<Path> nvlink_path(const Topology& topology, NodeRef a, NodeRef b) {
   if (b < a) std::swap(a, b);
   Path sum;

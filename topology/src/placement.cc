@@ -24,8 +24,8 @@ Locality nodes_with_cpus(const Topology& topology) {
   return with_cpus.empty() ? all : with_cpus;
 }
 
-/// The same nodes; nodes without CPUs (a GPU's memory) are replaced by those of the same package
-/// with CPUs.
+/// The nodes in `numa`, but nodes without CPUs (memory of a GPU) are replaced by the nodes of the
+/// same package that have CPUs.
 Locality with_cpus(const Topology& topology, const Locality& numa) {
   Locality result;
   for (const std::uint32_t candidate : nodes_with_cpus(topology)) {
@@ -98,7 +98,8 @@ std::string text_of(const Topology& topology, const RankPlace& place) {
   for (const std::uint32_t node : place.numa) {
     nodes.push_back(topology.numa_nodes()[node].os_index);
   }
-  // Near a GPU of unknown place it is one of the nodes; without GPUs, the rank uses all of them.
+  // If the place of the GPU is unknown, it is near one of the nodes; without GPUs, the rank uses
+  // all of them.
   parts.push_back(fmt::format("NUMA node{} {}", nodes.size() == 1 ? "" : "s",
                               fmt::join(nodes, place.gpu ? " or " : " and ")));
   if (!place.cpus.empty()) parts.push_back(fmt::format("CPUs {}", place.cpus.to_string()));
@@ -112,7 +113,8 @@ std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks
   const auto gpus = static_cast<std::uint32_t>(topology.gpus().size());
   const Locality nodes = nodes_with_cpus(topology);
   std::vector<RankPlace> places(ranks);
-  std::vector<std::uint32_t> users(topology.numa_nodes().size(), 0);  // Number of ranks, by node.
+  // Number of ranks on each node.
+  std::vector<std::uint32_t> users(topology.numa_nodes().size(), 0);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     RankPlace& place = places[rank];
     if (gpus > 0) {

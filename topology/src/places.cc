@@ -92,7 +92,8 @@ class Arrangement {
     for (const NodeRef node : at->second) place.children.push_back(pci_tree(node));
   }
 
-  /// The recursion is limited by kMaxBridgeDepth.
+  /// The place of a node of a PCIe tree and of all that is below it. The recursion is limited by
+  /// kMaxBridgeDepth.
   Place pci_tree(NodeRef node) const {
     Place place{node, {}};
     const auto below = below_.find(node);
@@ -111,7 +112,8 @@ class Arrangement {
   const Folding folding_;
   /// Roots of PCIe trees, in the order of their indices.
   std::map<Root, std::vector<NodeRef>> trees_;
-  std::map<NodeRef, std::vector<NodeRef>> below_;  ///< Children of each parent, by address.
+  /// The children of each parent, ordered by address.
+  std::map<NodeRef, std::vector<NodeRef>> below_;
 };
 
 }  // namespace

@@ -15,14 +15,15 @@ namespace xylem::topology {
 struct Place {
   /// Absent for the host itself, and for the place below it that holds devices of unknown place.
   std::optional<NodeRef> node;
-  /// For a package first its NUMA nodes, then devices; by address.
+  /// What is inside the place. For a package, its NUMA nodes come first, and then devices; all are
+  /// ordered by address.
   std::vector<Place> children;
 };
 
 enum class Folding : std::uint8_t {
   nothing,
-  single_bridges,  ///< A bridge that leads to one thing alone is left out: that stands in its
-                   ///< place.
+  /// A bridge that leads to a single thing is left out, and this thing stands in its place.
+  single_bridges,
 };
 
 /// The tree of the host.

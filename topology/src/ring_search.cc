@@ -9,14 +9,14 @@
 namespace xylem::topology {
 namespace {
 
-/// An edge never needs more slots than this.
+/// An edge never needs more slots (ring_search.h) than this.
 constexpr double kManySlots = 1 << 20;
 
 /// A limit on the number of steps of a search.
 class Steps {
  public:
   explicit Steps(std::uint64_t most) : left_(most) {}
-  /// False once no steps are left.
+  /// Takes one step. False once no steps are left.
   bool take() {
     if (left_ > 0) --left_;
     return left_ > 0;
@@ -79,7 +79,7 @@ std::vector<std::uint32_t> twins_of(const Graph& graph) {
   return first;
 }
 
-/// True if an earlier twin of `vertex` is unused too. Trying that one covers both.
+/// True if an earlier twin of `vertex` is unused, too. Then it is enough to try that twin.
 bool is_repeated(const SearchSpace& space, const std::vector<bool>& is_used, std::uint32_t vertex) {
   const std::uint32_t first = space.first_twin(vertex);
   for (std::uint32_t other = first; other < vertex; ++other) {
@@ -106,7 +106,7 @@ class OneRing {
   }
 
  private:
-  /// False to stop the whole search.
+  /// Extends the ring that has this length so far. False if the whole search must stop.
   bool extend(std::uint64_t length) {
     if (!steps_.take()) return false;
     const std::uint32_t at = order_.back();

@@ -12,13 +12,14 @@
 
 namespace xylem::topology {
 
-/// How many more hops of a given rate fit on each edge.
+/// The slots of an edge: how many more hops of a given rate fit on it. (A slot of shared memory is
+/// something else.)
 class Slots {
  public:
   Slots(const Graph& graph, double rate);
 
   bool fits(std::uint32_t a, std::uint32_t b) const;
-  /// Requires fits(a, b).
+  /// Takes one slot of each edge on the route. Requires fits(a, b).
   void take(std::uint32_t a, std::uint32_t b);
   void give_back(std::uint32_t a, std::uint32_t b);
   /// How many more rings the links of every single GPU allow.
@@ -26,7 +27,7 @@ class Slots {
 
  private:
   const Graph& graph_;
-  std::vector<std::uint32_t> left_;  ///< By edge.
+  std::vector<std::uint32_t> left_;  ///< The number of slots left on each edge.
 };
 
 /// Data that all searches in one graph share.
@@ -52,7 +53,7 @@ class SearchSpace {
 
 struct RingFound {
   std::vector<std::uint32_t> order;  ///< Vertices, from 0. Empty: no ring was found.
-  bool is_exact = true;              ///< The search finished.
+  bool is_exact = true;              ///< True if the search finished.
 
   bool is_none() const noexcept { return order.empty(); }
 };
@@ -68,7 +69,8 @@ std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    std::uint64_t steps);
 
 struct TreeFound {
-  std::vector<std::optional<std::uint32_t>> parents;  ///< By vertex. Empty: no tree was found.
+  /// The parent of each vertex. Empty: no tree was found.
+  std::vector<std::optional<std::uint32_t>> parents;
   std::uint32_t root = 0;
   std::uint32_t depth = 0;
   bool is_exact = true;

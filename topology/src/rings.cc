@@ -87,7 +87,7 @@ auto at_highest(const Graph& graph, Find find) {
   const double cut = graph.narrowest_cut();  // Every ring and every tree crosses every cut.
   std::erase_if(rates, [&](double rate) { return rate > cut * (1 + kRounding); });
   std::size_t low = 0, high = rates.size();  // Rates from `high` on have results.
-  bool is_exact = true;                      // Whether the rate before `high` certainly has none.
+  bool is_exact = true;  // Whether the rate before `high` certainly has no result.
   auto best = find(0.0);
   double best_rate = 0;
   while (low < high) {

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxEntries = 16384;
 }  // namespace
 
 std::optional<std::string> value(const fs::path& file) {
-  // A file of sysfs holds at most one page; a longer line cannot be from sysfs.
+  // A file of sysfs holds at most one page. So what follows the first page of a file is not read.
   constexpr std::streamsize kPage = 4096;
   std::ifstream stream(file, std::ios::binary);
   std::string text(kPage, '\0');

@@ -119,7 +119,7 @@ class Checker {
   static bool in_order(const Device& before, const Device& after) {
     return before.pci.address < after.pci.address;
   }
-  /// NICs without an address come last, by name.
+  /// Whether `before` may precede `after`. NICs without an address come last, ordered by name.
   static bool in_order(const Nic& before, const Nic& after) {
     if (before.is_virtual != after.is_virtual) return after.is_virtual;
     return before.is_virtual ? before.name < after.name : before.pci.address < after.pci.address;

@@ -12,14 +12,14 @@
 
 namespace xylem::topology {
 
-/// By index of the NIC, the number that follows "NIC": its position among the fabric NICs, as in
-/// nvidia-smi's matrix. Other NICs have no number.
+/// For each NIC, the number that follows "NIC" in its name: its position among the fabric NICs, as
+/// in nvidia-smi's matrix. Other NICs have no number.
 std::vector<std::optional<std::uint32_t>> nic_numbers(const Topology& topology);
 
 /// The cell of a path in the matrix: "PIX", "NV4", "NV" (unknown number of NVLinks), "XGMI" or "?".
 std::string cell_of(const Path& path);
 
-/// The rate of a network, such as "200 Gb/s": in bits, as is usual for networks.
+/// The rate of a network, such as "200 Gb/s". It is in bits, as is usual for networks.
 std::string in_gigabits(GBps rate);
 
 /// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if there is no

@@ -26,7 +26,8 @@ class XmlText {
   pugi::xml_node root() const { return xml_.document_element(); }
   /// An error at `node`: "machine.xml:12: MESSAGE".
   Status error(pugi::xml_node node, const std::string& message) const;
-  /// Text of the same form, for something that is wrong but can still be read.
+  /// A remark at `node`, in the same form as an error, for something that is wrong but can still be
+  /// read.
   std::string remark(pugi::xml_node node, const std::string& message) const;
 
  private:

@@ -18,7 +18,8 @@ namespace xylem::transport {
 /// About how much memory a message that waits for a receive takes in addition to its bytes.
 inline constexpr std::uint64_t kNodeBytes = 192;
 
-/// A message of an incoming channel that has begun to arrive. Its transport finds it by `id`.
+/// Names a stream: a message of an incoming channel that has begun to arrive. Its transport finds
+/// it by `id`.
 struct StreamId {
   std::uint32_t channel = 0;
   std::uint64_t id = 0;
@@ -31,7 +32,7 @@ struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
   std::uint32_t channel = 0;  ///< The channel by which it came.
-  std::uint64_t weight = 0;   ///< Its share of what the channel may keep.
+  std::uint64_t weight = 0;   ///< How much of what the channel may keep this message uses.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -43,7 +44,7 @@ class Matcher {
   /// Moves the receive that matches this message into `met`; false if there is none.
   bool take_receive(Tag tag, Receive& met);
   void post(const Receive& receive);
-  /// False if it is not posted (any more).
+  /// Cancels a posted receive. False if it is not posted (any more).
   bool cancel(const Operation& operation);
 
   /// The message that matches a receive; null if there is none. Call drop() after use.
@@ -72,8 +73,9 @@ class Matcher {
   /// Keeps the payload of a message in place for a view, until take_back().
   void lend(Arrived& arrived);
   void take_back(const std::byte* payload);
-  /// Drops one stream, or all streams of a channel, that have met no receive.
+  /// Drops all streams of this channel that have met no receive.
   void drop_streams(std::uint32_t channel);
+  /// Drops this stream, unless it has met a receive.
   void drop_stream(const StreamId& stream);
 
  private:
@@ -104,8 +106,9 @@ class Matcher {
   std::list<Arrived> lent_;
   std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
-  std::uint64_t spare_bytes_ = 0;    ///< Total capacity of the payloads in `spare_arrived_`.
-  std::vector<std::uint64_t> kept_;  ///< Total weight of waiting messages, by channel.
+  std::uint64_t spare_bytes_ = 0;  ///< Total capacity of the payloads in `spare_arrived_`.
+  /// kept_[c] is the total weight of the waiting messages of channel c.
+  std::vector<std::uint64_t> kept_;
   std::uint64_t serial_ = 0;
 };
 

@@ -8,7 +8,8 @@
 namespace xylem::c {
 namespace {
 
-/// One for each thread, so ranks that are threads of one process do not share it.
+/// The last error of a thread. Each thread has its own, so ranks that are threads of one process do
+/// not share it.
 struct LastError {
   Status status;  ///< Keeps `text` alive if it is not a literal.
   const char* text = "";

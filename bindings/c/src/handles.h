@@ -18,7 +18,7 @@ struct xylem_work {
 
 struct xylem_communicator {
   xylem::Communicator communicator;
-  bool of_runtime = false;  ///< The world, which is freed with its runtime.
+  bool of_runtime = false;  ///< True for the world, which is freed with its runtime.
 };
 
 struct xylem_runtime {

@@ -237,7 +237,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   store_->set(prefix + "verdict", verdict);
   if (missing.empty() && number > 0) {
-    // All ranks have read the verdict of the previous barrier.
+    // All ranks have read the result of the previous barrier, so its keys are not needed any more.
     for (int rank = 1; rank < getSize(); ++rank) {
       store_->deleteKey(prefix_of(number - 1) + std::to_string(rank));
     }
@@ -257,7 +257,7 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::shutdown() {
-  // Callbacks that run during the shutdown may call it again.
+  // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
   sparse_->close();
   // Operations that have been called may still complete, if the other ranks call them, too.

@@ -111,7 +111,8 @@ class Backend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  /// Uses the store only, so it can name the missing ranks even if nothing else works.
+  /// A barrier that uses the store only, so it can name the missing ranks even if nothing else
+  /// works.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
@@ -145,7 +146,7 @@ class Backend final : public c10d::Backend {
   std::mutex labelling_;
   std::shared_ptr<const GroupLabel> label_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
-  /// Number of monitored barriers; each has keys of its own.
+  /// Number of monitored barriers so far; each has keys of its own in the store.
   std::atomic<std::uint64_t> barriers_{0};
   std::string name_;  ///< Name of this start of the group, which is unique.
   Runtime runtime_;

@@ -61,7 +61,7 @@ Sides prepare_all_gather(const at::Tensor& output,
   return {moved(read_from(input, begun)), moved(write_to(output, begun))};
 }
 
-/// The same with a list as output, whose tensors may have different sizes.
+/// A prepared all_gather whose output is a list of tensors, which may have different sizes.
 struct Gathering {
   Sides sides;
   std::vector<std::uint64_t> counts;

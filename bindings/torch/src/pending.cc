@@ -62,7 +62,7 @@ void Pending::sweep() noexcept {
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
       if (tasks_.front()->ended()) ended.push_back(tasks_.front());
-      // Check other tasks next time, since those in front may never end.
+      // Check other tasks next time, since the tasks in front may never end.
       tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
     }
   }
@@ -153,7 +153,7 @@ Pending::Server& Pending::borrow() {
 void Pending::give_back(Server& server) noexcept {
   const std::lock_guard lock(mutex_);
   server.is_borrowed = false;
-  // Otherwise the server does it itself after its callbacks.
+  // If the server is running callbacks, it calls send_home() itself after them.
   if (!server.is_fulfilling) send_home(server);
 }
 
@@ -207,8 +207,8 @@ void Pending::run(Server& own) {
       if (own.queue.empty()) return;
       look = kFirstLook;
     }
-    // Needed also for a server that was made for a task, since it has never waited for its first
-    // task.
+    // A server that was made for a task has never waited for its first task, so `is_idle` must be
+    // cleared here, too.
     own.is_idle = false;
     // A waiting thread advances all operations of the group, so it is enough to wait for one of
     // them.

@@ -96,19 +96,21 @@ class Pending : public std::enable_shared_from_this<Pending> {
     TaskPtr task;
   };
   struct Server {
-    /// By number. Some tasks may have been fulfilled by other threads.
+    /// In the order of the numbers. Some tasks may have been fulfilled by other threads.
     std::vector<Promised> queue;
-    bool is_borrowed = false;    ///< By a callback that is running.
-    bool is_fulfilling = false;  ///< Its own callbacks may be running.
+    bool is_borrowed = false;    ///< True while a running callback has borrowed the server.
+    bool is_fulfilling = false;  ///< True while the server may be running callbacks of its tasks.
     bool is_idle = true;
     std::thread thread;
   };
 
   Server& make_server();
-  /// The group's own server for such a task; null before the first task.
+  /// The group's own server for tasks of this kind (collective or message); null before the first
+  /// task of that kind.
   Server*& home_of(const Task& task) noexcept;
   /// The server for calls made by callbacks of this thread, if they have one yet.
   Server* borrowed_server() const noexcept;
+  /// Returns the server that callbacks of this thread use, and borrows one if they have none yet.
   /// Requires that callbacks run on this thread.
   Server& borrow();
   void give_back(Server& server) noexcept;

@@ -25,11 +25,12 @@ at::Tensor read_from(const at::Tensor& tensor, Begun& begun);
 /// For an output of the call: the tensor itself if its memory has the elements in logical order,
 /// otherwise new memory, from which the elements are copied to the tensor at the end.
 at::Tensor write_to(const at::Tensor& tensor, Begun& begun);
-/// For a tensor that is both input and output.
+/// Like write_to(), for a tensor that is both input and output: new memory begins with its
+/// elements.
 at::Tensor update(const at::Tensor& tensor, Begun& begun);
-/// The same, always with separate memory.
+/// Like update(), but always with separate memory.
 at::Tensor update_apart(const at::Tensor& tensor, Begun& begun);
-/// The same for lists, which are treated as one tensor.
+/// Like the functions above, for lists of tensors, which are treated as one tensor.
 Packed read_from(const Tensors& parts, Begun& begun);
 Packed write_to(const Tensors& parts, Begun& begun);
 

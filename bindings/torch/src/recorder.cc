@@ -60,7 +60,8 @@ c10::IValue described(const Groups& groups) {
   return all;
 }
 
-/// The signal handler only wakes the thread that dumps, and only in the process that installed it.
+/// Descriptor by which the signal handler wakes the thread that dumps. The handler does nothing
+/// else, and it acts only in the process that installed it.
 std::atomic<int> wake{-1};
 std::atomic<pid_t> owner{0};
 

@@ -46,8 +46,8 @@ Shape shape_of(const at::Tensor& tensor) {
 struct Walk {
   const Communicator& group;
   std::chrono::milliseconds timeout;
-  const std::string& note;  ///< Appended to errors.
-  Status outcome{};         ///< Outcome of the step that failed.
+  const std::string& note;  ///< Text that is appended to errors.
+  Status outcome{};         ///< The failure of the step that failed; OK while none has failed.
 
   void await(const xylem::Work& work) {
     work.set_timeout(timeout);
@@ -215,7 +215,8 @@ void SparseReducer::close() noexcept {
     std::unique_lock lock(mutex_);
     is_closed_ = true;
     changed_.notify_all();
-    // Within a callback of a task there is no thread that could execute the other tasks.
+    // If a callback of a task has called close(), this is the thread that executes the tasks. None
+    // of them would end while it waits, so it does not wait.
     const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
     goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
     // After the runtime has shut down, a call on it would be an invalid argument.

@@ -93,7 +93,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;
-  Status state_;  ///< A failure if it was closed before all its calls had ended.
+  Status state_;  ///< A failure if the reducer was closed before all its calls had ended.
 };
 
 }  // namespace xylem::pytorch

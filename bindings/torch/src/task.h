@@ -63,13 +63,14 @@ struct TaskName {
   std::uint64_t record = 0;             ///< Id for the recorder.
 };
 
-/// Thread-safe; several threads may wait at the same time.
+/// One call of c10d. Thread-safe; several threads may wait at the same time.
 class Task final : public c10d::Work {
  public:
   Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs);
 
-  /// Takes the operations and tensors of the call; once. The tensors live until the operations have
-  /// ended, even if all owners of the task are gone.
+  /// Takes over the operations and tensors of the call. Call it once. If the operations have not
+  /// ended yet, `pending` then holds the task until they have, so the tensors live that long even
+  /// if nobody else holds the task.
   void take(Begun begun);
   /// Call before take().
   void set_record(std::uint64_t record) noexcept { name_.record = record; }
@@ -78,14 +79,14 @@ class Task final : public c10d::Work {
   const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
-  /// Whether it is a collective, which all ranks call in the same order. Valid after take().
+  /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
   /// Whether its operations have ended. Makes no progress.
   bool ended() const noexcept;
   /// Settles the task if it has ended. Returns whether it is settled.
   bool settle_if_ended() noexcept;
-  /// Requires that the task has ended.
+  /// Settles the task (see the head of this file). Requires that the task has ended.
   void settle() noexcept;
   /// Completes the futures once, which runs their callbacks. A second caller waits until the future
   /// of the values is complete, but not for callbacks. Requires that the task is settled.
@@ -97,7 +98,7 @@ class Task final : public c10d::Work {
   bool isSuccess() const override;
   int sourceRank() const override;
   Tensors result() override;
-  /// Like wait(), after releasing Python's lock.
+  /// Releases Python's lock, and then does the same as wait().
   void synchronize() override;
   /// Throws the task's error. Also throws if `timeout` passes first; the task then continues.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;

@@ -12,13 +12,13 @@
 namespace xylem::pytorch {
 namespace {
 
-/// An element of a torch type, represented as `count` elements of a type of Xylem's.
+/// An element of a torch type, represented as `count` elements of a Xylem type.
 struct Item {
   DataType type = DataType::uint8;
   std::uint64_t count = 1;
 };
 
-/// None if Xylem has no such numeric type.
+/// How Xylem represents a numeric type of torch. None if Xylem has no such type.
 std::optional<Item> number(at::ScalarType type) {
   switch (type) {
     case at::kChar: return Item{DataType::int8};

@@ -31,7 +31,7 @@ bool is_plain(const at::Tensor& tensor);
 /// The elements of a plain tensor, for transfer. Complex numbers are transferred as pairs, and
 /// types that Xylem does not know as bytes.
 Buffer moved(const at::Tensor& tensor);
-/// The same, for a reduction by `op`. Throws for types for which `op` is not defined.
+/// Like moved(), but for a reduction by `op`. Throws for types for which `op` is not defined.
 Buffer reduced(const at::Tensor& tensor, const ReduceOp& op);
 /// The number of moved()'s elements in one element of the tensor.
 std::uint64_t elements_per_item(const at::Tensor& tensor);
@@ -45,7 +45,7 @@ class Packed {
   explicit Packed(const Tensors& parts);
 
   const at::Tensor& flat() const noexcept { return flat_; }
-  /// Whether it is the tensors' own memory.
+  /// Whether this is the tensors' own memory.
   bool is_view() const noexcept { return is_view_; }
   /// Copies the tensors into new memory.
   void pack(const Tensors& parts) const;

@@ -34,7 +34,7 @@ class Place {
     for (std::uint32_t d = 1; d < reach() && place_ + d < shape_.ranks; d *= 2) result.push_back(d);
     return result;
   }
-  /// The same, descending: the children with the largest subtrees first.
+  /// Distances of the children, descending: the children with the largest subtrees first.
   std::vector<std::uint32_t> far_children() const {
     std::vector<std::uint32_t> result = children();
     std::ranges::reverse(result);

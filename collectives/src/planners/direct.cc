@@ -78,7 +78,8 @@ Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
 
 Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
-  std::vector<Chunks> sources(shape.ranks, input(rank));  // By contributor.
+  // sources[r] is the chunk with the contribution of rank r. This rank's own is in its input.
+  std::vector<Chunks> sources(shape.ranks, input(rank));
   for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t from) {
     plan.send(to, input(to));
     sources[from] = plan.add_scratch(rank);

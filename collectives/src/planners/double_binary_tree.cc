@@ -29,7 +29,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
 }
 
 // With a given root, the trees span the other ranks, and the root is connected to the top ranks of
-// both trees. So no rank carries more than the data once. Positions are counted from the root's
+// both trees. So no rank carries the data more than once. Positions are counted from the root's
 // successor.
 struct Rooted {
   Shape shape;

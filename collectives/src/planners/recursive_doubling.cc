@@ -3,7 +3,8 @@
 // Recursive doubling: in round k each rank exchanges its whole sum with the rank that differs in
 // bit k, so a sum covers twice as many ranks after each round. The number of rounds is minimal, but
 // every round carries the whole buffer (Thakur, Rabenseifner, Gropp: "Optimization of collective
-// communication operations in MPICH", 2005, section 4.5).
+// communication operations in MPICH", 2005, section 4.5). For a number of ranks that is no power of
+// two, see Fold (fold.h).
 #include "planners/fold.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"

@@ -14,7 +14,8 @@ namespace {
 Schedule one_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
   Builder plan("one_shot", shape, rank, 1);
-  // By contributor, so that all ranks evaluate the same expression.
+  // sources[r] is the chunk with the contribution of rank r, so all ranks evaluate the same
+  // expression. This rank's own contribution is in its input.
   std::vector<Chunks> sources(n, input(0));
   for (std::uint32_t d = 1; d < n; ++d) {
     const std::uint32_t from = (rank + n - d) % n;
@@ -32,10 +33,11 @@ Schedule one_shot(const Shape& shape, std::uint32_t rank) {
 
 Schedule two_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
-  // Each shot has a channel of its own, so the second shot can begin with the first slice that is
-  // summed.
+  // Each shot has a channel of its own, since messages of one channel keep their order. So a rank
+  // sends the first slice of its sum as soon as it is ready, even if the first shot still sends.
   Builder plan("two_shot", shape, rank, n, n > 1 ? 2 : 1);
   if (n == 1) plan.copy(output(0), input(0));
+  // As in one_shot, sources[r] is the chunk with the contribution of rank r.
   std::vector<Chunks> sources(n, input(rank));
   for (std::uint32_t d = 1; d < n; ++d) {
     const std::uint32_t to = (rank + d) % n;

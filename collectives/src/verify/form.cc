@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5 for one schedule at a time. After this check, every index can be used without further
-// checks.
+// Claim 5 of verify.h, for one schedule at a time. After this check, every index can be used
+// without further checks.
 #include "verify/world.h"
 
 #include <fmt/format.h>

@@ -33,10 +33,12 @@ class Locations {
 
   const World& world_;
   Aliasing aliasing_;
-  std::vector<Location> first_;  // By rank: its input, then its output, then its scratch.
+  // The first location of the input, the output and the scratch of rank 0, then of rank 1, and so
+  // on. The last entry is the number of locations.
+  std::vector<Location> first_;
 };
 
-/// Claim 1, or claim 2 for in-place aliasing.
+/// Checks claim 1 of verify.h or, if the locations are those of an in-place call, claim 2.
 Status check_order(const World& world, std::span<const Global> order, const Locations& locations);
 
 }  // namespace xylem::collectives::verifier

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claims 1 and 2. Steps are visited in a topological order. Each read must follow the last write to
-// its location; each write must follow all reads since the last write or, without reads, the last
-// write itself. If all these pairs are ordered by dependencies and messages, all other pairs are
-// ordered by transitivity; and if any two accesses are unordered, some such pair is.
+// Claims 1 and 2 of verify.h. Steps are visited in a topological order. Each read must follow the
+// last write to its location; each write must follow all reads since the last write or, without
+// reads, the last write itself. If all these pairs are ordered by dependencies and messages, all
+// other pairs are ordered by transitivity; and if any two accesses are unordered, some such pair
+// is.
 #include "verify/memory.h"
 
 #include <fmt/format.h>
@@ -67,7 +68,7 @@ class Precedence {
 
   const World& world_;
   std::vector<std::uint32_t> position_;
-  std::vector<Global> seen_by_;  // By step: the last `later` of which it is an ancestor.
+  std::vector<Global> seen_by_;  // For each step, the last `later` of which it is an ancestor.
   std::priority_queue<std::pair<std::uint32_t, Global>> frontier_;
   Global later_ = kNone;
 };
@@ -94,7 +95,7 @@ class OrderChecker {
  private:
   struct Accesses {
     Global writer = kNone;
-    std::vector<Global> readers;  // Since the last write.
+    std::vector<Global> readers;  // The steps that have read since the last write.
   };
 
   Status read(Global id, Location location) {
@@ -110,7 +111,7 @@ class OrderChecker {
     Accesses& last = last_[location];
     bool read_since = false;
     for (const Global reader : last.readers) {
-      if (reader == id) continue;  // A reduce into one of its own sources.
+      if (reader == id) continue;  // The step is a reduction into one of its own sources.
       read_since = true;
       if (!precedence_.holds(reader, id)) return unordered(reader, id, location);
     }

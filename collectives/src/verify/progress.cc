@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 4: no deadlock, however the data is sliced (wait_graph.h). A send and its receive count as
-// one event, as in a rendezvous. With one slot for each (peer, channel), a message waits until the
-// one before it on the same channel has been received. See docs/schedules.md.
+// Claim 4 of verify.h: no deadlock, however the data is sliced (wait_graph.h). A send and its
+// receive count as one event, as in a rendezvous. With one slot for each (peer, channel), a message
+// waits until the message before it on the same channel has been received. See docs/schedules.md.
 #include "verify/world.h"
 #include "xylem/collectives/wait_graph.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 3, and the part of claim 2 that concerns values.
+// Claim 3 of verify.h, and the part of claim 2 that concerns values.
 #include "verify/values.h"
 
 #include "step_text.h"
@@ -65,8 +65,8 @@ std::optional<Value> Expressions::reduce(std::span<const Value> sources, bool fi
   return Value{expression, shift};
 }
 
-// Adds the contributors of `source`. False if one of them is already present; common_ is then that
-// rank.
+// Adds the contributors of `source`. False if one of them is already present; this rank is then
+// stored in common_.
 bool Expressions::add_contributors(std::uint32_t expression, Value source) {
   const auto from = set_of(source.expression);
   const auto to = set_of(expression);
@@ -265,7 +265,7 @@ Status Execution::check_output(std::uint32_t rank,
     }
     return {};
   }
-  std::uint32_t origin = shape.root;  // broadcast, scatter
+  std::uint32_t origin = shape.root;  // This is right for broadcast and scatter.
   if (!has_root(shape.collective) || shape.collective == Collective::gather) origin = chunk;
   if (value != expressions_.input_of(origin)) {
     return wrong(fmt::format("ends with another rank's data than rank {}'s", origin));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Symbolic execution: the content of each chunk as an expression over the inputs of the ranks.
-// Equal expressions have the same number, so comparing expressions means comparing numbers.
+// Equal expressions have the same number, so comparing expressions means comparing numbers. The
+// claims are those of verify.h.
 #pragma once
 
 #include "verify/memory.h"
@@ -14,8 +15,8 @@
 
 namespace xylem::collectives::verifier {
 
-/// An expression with a renaming applied: all its inputs are those of the renamed ranks. Two values
-/// are equal exactly if they are the same expression.
+/// An expression with a renaming applied: all its inputs are the inputs of the renamed ranks. Two
+/// values are equal exactly if they are the same expression.
 struct Value {
   std::uint32_t expression = 0;  ///< 0 means never written.
   std::uint32_t shift = 0;
@@ -43,7 +44,7 @@ class Expressions {
  private:
   using Word = std::uint64_t;
   struct Key {
-    std::vector<Value> sources;  // The first has shift 0.
+    std::vector<Value> sources;  // The first source always has shift 0.
     bool finish;
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -58,12 +59,12 @@ class Expressions {
   bool add_contributors(std::uint32_t expression, Value source);
 
   Symmetry group_;
-  std::size_t words_;       // Words in one set of contributors.
-  std::vector<Word> sets_;  // By expression.
+  std::size_t words_;       // Number of words in one set of contributors.
+  std::vector<Word> sets_;  // For each expression, the set of its contributors: see set_of().
   std::vector<std::uint32_t> counts_;
   std::vector<bool> finished_;
   std::uint32_t common_ = 0;
-  Key key_;  // Of the current reduction.
+  Key key_;  // The key of the current reduction.
   std::unordered_map<Key, std::uint32_t, Hash> known_;
 };
 
@@ -93,10 +94,10 @@ class Execution {
   const World& world_;
   const Locations* locations_;
   Expressions expressions_;
-  std::vector<Value> memory_;              // By location.
+  std::vector<Value> memory_;              // The content of each location.
   std::vector<Value> seen_;                // What steps produced or sent, in step order.
-  std::vector<std::uint32_t> first_seen_;  // By step: index into seen_.
-  std::vector<Value> sources_;             // Of the current reduction.
+  std::vector<std::uint32_t> first_seen_;  // For each step, the index of its first value in seen_.
+  std::vector<Value> sources_;             // The sources of the current reduction.
 };
 
 }  // namespace xylem::collectives::verifier

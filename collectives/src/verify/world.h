@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The schedules of all ranks combined: a numbering of all steps, which send meets which receive,
-// and which wait needs which signal. The claims are proven on this structure.
+// and which wait needs which signal. The claims, numbered in verify.h, are proven on this
+// structure.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -18,7 +19,7 @@
 
 namespace xylem::collectives::verifier {
 
-/// So that the n² blocks of all_to_all can be numbered.
+/// With more ranks, 32 bits would not be enough to number the n² blocks of all_to_all.
 inline constexpr std::size_t kMaxRanks = 65535;
 
 /// A step of any rank: World::first[rank] plus the step's id in its schedule.
@@ -33,7 +34,7 @@ struct World {
   /// First step of each rank; the last entry is the number of all steps.
   std::vector<Global> first;
   std::vector<std::uint32_t> owner;  ///< Rank of each step, as an index into `ranks`.
-  std::vector<Pipeline> pipelines;   ///< Per rank.
+  std::vector<Pipeline> pipelines;   ///< pipelines[i] is that of ranks[i].
   /// For a send its receive, for a receive its send; otherwise kNone.
   std::vector<Global> partner;
   /// For a wait the signal that it needs, for a signal the previous signal to the same counter;
@@ -63,7 +64,7 @@ struct World {
     if (it.kind == StepKind::recv) visit(partner[id]);
     if (signalled_by[id] != kNone) visit(signalled_by[id]);
   }
-  /// The same for the predecessors at its own rank only.
+  /// Calls visit(Global) for the predecessors of `id` at its own rank only.
   template <typename Visit>
   void for_each_predecessor(Global id, Visit&& visit) const {
     const Global base = first[owner[id]];
@@ -86,7 +87,7 @@ Status check_images(std::span<const Schedule> representatives,
 /// Claim 5 between schedules: both ends of every message agree. Requires check_form() and, with a
 /// symmetry, check_images().
 Result<World> join(std::span<const Schedule> ranks, const Symmetry* symmetry = nullptr);
-/// Claim 4. Requires only a joined world.
+/// Claim 4 of verify.h: no deadlock. Requires only a World that join() has returned.
 Status check_progress(const World& world);
 /// All steps in an order in which each comes after everything that completes before it. Requires
 /// claim 4.

@@ -26,8 +26,8 @@ class Attendance {
   bool complete() const;
   std::vector<std::uint32_t> missing() const;
 
-  /// timed_out: "rank 3 did not come within 60 s; 0, 1, 2 are here", blaming the first that is
-  /// missing.
+  /// The error `timed_out` with a text such as "rank 3 did not come within 60 s; 0, 1, 2 are here".
+  /// It blames the first rank that is missing.
   Status sentence() const;
 
  private:

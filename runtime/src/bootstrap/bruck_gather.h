@@ -26,10 +26,10 @@ class BruckGather {
 
   /// The blocks to send in this round.
   ByteVector outgoing() const;
-  /// Takes what receive_from() sent in its round of the same number; ends the round.
+  /// Takes what receive_from() sent in its round of the same number, and ends this round.
   Status take(ByteSpan incoming);
 
-  /// Once done: the blocks of all ranks, by rank.
+  /// The blocks of all ranks, in the order of the ranks. Call it once the last round has ended.
   std::vector<ByteVector> take_result();
 
  private:

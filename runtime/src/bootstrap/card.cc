@@ -8,7 +8,7 @@ namespace xylem::runtime {
 ByteVector Card::write() const {
   ByteVector bytes;
   WireWriter writer(bytes);
-  // These come first in every version, so that any version can be named.
+  // Protocol and library come first in every version of a card, so that any version can be named.
   writer.number(dialect.protocol).text(dialect.library);
   writer.text(address.host()).number(address.port());
   host.write(writer);

@@ -11,7 +11,7 @@ namespace {
 enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation };
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// Most bytes of a text for people.
+/// The largest number of bytes of a text for people.
 constexpr std::size_t kLongestText = 4096;
 
 struct BodyWriter {

@@ -25,16 +25,16 @@ struct MessageFrame {
   std::uint32_t number = 0;
   ByteSpan bytes;
 };
-/// A rank ended without a goodbye; flooded once per rank.
+/// A rank ended without a goodbye. This is flooded once for each such rank.
 struct LostFrame {
   std::uint32_t rank = 0;
   std::string_view how;
 };
-/// A rank left in good order; flooded once per rank.
+/// A rank left in good order. This is flooded once for each such rank.
 struct LeftFrame {
   std::uint32_t rank = 0;
 };
-/// The start failed at some rank, and therefore at all; flooded once.
+/// The start failed at some rank, and therefore fails at all ranks. This is flooded once.
 struct FailedFrame {
   Code code = Code::internal;
   std::optional<std::uint32_t> peer;
@@ -50,7 +50,8 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
-/// Rank `host` listens at an address for rank `guest`. Passed on towards the guest, or flooded.
+/// Rank `host` listens at an address for rank `guest`. The frame is passed on towards the guest, or
+/// flooded.
 struct InvitationFrame {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;

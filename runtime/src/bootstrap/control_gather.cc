@@ -13,9 +13,9 @@
 namespace xylem::runtime {
 namespace {
 
-/// Bytes that are queued on a connection at a time.
+/// How many bytes are queued on a connection at a time.
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
-/// Most bytes of one round of a gather. More is not expected.
+/// The largest number of bytes that one round of a gather may bring. More is an error.
 constexpr std::size_t kMostGathered = std::size_t{4} << 30;
 /// How often deadlines are checked while waiting.
 constexpr int kTickMs = 100;
@@ -66,7 +66,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
       all_queued = left.empty();
       to->push(GatherFrame{number, gather.round(), all_queued, piece});
     }
-    // Checked before waiting, since all that is awaited may have arrived long ago.
+    // This is checked before waiting, since all that is awaited may have arrived long ago.
     if (all_queued && incoming.is_complete) break;
     const ControlLink* const gone = !all_queued && !to->is_open()               ? to
                                     : !incoming.is_complete && !from->is_open() ? from
@@ -98,8 +98,8 @@ Status ControlNetwork::wait_until_sent(Deadline deadline) {
 }
 
 Status ControlNetwork::hear_gather(const ControlLink& link, const GatherFrame& frame) {
-  // A neighbour may have finished this gather and be in the next one, but no further without this
-  // rank.
+  // A neighbour may have finished this gather and be in the next gather. It cannot be further
+  // ahead, since it needs this rank for that.
   const bool expected =
       !is_serving_ && frame.gather + 1 >= gathers_ && frame.gather <= gathers_ &&
       frame.round < 32 &&

@@ -72,8 +72,8 @@ Status ControlJoin::meet(const InterfaceChoice& choice) {
   XYLEM_TRY(open(choice));
   XYLEM_TRY(read_cards());
   XYLEM_TRY(connect_all());
-  // All control links of this rank exist. Connections for payload are made later, by Meetings, each
-  // with a port of its own.
+  // All control links of this rank exist. Connections for payload are made later by Meetings, and
+  // do not come to this port. So the listener is no longer needed.
   poller_.remove(listener_.get());
   listener_.reset();
   const Status status = network_->gather({}, deadline_).status();

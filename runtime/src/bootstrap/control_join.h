@@ -48,7 +48,7 @@ class ControlJoin {
   Result<std::unique_ptr<ControlPlane>> run(const InterfaceChoice& choice);
 
  private:
-  /// A higher neighbour that this rank has to call.
+  /// A neighbour with a higher rank, which this rank has to call.
   struct Callee {
     SocketAddress address;
     Clock::time_point next_try = Clock::now();
@@ -78,7 +78,7 @@ class ControlJoin {
 
   const Placement& placement_;
   Store& store_;
-  StartStore* const start_;  ///< The same store, if it is a StartStore; else null.
+  StartStore* const start_;  ///< The same store if it is a StartStore; otherwise null.
   const Logger& logger_;
   Deadline deadline_;
   Dialect dialect_;

@@ -24,9 +24,11 @@ namespace {
 /// A descriptor of the peer's process, if that is another process of this process's PID namespace.
 UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
   if (!self.same_processes(peer) || self.pid == peer.pid) return {};
-  // By number, since glibc before 2.36 has no <sys/pidfd.h>. The kernel sets close-on-exec.
+  // The system call is made by its number, since glibc before 2.36 has no <sys/pidfd.h>. The kernel
+  // sets close-on-exec.
   UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0)));
-  // Checked after opening, since from then on the process id cannot be given to another process.
+  // The start time is checked after the process was opened, since from then on the process id
+  // cannot be given to another process.
   if (process && start_ticks(peer.pid) != peer.started) process.reset();
   return process;
 }
@@ -78,7 +80,8 @@ Status ControlLink::flush() {
 }
 
 Result<bool> ControlLink::receive() {
-  // A limit, so that a peer that sends without end does not keep the others waiting.
+  // The number of reads is limited, so that a peer that sends without end does not keep the others
+  // waiting.
   constexpr int kMostPieces = 8;
   std::array<std::byte, 32 * 1024> piece;
   for (int i = 0; i < kMostPieces; ++i) {

@@ -60,8 +60,8 @@ class ControlLink {
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// For remote peers, to be called now and then: an error if sent bytes are unanswered for too
-  /// long.
+  /// Must be called now and then for remote peers. Returns an error if sent bytes have not been
+  /// acknowledged for too long.
   Status check_silence(Clock::time_point now);
 
   /// Tells the peer that nothing more will be sent.

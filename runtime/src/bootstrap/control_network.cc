@@ -186,7 +186,8 @@ void ControlNetwork::send_invitation(const InvitationFrame& frame) {
   if (ControlLink* const next = next_towards(frame.guest)) next->push(frame);
 }
 
-/// The link that leads furthest towards a rank on the ring without going beyond that rank.
+/// The link that leads furthest towards a rank, counted upwards in the circle of ranks, without
+/// going beyond that rank.
 ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
   ControlLink* best = nullptr;
   std::uint32_t left = (rank + self_.size - self_.rank) % self_.size;
@@ -288,7 +289,8 @@ void ControlNetwork::send_outbox() {
 }
 
 void ControlNetwork::flush_links() {
-  // A link that ends here is news for the others, so this goes round until no more links end.
+  // A link that ends here is news that is sent over the other links, which may end them, too. So
+  // this repeats until no more links end.
   for (bool again = true; again;) {
     again = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {

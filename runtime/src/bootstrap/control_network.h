@@ -53,12 +53,12 @@ class ControlNetwork final : public ControlPlane {
   void ask_for(std::uint32_t rank) override;
   void leave(Deadline deadline) override;
 
-  // While joining:
+  // The following functions are used while joining:
 
   /// Makes connections for payload possible; `key` is for their handshakes.
   void open_meetings(Key key);
 
-  /// As all_gather(), but the caller has to tell the others of a failure.
+  /// Like all_gather(), but the caller has to tell the others of a failure.
   Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
 
   /// Takes over a connection to a peer that has proven the job's secret.
@@ -68,7 +68,7 @@ class ControlNetwork final : public ControlPlane {
   /// Moves what can be moved, and waits up to `milliseconds` for something to move. Returns the
   /// error, if any, that ended the start here or at another rank.
   Status drive(int milliseconds);
-  /// A rank to which this rank was to be connected has ended.
+  /// Call this if a rank to which this rank was to be connected has ended.
   void declare_lost(std::uint32_t rank, std::string_view how, const ControlLink* from = nullptr);
   /// Tells the others why the start failed here, as far as is possible without waiting.
   void report_failure(const Status& status);
@@ -129,23 +129,25 @@ class ControlNetwork final : public ControlPlane {
   Poller poller_;
   UniqueFd wake_;
   std::vector<std::unique_ptr<ControlLink>> links_;
-  std::vector<bool> wants_write_;  ///< By index of links_.
+  std::vector<bool> wants_write_;  ///< wants_write_[i] is for links_[i].
   bool has_remote_ = false;
   Clock::time_point next_look_ = Clock::time_point::max();
 
-  std::vector<Presence> presence_;    ///< By rank.
-  std::vector<std::uint32_t> heard_;  ///< Number of the last message, by origin.
+  std::vector<Presence> presence_;    ///< The presence of each rank.
+  std::vector<std::uint32_t> heard_;  ///< heard_[r] is the number of the last message of rank r.
   std::uint32_t sent_ = 0;            ///< Number of this rank's own last message.
   std::deque<Event> events_;
-  Status failure_;  ///< Why the start failed; not used any more once serving.
+  Status failure_;  ///< Why the start failed; not used any more after the start.
   bool is_serving_ = false;
   bool has_left_ = false;
 
   std::uint32_t gathers_ = 0;
-  std::map<std::pair<std::uint32_t, std::uint8_t>, Incoming> incoming_;  ///< By gather and round.
+  /// The key is the number of the gather and of its round.
+  std::map<std::pair<std::uint32_t, std::uint8_t>, Incoming> incoming_;
 
   std::unique_ptr<Meetings> meetings_;
-  std::vector<std::uint32_t> heard_invitations_;  ///< Number of the last flooded one, by host.
+  /// For each host rank, the number of its last flooded invitation.
+  std::vector<std::uint32_t> heard_invitations_;
 
   std::mutex mutex_;  ///< Protects the members below.
   std::vector<ByteVector> outbox_;

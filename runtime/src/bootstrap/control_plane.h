@@ -29,22 +29,25 @@
 
 namespace xylem::runtime {
 
-/// Is told what happens in the job. Called by serve(), on the thread that serves.
+/// The control plane tells its listener what happens in the job. The functions are called by
+/// serve(), on the thread that serves.
 class ControlListener {
  public:
   virtual ~ControlListener() = default;
-  /// A rank ended without saying goodbye; told once per rank. It is this rank itself if a neighbour
-  /// lost the connection to it (a broken network) and the job goes on without it. `how` is for
-  /// people: "connection reset", "its process ended".
+  /// A rank ended without saying goodbye. This is told once for each rank. The rank is this rank
+  /// itself if a neighbour lost the connection to it (a broken network) and the job goes on without
+  /// it. `how` is for people: "connection reset", "its process ended".
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
-  /// A rank left in good order; told once per rank.
+  /// A rank left in good order. This is told once for each rank.
   virtual void on_peer_left(std::uint32_t rank) = 0;
   /// A message that rank `origin` flooded. It arrives exactly once, at every rank except its
   /// origin.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
-  /// A connection to a rank that one of the two has asked for; told once per rank.
+  /// There is now a connection to a rank, for which one of the two ranks has asked. This is told
+  /// once for each rank.
   virtual void on_met(Encounter encounter) = 0;
-  /// The connection to a rank that was asked for cannot be made at this end, and why.
+  /// The connection to a rank, for which one of the two ranks has asked, cannot be made at this
+  /// end. `why` is the reason.
   virtual void on_unmet(std::uint32_t rank, const Status& why) = 0;
 };
 
@@ -70,25 +73,25 @@ class ControlPlane {
   virtual std::string interface() const = 0;
   virtual std::string interface_reason() const = 0;
 
-  /// The bytes of every rank, by rank, gathered in ceil(log2 n) rounds. Collective; blocks; only
-  /// before the first serve(). Values may be large (MiB).
+  /// The bytes of every rank, in the order of the ranks, gathered in ceil(log2 n) rounds.
+  /// Collective; blocks. Call it only before the first serve(). Values may be large (MiB).
   virtual Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
                                                                  Deadline deadline) = 0;
 
   /// Readable when serve() has something to do.
   virtual int fd() const noexcept = 0;
-  /// Handles what has arrived and what is due; never blocks. One thread. Returns the time at which
-  /// it must be called again at the latest.
+  /// Handles what has arrived and what is due; never blocks. Only one thread may call it. Returns
+  /// the time at which it must be called again at the latest.
   virtual Clock::time_point serve(ControlListener& listener) = 0;
 
-  /// Sends a message to all ranks. Any thread; takes effect at the serving thread (fd() becomes
-  /// readable). At most kMaxMessage bytes.
+  /// Sends a message of at most kMaxMessage bytes to all ranks. Any thread may call it; the thread
+  /// that serves sends the message (fd() becomes readable).
   virtual void flood(std::span<const std::byte> message) = 0;
-  /// Asks for a connection to another rank. on_met() follows at both, unless one of them ends. Any
-  /// thread; asking again changes nothing.
+  /// Asks for a connection to another rank. on_met() follows at both ranks, unless one of them
+  /// ends. Any thread may call it; asking again changes nothing.
   virtual void ask_for(std::uint32_t rank) = 0;
-  /// Says goodbye to all ranks and sends what is queued, within the deadline. After the last
-  /// serve().
+  /// Says goodbye to all ranks and sends what is queued, within the deadline. Call it after the
+  /// last serve().
   virtual void leave(Deadline deadline) = 0;
 };
 

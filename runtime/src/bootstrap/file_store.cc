@@ -38,14 +38,15 @@ std::string fresh_number() {
   return fmt::format("{:016x}", word);
 }
 
-/// Checked because the number becomes part of paths that are removed.
+/// True if the text is a number as ranks draw it. This is checked because the number becomes part
+/// of paths that are removed.
 bool is_number(std::string_view text) {
   constexpr std::size_t kDigits = 16;
   return text.size() == kDigits &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// Nothing if there is no such file, or it cannot be read.
+/// The content of a file. Nothing if there is no such file, or it cannot be read.
 std::optional<std::string> read_file(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
@@ -119,7 +120,7 @@ struct Session {
   }
 };
 
-/// Nothing if there is no session file, or it cannot be read.
+/// The content of the session file. Nothing if there is no such file, or it cannot be read.
 std::optional<Session> read_session(const fs::path& base) {
   std::istringstream lines(read_file(base / "session").value_or(""));
   Session session;
@@ -153,7 +154,7 @@ bool has_died(const fs::path& here) {
   return is_free && ::access(here.c_str(), F_OK) == 0;
 }
 
-/// The error for a file that could not be written, by errno.
+/// The error for a file that could not be written; errno tells why.
 Status refused(const fs::path& path) {
   return failure(Code::exhausted,
                  fmt::format("cannot write {}: {}", path.string(), error_text(errno)));
@@ -244,7 +245,7 @@ Result<bool> FileStore::link_draft(const Path& path) {
 
 Result<bool> FileStore::take_place() {
   XYLEM_TRY(place_, write_draft(""));
-  // Locked before anybody sees it. If it cannot be locked, its content says so.
+  // The file is locked before anybody sees it. If it cannot be locked, its content says so.
   if (!lock(place_.get())) {
     XYLEM_TRY(place_, write_draft("cannot be locked"));
   }
@@ -369,7 +370,7 @@ void FileStore::take_attendance() {
   }
 }
 
-// --- Keys and the verdict ---------------------------------------------------
+// --- Keys, and the failure of the start --------------------------------------
 
 Status FileStore::set(std::string_view key, std::span<const std::byte> value) {
   XYLEM_TRY(check_entry(key, value.size()));

@@ -66,7 +66,8 @@ class FileStore final : public StartStore {
   Status another_of_this_rank() const;
   void clear_earlier_start() const;
   void take_attendance();
-  /// If that rank has died, ends the start and returns the verdict.
+  /// If the process of this rank has died, makes the start fail on all ranks, and returns the
+  /// reason for the failure: that of the first rank that gave one. Otherwise OK.
   Status look_at(std::uint32_t rank);
   Path draft() const;
   Result<UniqueFd> write_draft(std::string_view text) const;
@@ -80,7 +81,7 @@ class FileStore final : public StartStore {
 
   Path base_, session_;
   std::uint32_t rank_, size_;
-  std::string number_;  ///< Drawn for this start; no other process has it.
+  std::string number_;  ///< A number that was drawn for this start; no other process has it.
   Attendance attendance_;
   std::vector<Path> written_;
   std::uint32_t next_look_ = 0;  ///< The rank at which rank 0 looks next.

@@ -13,7 +13,8 @@ namespace {
 constexpr auto kProvingTime = std::chrono::seconds(10);
 /// How many incoming connections may be unproven at a time, in addition to members.
 constexpr std::size_t kMostStrangers = 64;
-/// Accepted per call, so that a flood of connections does not keep members waiting.
+/// How many connections one call accepts at most, so that a flood of connections does not keep
+/// members waiting.
 constexpr int kMostAccepted = 64;
 
 }  // namespace
@@ -65,8 +66,9 @@ void Greeter::drop(Greetings::iterator entry) {
 }
 
 void Greeter::drop_oldest_stranger() {
-  // Members speak and prove themselves at once, so one that has been silent for longest is no
-  // member.
+  // A member greets and proves the secret immediately after it connects. So the connection that has
+  // waited longest without a greeting is not a member's. If all have greeted, the oldest is
+  // dropped.
   const auto goes_before = [](const Greeting& a, const Greeting& b) {
     return std::pair(a.is_greeted(), a.since()) < std::pair(b.is_greeted(), b.since());
   };

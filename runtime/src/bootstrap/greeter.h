@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Greeter: the connections, incoming and outgoing, whose peers have not proven the job's secret
-// yet. Incoming ones may come from strangers, so their number and their time are limited.
+// yet. Incoming connections may come from strangers, so their number and their time are limited.
 #pragma once
 
 #include "bootstrap/greeting.h"
@@ -21,7 +21,7 @@ bool is_stranger(const Status& why) noexcept;
 
 class Greeter {
  public:
-  /// `poller` watches the connections, under `tag` and their descriptor.
+  /// `poller` watches the connections. Its events carry `tag` and the descriptor of the connection.
   Greeter(Poller& poller, std::uint64_t tag, Refusals& refusals)
       : poller_(&poller), tag_(tag), refusals_(&refusals) {}
 
@@ -39,11 +39,11 @@ class Greeter {
     Status why;
   };
   /// Continues a greeting for which the poller has an event. Returns nothing while it goes on, or
-  /// if the descriptor is of no greeting.
+  /// if no greeting uses the descriptor.
   std::optional<Ended> advance(int fd);
   void drop_slow_strangers();
-  /// Ends outgoing connections that nobody has answered for as long as strangers get. One that was
-  /// answered goes on, since the other end may count it as made.
+  /// Ends outgoing connections that nobody has answered for as long as strangers are tolerated. An
+  /// outgoing connection that was answered goes on, since the other end may count it as made.
   void drop_slow_calls();
   /// Ends the outgoing connection to a rank.
   void hang_up(std::uint32_t rank);
@@ -70,7 +70,7 @@ class Greeter {
   Poller* poller_;
   std::uint64_t tag_;
   Refusals* refusals_;
-  Greetings greetings_;  ///< By descriptor.
+  Greetings greetings_;  ///< The key is the descriptor of the connection.
 };
 
 }  // namespace xylem::runtime

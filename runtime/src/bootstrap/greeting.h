@@ -28,25 +28,25 @@ class Greeting {
   int fd() const noexcept { return fd_.get(); }
   std::optional<std::uint32_t> callee() const noexcept { return callee_; }
   Clock::time_point since() const noexcept { return since_; }
-  /// True once the peer has shown that it speaks this protocol. A caller has sent its proof by
-  /// then.
+  /// True once the peer has shown that it speaks this protocol. If this rank is the caller, it has
+  /// sent its proof by then.
   bool is_greeted() const noexcept { return handshake_.state() != Handshake::State::greeting; }
 
-  /// Goes as far as is possible without waiting. Fails with peer_lost if nobody listens there, with
-  /// link_lost if the connection broke, and as Handshake::receive(); then the peer has been told
-  /// the reason.
+  /// Goes as far as is possible without waiting. Fails with peer_lost if nobody listens there, and
+  /// with link_lost if the connection broke. Otherwise fails as Handshake::receive() does, and then
+  /// the peer has been told the reason.
   Result<Want> advance();
 
-  /// Valid once proven.
+  /// The peer. Valid once it is proven.
   const Member& peer() const noexcept { return handshake_.peer(); }
   const FrameKeys& keys() const noexcept { return handshake_.keys(); }
   UniqueFd take_fd() noexcept { return std::move(fd_); }
 
  private:
   Status finish_connecting();
-  /// True if everything has been sent.
+  /// Sends what is still to be sent. True if everything has been sent.
   Result<bool> send();
-  /// True if as many bytes have arrived as the handshake wants.
+  /// Receives bytes. True if as many have arrived as the handshake wants.
   Result<bool> receive();
   Status hear();
 

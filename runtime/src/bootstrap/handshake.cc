@@ -37,7 +37,7 @@ Dialect read_dialect(ByteSpan preamble) {
   dialect.protocol = reader.number<std::uint32_t>();
   const std::string_view version = text_of(reader.raw(kVersionBytes));
   dialect.library = version.substr(0, version.find('\0'));
-  // It is shown on terminals.
+  // The text is shown on terminals, so it must not contain control characters.
   for (char& c : dialect.library) c = c > ' ' && c < 127 ? c : '?';
   return dialect;
 }
@@ -122,8 +122,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   peer_.rank = reader.number<std::uint32_t>();
   peer_.size = reader.number<std::uint32_t>();
   peer_.host = HostIdentity::read(reader);
-  // Answered before versions are compared, since the caller believes a version only after a proof,
-  // too.
+  // The proof is sent before versions are compared, since the caller, too, believes a version only
+  // after a proof.
   if (side_ == Side::callee) WireWriter(out).raw(make_proof());
 
   const Dialect theirs = read_dialect(theirs_);

@@ -57,7 +57,7 @@ class EphemeralKey {
   EphemeralKey& operator=(EphemeralKey&&) = default;
   ~EphemeralKey();
 
-  /// To be sent to the peer.
+  /// The key that is sent to the peer.
   std::array<std::byte, 32> public_key() const noexcept;
   /// The secret that only the two ends share; nothing if the peer's key is invalid (RFC 7748,
   /// section 6.1).
@@ -77,11 +77,11 @@ class Handshake {
 
   Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
-  /// The first bytes of a caller. Those of a callee come from receive(), so that no key is made for
-  /// strangers who say nothing, or nonsense.
+  /// The first bytes that a caller sends. The first bytes of a callee come from receive(), so that
+  /// no key is made for strangers who say nothing, or nonsense.
   ByteSpan preamble();
 
-  /// How many bytes receive() needs next; 0 when done.
+  /// How many bytes receive() needs next; 0 when the handshake is done.
   std::size_t wants() const noexcept;
   /// Takes exactly wants() bytes and appends what to send to `out`. Fails with `unsupported` if the
   /// peer does not speak this protocol, with `cancelled` if it does not know the secret (both mean
@@ -89,7 +89,7 @@ class Handshake {
   Status receive(ByteSpan bytes, ByteVector& out);
 
   State state() const noexcept { return state_; }
-  /// Valid once done.
+  /// The peer. Valid once the handshake is done.
   const Member& peer() const noexcept { return peer_; }
   const FrameKeys& keys() const noexcept { return keys_; }
 

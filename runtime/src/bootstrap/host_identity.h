@@ -24,15 +24,15 @@ struct HostIdentity {
   void write(WireWriter& writer) const;
   static HostIdentity read(WireReader& reader) noexcept;
 
-  /// True if both are known to run on one kernel.
+  /// True if both processes are known to run on one kernel.
   bool same_host(const HostIdentity& other) const noexcept;
-  /// True if both are known to be on one kernel and in one network namespace, so that no network
-  /// between them can fail.
+  /// True if both processes are known to be on one kernel and in one network namespace, so that no
+  /// network between them can fail.
   bool same_network(const HostIdentity& other) const noexcept;
-  /// True if they are known to be on different kernels or in different network namespaces, so that
-  /// loopback addresses do not reach the other.
+  /// True if the two processes are known to be on different kernels or in different network
+  /// namespaces, so that loopback addresses of one do not reach the other.
   bool is_elsewhere(const HostIdentity& other) const noexcept;
-  /// True if both are known to be on one kernel and in one PID namespace.
+  /// True if both processes are known to be on one kernel and in one PID namespace.
   bool same_processes(const HostIdentity& other) const noexcept;
 };
 

@@ -156,7 +156,7 @@ Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadli
     if (!probe || ::connect(probe.get(), target.raw(), target.size()) != 0) continue;
     if (auto route = SocketAddress::of_socket(probe.get())) {
       meeting.route = *route;
-      // Of several addresses, one that other hosts can reach is better.
+      // If the name has several addresses, an address that other hosts can reach is better.
       if (!route->is_loopback()) break;
     }
   }

@@ -40,9 +40,10 @@ struct InterfaceChoice {
 
 /// What is known about where the ranks meet.
 struct MeetingPoint {
-  std::string name;                    ///< As it was given; empty if unknown.
+  std::string name;                    ///< The name of the host, as it was given; empty if unknown.
   std::optional<SocketAddress> route;  ///< This host's address towards it, or towards any host.
-  bool is_loopback = false;            ///< It is a loopback address, so all ranks are on this host.
+  /// The meeting point is a loopback address, so all ranks are on this host.
+  bool is_loopback = false;
 };
 
 /// Chooses an interface. `setting` is XYLEM_INTERFACES.

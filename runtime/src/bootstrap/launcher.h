@@ -38,15 +38,17 @@ struct Placement {
   std::string meeting_host;
 };
 
-/// The first of these that is set: Options or XYLEM_ variables; torchrun; Open MPI; MPICH; Slurm;
-/// else a job of one. Incomplete or wrong variables (rank without size, rank ≥ size) are
-/// invalid_argument, naming them.
+/// The place that is given by the first of these that is set: Options or XYLEM_ variables;
+/// torchrun; Open MPI; MPICH; Slurm. If none is set, the job has one rank. Fails with
+/// invalid_argument, and names the variables, if they are incomplete or wrong (rank without size,
+/// rank ≥ size).
 Result<Placement> detect_placement(const Config& config, const Environment& environment);
 
 /// The store through which this job's ranks meet: the user's, a directory, TCP served by rank 0, or
 /// the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm, rank 0 serves on
-/// the first free one of a few ports that are derived from the job's identity. The others find it,
-/// as both sides prove that they belong to the job. MASTER_PORT itself is never bound.
+/// the first free port of a few ports that are derived from the job's identity. The other ranks
+/// recognize the right port, since both sides prove that they belong to the job. MASTER_PORT itself
+/// is never bound.
 Result<std::shared_ptr<Store>> open_store(const Placement& placement,
                                           const Config& config,
                                           const Environment& environment,

@@ -15,9 +15,9 @@ namespace {
 /// An unanswered invitation is sent again after this time, which doubles up to kLongestPatience.
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
-/// After this many invitations, the next ones are flooded.
+/// After this many invitations to a rank, the next ones are flooded.
 constexpr std::uint32_t kByAllWays = 2;
-/// This many attempts may fail at this end.
+/// How many attempts may fail at this end.
 constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
@@ -101,14 +101,15 @@ void Meetings::on_invited(const Invitation& invitation) {
   // made. If it fails, it ends by itself.
   if (met_[host] || greeter_.is_calling(host)) return;
   if (guests_.contains(host)) {
-    if (self_.rank < host) return;  // That rank will hear of this rank's invitation.
+    // The other rank will hear of this rank's invitation, which counts.
+    if (self_.rank < host) return;
     guests_.erase(host);
     stop_listening_if_done();
   }
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
   auto socket = address ? start_connect(*address) : Result<UniqueFd>(address.status());
   const Handshake handshake(Handshake::Side::caller, key_, self_);
-  // The host will invite again.
+  // Nothing more to do: the host will invite again.
   if (!socket) return note_failure(host, socket.status());
   give_up_early(socket->get());
   keep_alive(socket->get(), Silence::kLongest);
@@ -146,7 +147,7 @@ void Meetings::on_proven(Greeting greeting) {
   }
   met_[rank] = true;
   tries_.erase(rank);
-  // So that a path that breaks is noticed although nothing is sent.
+  // With this, a broken path is noticed even if nothing is sent.
   keep_alive(greeting.fd(), Silence::kLongest);
   guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});

@@ -37,15 +37,17 @@ struct Invitation {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;
   std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
-  bool by_all_ways = false;  ///< Flooded, instead of passed on towards the guest.
+  bool by_all_ways = false;  ///< True if it is flooded, instead of passed on towards the guest.
   std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };
 
-/// Used by one thread: the one that serves the control plane.
+/// Makes the connections for payload of one rank. Used by one thread only: the thread that serves
+/// the control plane.
 class Meetings {
  public:
-  /// `key` is the job's, and used for nothing else. `poller` watches the connections, under `tag`.
+  /// `key` is derived from the job's secret and used for nothing else. `poller` watches the
+  /// connections; its events carry `tag`.
   Meetings(const Member& self,
            Key key,
            SocketAddress local,
@@ -56,9 +58,9 @@ class Meetings {
   /// Asks for a connection to a rank. Asking again changes nothing.
   void ask(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
-  /// The poller has an event for this descriptor.
+  /// Call this when the poller has an event for this descriptor.
   void on_event(int fd);
-  /// A rank is lost or has left, so it is no longer waited for.
+  /// Call this when a rank is lost or has left: it is no longer waited for.
   void forget(std::uint32_t rank);
 
   /// Does what is due by now, and appends the invitations that are to be sent.
@@ -95,10 +97,10 @@ class Meetings {
   Refusals refusals_;
   Greeter greeter_;
   UniqueFd listener_;
-  SocketAddress address_;                         ///< Where listener_ listens.
-  std::map<std::uint32_t, Invited> guests_;       ///< Ranks that this rank invites.
-  std::vector<bool> met_;                         ///< By rank.
-  std::map<std::uint32_t, std::uint32_t> tries_;  ///< Attempts that failed here, by rank.
+  SocketAddress address_;                    ///< Where listener_ listens.
+  std::map<std::uint32_t, Invited> guests_;  ///< Ranks that this rank invites.
+  std::vector<bool> met_;                    ///< met_[r]: whether there is a connection to rank r.
+  std::map<std::uint32_t, std::uint32_t> tries_;  ///< For each rank, how many attempts failed here.
   std::vector<Failed> failed_;
   std::uint32_t number_ = 0;
   std::vector<Encounter> encounters_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selects the store through which a job meets: the user's, the rendezvous that was set, or the one
-// of its launcher.
+// Selects the store through which a job meets: the user's, the rendezvous that was set, or the
+// store of the launcher.
 #include "bootstrap/file_store.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/local_store.h"

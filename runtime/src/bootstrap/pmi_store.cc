@@ -78,7 +78,7 @@ class Farewell {
   Farewell(const Farewell&) = delete;
   Farewell& operator=(const Farewell&) = delete;
   ~Farewell() {
-    // Not in a forked child, and not if an MPI library has sent it and closed the connection.
+    // Send nothing in a forked child, nor if an MPI library has sent it and closed the connection.
     struct stat now {};
     const bool is_ours = ::getpid() == process_ && ::fstat(fd_, &now) == 0 &&
                          now.st_dev == socket_.st_dev && now.st_ino == socket_.st_ino;

@@ -46,7 +46,8 @@ class PmiStore final : public Store {
   std::string piece_key(std::string_view key, std::size_t piece) const;
 
   int fd_;
-  Deadline deadline_;  ///< Deadline of the start; for set(), which has none of its own.
+  /// The deadline of the start. set() uses it, since it has no deadline of its own.
+  Deadline deadline_;
   std::string kvs_;
   std::size_t longest_key_ = 0, longest_value_ = 0;
   std::uint32_t start_ = 0;  ///< How many starts this process had before.
@@ -56,8 +57,8 @@ class PmiStore final : public Store {
   std::set<std::string, std::less<>> set_keys_;
 };
 
-/// Sends "finalize" when the process exits, once however often Xylem starts. `fd` is the value of
-/// PMI_FD.
+/// Makes the process send "finalize" when it exits. This happens only once, even if Xylem starts
+/// several times. `fd` is the value of PMI_FD.
 void finalize_pmi_at_exit(int fd);
 
 }  // namespace xylem::runtime

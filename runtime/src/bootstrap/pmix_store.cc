@@ -269,8 +269,8 @@ Status PmixStore::put(const std::string& key, std::span<const std::byte> value) 
 }
 
 Status PmixStore::fence(Deadline deadline) {
-  // A fence that was given up on still goes on, and another one would meet the first one of other
-  // ranks.
+  // A fence that was given up on still goes on. Another fence of this rank would meet the first
+  // fence of other ranks.
   if (!fence_failed_) return fence_failed_;
   const auto answer = make_question(self_, PMIX_RANK_WILDCARD, PMIX_COLLECT_DATA);
   const auto status = wait_for_answer(answer, deadline, [&](SharedAnswer* owner) {
@@ -283,8 +283,8 @@ Status PmixStore::fence(Deadline deadline) {
 }
 
 Status PmixStore::who_is_missing() {
-  // The launcher on this host knows at least its own ranks. There is a moment to ask for the
-  // others.
+  // The launcher on this host knows at least the values of its own ranks. For the values of other
+  // ranks it gets a moment to ask.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
   attendance_.came(self_.rank);
   for (const std::uint32_t rank : attendance_.missing()) {

@@ -14,7 +14,7 @@ namespace xylem::runtime {
 
 /// Random bytes for one use.
 using Nonce = std::array<std::byte, 32>;
-/// A keyed hash.
+/// A keyed hash that proves the knowledge of a key.
 using Proof = std::array<std::byte, 32>;
 
 /// Random bytes from the system.
@@ -25,7 +25,9 @@ class Key {
  public:
   /// A random key, which nobody else has.
   Key() noexcept;
-  /// `context` distinguishes this use from others: the job, a nonce of this start.
+  /// Derives a key from a job's secret. Another `purpose` or another `context` gives another key.
+  /// The context contains the job and, for the keys of the control plane and of payload, a random
+  /// number of this start.
   Key(std::string_view secret,
       std::string_view purpose,
       std::span<const std::byte> context) noexcept;

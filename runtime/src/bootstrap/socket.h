@@ -21,7 +21,7 @@ namespace xylem::runtime {
 /// The text of an errno value.
 std::string error_text(int error);
 
-/// Listens, with the longest queue that the system allows. `busy` if the port is taken.
+/// Listens, with the longest queue that the system allows. Fails with `busy` if the port is taken.
 Result<UniqueFd> listen_on(const SocketAddress& address);
 
 /// Accepts one connection; an empty descriptor if none waits.
@@ -31,21 +31,23 @@ Result<UniqueFd> accept_from(int listener);
 Result<UniqueFd> start_connect(const SocketAddress& address);
 int connect_outcome(int fd) noexcept;
 
-/// Connects within the deadline. Codes: peer_lost if refused, timed_out, link_lost otherwise.
+/// Connects within the deadline. Fails with peer_lost if the connection is refused, with timed_out
+/// at the deadline, and otherwise with link_lost.
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
-/// Waits for `events` of poll(); timed_out at the deadline.
+/// Waits for `events` of poll(). Fails with timed_out at the deadline.
 Status wait_for(int fd, short events, Deadline deadline);
 
-/// Sends or receives all bytes; peer_lost at the end of the stream.
+/// Sends or receives all bytes. Fails with peer_lost at the end of the stream.
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);
 Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);
 
 /// Makes an attempt to connect fail after 7 s without an answer, instead of 2 min.
 void give_up_early(int fd) noexcept;
 
-/// The kernel asks an idle peer's kernel for a sign of life: first after a second, then each
-/// second, and ends the connection after `silence`. The peer's process need not run to answer.
+/// Makes the kernel ask the peer's kernel for a sign of life while nothing is sent: first after a
+/// second, and then each second. It ends the connection after `silence` without an answer. The
+/// peer's process need not run to answer.
 void keep_alive(int fd, std::chrono::seconds silence) noexcept;
 
 }  // namespace xylem::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Encoding and decoding of verdicts.
+// Encoding and decoding of the reason why a start has failed.
 #include "bootstrap/start_store.h"
 
 #include <optional>

@@ -2,7 +2,8 @@
 //
 // StartStore: a store of Xylem's own, through which ranks also learn that their start has failed.
 // The first failure that the store hears of is the verdict of the start, and every rank gets it. So
-// all ranks name the same culprit, however many failures follow from the first.
+// all ranks name the same culprit, however many failures follow from the first. (Later, a Verdict
+// in situation.h is what a rank announces when a communicator fails.)
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -22,9 +23,9 @@ class StartStore : public Store {
   virtual Status give_up(const Status& why) = 0;
 };
 
-/// A verdict as bytes: u8 code | u32 rank | text.
+/// The verdict of a start as bytes: u8 code | u32 rank | text.
 ByteVector write_verdict(const Status& why);
-/// Always an error; `internal` if the bytes are not a verdict.
+/// The verdict that the bytes contain. Always an error; `internal` if the bytes are not a verdict.
 Status read_verdict(ByteSpan bytes);
 
 }  // namespace xylem::runtime

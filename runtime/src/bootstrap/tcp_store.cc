@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 
 /// How long a living server takes at most to answer if it need not wait for anybody.
 constexpr auto kAnswerTime = std::chrono::seconds(5);
-/// How long a rank that gives up waits for the verdict.
+/// How long a rank that gives up waits for the verdict of the start (start_store.h).
 constexpr auto kLastWord = std::chrono::seconds(1);
 
 Result<StoreReply> read_reply(int fd, Deadline deadline) {
@@ -55,10 +55,10 @@ Member member_of(const Placement& placement) {
 
 // --- Rank 0 -----------------------------------------------------------------
 
-/// The addresses at which rank 0 listens: those of the host name's addresses that belong to this
-/// host. If there are none except loopback (as in Debian's /etc/hosts), or if the addresses are
-/// translated on the way, other ranks reach this host by addresses that it does not know. Then it
-/// listens at all.
+/// The addresses at which rank 0 listens. These are the addresses of the host name that belong to
+/// this host. But if only loopback addresses do (as in Debian's /etc/hosts), or if the addresses
+/// are translated on the way, other ranks reach this host by addresses that it does not know. Then
+/// rank 0 listens at all addresses of this host.
 std::vector<SocketAddress> places_to_listen(const std::string& host,
                                             const std::vector<SocketAddress>& addresses,
                                             const std::vector<Interface>& interfaces) {
@@ -135,13 +135,14 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
 
 // --- The others -------------------------------------------------------------
 
-/// A connection to the store. `verdict` is set if the start had failed before this rank came.
+/// A connection to the store. `verdict` is set if the start had already failed when this rank came.
 struct Membership {
   UniqueFd fd;
   Status verdict;
 };
 
-/// The store's first reply. Fails as Handshake::receive(), or with the connection's error.
+/// Receives the store's first reply. Fails as Handshake::receive() does, or with the connection's
+/// error.
 Result<StoreReply> greet(int fd, const Key& key, const Member& self, Deadline deadline) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
@@ -198,20 +199,21 @@ class Search {
   }
 
  private:
-  /// For one address; there may be several.
+  /// How long to try one address; there may be several.
   static constexpr auto kPatience = std::chrono::seconds(2);
 
-  /// True if asking again cannot help.
+  /// True if another attempt cannot help.
   bool is_final(const Status& status) {
     if (status.code() == Code::mismatch) return true;
     const bool stranger = status.code() == Code::cancelled || status.code() == Code::unsupported;
-    // Counted, since a server of an earlier start may be about to end.
+    // Such failures are counted instead of final, since a server of an earlier start may be about
+    // to end.
     constexpr int kEnough = 3;
     return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
   }
 
-  /// True if this says more than the last failure. That nobody listened or answered says least,
-  /// that the rank is taken says most.
+  /// True if this status says more about the cause than the last failure. That nobody listened or
+  /// answered says least, that another process has this rank says most.
   bool is_more_telling(const Status& status) const {
     return last_.is_ok() || (last_.code() != Code::busy && status.code() != Code::peer_lost);
   }

@@ -24,9 +24,9 @@ namespace xylem::runtime {
 /// Where the server is, or may be.
 struct TcpMeeting {
   std::string host;
-  std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first that is free.
-  /// Only this job may listen at the port, so a stranger that answers there is an error at once.
-  /// False for derived ports, which other programs may use.
+  std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first of these that is free.
+  /// True if only this job may listen at the port, so that a stranger that answers there is an
+  /// error at once. False for derived ports, which other programs may use.
   bool is_reserved = true;
 };
 
@@ -49,8 +49,8 @@ class TcpStore final : public StartStore {
   Status give_up(const Status& why) override;
 
  private:
-  /// Waits for the server's next reply. A verdict, or the end of the server, is an error, which
-  /// then stays.
+  /// Waits for the server's next reply. The verdict of the start, or the end of the server, is an
+  /// error, which then stays.
   Result<StoreReply> hear(Deadline deadline);
 
   std::unique_ptr<TcpStoreServer> server_;
@@ -58,8 +58,8 @@ class TcpStore final : public StartStore {
   Status verdict_;
 };
 
-/// The ports at which a job of this identity meets if it was given none: a few, below those that
-/// the kernel hands out, and without `avoid`.
+/// The ports at which a job of this identity meets if it was given none. These are a few ports
+/// below those that the kernel hands out, and `avoid` is not among them.
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid);
 
 }  // namespace xylem::runtime

@@ -36,14 +36,15 @@ constexpr auto kProvingTime = std::chrono::seconds(10);
 constexpr auto kPause = std::chrono::milliseconds(200);
 /// How many connections may be unproven at a time, in addition to the ranks.
 constexpr std::size_t kMostStrangers = 64;
-/// Accepted per call, so that a flood of connections does not keep members waiting.
+/// How many connections are accepted at a time, so that a flood of connections does not keep
+/// members waiting.
 constexpr int kMostAccepted = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 struct Connection {
   UniqueFd fd;
-  std::optional<Handshake> handshake;  ///< Until the handshake is done.
-  std::optional<std::uint32_t> rank;   ///< Once the handshake is done.
+  std::optional<Handshake> handshake;  ///< Set until the handshake is done.
+  std::optional<std::uint32_t> rank;   ///< Set once the handshake is done.
   Clock::time_point since = Clock::now();
   ByteVector in, out;
   std::optional<std::string> waits_for;  ///< The key of a get that is not answered yet.
@@ -77,7 +78,7 @@ class Server final : public TcpStoreServer {
  private:
   using Connections = std::map<int, Connection>;
 
-  // A descriptor is its own tag.
+  // The descriptor itself is the tag of its events.
   Status add(int fd) const { return poller_.add(fd, static_cast<std::uint64_t>(fd), EPOLLIN); }
   Status change(int fd, std::uint32_t events) const {
     return poller_.change(fd, static_cast<std::uint64_t>(fd), events);
@@ -88,9 +89,9 @@ class Server final : public TcpStoreServer {
   void accept_some(int listener);
   void pause_listening(bool pause);
   void drop_slow_strangers();
-  /// Makes room for one more, if there is no room.
+  /// Makes room for one more connection, if there is no room.
   void drop_oldest_stranger();
-  /// False if the connection is to be closed.
+  /// Handles what has arrived on a connection. False if the connection is to be closed.
   bool handle(Connection& connection);
   bool read_all(Connection& connection);
   bool advance_handshake(Connection& connection, Handshake& handshake);
@@ -425,8 +426,8 @@ void Server::begin_farewell() {
   poller_.remove(stop_.get());
   // If the start has failed, ranks that come late are waited for.
   ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
-  // Otherwise rank 0 has what it needs, and so has everybody; or rank 0 has left before all had
-  // come.
+  // If all ranks have come, rank 0 has what it needs, and so has everybody. Otherwise rank 0 has
+  // left before all ranks had come, so the start has failed.
   if (!attendance_.complete()) fail(attendance_.sentence());
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;

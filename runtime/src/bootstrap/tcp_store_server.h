@@ -6,10 +6,10 @@
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
 // The server hears only processes that prove the job's secret, one per rank, and holds a bounded
-// amount. If too many strangers connect, the one that has been silent longest is dropped, so that
-// members always get in. The start fails if a member ends without a bye, since it has died then, or
-// if a member says so. All members are told at once, and those who come later are told instead of
-// welcomed. When all ranks have said bye, the thread ends by itself.
+// amount of data. If too many strangers connect, the stranger that has been silent longest is
+// dropped, so that members always get in. The start fails if a member ends without a bye, since it
+// has died then, or if a member reports a failure. All members are told at once, and ranks that
+// come later are told instead of welcomed. When all ranks have said bye, the thread ends by itself.
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -26,8 +26,8 @@ namespace xylem::runtime {
 class TcpStoreServer {
  public:
   /// Serves on `listeners`. `own_end` is this process's own connection, which is a member already.
-  /// If the start has failed, ranks that have not come yet are told for a while, until `deadline`
-  /// at most. The destructor may take so long.
+  /// If the start has failed, ranks that have not come yet are told so for a while, until
+  /// `deadline` at most. The destructor may take as long.
   static Result<std::unique_ptr<TcpStoreServer>> start(std::vector<UniqueFd> listeners,
                                                        UniqueFd own_end,
                                                        const Key& key,

@@ -73,7 +73,7 @@ Result<std::optional<Nonce>> read_key(const fs::path& path) {
   return std::optional(key);
 }
 
-/// If several processes make the key at the same time, the first one's is kept.
+/// Makes the key. If several processes make it at the same time, the key of the first one is kept.
 Status make_key(const fs::path& path) {
   std::string draft = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(draft.data(), O_CLOEXEC));

@@ -16,8 +16,8 @@ namespace xylem::runtime {
 /// user database gives it; /tmp/xylem-<user> if that folder cannot be written.
 std::filesystem::path user_key_folder();
 
-/// The secret of `job` among this user's processes. Fails with invalid_argument if the file in
-/// `folder` does not belong to this user alone, and with exhausted if it can be neither read nor
+/// The secret that `job` has among this user's processes. Fails with invalid_argument if the file
+/// in `folder` does not belong to this user alone, and with exhausted if it can be neither read nor
 /// made.
 Result<std::string> secret_of_user(const std::filesystem::path& folder, std::string_view job);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers and text as bytes of a message: little-endian, with lengths in front. The reader never
-// reads beyond what it was given, whatever the bytes contain.
+// WireWriter and WireReader: numbers and text as bytes of a message, little-endian, with lengths in
+// front. The reader never reads beyond what it was given, whatever the bytes contain.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class WireWriter {
   }
   /// Not inline, since GCC 12 warns of impossible overflows if it knows the sizes.
   WireWriter& raw(ByteSpan bytes);
-  /// A length of 16 bits and the text.
+  /// Appends a length of 16 bits and the text.
   WireWriter& text(std::string_view text) {
     const auto length = static_cast<std::uint16_t>(text.size() < 0xffff ? text.size() : 0xffff);
     return number(length).raw(bytes_of(text.substr(0, length)));
@@ -77,9 +77,9 @@ class WireReader {
   std::string_view text() noexcept { return text_of(raw(number<std::uint16_t>())); }
   ByteSpan rest() noexcept { return raw(left_.size()); }
 
-  /// Nothing was missing.
+  /// True if nothing was missing so far.
   bool ok() const noexcept { return ok_; }
-  /// Nothing was missing and nothing is left.
+  /// True if nothing was missing and nothing is left.
   bool finished() const noexcept { return ok_ && left_.empty(); }
 
  private:

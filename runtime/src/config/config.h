@@ -35,7 +35,7 @@ enum class WaitMode : std::uint8_t {
   sleep,
 };
 
-/// The value of Config::pull_from that no message reaches.
+/// The value of Config::pull_from for which no message is pulled, since none is that long.
 inline constexpr Bytes kNeverPull{~std::uint64_t{0}};
 
 /// Every setting, with its default. All ranks must have the same value in fields marked `agreed`.
@@ -48,7 +48,7 @@ struct Config {
   std::string transport = "auto";
   transport::Protection protection = transport::Protection::auth;  // agreed
   std::string algorithm;                                           // agreed
-  std::string schedules;                                           ///< Path of a file.
+  std::string schedules;  ///< The path of a file with schedules.
   std::string interfaces, devices;
   Bytes slice{256 * 1024};         // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)

@@ -26,12 +26,12 @@ struct Setting {
   std::string_view example;        ///< A value that set() accepts.
   std::string_view sentence;
   bool agreed = false;  ///< Must be the same on all ranks.
-  bool secret = false;  ///< Never shown.
+  bool secret = false;  ///< The value is never shown.
   Status (*set)(Config& config, std::string_view text) = nullptr;
   std::string (*show)(const Config& config) = nullptr;
   /// The program's value as text, if it set one. Null if Options has no such field.
   std::optional<std::string> (*from_options)(const Options& options) = nullptr;
-  /// As from_options, but the environment wins over it.
+  /// Like from_options, but the environment takes precedence over this value.
   std::optional<std::string> (*fallback)(const Options& options) = nullptr;
 };
 

@@ -50,8 +50,8 @@ struct BFloat16 {
     return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded(d, v)));
   }
 
-  /// Widens two values that share 32 bits, into the one of the lower half and the one of the upper.
-  /// Nothing moves between lanes.
+  /// Widens two values that share 32 bits. Returns the value of the lower half and the value of the
+  /// upper half. Nothing moves between lanes.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE void widen_pair(D d,
                                     hn::Vec<hn::RebindToUnsigned<D>> both,

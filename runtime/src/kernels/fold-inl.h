@@ -158,8 +158,8 @@ struct Fold {
   HWY_INLINE void store(D d, hn::Vec<D> v, std::size_t index) const {
     Element::store(d, v, target, begin + index);
   }
-  /// Computes four vectors at once, since in one chain each addition waits for the one before. All
-  /// loads come before the stores, as calls in place need.
+  /// Computes four vectors at once, since in one chain each addition waits for the previous
+  /// addition. All loads come before the stores, as calls in place need.
   template <class D>
   HWY_INLINE void apply_four(D d, std::size_t i0) const {
     const std::size_t i2 = i0 + 2 * hn::Lanes(d);

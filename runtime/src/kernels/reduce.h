@@ -27,7 +27,7 @@ ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept;
 ScaleKernel scale_kernel(DataType type) noexcept;
 
 /// Names of the instruction sets that this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
-/// first is used. While a target is forced, only that one.
+/// first is used. While a target is forced, only its name.
 std::vector<std::string_view> kernel_targets();
 /// Tests only: makes reduce_kernel() and scale_kernel() use the named target until called with ""
 /// again. False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as

@@ -2,10 +2,10 @@
 //
 // Computes bandwidths from bytes and time. algbw is the size of a row divided by its time. busbw is
 // algbw times a factor that makes it independent of the number of ranks, so that it can be compared
-// with the bandwidth of the wires.
+// with the bandwidth of the hardware.
 //
 // The factors are those of nccl-tests: from doc/PERFORMANCE.md, except for gather and scatter,
-// which follow src/gather.cu and src/scatter.cu (the root's own part crosses no wire).
+// which follow src/gather.cu and src/scatter.cu (the root's own part does not leave the root).
 #pragma once
 
 #include "bench/operation.h"
@@ -67,7 +67,7 @@ constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in
   return 0;
 }
 
-inline constexpr double kBytesPerMicrosecond = 1e3;  ///< Per GB/s.
+inline constexpr double kBytesPerMicrosecond = 1e3;  ///< What 1 GB/s is in bytes per microsecond.
 
 /// The time in microseconds that the least_traffic() of a call takes if the ranks copy memory at
 /// `copied`, measured with all ranks copying at once with non-temporal stores (a copied byte is
@@ -76,7 +76,7 @@ constexpr double least_time(double traffic, Bytes size, GBps copied) noexcept {
   return traffic / 2 * static_cast<double>(size.value) / copied.value / kBytesPerMicrosecond;
 }
 
-/// 0 if the time is 0.
+/// algbw. It is 0 if the time is 0.
 constexpr GBps algorithm_bandwidth(Bytes size, double microseconds) noexcept {
   return {microseconds > 0 ? static_cast<double>(size.value) / microseconds / kBytesPerMicrosecond
                            : 0.0};

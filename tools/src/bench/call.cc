@@ -104,7 +104,8 @@ Status Call::send_recv() const {
   return wait_all(sent, received);
 }
 
-/// The order of a program that posts its receives early, and waits for each operation by itself.
+/// Makes a call of exchange as a program does that posts its receives early, and waits for each
+/// operation by itself.
 Status Call::exchange() const {
   const std::uint32_t rank = communicator_.rank();
   const std::uint32_t size = communicator_.size();
@@ -115,7 +116,7 @@ Status Call::exchange() const {
   return arrived ? left : arrived;
 }
 
-/// Ranks from 2 on have no part in it.
+/// Makes a call of ping_pong. Ranks from 2 on have no part in it.
 Status Call::ping_pong() const {
   const std::uint32_t rank = communicator_.rank();
   if (rank > 1) return {};

@@ -55,7 +55,7 @@ class Call {
   DataType type_;
   std::uint32_t root_;
   bool in_place_;
-  std::size_t offset_;  ///< Of both buffers from the start of their page, in bytes.
+  std::size_t offset_;  ///< Distance of both buffers from the start of their page, in bytes.
   Parts parts_;
   ReduceOp redop_;
   std::vector<std::vector<std::byte>> inputs_;  ///< One period of each rank's input.

@@ -16,8 +16,9 @@
 
 namespace xylem::tools {
 
-/// A region of the output: `count` elements from `at` on must equal those from `from` on in a
-/// rank's input, or in the reduction of all inputs if `source` is not set.
+/// A region of the output and its right content. The `count` elements that begin at `at` must equal
+/// the elements that begin at `from` in the input of rank `source`. If `source` is not set, they
+/// must equal those elements of the reduction of all inputs.
 struct Region {
   std::size_t at = 0;
   std::size_t count = 0;
@@ -29,13 +30,14 @@ struct Region {
 
 /// Counts are in elements. Buffers that a rank does not have have the count 0.
 struct Geometry {
-  std::size_t count = 0;  ///< As in the call: one rank's share, if the data has parts.
+  std::size_t count = 0;  ///< The count of the call: one rank's share, if the data has parts.
   Bytes size;             ///< The size that the row shows and that bandwidths are computed from.
   std::size_t input = 0;
   std::size_t output = 0;
   /// In place, the smaller buffer begins at this element of the larger one.
   std::size_t in_place_at = 0;
-  /// For operations on uneven parts. Equal on all ranks, except for all_to_all_v.
+  /// The sizes of the parts, for operations on uneven parts. They are equal on all ranks, except
+  /// for all_to_all_v.
   std::vector<std::uint64_t> send_counts, receive_counts;
   std::vector<Region> result;
 };

@@ -159,7 +159,8 @@ void Copies::copy() const { copy_past_cache(to_.data(), from_.data(), kBytes.val
 
 Result<GBps> measure_copies(const Copies& copies, const Communicator& control) {
   const auto now = [] { return microseconds(Clock::now().time_since_epoch()); };
-  // From the first start to the last end, since ranks that share a core copy one after the other.
+  // The time runs from the first start to the last end, since ranks that share a core copy one
+  // after the other.
   std::vector<double> earliness, ends;  // Starts are negated, so that the maximum is the earliest.
   for (std::uint32_t i = 0; i < kCopyRounds; ++i) {
     XYLEM_TRY(control.barrier().wait());

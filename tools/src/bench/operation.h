@@ -36,7 +36,7 @@ enum class Sizing : std::uint8_t {
   none,          ///< No data.
   whole,         ///< One rank's buffer; the input or output of every rank is all of it.
   parts,         ///< The larger of input and output: n parts, one for each rank.
-  uneven_parts,  ///< The same, with parts of different sizes.
+  uneven_parts,  ///< Like `parts`, but with parts of different sizes.
 };
 
 struct OperationTraits {
@@ -54,10 +54,10 @@ struct OperationTraits {
   std::uint32_t messages = 1;
 };
 
-/// In the order of the enumeration.
+/// The table of all operations, in the order of the enumeration.
 std::span<const OperationTraits> operations() noexcept;
 const OperationTraits& traits(Operation operation) noexcept;
-/// Fails with invalid_argument, suggesting the nearest name.
+/// The operation with this name. Fails with invalid_argument, and suggests the nearest name.
 Result<Operation> parse_operation(std::string_view text);
 
 }  // namespace xylem::tools

@@ -23,14 +23,14 @@ struct BenchOptions {
 
   Bytes begin{8};
   Bytes end{std::uint64_t{64} << 20};
-  std::uint32_t factor = 2;  ///< From one size to the next.
+  std::uint32_t factor = 2;  ///< Each size is this many times the previous one.
 
   DataType type = DataType::float32;
   RedOp redop = RedOp::sum;
   std::uint32_t root = 0;
   bool in_place = false;
   bool allocate = false;  ///< Use buffers from xylem::allocate().
-  Bytes offset;           ///< Of every buffer from the start of its page.
+  Bytes offset;           ///< Distance of every buffer from the start of its page.
   Parts parts = Parts::rising;
 
   std::string algorithm;  ///< Empty: chosen for each size.

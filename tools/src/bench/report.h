@@ -21,14 +21,14 @@
 
 namespace xylem::tools {
 
-/// Changes when older readers would misread a report.
+/// The version of the form of reports. It changes when older readers would misread a report.
 inline constexpr int kReportSchema = 1;
 
 /// The circumstances of a measurement.
 struct BenchEnvironment {
   std::string cpu;                 ///< Model of rank 0's host.
-  std::uint32_t cores = 0;         ///< Number that rank 0 may use.
-  std::vector<std::string> hosts;  ///< Different hosts.
+  std::uint32_t cores = 0;         ///< Number of cores that rank 0 may use.
+  std::vector<std::string> hosts;  ///< The names of the hosts, each once.
   std::uint32_t ranks = 0;
   std::string launcher;
   /// Each transport with the lanes that carried bytes.
@@ -52,8 +52,8 @@ struct BenchRow {
   bool checked = true;
   Measurement measured;
   bool allocated = false;      ///< The buffers come from xylem::allocate().
-  Bytes offset;                ///< Of the buffers from the start of their page.
-  std::optional<Parts> parts;  ///< For operations on uneven parts.
+  Bytes offset;                ///< Distance of the buffers from the start of their page.
+  std::optional<Parts> parts;  ///< How the data was divided, for operations on uneven parts.
   /// The time in microseconds that the machine's memory alone would take, measured next to the row.
   /// Only on a single host, for sizes too large for the caches.
   std::optional<double> limit;

@@ -16,7 +16,8 @@ namespace xylem::tools {
 
 struct Selection {
   std::vector<Operation> operations;
-  std::vector<std::string> left_out;  ///< Such as "send_recv: needs at least 2 ranks".
+  /// Each with its reason, such as "send_recv: needs at least 2 ranks".
+  std::vector<std::string> left_out;
 };
 Result<Selection> select_operations(const BenchOptions& options, std::uint32_t ranks);
 

@@ -7,8 +7,8 @@
 
 namespace xylem::tools {
 
-/// Connects to the other ranks, measures, and reports if this is rank 0. Returns the exit status,
-/// which is equal on all ranks that reach the end.
+/// Connects to the other ranks and measures. Rank 0 also prints the results. Returns the exit
+/// status of this rank, which is the same on all ranks that meet no error.
 int take_part(const BenchOptions& options);
 
 }  // namespace xylem::tools

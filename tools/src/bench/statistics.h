@@ -7,8 +7,8 @@
 
 namespace xylem::tools {
 
-/// In the unit of the samples. `p50` of an even number of samples is the mean of the middle two.
-/// `p99` is the smallest sample that is at least as large as 99 % of the samples.
+/// Order statistics, in the unit of the samples. `p50` of an even number of samples is the mean of
+/// the middle two. `p99` is the smallest sample that is at least as large as 99 % of the samples.
 struct Statistics {
   double min = 0;
   double p50 = 0;

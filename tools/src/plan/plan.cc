@@ -33,7 +33,8 @@ constexpr std::uint32_t kElementBytes = 4;
 /// The largest number of chunks, of buffers and steps of all ranks, that one proof may handle in
 /// memory. This many take half a GiB and five seconds (reduce_scatter, direct, 1200 ranks).
 constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
-/// With more steps, making all schedules one by one takes too long.
+/// If all ranks together have more steps than this, making their schedules one by one takes too
+/// long.
 constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;
 
 /// "1.28 ms", "53 us", "2.4 s".

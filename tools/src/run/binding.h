@@ -18,7 +18,8 @@ namespace xylem::tools {
 Result<std::vector<topology::CpuSet>> bind_ranks(const topology::Topology& topology,
                                                  const topology::CpuSet& allowed,
                                                  std::uint32_t ranks);
-/// The same for this machine and the CPUs that this process may use. Starts no thread.
+/// Like the function above, for this machine and the CPUs that this process may use. Starts no
+/// thread.
 Result<std::vector<topology::CpuSet>> bind_ranks(std::uint32_t ranks);
 
 }  // namespace xylem::tools

@@ -25,12 +25,12 @@ struct JobOptions {
   std::string speaker = "xylem run";  ///< Prefix of the lines that the launcher itself writes.
   std::vector<std::string> command;
   std::uint32_t ranks = 1;
-  std::vector<topology::CpuSet> cpus;  ///< By rank; empty: ranks may run anywhere.
+  std::vector<topology::CpuSet> cpus;  ///< One for each rank; empty: ranks may run anywhere.
   bool prefix = true;                  ///< Begin each line with its rank, such as "[2] ".
   bool first_rank_direct = false;  ///< Rank 0 writes directly to our streams, including a terminal.
   /// Ranks print why they exit, so only deaths by a signal are reported.
   bool explained_exits = false;
-  std::optional<std::chrono::nanoseconds> timeout;  ///< For the whole job.
+  std::optional<std::chrono::nanoseconds> timeout;  ///< The time-out of the whole job.
   /// How long the other ranks may continue after one has failed.
   std::chrono::nanoseconds patience{0};
 };
@@ -42,7 +42,7 @@ struct JobOutcome {
     Ending ending;
   };
 
-  std::vector<Ending> endings;     ///< By rank.
+  std::vector<Ending> endings;     ///< endings[r] tells how rank r ended.
   std::optional<Failure> failure;  ///< The first rank that failed by itself.
   int interrupted_by = 0;          ///< The signal that ended the job; 0: none.
   bool timed_out = false;

@@ -16,7 +16,7 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::size_t kMostBacklog = std::size_t{1} << 20;
-/// The number of consecutive reads from one stream before others get their turn.
+/// The number of consecutive reads from one stream before the other streams get their turn.
 constexpr int kFairShare = 16;
 
 bool writable(int fd) {

@@ -25,7 +25,7 @@ struct Ending {
   int signal = 0;  ///< The signal that killed it; 0 if it exited.
 
   bool failed() const noexcept { return exit_status != 0 || signal != 0; }
-  /// As a shell reports it: the exit status, or 128 plus the signal.
+  /// The status that a shell reports: the exit status, or 128 plus the signal.
   int shell_status() const noexcept;
   /// "exited with status 2", "was killed by signal 9 (SIGKILL)".
   std::string to_string() const;
@@ -33,7 +33,7 @@ struct Ending {
 
 struct ProcessOptions {
   std::vector<std::string> command;  ///< Program, looked up in PATH, and its arguments.
-  /// Added to the parent's environment.
+  /// Variables that are added to the parent's environment.
   std::vector<std::pair<std::string, std::string>> environment;
   topology::CpuSet cpus;   ///< CPUs on which it may run; empty: those of the parent.
   int input = -1;          ///< Becomes standard input; -1: the parent's.
@@ -55,7 +55,7 @@ class Process {
   pid_t pid() const noexcept { return pid_; }
   /// Readable once the process has ended.
   int fd() const noexcept { return pidfd_.get(); }
-  /// How it ended, if it has ended. Does not reap it.
+  /// How the process ended, if it has ended. Does not reap it.
   std::optional<Ending> ending() const;
   /// Sends a signal to the whole group. Must not be called after reap().
   void signal_group(int signal) const noexcept;

@@ -20,8 +20,9 @@ namespace xylem::tools {
 struct RankOptions {
   ProcessOptions process;
   std::string prefix;
-  bool first = false;  ///< Gets our standard input unless that is a terminal; other ranks get none.
-  bool direct = false;  ///< Writes directly to our streams.
+  /// The first rank gets our standard input, unless that is a terminal; other ranks get none.
+  bool first = false;
+  bool direct = false;  ///< The rank writes directly to our streams.
 };
 
 struct Rank {

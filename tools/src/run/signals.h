@@ -13,8 +13,8 @@
 
 namespace xylem::tools {
 
-/// At most one per process at a time. Only for single-threaded processes, since it changes the
-/// signal mask of the thread.
+/// A process may have at most one such object at a time, and only a single thread, since the object
+/// changes the signal mask of the thread.
 class Signals {
  public:
   static Result<Signals> take();

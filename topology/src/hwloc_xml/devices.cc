@@ -79,7 +79,7 @@ bool is_nvswitch(const Object& object, const PciDevice& pci) {
          (pci.id.vendor == kVendorNvidia && pci.pci_class == kOtherBridge);
 }
 
-/// The functions of one kind, sorted by address.
+/// Collects the PCI functions that become nodes of one kind. settle() sorts them by address.
 class Functions {
  public:
   explicit Functions(NodeKind kind) : kind_(kind) {}
@@ -229,7 +229,7 @@ class TreeBuilder {
   }
 
   Build& build_;
-  std::vector<bool> kept_;  ///< By object: whether a device that is kept is below it.
+  std::vector<bool> kept_;  ///< For each object, whether a device that is kept is below it.
   std::set<std::uint32_t> rdma_;
   std::vector<std::pair<BusRange, std::uint32_t>> host_bridges_;
   Functions bridges_{NodeKind::bridge};

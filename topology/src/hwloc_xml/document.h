@@ -48,7 +48,7 @@ class Document {
   int schema() const noexcept { return schema_; }
   /// The <topology> element, which contains distances in addition to the objects.
   pugi::xml_node topology() const noexcept { return topology_; }
-  /// In document order; the first object is the machine.
+  /// The objects in document order; the first object is the machine.
   const std::vector<Object>& objects() const noexcept { return objects_; }
 
   /// The value of `<info name="NAME" value="…"/>` in `element`, cleaned; empty if there is none.

@@ -98,7 +98,7 @@ Status add_numa_nodes(Build& build) {
 }
 
 /// Finds the package of each NUMA node: the package whose nodeset contains the node or, if there
-/// are no nodesets, the one that shares its CPUs.
+/// are no nodesets, the package that shares its CPUs.
 Status place_numa_nodes(Build& build) {
   std::vector<CpuSet> nodesets(build.machine.packages.size());
   for (std::uint32_t i = 0; i < build.nodes.size(); ++i) {

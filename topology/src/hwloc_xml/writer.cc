@@ -318,7 +318,8 @@ class Writer {
     }
   }
 
-  /// The reader refuses larger matrices; links are then written in the additional parts.
+  /// The largest number of ends in a matrix, since the reader refuses larger matrices. If there are
+  /// more, links are written in the additional parts.
   static constexpr std::size_t kMostEnds = 1024;
 
   const Topology& topology_;

@@ -35,11 +35,11 @@ inline constexpr double kMegabitsPerGigabyte = 8000;
 struct Found {
   pugi::xml_node node;
   PciDevice pci;
-  std::optional<std::size_t> parent;  ///< A switch, by position in Build::switches.
+  std::optional<std::size_t> parent;  ///< The switch above it, as a position in Build::switches.
 };
 
-/// A network device: below a PCI function, which several devices may share, or below none (a socket
-/// over a virtual interface).
+/// A network device. It is below a PCI function, which several devices may share, or below no
+/// function (a socket over a virtual interface).
 struct FoundNic {
   Found function;
   Nic nic;

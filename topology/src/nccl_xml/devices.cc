@@ -318,7 +318,7 @@ class HostBridges {
     bridge.last_bus = std::max(bridge.last_bus, at.bus);
   }
 
-  std::map<std::uint32_t, HostBridge> bridges_;  ///< By NUMA node.
+  std::map<std::uint32_t, HostBridge> bridges_;  ///< The key is the NUMA node.
   std::map<std::uint32_t, std::uint32_t> places_;
 };
 

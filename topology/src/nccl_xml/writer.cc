@@ -18,7 +18,7 @@ namespace nccl_xml {
 namespace {
 
 /// Lanes and speed of a link of which only the bandwidth is known. If several combinations fit, the
-/// widest.
+/// widest link is chosen.
 std::optional<Rate> as_lanes(GBps bandwidth) {
   constexpr double kNear = 0.01;
   for (const std::uint32_t width : {16U, 8U, 4U, 2U, 1U}) {
@@ -230,7 +230,7 @@ class Writer {
   const Topology& topology_;
   std::set<std::uint32_t> used_;  ///< The NICs that NCCL would use.
   pugi::xml_document document_;
-  std::vector<pugi::xml_node> cpus_;  ///< By NUMA node.
+  std::vector<pugi::xml_node> cpus_;  ///< The <cpu> element of each NUMA node.
   std::uint32_t nets_ = 0;
 };
 

@@ -14,15 +14,16 @@ namespace xylem::topology::picture {
 namespace {
 
 constexpr double kMargin = 24;
-constexpr double kTitle = 64;         ///< Height of the title.
-constexpr double kHeader = 22;        ///< Height of a box's title.
-constexpr double kPad = 10;           ///< Space between a box and its contents.
-constexpr double kGap = 10;           ///< Space between cards, and between boxes.
-constexpr double kCard = 104;         ///< Width of a card.
-constexpr double kCards = 92;         ///< Height of the row of cards.
-constexpr double kLetter = 6.3;       ///< Approximate width of a letter.
-constexpr double kSmallLetter = 5.7;  ///< The same for the lines below a card's name.
-constexpr double kFooter = 76;        ///< Height of the legend and the line on rings.
+constexpr double kTitle = 64;    ///< Height of the title.
+constexpr double kHeader = 22;   ///< Height of a box's title.
+constexpr double kPad = 10;      ///< Space between a box and its contents.
+constexpr double kGap = 10;      ///< Space between cards, and between boxes.
+constexpr double kCard = 104;    ///< Width of a card.
+constexpr double kCards = 92;    ///< Height of the row of cards.
+constexpr double kLetter = 6.3;  ///< Approximate width of a letter.
+/// Approximate width of a letter in the lines below the name of a card.
+constexpr double kSmallLetter = 5.7;
+constexpr double kFooter = 76;  ///< Height of the legend and the line on rings.
 constexpr double kSwitchBar = 30;
 constexpr double kWidest = 1250;     ///< A wider host gets two rows.
 constexpr std::size_t kStacked = 4;  ///< The largest number of cards in a stack.

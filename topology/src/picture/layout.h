@@ -20,7 +20,7 @@ namespace xylem::topology::picture {
 struct Rect {
   double x = 0, y = 0, width = 0, height = 0;
 
-  bool is_turned = false;  ///< It is in the row below the lane.
+  bool is_turned = false;  ///< True if it is in the row below the lane.
 
   double right() const { return x + width; }
   double bottom() const { return y + height; }
@@ -33,7 +33,7 @@ struct Box {
   Rect rect;
   BoxKind kind = BoxKind::unknown;
   std::string title;
-  std::optional<GBps> uplink;  ///< For a switch.
+  std::optional<GBps> uplink;  ///< Set for a switch: the bandwidth of its uplink.
 };
 
 enum class CardKind : std::uint8_t { cpus, gpu, nic, idle_nic };
@@ -43,7 +43,7 @@ struct Card {
   CardKind kind = CardKind::cpus;
   std::vector<std::string> lines;  ///< The first line is the name.
   std::optional<GBps> uplink;      ///< The bandwidth of its PCIe link.
-  /// For a NIC its own rail; for a GPU the rail of its preferred NIC.
+  /// The rail of a NIC; for a GPU, the rail of its preferred NIC.
   std::optional<std::uint32_t> rail;
 };
 
@@ -54,8 +54,8 @@ struct Picture {
   double title_bottom = 0;
   std::vector<Box> boxes;  ///< Outer boxes before inner ones.
   std::vector<Card> cards;
-  std::vector<std::size_t> gpus;  ///< Index of the card, by GPU.
-  std::vector<std::size_t> nics;  ///< Index of the card, by NIC.
+  std::vector<std::size_t> gpus;  ///< For each GPU, the index of its card.
+  std::vector<std::size_t> nics;  ///< For each NIC, the index of its card.
   double lane_top = 0, lane_bottom = 0;
   std::optional<Rect> nvswitch;  ///< The bar in the lane that represents NVSwitches.
 };

@@ -18,7 +18,7 @@ namespace xylem::topology {
 namespace picture {
 namespace {
 
-/// One colour for each rail; used again from the start if there are more rails.
+/// One colour for each rail. If there are more rails, the colours are used again from the start.
 constexpr std::array<std::string_view, 8> kRails{"#1f77b4", "#d1495b", "#2a9d8f", "#8e6bbf",
                                                  "#b07d2b", "#4c956c", "#c2559d", "#5c6f82"};
 constexpr std::string_view kRing = "#e8710a";

@@ -25,9 +25,9 @@ struct Count {
 enum class Fabric : std::uint8_t {
   none,
   nvswitch,
-  mesh,   ///< Every pair.
-  ring,   ///< Each GPU with the next one, and the last with the first.
-  pairs,  ///< 0 with 1, 2 with 3, …
+  mesh,   ///< Every pair of GPUs is connected.
+  ring,   ///< Each GPU is connected with the next one, and the last GPU with the first.
+  pairs,  ///< GPU 0 is connected with 1, 2 with 3, and so on.
   cube,   ///< The hybrid cube mesh of eight V100.
 };
 
@@ -36,7 +36,7 @@ struct Description {
   Count numa{1, Per::package};
   Count cores{8, Per::package};
   Count switches, gpus, nics;
-  double pcie_speed = 32;  ///< Of one lane, in GT/s.
+  double pcie_speed = 32;  ///< The speed of one lane, in GT/s.
   std::uint32_t pcie_width = 16;
   GBps nic_rate{50};
   Fabric fabric = Fabric::none;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kMaxDescription = 4096;
 constexpr std::uint32_t kMostThings = 4096;
 constexpr std::uint32_t kMostLinksOfAPair = 64;
-/// An H100 or B200 has 18 NVLinks.
+/// The number of NVLinks of a GPU if the clause "nvswitch" states none: that of an H100 or B200.
 constexpr std::uint32_t kSwitchedLinks = 18;
 
 enum class Noun : std::uint8_t { hosts, packages, numa, cores, switches, gpus, nics };
@@ -139,7 +139,7 @@ class Parser {
     return take();
   }
 
-  /// "2 gpus/switch", "1 nic/gpu 400 Gb/s".
+  /// Parses "2 gpus/switch" and "1 nic/gpu 400 Gb/s".
   Status things(std::string_view clause, const Words& words) {
     constexpr std::string_view kRule =
         "neither a number of packages, numa, cores, switches, gpus or nics (such as 2 gpus/switch) "
@@ -171,7 +171,7 @@ class Parser {
 
   Status nic_rate(std::string_view clause, const Words& words) {
     const auto gigabits = parse_real(words[2]);
-    // Gigabytes would be eight times as much.
+    // The rate must be in bits: gigabytes would be eight times as much.
     const bool is_in_bits = words.back() == "gb/s" && !clause.ends_with("B/s");
     if (!gigabits || *gigabits <= 0 || words.size() != 4 || !is_in_bits) {
       return wrong(clause, "a NIC's rate is in gigabits, such as 400 Gb/s");
@@ -230,7 +230,7 @@ class Parser {
     return words.size() == 1 ? Status::ok() : link_count(clause, words, 1);
   }
 
-  /// "nvlink mesh x2", "xgmi mesh".
+  /// Parses "nvlink mesh x2" and "xgmi mesh".
   Status links(std::string_view clause, const Words& words) {
     const auto shape = words.size() < 2 ? std::nullopt : lookup(kShapes, words[1]);
     const bool is_nvlink = words[0] == "nvlink";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of a loopback fabric. Small messages are copied into the receiver's mailbox. Larger ones
-// are offered: the receiver copies them once, directly out of the sender's memory.
+// One end of a loopback fabric. Small messages are copied into the receiver's mailbox. Larger
+// messages are offered: the receiver copies them once, directly out of the sender's memory.
 #pragma once
 
 #include "loopback/dice.h"
@@ -52,7 +52,8 @@ class LoopbackTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  /// Covers all endpoints: a message that is not an offer is already in its peer's mailbox.
+  /// This is the answer for all endpoints at once: a message that is not an offer is already in its
+  /// peer's mailbox.
   bool flush(EndpointId /*endpoint*/) noexcept override { return offers_ == 0; }
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
@@ -62,7 +63,8 @@ class LoopbackTransport final : public Transport {
 
  private:
   struct Endpoint {
-    std::shared_ptr<Mailbox> peer;  ///< Null once closed, or if the peer had already ended.
+    /// Null once the endpoint is closed, or if the peer had already ended.
+    std::shared_ptr<Mailbox> peer;
     std::uint64_t bytes_sent = 0;
   };
   /// A known completion that has not been reported to the owner yet.

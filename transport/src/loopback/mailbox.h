@@ -65,7 +65,7 @@ class Mailbox {
   std::uint64_t id() const noexcept { return id_; }
   int wake_fd() const noexcept { return wake_.get(); }
 
-  // For senders, and for receivers of the owner's offers.
+  // These functions are for senders, and for receivers of the owner's offers.
 
   /// Delivers a copy of `data`; false if the owner is gone.
   bool copy(const Envelope& envelope, const void* data);
@@ -83,7 +83,7 @@ class Mailbox {
   /// Reports the completion of one of the owner's offers.
   void complete(Completion completion);
 
-  // For the owner.
+  // These functions are for the owner.
 
   /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
   /// and returns true.
@@ -106,9 +106,9 @@ class Mailbox {
  private:
   using Messages = std::list<Message>;
 
-  void take_node(Messages& into);  // with the mutex held
+  void take_node(Messages& into);  // The caller holds the mutex.
   bool push(Messages& one);
-  Messages::iterator draw(Dice& dice);  // with the mutex held
+  Messages::iterator draw(Dice& dice);  // The caller holds the mutex.
   void notify(std::unique_lock<std::mutex> lock);
 
   const std::uint64_t id_;

@@ -18,7 +18,7 @@
 namespace xylem::transport::shm {
 
 struct Allocation {
-  std::uint32_t id = 0;  ///< Not reused within this process.
+  std::uint32_t id = 0;  ///< A number that is not reused within this process.
   std::byte* memory = nullptr;
   std::uint64_t bytes = 0;
   std::shared_ptr<const UniqueFd> fd;
@@ -29,7 +29,7 @@ struct Allocation {
   }
 };
 
-/// Thread-safe.
+/// All allocations of this process. Thread-safe.
 class Allocations {
  public:
   static Allocations& of_process() noexcept;

@@ -18,8 +18,9 @@ constexpr float kMuchSlower = 3, kHardlySlower = 2;
 }  // namespace
 
 bool CacheChoice::is_trial() noexcept {
-  // Try often until both ways are known, and rarely afterwards, most rarely while ordinary stores
-  // are in use, since the receiver of a trial must then read from memory.
+  // How many slots are written until the next trial of the other way. Trials are frequent until
+  // both ways are known, and rare afterwards. They are rarest while ordinary stores are in use,
+  // since the receiver of a trial must then read from memory.
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
   if (is_settled_) return false;
   ++untimed_;

@@ -21,7 +21,8 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  /// In the abstract socket name space, which has no files and whose names end with their sockets.
+  /// An address in the abstract socket name space, which has no files and whose names end with
+  /// their sockets.
   explicit Address(const Nonce& nonce) noexcept {
     const std::string name = fmt::format("xylem-{:016x}{:016x}", nonce[0], nonce[1]);
     un.sun_family = AF_UNIX;

@@ -50,7 +50,7 @@ void Incoming::note_taken(const Head& head) noexcept {
 void Incoming::publish() noexcept {
   const std::uint64_t told = consumed_;
   untold_ = 0;
-  // Up to the oldest entry that is still viewed.
+  // Entries count as consumed up to the oldest entry that is still viewed.
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
   if (consumed_ == told) return;
   delay();

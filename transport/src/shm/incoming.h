@@ -51,22 +51,22 @@ class Incoming {
   void settle() noexcept {
     if (untold_ > 0) publish();
   }
-  /// Takes all entries that are there and returns how much it did. Wants from the sender are
-  /// appended to the list of wants.
+  /// Takes all entries that are there and returns how much it did. Wants from the sender (want.h)
+  /// are appended to the list of wants.
   unsigned drain();
   /// Whether the channel should be on hold (want.h), judging by how much of it is kept.
   bool is_hold_due() const noexcept {
     return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
   }
-  /// Starts a hold, or ends it.
+  /// Starts a hold of the channel (want.h), or ends it.
   void turn_hold() noexcept;
-  /// Credit::holds.
+  /// The value of Credit::holds for this channel.
   std::uint64_t holds() const noexcept { return holds_; }
   /// Takes the next entry as a view, if it is a message with this tag and size.
   bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
   /// Ends a view of this channel. False if the sender has withdrawn the message that was viewed.
   bool release(const ViewPlace& place) noexcept;
-  /// A receive has matched the announced stream `id`.
+  /// Call this when a receive has matched the announced stream `id`.
   void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
@@ -79,7 +79,7 @@ class Incoming {
   using Taken = IncomingStreams::Taken;
 
   bool is_sound(const Head& head) const noexcept;
-  /// False if the entry must stay in the ring.
+  /// Takes the next entry. False if the entry must stay in the ring.
   bool take_next();
   Taken take(const Head& head, const Entry& entry);
   bool take_message(const Head& head, const std::byte* data);
@@ -88,7 +88,7 @@ class Incoming {
   /// Reports a taken entry to the sender: at once if it frees a large slot, of which there are few,
   /// and otherwise now and then, since each report costs both sides a cache miss.
   void note_taken(const Head& head) noexcept;
-  /// The sender will send nothing more.
+  /// Call this when the sender will send nothing more.
   void end();
 
   std::uint32_t channel_;
@@ -104,7 +104,7 @@ class Incoming {
   std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
   std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that is viewed.
   std::uint32_t untold_ =
-      0;  ///< Since publish(): 1 for an entry, 4 for a slot, 16 for a large one.
+      0;  ///< What was taken since publish(): 1 for an entry, 4 for a slot, 16 for a large slot.
   std::uint32_t idle_drains_ = 0;
   std::uint64_t holds_ = 0;
   bool is_ended_ = false;

@@ -141,8 +141,8 @@ bool IncomingStreams::is_withdrawn(std::uint8_t id) const noexcept {
   return (withdrawal_->withdrawn.load(std::memory_order_relaxed) & bit_of(id)) != 0;
 }
 
-/// The code for a receive whose message was withdrawn: cancelled if only this message was,
-/// peer_lost if the sender withdrew all of them.
+/// The code for a receive whose message was withdrawn: cancelled if only this message was
+/// withdrawn, peer_lost if the sender withdrew all its messages.
 Code IncomingStreams::withdrawal_code() const noexcept {
   return ~withdrawal_->withdrawn.load(std::memory_order_relaxed) == 0 ? Code::peer_lost
                                                                       : Code::cancelled;
@@ -229,7 +229,7 @@ void IncomingStreams::give_up() {
       continue;
     }
     if (stream.use == Stream::Use::announced) {
-      // Otherwise the sender would wait for ever.
+      // Without this the sender would wait for ever.
       refuse(id);
       continue;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The streams of an incoming channel: messages that are announced before they arrive. A message
-// that the receiver can read where it lies is shown there, or fetched piece by piece; any other
-// message comes in fragments after the receiver has granted it.
+// The streams of an incoming channel. A stream is a message that is announced before it arrives. If
+// the receiver can read the message where it lies, the message is shown there, or fetched piece by
+// piece. Any other message comes in fragments after the receiver has granted it.
 #pragma once
 
 #include "matcher.h"
@@ -20,7 +20,8 @@ namespace xylem::transport::shm {
 
 class IncomingStreams {
  public:
-  /// Streams of the channel `channel`. Grants are written to `credit`; `memory` is the sender's.
+  /// Makes the streams of the channel `channel`. Grants are written to `credit`; `memory` is the
+  /// memory of the sender.
   IncomingStreams(std::uint32_t channel,
                   const Withdrawal& withdrawal,
                   const Owner& sender,
@@ -44,7 +45,7 @@ class IncomingStreams {
   /// What happened to an entry.
   enum class Taken : std::uint8_t {
     well,
-    no_memory,  ///< It stays in the ring.
+    no_memory,  ///< There is no memory for it, so it stays in the ring.
     never,      ///< No sender of this build writes such an entry.
   };
   /// Begins a new stream.
@@ -53,20 +54,20 @@ class IncomingStreams {
   bool take_fragment(const Head& head, const std::byte* data);
   /// Continues with streams that can be read where they lie; returns the number of them.
   unsigned fetch();
-  /// A receive has matched the announced stream `id`.
+  /// Call this when a receive has matched the announced stream `id`.
   void meet(std::uint8_t id, const Receive& receive);
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
   /// Ends the receive of this operation with cancelled; false if it has met no stream here. Its
   /// target is not written after that.
   bool cancel(const Operation& operation);
-  /// The sender sends no more of stream `id`.
+  /// Call this when the sender sends no more of stream `id`.
   void withdraw(std::uint8_t id);
   /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
   /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
   void give_up();
-  /// Nothing more will arrive.
+  /// Call this when nothing more will arrive.
   void end();
 
  private:
@@ -79,7 +80,7 @@ class IncomingStreams {
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// The transport has already looked at the door for the stream's memory.
+    /// True if the transport has already looked at the door for the stream's memory.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;

@@ -13,7 +13,8 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// The stream numbers for messages that would fit into a slot, or those for longer messages.
+/// A mask of the stream numbers that a message may take when it is announced. The lower half of the
+/// numbers is for messages that would fit into a slot, the upper half for longer messages.
 constexpr std::uint64_t numbers_for(bool fits_slot) noexcept {
   constexpr std::uint64_t kLow = bit_of(kStreams / 2) - 1;
   return fits_slot ? kLow : ~kLow;
@@ -94,7 +95,7 @@ Room Outgoing::room() noexcept {
   // Under a hold, messages must be queued until the receiver asks for them, and send() keeps their
   // order.
   if (is_hold(holds_) || !cleared_.empty() || !numberless_.empty()) return Room::never;
-  // Messages in the queue go first.
+  // Messages in the queue must be sent before this one.
   return queue_.empty() && next_ - retired_ < kEntries ? Room::given : Room::later;
 }
 
@@ -147,8 +148,8 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
 }
 
 /// Whether a stream number is free for the message. Messages too long for a slot may use only half
-/// of their numbers unless their receives are posted (wanted), so a wanted message never waits for
-/// unwanted ones.
+/// of the numbers for such messages, unless their receives are posted (then they are wanted:
+/// want.h). So a wanted message never waits for unwanted messages.
 bool Outgoing::has_number(const Sending& sending, bool is_wanted) const noexcept {
   constexpr int kUnwanted = kStreams / 4;
   const bool fits = fits_slot(sending);
@@ -204,8 +205,8 @@ Posted Outgoing::send(Tag tag,
     return Posted::pending;
   }
   append(is_hold(holds_) && take_want(tag) ? cleared_ : queue_, sending);
-  // Under a hold, wanted messages may be sent now; otherwise this message may overtake those that
-  // wait for a stream number.
+  // Under a hold, wanted messages may be sent now; otherwise this message may overtake the messages
+  // that wait for a stream number.
   if (!cleared_.empty() || !numberless_.empty()) pump_queue();
   return Posted::pending;
 }
@@ -221,7 +222,7 @@ bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) 
   return put_inline(tag, data, bytes);
 }
 
-/// False if the ring is full.
+/// Puts a short message into an entry. False if the ring is full.
 bool Outgoing::put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept {
   Entry* entry = next_entry(EntryKind::eager, tag, bytes);
   if (entry == nullptr) return false;
@@ -327,8 +328,8 @@ unsigned Outgoing::pump_streams(bool is_gone) {
   return count;
 }
 
-/// Tells the receiver about withdrawn streams that it has not fetched, and frees the numbers of
-/// those with which the receiver has finished.
+/// Tells the receiver about withdrawn streams that it has not fetched, and frees the numbers of the
+/// streams with which the receiver has finished.
 unsigned Outgoing::pump_withdrawn() {
   if (withdrawn_.empty()) return 0;
   unsigned count = 0;

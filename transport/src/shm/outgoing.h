@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Outgoing: the sending end of a channel. A message of up to 104 bytes travels within its entry.
-// One that fits into a slot is copied there. A longer one is announced, and flows through slots
-// after the receiver has granted it. A message that the receiver can read in place is announced as
-// well, and stays in place until the receiver has read it.
+// Outgoing: the sending end of a channel. A message of up to 104 bytes travels within its entry. A
+// longer message that fits into a slot is copied there. An even longer message is announced as a
+// stream, and flows through slots after the receiver has granted it. A message that the receiver
+// can read in place is announced as well, and stays in place until the receiver has read it.
 #pragma once
 
 #include "outcome.h"
@@ -38,7 +38,7 @@ class Outgoing {
         outcomes_(&outcomes),
         cache_choice_(choice) {}
 
-  /// The receiver has answered; it reports its progress in `credit`.
+  /// Call this when the receiver has answered; it reports its progress in `credit`.
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
   Posted send(Tag tag,
@@ -57,8 +57,8 @@ class Outgoing {
   /// Sends the message in `slot`, which may have several readers. Requires room().
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
-  /// The receiver waits for a message like `want`; `holds` is its Credit::holds at that time. Lets
-  /// one such message pass.
+  /// Call this when the receiver waits for a message like `want` (want.h). `holds` is the
+  /// receiver's Credit::holds at that time. Lets one such message pass.
   void heed(const Want& want, std::uint64_t holds);
   /// Tells the peer what is wanted from it; false if the ring is full.
   bool tell(const Want& want, std::uint64_t holds) noexcept;
@@ -93,7 +93,7 @@ class Outgoing {
 
   enum class Standing : std::uint8_t {
     open,
-    closing,  ///< The receiver must still be told.
+    closing,  ///< The endpoint is closed, but the receiver must still be told.
     closed,
   };
 
@@ -119,8 +119,8 @@ class Outgoing {
 
   enum class Begun : std::uint8_t {
     well,
-    no_room,    ///< No free entry in the ring, or no free slot.
-    no_number,  ///< No free stream number.
+    no_room,    ///< There is no free entry in the ring, or no free slot.
+    no_number,  ///< There is no free stream number.
   };
 
   bool fits_slot(const Sending& sending) const noexcept;
@@ -155,20 +155,22 @@ class Outgoing {
   const Credit* credit_ = nullptr;
   Standing standing_ = Standing::open;
   std::uint64_t next_ = 0;     ///< Index of the entry to be filled next.
-  std::uint64_t retired_ = 0;  ///< Entries whose slots have been reclaimed.
+  std::uint64_t retired_ = 0;  ///< Number of entries whose slots have been reclaimed.
   std::array<std::uint32_t, kEntries> slot_of_{};
   std::uint64_t streams_used_ = 0;       ///< A bit for each stream number.
   std::uint64_t streams_withdrawn_ = 0;  ///< The value of Withdrawal::withdrawn.
   std::uint64_t granted_ = 0;            ///< Credit::granted, as far as it has been processed.
   CacheChoice cache_choice_;
-  // Messages that are not in the ring yet. Of two with equal tags, the older one is in an earlier
-  // list or earlier in the same list.
-  Sendings cleared_;         ///< Wanted under a hold.
-  Sendings numberless_;      ///< Waiting for a stream number. Other messages may overtake them.
-  Sendings queue_;           ///< In order.
-  Sendings streams_;         ///< Announced.
+  // Messages that are not in the ring yet. Of two messages with equal tags, the older message is in
+  // an earlier list, or earlier in the same list.
+  Sendings cleared_;  ///< Messages that are wanted under a hold (want.h).
+  /// Messages that wait for a stream number. Other messages may overtake them.
+  Sendings numberless_;
+  Sendings queue_;           ///< All other messages, in order.
+  Sendings streams_;         ///< Messages that are announced.
   std::uint64_t holds_ = 0;  ///< Credit::holds at the last look.
-  std::vector<Want> wants_;  ///< Received during this hold, and not satisfied yet.
+  /// Wants that were received during this hold, and are not satisfied yet.
+  std::vector<Want> wants_;
   std::vector<Withdrawn> withdrawn_;
   Sendings spare_;
 };

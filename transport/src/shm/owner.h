@@ -11,7 +11,7 @@ namespace xylem::transport::shm {
 
 class Owner {
  public:
-  /// An owner that is not known yet.
+  /// Stands for an owner that is not known yet.
   Owner() noexcept = default;
   /// `wake` is the owner's eventfd. Segment and descriptor must outlive this object.
   Owner(const Segment& segment, int wake) noexcept : state_(&segment.header().state), wake_(wake) {}

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x78796c656d2d3033;  // "xylem-03": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
-// One page, and room for what precedes a payload.
+// The size of a small slot: one page, and room for what precedes a payload.
 constexpr std::uint32_t kSmallBytes = 4096 + kLine;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;

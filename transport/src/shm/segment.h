@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A segment: the memory that one transport writes and its peers read.
+// A segment: the memory that one transport writes and its peers read. In the shm transport, the
+// words channel and ring mean the following, and not what they mean in a schedule.
 //
 //   header │ credits, one line per incoming channel │ withdrawals, one line per outgoing channel │
 //   rings, one per outgoing channel │ slots
@@ -42,7 +43,7 @@
 namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kEntries = 64;  ///< Per ring.
+inline constexpr std::uint32_t kEntries = 64;  ///< Number of entries in each ring.
 /// Announced messages that can be under way on one channel. The first half of the numbers is for
 /// messages that fit into a slot; when none of these is free, such messages use slots and hold up
 /// nothing. Longer messages use the second half and wait for a free number.
@@ -53,7 +54,7 @@ using Nonce = std::array<std::uint64_t, 2>;
 
 /// The layout of a segment.
 struct Geometry {
-  std::uint32_t channels = 0;  ///< The number of outgoing channels, and also of incoming ones.
+  std::uint32_t channels = 0;  ///< The number of outgoing channels, and also of incoming channels.
   std::uint32_t small_slots = 0, small_bytes = 0;
   std::uint32_t large_slots = 0, large_bytes = 0;
 
@@ -87,11 +88,11 @@ struct alignas(kLine) Credit {
   std::atomic<std::uint64_t> consumed{0};  ///< Number of entries that the receiver has taken.
   /// A bit for each stream. It flips when the receiver has decided where the message goes.
   std::atomic<std::uint64_t> granted{0};
-  /// A bit for each stream, valid as of that flip: the receiver has the whole message and needs no
-  /// fragments.
+  /// A bit for each stream. It is valid when the bit in `granted` has flipped, and then tells that
+  /// the receiver has the whole message and needs no fragments.
   std::atomic<std::uint64_t> fetched{0};
   /// Odd during a hold: the receiver keeps so many messages without a receive that it accepts only
-  /// wanted ones (want.h). Every change adds one.
+  /// wanted messages (want.h). Every change adds one.
   std::atomic<std::uint64_t> holds{0};
 };
 
@@ -145,7 +146,7 @@ struct alignas(2 * kLine) Entry {
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
               sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
 
-/// A message's size combined with the check bits of its tag.
+/// The size of a message combined with the check bits of its tag.
 constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
   return bytes | (static_cast<std::uint64_t>(tag >> kNameBits) << kSizeBits);
 }
@@ -224,7 +225,7 @@ class Segment {
   int fd() const noexcept { return fd_.get(); }
   const Geometry& geometry() const noexcept { return geometry_; }
   std::uint64_t bytes() const noexcept { return geometry_.bytes(); }
-  /// Only the segment's owner may write through these.
+  /// The parts of the segment. Only its owner may write to them.
   Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
   Credit& credit(std::uint32_t channel) const noexcept {
     return reinterpret_cast<Credit*>(memory_ + geometry_.credits_offset())[channel];

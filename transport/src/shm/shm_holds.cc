@@ -23,8 +23,8 @@ void ShmTransport::say(Source& source, const Want& wanted) {
   if (!is_said) source.unsaid.push_back(wanted);
 }
 
-/// A receive has met no message: tells the sender of every channel on hold, since each may have the
-/// message.
+/// Handles a receive that has met no message: tells the sender of every channel on hold, since each
+/// of them may have the message.
 void ShmTransport::want(const Receive& receive) {
   for (Source& source : sources_) {
     if (is_hold(source.incoming.holds())) say(source, {receive.tag, receive.mask});

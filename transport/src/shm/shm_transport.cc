@@ -22,7 +22,7 @@ namespace xylem::transport::shm {
 namespace {
 
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
-/// Calls of progress() without any work between two looks at the door.
+/// How many calls of progress() without any work pass between two looks at the door.
 constexpr std::uint32_t kRoundsPerLook = 64;
 /// View::id of a message that arrived before it was asked for.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};

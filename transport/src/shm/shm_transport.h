@@ -98,8 +98,8 @@ class ShmTransport final : public Transport {
   struct Endpoint {
     Nonce nonce{};
     Outgoing outgoing;
-    bool has_called = false;   ///< The hello has been sent.
-    bool is_waiting = true;    ///< For the answer to the hello.
+    bool has_called = false;   ///< True if the hello has been sent.
+    bool is_waiting = true;    ///< True while the endpoint waits for the answer to the hello.
     Incoming* back = nullptr;  ///< The channel from the same peer; null until it is known.
     std::vector<std::uint32_t> knows{};  ///< Allocations that the peer has been told about.
     std::uint64_t bytes_sent = 0;
@@ -109,7 +109,7 @@ class ShmTransport final : public Transport {
   struct Source {
     Peer* peer = nullptr;
     std::uint32_t their_channel = 0;
-    bool has_answered = false;  ///< The accept has been sent, or the sender is gone.
+    bool has_answered = false;  ///< True if the accept has been sent, or the sender is gone.
     Incoming incoming;
     std::vector<Want> unsaid{};  ///< Wants that have not been sent yet for lack of room.
   };
@@ -149,21 +149,22 @@ class ShmTransport final : public Transport {
   ShmWrites writes_;
   Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
-  bool wants_look_ = false;  ///< The door must be looked at.
+  bool wants_look_ = false;  ///< True if the door must be looked at.
   std::list<Peer> peers_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
   Matcher matcher_;
   Outcomes outcomes_, telling_;
-  std::vector<Allocation> shared_;  ///< As of `shared_version_`.
+  std::vector<Allocation> shared_;  ///< The list of allocations that belongs to `shared_version_`.
   std::uint64_t shared_version_ = 0;
   bool has_late_forgets_ = false;
   std::uint64_t pull_from_ = kAnySize;
   Reserved reserved_;
   std::vector<CacheChoice*> reserved_choices_;  ///< The choices of all readers.
   std::vector<HeardWant> wants_;
-  std::uint32_t held_ = 0;   ///< Number of incoming channels on hold.
-  std::uint32_t unmet_ = 0;  ///< Endpoints that wait for an answer, and sources without an answer.
+  std::uint32_t held_ = 0;  ///< Number of incoming channels on hold.
+  /// Number of endpoints that wait for an answer, plus number of sources without an answer.
+  std::uint32_t unmet_ = 0;
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;
 };

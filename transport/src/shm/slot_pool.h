@@ -61,8 +61,8 @@ class SlotPool {
   struct Size {
     std::vector<std::uint32_t> free;  ///< Ring buffer: `count` slots from `first` on.
     std::uint32_t first = 0, count = 0;
-    std::vector<std::uint32_t> held;  ///< Number of slots held, by channel.
-    std::uint32_t idle_channels = 0;  ///< Number of channels that hold none.
+    std::vector<std::uint32_t> held;  ///< held[c] is the number of slots that channel c holds.
+    std::uint32_t idle_channels = 0;  ///< Number of channels that hold no slot.
 
     Size() = default;
     Size(std::uint32_t begin, std::uint32_t slots, std::uint32_t channels)
@@ -81,8 +81,8 @@ class SlotPool {
   }
 
   std::uint32_t small_bytes_, small_slots_;
-  std::vector<Use> uses_;  ///< By slot.
-  Size sizes_[2];          ///< Small, large.
+  std::vector<Use> uses_;  ///< The use of each slot.
+  Size sizes_[2];          ///< The small slots, and the large slots.
 };
 
 }  // namespace xylem::transport::shm

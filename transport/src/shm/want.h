@@ -23,8 +23,8 @@
 
 namespace xylem::transport::shm {
 
-/// Bytes of messages without a receive that one channel may keep, counting kNodeBytes in addition
-/// for each.
+/// How many bytes of messages without a receive one channel may keep. For each message, kNodeBytes
+/// is added to its size.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
 /// Additional weight of an announced message that fits into no slot. A sender may announce a
 /// quarter of all streams without being asked; these together start a hold, and the remaining
@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);
 
 constexpr bool is_hold(std::uint64_t holds) noexcept { return holds % 2 == 1; }
 
-/// What the receiver of a channel on hold waits for. Sent without the check bits of a tag.
+/// What the receiver of a channel on hold waits for. It is sent without the check bits of the tag.
 struct Want {
   Tag tag = 0;
   Tag mask = kExactMatch;

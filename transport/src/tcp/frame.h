@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames of the tcp transport. On the wire:
+// Frames of the tcp transport. This is how a frame is sent:
 //
 //   head, 40 bytes | tag of the head, 16 | body | tag of the body, 16
 //
@@ -36,7 +36,7 @@ struct FrameHead {
   std::array<std::uint8_t, 3> check{};  ///< The check bits of the tag; see `name`.
   std::uint32_t body = 0;               ///< Number of body bytes that follow.
   std::uint64_t id = 0;      ///< Number of the message. Each direction counts its own messages.
-  std::uint64_t credit = 0;  ///< In any kind of frame: this many bytes of credit more.
+  std::uint64_t credit = 0;  ///< In any kind of frame: this many further bytes of credit.
   std::uint64_t name = 0;    ///< In eager and announce: the lower 64 bits of the tag.
   std::uint64_t bytes = 0;   ///< In eager and announce: the size of the whole message.
 
@@ -56,8 +56,8 @@ static_assert(sizeof(FrameHead) == 40 && std::is_trivially_copyable_v<FrameHead>
 /// Large enough for fast sealing, and small enough that a body is still in the cache when its tag
 /// is checked.
 inline constexpr std::uint32_t kLargestBody = 32 * 1024;
-/// Longer messages are always announced, even if there is credit: they are worth the extra round
-/// trip.
+/// Messages longer than this are always announced, even if there is credit: they are worth the
+/// extra round trip.
 inline constexpr std::uint64_t kLargestEager = 256 * 1024;
 
 /// The credit that a message of this size uses.

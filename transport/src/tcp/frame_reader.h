@@ -25,7 +25,8 @@ class FrameListener {
   /// A head has arrived and its seal is valid. Sets `body` to the destination of the body, if there
   /// is one. False if the peer breaks the protocol, or if there is no memory for the message.
   virtual bool on_head(const FrameHead& head, std::byte*& body) = 0;
-  /// The whole frame has arrived and its seals are valid. False as in on_head().
+  /// The whole frame has arrived and its seals are valid. Returns false in the same cases as
+  /// on_head().
   virtual bool on_frame(const FrameHead& head) = 0;
 
  protected:

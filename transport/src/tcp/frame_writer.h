@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FrameWriter: frames on their way into a socket. Frames are sealed in the order in which they will
-// be sent, shortly before they are. A few sealed frames are kept ready, so that one system call
-// takes several.
+// be sent, shortly before they are sent. A few sealed frames are kept ready, so that one system
+// call takes several.
 #pragma once
 
 #include "tcp/frame.h"

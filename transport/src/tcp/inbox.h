@@ -51,21 +51,22 @@ class Inbox final : public FrameListener {
   void start(TcpConnection& connection) { reader_.start(connection); }
   Io read(int fd, unsigned& frames) { return reader_.read(fd, *this, frames); }
 
-  // FrameListener, called by the reader.
+  // The functions of FrameListener, which the reader calls.
   bool on_head(const FrameHead& head, std::byte*& body) override;
   bool on_frame(const FrameHead& head) override;
 
   /// Whether there was no memory for a message. The connection must then end.
   bool lacks_memory() const noexcept { return lacks_memory_; }
-  /// A receive has matched a message that the matcher has just let go. True if the receive is
-  /// complete; the result is then in its operation.
+  /// Call this when a receive has matched a message that the matcher has just let go. True if the
+  /// receive is complete; the result is then in its operation.
   bool meet(std::uint64_t id, const Receive& receive);
   /// Drops a message that the matcher has let go.
   void drop(std::uint64_t id);
   /// Ends a receive that has met a message of this inbox; false if the operation is not such a
   /// receive.
   bool cancel(const Operation& operation);
-  /// Nothing more will arrive. Ends all receives that have met a message; complete messages stay.
+  /// Call this when nothing more will arrive. Ends all receives that have met a message; complete
+  /// messages stay.
   void end_all(Code code);
 
  private:
@@ -92,7 +93,7 @@ class Inbox final : public FrameListener {
   Outcomes* outcomes_;
   Outbox* outbox_;
   FrameReader reader_;
-  std::array<Messages, kBuckets> messages_;  ///< By message number.
+  std::array<Messages, kBuckets> messages_;  ///< The messages, in buckets by their numbers.
   Messages spare_;
   Incoming* current_ = nullptr;  ///< The message whose body is being read.
   bool lacks_memory_ = false;

@@ -110,7 +110,7 @@ void Outbox::put_data(Outgoing& message) {
   put({.kind = FrameKind::data, .body = body, .id = message.id}, message.data + message.sent,
       FrameWriter::Body::borrowed, &message);
   message.sent += body;
-  // Move it to the end of the list, so that streaming messages take turns.
+  // The message moves to the end of the list, so that streaming messages take turns.
   move(message,
        message.sent == message.bytes ? Outgoing::State::written : Outgoing::State::streaming);
 }
@@ -132,7 +132,7 @@ void Outbox::fill() {
 }
 
 Io Outbox::pump(int fd) {
-  // A bounded number of writes, so that a long message does not keep this thread from reading.
+  // The number of writes is bounded, so that a long message does not keep this thread from reading.
   constexpr int kMostWrites = 8;
   Io io = Io::more;
   for (int i = 0; i < kMostWrites; ++i) {

@@ -21,7 +21,7 @@
 
 namespace xylem::transport::tcp {
 
-/// One message.
+/// One outgoing message.
 struct Outgoing {
   enum class State : std::uint8_t { waiting, announced, streaming, written };
 
@@ -61,12 +61,12 @@ class Outbox {
   /// Whether, in addition, no message waits for its peer's go.
   bool is_empty() const noexcept { return is_idle() && announced_.empty(); }
 
-  // Frames from the peer.
+  // These functions handle frames from the peer.
   void on_credit(std::uint64_t bytes) noexcept { credit_ += bytes; }
   void on_go(std::uint64_t id);
   void on_drop(std::uint64_t id);
 
-  /// Ends a send of this outbox with cancelled; false if the operation is not one.
+  /// Ends a send of this outbox with cancelled; false if the operation is not such a send.
   bool cancel(const Operation& operation);
   /// Ends all sends with a code, after the socket has been closed.
   void end_all(Code code);
@@ -102,12 +102,13 @@ class Outbox {
   FrameWriter writer_;
   std::deque<Word> words_;
   Messages waiting_, announced_, streaming_, written_, spare_;
-  bool streams_next_ = false;  ///< New messages and streaming ones take turns.
+  /// True if a streaming message is next: new and streaming messages take turns.
+  bool streams_next_ = false;
   std::uint64_t next_id_ = 0;
   const std::uint64_t ahead_;
-  std::uint64_t credit_;      ///< Bytes that we may still send ahead.
+  std::uint64_t credit_;      ///< How many bytes we may still send ahead.
   std::uint64_t owed_ = 0;    ///< Credit for the peer that has not been reported yet.
-  bool says_credit_ = false;  ///< A credit frame is queued.
+  bool says_credit_ = false;  ///< True if a credit frame is queued.
 };
 
 }  // namespace xylem::transport::tcp

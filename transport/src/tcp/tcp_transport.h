@@ -67,7 +67,7 @@ class SocketTransport final : public TcpTransport {
     State state = State::fresh;
     Code lost = Code::ok;  ///< The code with which sends fail; ok while the endpoint is usable.
     UniqueFd socket;
-    bool waits_for_room = false;  ///< The socket is watched for room.
+    bool waits_for_room = false;  ///< True while the socket is watched for room.
     std::uint64_t bytes_sent = 0;
     Silence silence;
     Outbox outbox;
@@ -97,7 +97,7 @@ class SocketTransport final : public TcpTransport {
   Matcher matcher_;
   Outcomes outcomes_, telling_;
   std::vector<Loss> losses_, telling_losses_;
-  /// Held by pointer, since an inbox refers to its outbox.
+  /// The endpoints are held by pointer, since an inbox refers to its outbox.
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<EndpointId> connected_;
 };

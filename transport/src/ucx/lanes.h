@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds out which wires an endpoint uses by parsing UCX's description of it. UCX 1.13 has no call
-// that returns them.
+// Finds out which lanes (Lane in transport.h) an endpoint uses by parsing UCX's description of it.
+// UCX 1.13 has no call that returns them.
 #pragma once
 
 #include "xylem/transport/transport.h"

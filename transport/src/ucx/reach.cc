@@ -50,7 +50,7 @@ bool allows(UcxReach reach, const UcxDevice& device) noexcept {
       return device.kind == Kind::shared_memory &&
              std::ranges::find(kHostTransports, device.transport) != kHostTransports.end();
     case UcxReach::network:
-      // Copy engines (cuda_copy, rocm_copy) move data between a GPU and the wire within one
+      // Copy engines (cuda_copy, rocm_copy) move data between a GPU and the host within one
       // process, and are allowed. The IPC of an accelerator (rocm_ipc) is a kind of shared memory,
       // and is not.
       return device.kind == Kind::network ||

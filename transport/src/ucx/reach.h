@@ -20,11 +20,11 @@ std::string_view name(UcxReach reach) noexcept;
 /// Whether a context of this reach may use the device.
 bool allows(UcxReach reach, const UcxDevice& device) noexcept;
 
-/// The value of UCX's TLS variable. Fails with `unsupported`, naming the devices found, if there is
-/// no wire of this reach.
+/// The value of UCX's TLS variable. Fails with `unsupported`, naming the devices found, if no
+/// device of this reach carries messages to other processes.
 Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice> devices);
 
-/// Whether all wires of the reach copy the bytes of a send during calls into UCX, so that nothing
+/// Whether all devices of the reach copy the bytes of a send during calls into UCX, so that nothing
 /// reads the buffer between calls, as RDMA does.
 bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept;
 

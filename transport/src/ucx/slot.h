@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slot: what Xylem stores in a UCX request while it is in flight: its operation, and links to the
-// neighbours in a ring of slots. The ring allows walking over all requests in flight without any
-// allocation.
+// Slot: what Xylem stores in a UCX request while it is in flight: its operation, and pointers to
+// the neighbours in a circular list of slots. The list allows walking over all requests in flight
+// without any allocation. (A slot of shared memory is something else.)
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -19,12 +19,12 @@ struct Slot {
   UcxTransport* owner = nullptr;  ///< Null until recv() has returned.
   /// Null if the operation has ended before UCX finished the request.
   Operation* operation = nullptr;
-  Tag* sender_tag = nullptr;  ///< For receives only.
+  Tag* sender_tag = nullptr;  ///< Set for receives only.
   bool cancelled = false;     ///< cancel() was called, and UCX has not completed the request yet.
   std::uint32_t epoch = 0;    ///< For a receive: the number of ended endpoints when it was posted.
 };
 
-/// A ring of slots, oldest first. It does not own them.
+/// A circular list of slots, oldest first. It does not own them.
 class SlotRing {
  public:
   SlotRing() noexcept { head_.next = head_.previous = &head_; }

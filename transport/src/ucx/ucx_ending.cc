@@ -48,9 +48,9 @@ void UcxTransport::close(EndpointId id) noexcept {
   end_worker();
 }
 
-// Whether closing the endpoint could make UCX abort: an answer to a connection request waits in its
-// queue. The answer is queued before all our sends, so it has left once any send has completed; and
-// it cannot be waiting if nothing waits for room.
+// Whether closing the endpoint could make UCX abort the process, because an answer to a connection
+// request waits in its queue. The answer is queued before all our sends, so it has left once any
+// send has completed. It also cannot be waiting if nothing waits for room.
 bool UcxTransport::may_abort(Endpoint& endpoint) {
   return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
          !begin_flush(endpoint);
@@ -121,15 +121,16 @@ void UcxTransport::end_all(SlotRing& ring, Code code) {
   }
 }
 
-// Ends the sends of an endpoint whose lanes are disconnected. If the wires copy from a send's
-// buffer only within our own calls, a disconnected lane never reads it again, so the sends end at
-// once. RDMA may still read the buffer, and UCX reports when it has stopped.
+// Ends the sends of an endpoint whose lanes are disconnected. If UCX reads a send's buffer only
+// within our own calls (ContextFacts::buffered), a disconnected lane never reads it again, so the
+// sends end at once. RDMA may still read the buffer, and UCX reports when it has stopped.
 void UcxTransport::end_sends(Endpoint& endpoint) {
   if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
 }
 
 // UCX cancels only a receive that has met no message. Any other receive ends with its message, or
-// with the endpoint from which the message comes; a send ends likewise.
+// with the endpoint from which the message comes. A send ends with its message, or with its
+// endpoint.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* slot = static_cast<Slot*>(operation.state);
   if (slot == nullptr || slot->cancelled) return;  // Sends have no slot here.

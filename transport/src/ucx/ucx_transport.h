@@ -37,16 +37,18 @@
 
 namespace xylem::transport::ucx {
 
-/// Initializes the Slot in a new UCX request.
+/// Constructs the Slot (ucx/slot.h: Xylem's own data about a request) in a new UCX request.
 void init_request(void* request) noexcept;
 
 /// Facts about a context that are known before its transport is made.
 struct ContextFacts {
   UcxReach reach = UcxReach::host;
-  bool cuda = false;      ///< Sends and receives CUDA memory.
-  bool buffered = false;  ///< No wire reads a send's buffer except during our own calls.
-  /// This UCX aborts when it ends an endpoint in whose queue an answer to a connection request
-  /// waits for room (before 1.14; openucx/ucx#8175).
+  bool cuda = false;  ///< The context can send and receive CUDA memory.
+  /// True if UCX reads the buffer of a send only while Xylem is within a call of UCX, as it does
+  /// over shared memory and TCP. False if a NIC may read the buffer at any time (RDMA).
+  bool buffered = false;
+  /// This UCX aborts the process when it ends an endpoint in whose queue an answer to a connection
+  /// request waits for room. Versions before 1.14 do (openucx/ucx#8175).
   bool aborts_on_answers = false;
 };
 
@@ -82,18 +84,19 @@ class UcxTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// Held by pointer, since UCX knows it by its address.
+  /// An endpoint. It is held by pointer, since UCX knows it by its address.
   struct Endpoint {
     UcxTransport* owner = nullptr;
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
     Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
-    bool has_sent = false;      ///< A send has completed, so no answer is queued before it.
+    /// True if a send has completed, so that no answer is queued before it.
+    bool has_sent = false;
     std::uint64_t bytes_sent = 0;
     std::uint64_t posted = 0;    ///< Number of sends so far.
     std::uint64_t flushing = 0;  ///< Of these, the number covered by the flush in progress.
     std::uint64_t flushed = 0;   ///< Of these, the number that have been flushed.
-    SlotRing sends;              ///< In flight.
+    SlotRing sends;              ///< The sends in flight.
   };
 
   UcxTransport(Context context, Worker worker, const ContextFacts& facts, Logger logger);
@@ -141,13 +144,14 @@ class UcxTransport final : public Transport {
 
   SlotRing receives_;
   SlotRing detached_;           ///< Requests whose operations have already ended.
-  std::uint64_t arriving_ = 0;  ///< Receives that were cancelled and have not ended yet.
-  std::uint64_t discards_ = 0;  ///< Number in flight, as are the next two.
+  std::uint64_t arriving_ = 0;  ///< Number of receives that were cancelled and have not ended yet.
+  /// Number of discards in flight. The next two members count in the same way.
+  std::uint64_t discards_ = 0;
   std::uint64_t closings_ = 0;
   std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
-  bool posting_ = false;  ///< Within send() or recv(): completions wait in deferred_.
+  bool posting_ = false;  ///< True within send() or recv(): completions then wait in deferred_.
   Tag arrived_tag_ = 0;   ///< Tag of a message that a receive met while being posted.
   std::vector<Operation*> deferred_;
   std::vector<Operation*> telling_;

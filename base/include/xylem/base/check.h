@@ -25,7 +25,8 @@ std::string describe(const Values&... values) {
 
 }  // namespace xylem::detail
 
-/// Aborts with the condition and the values if `condition` is false. Never used for bad input.
+/// Aborts with the condition and the values if `condition` is false. It is never used for bad
+/// input.
 #define XYLEM_CHECK(condition, ...)                                          \
   do {                                                                       \
     if (!(condition)) [[unlikely]] {                                         \

@@ -22,11 +22,11 @@ inline void copy_bytes(void* target, const void* source, std::size_t bytes) noex
 }
 
 /// Like memcpy, but with non-temporal stores: the target's lines are not read first, and nothing is
-/// displaced from the cache. The bytes are visible to other cores when the call returns. For large
-/// amounts of data that are not read again soon.
+/// displaced from the cache. The bytes are visible to other cores when the call returns. Use it for
+/// large amounts of data that are not read again soon.
 XYLEM_API void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
-/// The same for one piece of a copy. The bytes are visible to other cores only after
-/// end_past_cache(), called after the last piece.
+/// Like copy_past_cache(), for one piece of a copy. The bytes are visible to other cores only after
+/// end_past_cache(), which is called after the last piece.
 XYLEM_API void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
 XYLEM_API void end_past_cache() noexcept;
 

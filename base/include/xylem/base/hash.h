@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mixing of 64-bit words for fingerprints. Not for secrets; those use keyed hashes of libsodium.
+// Mixing of 64-bit words for fingerprints. Do not use it for secrets; they use the keyed hashes of
+// libsodium.
 #pragma once
 
 #include <cstdint>

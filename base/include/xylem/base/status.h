@@ -18,14 +18,14 @@
 
 namespace xylem {
 
-/// The kind of failure, named after its remedy.
+/// The kind of failure. A code tells the caller what to do next.
 enum class Code : std::uint8_t {
   ok,
   invalid_argument,  ///< The call violates the contract: correct it.
   /// A correct call that this build, machine or type does not support: choose another way.
   unsupported,
   exhausted,     ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  timed_out,     ///< A deadline passed: the verdict tells which rank was missing.
+  timed_out,     ///< A deadline passed: the message tells which rank was missing.
   cancelled,     ///< An earlier error has poisoned the communicator.
   peer_lost,     ///< A rank died or closed its connection: shrink or restart.
   link_lost,     ///< The path to a rank that is alive failed.

@@ -4,8 +4,8 @@
 // communicator, call operations, wait for their work. docs/errors.md and docs/threading.md describe
 // both.
 //
-//  * A function that can fail returns XYLEM_OK or a code named after its remedy; xylem_last_error()
-//    gives the reason.
+//  * A function that can fail returns XYLEM_OK or a code that tells the caller what to do next;
+//    xylem_last_error() gives the reason.
 //  * Any thread may call any function. Destroy or release a handle only while no other thread uses
 //    it.
 //  * Buffers belong to the caller and are in host memory. They must stay valid and untouched until
@@ -38,8 +38,8 @@ typedef struct xylem_work xylem_work;
 
 // ---- Outcomes ----
 
-/// XYLEM_OK, or the kind of failure, named after its remedy. Later versions may add values, but
-/// never change one.
+/// XYLEM_OK, or the kind of failure, which tells the caller what to do next. Later versions may add
+/// values, but never change a value.
 typedef int32_t xylem_status;
 enum {
   XYLEM_OK = 0,
@@ -82,8 +82,8 @@ XYLEM_C_API const char* xylem_version(void);
 /// XYLEM_INVALID_ARGUMENT for 0 bytes, with XYLEM_EXHAUSTED if there is too little memory, and with
 /// XYLEM_UNSUPPORTED if the system denies unnamed shared memory.
 XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
-/// Frees memory from xylem_allocate(). No operation may be using it. XYLEM_INVALID_ARGUMENT for
-/// other memory.
+/// Frees memory from xylem_allocate(). No operation may be using it. Returns XYLEM_INVALID_ARGUMENT
+/// for other memory.
 XYLEM_C_API xylem_status xylem_deallocate(void* memory);
 
 // ---- Elements and reductions ----
@@ -174,10 +174,10 @@ typedef struct xylem_options {
 XYLEM_C_API xylem_status xylem_runtime_create(const xylem_options* options,
                                               xylem_runtime** runtime);
 
-/// Leaves the job in an orderly way, after everything sent has left this process. XYLEM_BUSY while
-/// any operation is pending. XYLEM_TIMED_OUT if a peer that has not left did not accept the data
-/// sent to it within a minute, or within the time-out of the options: the runtime has shut down,
-/// and the rest of the data is lost. The handle must still be destroyed.
+/// Leaves the job in an orderly way, after everything sent has left this process. Returns
+/// XYLEM_BUSY while any operation is pending. Returns XYLEM_TIMED_OUT if a peer that has not left
+/// did not accept the data sent to it within a minute, or within the time-out of the options: the
+/// runtime has shut down, and the rest of the data is lost. The handle must still be destroyed.
 XYLEM_C_API xylem_status xylem_runtime_shutdown(xylem_runtime* runtime);
 
 /// Shuts down the runtime, if that was not done, aborting pending operations; then frees the handle
@@ -264,7 +264,7 @@ XYLEM_C_API xylem_status xylem_all_reduce(xylem_communicator* communicator,
                                           xylem_data_type type,
                                           xylem_redop op,
                                           xylem_work** work);
-/// The same with the result at `root` only; `output` of other ranks is ignored.
+/// Like xylem_all_reduce(), but only `root` gets the result; `output` of other ranks is ignored.
 XYLEM_C_API xylem_status xylem_reduce(xylem_communicator* communicator,
                                       const void* input,
                                       void* output,
@@ -291,8 +291,8 @@ XYLEM_C_API xylem_status xylem_all_gather(xylem_communicator* communicator,
                                           size_t count,
                                           xylem_data_type type,
                                           xylem_work** work);
-/// Rank i contributes counts[i] elements. `counts` has n entries, equal on all ranks, and may be
-/// freed after the call.
+/// Like xylem_all_gather(), but rank i contributes counts[i] elements. `counts` has n entries,
+/// equal on all ranks, and may be freed after the call.
 XYLEM_C_API xylem_status xylem_all_gather_v(xylem_communicator* communicator,
                                             const void* input,
                                             void* output,
@@ -309,7 +309,8 @@ XYLEM_C_API xylem_status xylem_reduce_scatter(xylem_communicator* communicator,
                                               xylem_data_type type,
                                               xylem_redop op,
                                               xylem_work** work);
-/// Rank i gets counts[i] elements. `counts` is as in xylem_all_gather_v().
+/// Like xylem_reduce_scatter(), but rank i gets counts[i] elements. `counts` is as in
+/// xylem_all_gather_v().
 XYLEM_C_API xylem_status xylem_reduce_scatter_v(xylem_communicator* communicator,
                                                 const void* input,
                                                 void* output,
@@ -355,7 +356,7 @@ XYLEM_C_API xylem_status xylem_scatter(xylem_communicator* communicator,
                                        uint32_t root,
                                        xylem_work** work);
 
-/// Ends on no rank before it has begun on all ranks.
+/// A barrier: it ends on no rank before it has begun on all ranks.
 XYLEM_C_API xylem_status xylem_barrier(xylem_communicator* communicator, xylem_work** work);
 
 /// The reductions with XYLEM_PREMUL_SUM and this rank's factor; each rank may have another factor.
@@ -389,7 +390,7 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
                                                            double factor,
                                                            xylem_work** work);
 
-/// As `from` of a receive: take the first message with the tag from any rank.
+/// If this is the `from` of a receive, it takes the first message with the tag from any rank.
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
 /// Point to point. A message goes to the receive with the same (source, tag), in the order of the

@@ -67,7 +67,7 @@ class Builder {
   /// The accesses to one chunk that a later step may have to follow.
   struct Hazards {
     StepId writer = kNone;           ///< Last writer.
-    StepId in_place_writer = kNone;  ///< The same, not counting copies that are void in place.
+    StepId in_place_writer = kNone;  ///< Last writer, not counting copies that are void in place.
     /// Newest reader since the last write, an index into readers_.
     std::uint32_t last_reader = kNone;
   };
@@ -95,7 +95,7 @@ class Builder {
   Hazards& hazards(Buffer buffer, std::uint32_t chunk);
 
   Schedule schedule_;
-  std::vector<Hazards> hazards_[3];  // By buffer, then by chunk.
+  std::vector<Hazards> hazards_[3];  // hazards_[b][c] is for chunk c of buffer b.
   std::vector<Reader> readers_;
   // For in-place calls: the output chunk of each input chunk, and the reverse; kNone if there is
   // none.

@@ -20,17 +20,18 @@ struct CostModel {
   LinkCost remote;  ///< Between hosts; the ranks of a host share it.
   /// Bandwidth of one rank's own NICs, to or from other hosts; 0: as much as its host has.
   double rank_remote_GBps = 0;
-  double reduce_GBps = 10;  ///< For bytes of output of a two-source reduction.
+  double reduce_GBps = 10;  ///< Bytes of output that a reduction of two sources makes per time.
   double copy_GBps = 10;
   double step_us = 0.05;  ///< Time to dispatch one slice of a step.
-  /// The same in an exchange (is_exchange() in schedule.h) within a host, with one slice per step.
+  /// Like step_us, but for an exchange (is_exchange() in schedule.h) within a host, with one slice
+  /// per step.
   double exchange_step_us = 0.05;
   std::uint64_t slice_bytes = 256 * 1024;
   std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all ranks on one host.
-  /// By host index, the number of cores for all ranks of the host together. With more ranks than
-  /// cores, the ranks take turns. Empty, or 0: one core for each rank.
+  /// For each host, the number of cores for all its ranks together. With more ranks than cores, the
+  /// ranks take turns. Empty, or 0: one core for each rank.
   std::vector<std::uint32_t> host_cores;
-  /// Time until a core continues with its next rank: sched_yield and cold caches. That rank may
+  /// Time until a core continues with its next rank: sched_yield and cold caches. The next rank may
   /// only find that it has to wait, and pass the core on.
   double switch_us = 1.5;
 };

@@ -21,9 +21,9 @@ namespace xylem::collectives {
 /// i. The schedules must be verified; otherwise the result is meaningless. Equal inputs give equal
 /// results on every rank.
 double estimate_us(std::span<const Schedule> ranks, const Counts& counts, const CostModel& model);
-/// The same, computed from the representatives only. Valid if all images behave like their
-/// representatives at every moment: the symmetry maps hosts to hosts, and all blocks are of about
-/// the same size.
+/// The predicted time of a plan, computed from the schedules of its representatives only
+/// (symmetry.h). Valid if all images behave like their representatives at every moment: the
+/// symmetry maps hosts to hosts, and all blocks are of about the same size.
 double estimate_us(std::span<const Schedule> representatives,
                    const Symmetry& symmetry,
                    const Counts& counts,

@@ -14,15 +14,15 @@
 
 namespace xylem::collectives {
 
-/// The relation between a step and one that it waits for.
+/// The relation between a step and another step for which it waits.
 enum class EdgeKind : std::uint8_t {
   /// Slice k waits for slice k. Both steps move the same list of blocks, so their slices coincide.
   slice,
   /// The first slice waits for the last slice.
   whole,
   /// Slice k of the step that writes a scratch chunk waits until slice k − W of the chunk's reader
-  /// has completed. The chunk is a ring buffer of W slices, so scratch does not grow with the
-  /// message.
+  /// has completed, where W is the window. The chunk is a ring buffer of W slices, so scratch does
+  /// not grow with the message.
   lag,
 };
 
@@ -38,7 +38,7 @@ struct Pipeline {
   std::vector<Edge> edges;  ///< Grouped by step.
   /// steps + 1 entries: the edges of step s are [first_edge[s], first_edge[s + 1]).
   std::vector<std::uint32_t> first_edge;
-  std::vector<bool> windowed;  ///< By scratch chunk: whether it is a ring buffer.
+  std::vector<bool> windowed;  ///< For each scratch chunk, whether it is a ring buffer.
 };
 
 /// A scratch chunk is a ring buffer if it has exactly one writer, every operand that names it names

@@ -15,7 +15,7 @@ namespace xylem::collectives {
 
 /// An algorithm for one collective. It works for any number of ranks, any root and any counts.
 struct Planner {
-  std::string_view name;  ///< As users write it: "ring", "recursive_doubling".
+  std::string_view name;  ///< The name that users write: "ring", "recursive_doubling".
   Collective collective;
   std::string_view summary;  ///< One sentence, for `xylem info`.
   /// Pure, so it may be called from several threads at once.

@@ -74,8 +74,8 @@ std::string_view name(StepKind kind) noexcept;
 using StepId = std::uint32_t;
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-/// A run of consecutive chunks in one rank's buffer; the step's `chunk_count` is its length.
-/// Another rank than the schedule's own is allowed only if the transport maps that rank's memory.
+/// Consecutive chunks in one rank's buffer; their number is the step's `chunk_count`. Another rank
+/// than the schedule's own is allowed only if the transport maps that rank's memory.
 struct Operand {
   std::uint32_t rank = 0;
   std::uint32_t chunk = 0;

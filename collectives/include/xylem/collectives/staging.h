@@ -11,8 +11,8 @@
 namespace xylem::collectives {
 
 struct Staging {
-  /// Only copies into scratch read the input, each chunk once. An all_to_all with this may be in
-  /// place.
+  /// Only copies into scratch read the input, each chunk once. An all_to_all that is staged like
+  /// this may be in place.
   bool input = false;
   /// Sends and receives use only scratch. The source of a send is copied to scratch first, and a
   /// received message is copied from scratch to its place.

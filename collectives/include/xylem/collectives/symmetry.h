@@ -26,9 +26,9 @@ class Symmetry {
   struct Digit {
     std::uint32_t radix = 1;        ///< Number of values, at least 1.
     std::uint32_t rank_stride = 1;  ///< What increasing this digit by one adds to a rank.
-    /// The same for blocks; 0 if blocks keep their numbers. Used for collectives whose blocks are
-    /// parts of the data of all ranks. In other collectives a block belongs to a rank and is
-    /// renamed like it.
+    /// What increasing this digit by one adds to a block; 0 if blocks keep their numbers. Used for
+    /// collectives whose blocks are parts of the data of all ranks. In other collectives a block
+    /// belongs to a rank and is renamed like it.
     std::uint32_t block_stride = 0;
 
     friend bool operator==(const Digit&, const Digit&) = default;

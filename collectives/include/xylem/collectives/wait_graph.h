@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WaitGraph: which steps wait for which, and whether there is a deadlock. The events of the graph
-// are the steps of all ranks. All events have the same number S of slices, which is unknown.
+// are the steps of all ranks. All events have the same number S of slices, which is unknown. Each
+// edge of the graph is a Link; it has nothing to do with the links between ranks.
 #pragma once
 
 #include "xylem/collectives/pipeline.h"
@@ -22,8 +23,8 @@ class WaitGraph {
   void add(Event before, Event after, EdgeKind kind) { links_.push_back({before, after, kind}); }
 
   /// Looks for events that wait for each other in a circle, for some number of slices. Returns a
-  /// shortest such circle through one of its links, in which each event follows the one for which
-  /// it waits. Empty if there is no deadlock for any number of slices.
+  /// shortest circle through one edge of such a circle; in it, each event follows the event for
+  /// which it waits. Empty if there is no deadlock for any number of slices.
   ///
   /// A slice edge connects slice k to slice k, a lag edge slice k to slice k + 1 or later, and a
   /// whole edge the last slice to the first. A circle of slices is a circle of events. A circle of

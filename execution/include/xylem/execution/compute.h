@@ -50,7 +50,8 @@ struct ComputeWork {
   double factor = 1;
 };
 
-/// All calls come from one thread at a time: the one that drives the engine.
+/// Does the copies, reductions and scalings of an engine. All calls come from one thread at a time:
+/// the thread that drives the engine.
 class Compute {
  public:
   Compute() = default;
@@ -70,14 +71,14 @@ class Compute {
   /// Whether the work has completed: its result can be read by the CPU and by transports, and the
   /// Compute touches none of its memory any more.
   virtual bool has_completed(Ticket ticket) noexcept = 0;
-  /// The result of the work is not wanted any more. Work that has not begun need not run; its
-  /// ticket completes in order all the same.
+  /// Tells the Compute that the result of the work is not wanted any more. Work that has not begun
+  /// need not run, but its ticket still completes in order.
   virtual void cancel(Ticket ticket) noexcept = 0;
   /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by code
   /// that knows the kind of Compute, for instance for a stream that waits for a call to end.
   virtual void open(Ticket gate) noexcept = 0;
-  /// The execution that began behind this gate does not refer to it any more. Called once for each
-  /// such gate, whether it has completed or not.
+  /// Tells the Compute that the execution that waited for this gate does not refer to it any more.
+  /// Called once for each gate for which an execution waited, even if the gate never completed.
   virtual void forget(Ticket gate) noexcept = 0;
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;

@@ -15,7 +15,7 @@
 // bytes that are also sent is made together with the send: the bytes are read once and written to
 // both places, piece by piece. Results and order are the same as without fusion.
 //
-// One thread at a time calls it.
+// Only one thread at a time may call the engine.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -65,7 +65,7 @@ struct Exchange {
   bool connect(const Peers& peers) noexcept;
 };
 
-/// Is told how executions end, and which messages and computations fail.
+/// The engine tells its listener how executions end, and which messages and computations fail.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
@@ -77,9 +77,9 @@ class EngineListener {
   virtual void on_wire_error(Execution& execution, std::uint32_t peer, Code code) = 0;
   /// The execution's Compute has had a fault. The listener decides which executions fail.
   virtual void on_compute_error(Execution& execution, const Status& why) = 0;
-  /// A message of a point-to-point call (step kPointToPoint) has ended well.
+  /// A message of a point-to-point call (step kPointToPoint) has ended without an error.
   virtual void on_body(Message& message) = 0;
-  /// A copy of a point-to-point call (Engine::post_copy) has ended well.
+  /// A copy of a point-to-point call (Engine::post_copy) has ended without an error.
   virtual void on_copied(Execution& execution) = 0;
 };
 
@@ -96,8 +96,8 @@ class Engine {
   void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
 
   /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
-  /// not yet known to the engine. True if the exchange has ended well; the listener is not told of
-  /// that. Otherwise continue with activate() and start().
+  /// not yet known to the engine. True if the exchange has ended without an error; the listener is
+  /// not told of that end. Otherwise continue with activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange);
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
   /// and `fingerprint` are set, and runs it as far as it can go at once. It may end within this
@@ -120,7 +120,7 @@ class Engine {
   /// on_copied() follows, possibly within this call. The execution does not end before that.
   void post_copy(Execution& execution, void* target, const void* source, std::uint64_t bytes);
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
-  /// on_ended() follows when the last of them has ended.
+  /// on_ended() follows when the last message and the last pending work have ended.
   void fail(Execution& execution, Status why);
   /// Ends an execution that has no message posted.
   void finish(Execution& execution, Status outcome);
@@ -261,7 +261,7 @@ class Engine {
   EngineListener& listener_;
   Execution* active_ = nullptr;
   std::vector<Execution*> busy_, round_;  ///< The engine holds a reference to each.
-  std::uint64_t moved_ = 0;               ///< Slices.
+  std::uint64_t moved_ = 0;               ///< Number of slices that have been moved so far.
   std::uint32_t views_held_ = 0;
   /// How often a view was taken or given up, in total and up to the last run().
   std::uint64_t views_touched_ = 0;
@@ -273,14 +273,17 @@ class Engine {
   HostCompute host_;
   std::deque<PendingQueue> pending_;
   std::vector<Execution*> closed_gates_;  ///< Executions whose gate has not opened.
-  std::uint32_t pending_count_ = 0;       ///< Work in `pending_`, and closed gates.
-  /// Pending work that the slice being enqueued must follow.
+  /// Number of pieces of work in `pending_`, plus the number of closed gates.
+  std::uint32_t pending_count_ = 0;
+  /// The tickets of the pending work that the slice being enqueued must follow.
   std::vector<Ticket> after_;
   /// Used by try_start(): messages that have not arrived.
   std::vector<const Exchange::Message*> expected_;
-  std::vector<StepId> reserved_;                       ///< The sends for which a slot is reserved,
-  std::vector<transport::EndpointId> reserved_peers_;  ///< their endpoints,
-  transport::Transport* reserved_on_ = nullptr;        ///< and their transport.
+  /// Used by try_start(): the sends for which a slot is reserved, the endpoint of each of them, and
+  /// the transport that all of them use.
+  std::vector<StepId> reserved_;
+  std::vector<transport::EndpointId> reserved_peers_;
+  transport::Transport* reserved_on_ = nullptr;
   std::vector<std::unique_ptr<Message[]>> message_blocks_;
   Message* free_messages_ = nullptr;
   /// Messages that have completed and are not handled yet, oldest first.

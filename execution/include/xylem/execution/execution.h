@@ -51,19 +51,19 @@ struct Message : transport::Operation {
   std::uint32_t step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
-  /// A receive that may show its message where it arrived (recv_view).
+  /// True for a receive that may show its message where it arrived (Transport::recv_view).
   bool in_place = false;
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
   Message* completed_next = nullptr;  ///< In the engine's list of completions.
 };
 
-/// How far each step has come.
+/// How far one step has come.
 struct StepState {
   std::uint32_t issued = 0;
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
   std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
-  bool queued = false;          ///< It is in Run::ready or in Run::later.
+  bool queued = false;          ///< The step is in Run::ready or in Run::later.
 };
 
 struct LaneState {
@@ -73,26 +73,28 @@ struct LaneState {
 
 /// A received slice that is read where it arrived.
 struct HeldView {
-  /// Null: there is no view; the slice is in its own place.
+  /// Null if there is no view, because the slice is in its own place.
   transport::Transport* transport = nullptr;
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;
 };
 
-/// The part of Run that consists of plain values. Replaced as a whole when the execution is used
-/// again.
+/// The part of Run that consists of plain values. It is replaced as a whole when the execution is
+/// used again.
 struct RunState {
-  const Program* program = nullptr;  ///< It outlives the run.
-  std::byte* base[3] = {};           ///< By collectives::Buffer. `input` is only read.
-  double factor = 1;                 ///< By which Program::scale multiplies.
-  std::uint32_t steps_left = 1;      ///< Point to point: 1 until the message has been moved.
+  const Program* program = nullptr;  ///< The program, which outlives the run.
+  /// base[b] is the address of the buffer b (collectives::Buffer). `input` is only read.
+  std::byte* base[3] = {};
+  double factor = 1;             ///< Program::scale multiplies by this factor.
+  std::uint32_t steps_left = 1;  ///< Point to point: 1 until the message has been moved.
   std::uint32_t views_held = 0;
-  /// Exchange: messages under way, plus 1 while messages are being posted.
+  /// In an exchange: the number of messages under way, plus 1 while messages are being posted.
   std::uint32_t under_way = 0;
-  std::uint32_t sent = 0;       ///< Exchange: sends that ended within the call.
-  bool is_within_call = false;  ///< Exchange: it has not had to wait so far.
-  /// A message was withdrawn by its sender while it was read: nothing more is done.
+  std::uint32_t sent = 0;       ///< In an exchange: the number of sends that ended within the call.
+  bool is_within_call = false;  ///< In an exchange: true as long as it has not had to wait.
+  /// True if a sender has withdrawn a message while it was read. Then the execution does nothing
+  /// more.
   bool is_lost = false;
   bool past_cache = false;  ///< The output is written with non-temporal stores.
 };
@@ -100,7 +102,7 @@ struct RunState {
 /// What concerns an execution that a device computes.
 struct OnDevice {
   Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
-  Memory memory[3] = {};       ///< Where the buffers are, by collectives::Buffer.
+  Memory memory[3] = {};       ///< memory[b]: where the buffer b (collectives::Buffer) is.
   Ticket gate;                 ///< No work of the execution begins before this ticket is done.
   Ticket end;                  ///< A gate that opens when the execution has ended.
 };
@@ -114,14 +116,16 @@ struct Run : RunState {
   std::vector<StepId> ready;  ///< Steps to look at, the last one first.
   /// Steps to look at in the next round, since they have more slices.
   std::vector<StepId> later;
-  std::vector<HeldView> views;       ///< By Place::view.
-  std::vector<HeldView> arrived;     ///< Exchange: messages that have arrived.
+  std::vector<HeldView> views;       ///< Indexed as Place::view says.
+  std::vector<HeldView> arrived;     ///< In an exchange: the messages that have arrived.
   std::vector<const void*> sources;  ///< The source addresses of the local step that is being run.
-  std::vector<Ticket> tickets;  ///< Slice k of step s: the ticket at [s · window + k % window].
-  // Memory only. Its content has no meaning for the next call.
+  /// The ticket of slice k of step s is at [s · window + k % window].
+  std::vector<Ticket> tickets;
+  // These keep their memory for the next call, but its content has no meaning then.
   ScratchBuffer scratch, staged;
 
-  /// As new, but for the memory that it keeps.
+  /// Resets everything for the next call. The lists become empty but keep their capacity; `scratch`
+  /// and `staged` stay as they are.
   void renew() noexcept {
     static_cast<RunState&>(*this) = RunState{};
     if (device.compute != nullptr) device = OnDevice{};
@@ -136,20 +140,22 @@ struct Run : RunState {
   }
 };
 
-/// What the engine knows of an execution. Replaced as a whole when the execution is used again.
+/// What the engine knows about an execution. It is replaced as a whole when the execution is used
+/// again.
 struct ExecutionState {
-  /// The ranks with which it exchanges messages. Outlives the execution.
+  /// The ranks with which the execution exchanges messages. The object outlives the execution.
   const Peers* peers = nullptr;
   std::uint64_t sequence = 0;     ///< Number of the call in its communicator; part of the tags.
   std::uint64_t fingerprint = 0;  ///< Identifies the call and its arguments; part of the tags.
-  /// Posted messages, pending work, and a closed gate: it cannot end before these do.
+  /// Number of posted messages, of pieces of pending work, and of closed gates (0 or 1). The
+  /// execution ends only when this is 0.
   std::uint32_t outstanding = 0;
   Message* messages = nullptr;
-  Status health;  ///< Not OK once it fails; reported when `outstanding` is 0.
+  Status health;  ///< Not OK after the execution has failed; reported when `outstanding` is 0.
   Clock::time_point failed_at{};
-  std::uint64_t advanced = 0;  ///< Completions so far.
-  bool has_ended = false;      ///< It has ended, and the engine does not refer to it.
-  bool is_busy = false;        ///< It is in the engine's list of executions with more to do.
+  std::uint64_t advanced = 0;  ///< Number of completions so far.
+  bool has_ended = false;      ///< The execution has ended, and the engine does not refer to it.
+  bool is_busy = false;        ///< The execution is in the engine's list of those with more to do.
   Execution* active_previous = nullptr;
   Execution* active_next = nullptr;
 };
@@ -174,7 +180,7 @@ class Execution : public ExecutionState {
   void set_references(std::uint32_t count) noexcept {
     references_.store(count, std::memory_order_relaxed);
   }
-  /// As new, but for the memory that it keeps.
+  /// Resets everything for the next call, except the memory that Run::renew() keeps.
   void renew() noexcept {
     static_cast<ExecutionState&>(*this) = ExecutionState{};
     run.renew();

@@ -9,7 +9,7 @@ namespace xylem::execution {
 /// non-temporal stores, the pieces in which they write are chosen here.
 class HostCompute final : public Compute {
  public:
-  /// As enqueue(), for callers that know that they have a HostCompute.
+  /// Does the work at once, like enqueue(), for callers that know that they have a HostCompute.
   static void run(const ComputeWork& work) noexcept;
 
   std::uint32_t queues() const noexcept override { return 0; }

@@ -14,14 +14,14 @@ namespace xylem::execution {
 struct Link {
   transport::Transport* transport = nullptr;  ///< Null until the peer is first needed.
   transport::EndpointId endpoint = 0;
-  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< As in its Capabilities.
+  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< Copied from the transport's Capabilities.
 };
 
 /// The members of a communicator, as seen by one of them.
 struct Peers {
-  std::uint32_t rank = 0;   ///< This rank's own.
+  std::uint32_t rank = 0;   ///< The rank of this member.
   std::uint32_t group = 0;  ///< The communicator's number in message tags.
-  std::vector<Link> links;  ///< By rank.
+  std::vector<Link> links;  ///< links[r] is the link to rank r.
 };
 
 }  // namespace xylem::execution

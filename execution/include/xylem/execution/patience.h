@@ -24,7 +24,7 @@ inline void relax() noexcept {
 
 /// If peers call at the same time, their messages arrive within moments, and polling for these
 /// moments is quickest. If they do not, polling only delays the caller. So after a few misses it is
-/// tried only now and then, less and less often.
+/// polling is tried only now and then, less and less often.
 ///
 /// If ranks share cores, the awaited message may come from a rank that has no core yet. Then each
 /// poll lets other threads run.
@@ -41,7 +41,7 @@ class Patience {
     return {kPolls, true};
   }
 
-  /// The same patience, without what it has learnt.
+  /// A Patience with the same limits, but without what this one has learnt.
   Patience fresh() const noexcept { return {most_, yields_}; }
   /// Calls `take` until it returns true, for a limited time. Returns the result of the last call.
   template <typename Take>
@@ -52,7 +52,7 @@ class Patience {
     }
     std::uint32_t polls = allowed();
     if (polls == 0) return false;
-    // Others may keep a core for long. It is not worth waiting longer than this.
+    // Other threads may keep the core for long. It is not worth polling longer than this.
     constexpr std::chrono::microseconds kLongest{50};
     const auto end = yields_ ? Clock::now() + kLongest : Clock::time_point::max();
     bool came = false, is_late = false;
@@ -90,8 +90,8 @@ class Patience {
 
   std::uint32_t most_ = 0;
   bool yields_ = false;
-  std::uint32_t misses_ = 0;  ///< Misses in a row.
-  std::uint32_t calls_ = 0;   ///< Calls since the last attempt to poll.
+  std::uint32_t misses_ = 0;  ///< Number of attempts in a row after which no message had come.
+  std::uint32_t calls_ = 0;   ///< Number of calls since the last attempt to poll.
   std::uint32_t interval_ = kSeldom;
 };
 

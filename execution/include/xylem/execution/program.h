@@ -42,23 +42,25 @@ struct ProgramStep {
   collectives::StepKind kind = collectives::StepKind::copy;
   bool finish = false;
   std::uint16_t source_count = 0;
-  std::uint32_t lane = 0;     ///< Index into Program::lanes; kNone for copy and reduce.
-  std::uint32_t slices = 1;   ///< At least one; a wait has one per signal it is the first to need.
+  std::uint32_t lane = 0;  ///< Index into Program::lanes; kNone for copy and reduce.
+  /// At least one. A wait has one slice for each signal that no earlier wait has received.
+  std::uint32_t slices = 1;
   std::uint32_t ordinal = 0;  ///< Position of slice 0 among the messages of its lane.
   std::uint32_t first_edge = 0, edge_count = 0;            ///< Into Program::edges.
   std::uint32_t first_successor = 0, successor_count = 0;  ///< Into Program::successors.
   std::uint32_t first_source = 0;                          ///< Into Program::sources.
   std::uint64_t bytes = 0;
   Place target;
-  /// Index into Program::casts, if the step belongs to one: a send; the step that produces what is
-  /// sent; a copy that nobody waits for, which goes along with the sends or follows them while the
-  /// bytes are in the cache.
+  /// Index into Program::casts, if the step belongs to a cast. The sends of a cast belong to it,
+  /// and so does the step that produces what they send. A copy of the same bytes for which no step
+  /// waits belongs to it, too: it is made along with the sends, or after them while the bytes are
+  /// in the cache.
   std::uint32_t cast = collectives::kNone;
-  /// A copy that no step waits for. Each slice of it is copied along with the first send of `cast`
-  /// that writes a slot, or after all these sends.
+  /// True for a copy for which no step waits. Each slice of it is copied along with the first send
+  /// of `cast` that writes a slot, or after all sends of `cast`.
   bool is_unawaited = false;
 
-  /// True if messages carry the step. A send or receive of no bytes needs none.
+  /// True if messages carry the step. A send or receive of no bytes needs no message.
   bool is_message() const noexcept {
     return lane != collectives::kNone && (bytes > 0 || kind == collectives::StepKind::signal ||
                                           kind == collectives::StepKind::wait);
@@ -108,7 +110,8 @@ struct Program {
   /// Where sent data may stay until its receiver has read it.
   transport::Stay stay = transport::Stay::nowhere;
 
-  /// As `stay`, for data that is sent from `source`: peers do not map scratch.
+  /// Where data that is sent from `source` may stay. That is `stay`, except that scratch cannot
+  /// stay in shared memory, since peers do not map it.
   transport::Stay stay_of(const Place& source) const noexcept {
     const bool is_scratch = source.buffer == collectives::Buffer::scratch;
     return is_scratch && stay == transport::Stay::in_shared ? transport::Stay::nowhere : stay;
@@ -132,10 +135,10 @@ struct ProgramOptions {
   ReduceKernel kernel = nullptr;  ///< For collectives that reduce.
   std::uint32_t divisor = 1;      ///< The number of ranks for an average.
   /// Multiplies the input by the factor of the call (premul_sum). The schedule must then be staged
-  /// with Staging::input: only copies read the input, and they scale it.
+  /// with Staging::input. Then only copies read the input, and these copies scale it.
   ScaleKernel scale = nullptr;
   /// True if steps may work on messages in the memory where they travel, and small programs may run
-  /// as exchanges. Only for programs that the CPU computes.
+  /// as exchanges. Must be false for programs that a device computes.
   bool fuses = true;
 };
 

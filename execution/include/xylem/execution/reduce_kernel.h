@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions that combine and scale elements. A program has those for the operation and type of
-// its call.
+// The functions that combine and scale elements. A program has the functions for the operation and
+// type of its call.
 #pragma once
 
 #include <cstddef>

@@ -28,11 +28,11 @@ enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_
 
 inline constexpr std::uint32_t kMaxGroups = 1024;
 inline constexpr std::uint32_t kMaxRanks = 65536;
-/// Most slices of one step that are under way at once, even if XYLEM_WINDOW allows a lane more:
-/// StepState::ahead has one bit for each.
+/// The largest number of slices of one step that are under way at once, even if XYLEM_WINDOW allows
+/// more in a lane. StepState::ahead has one bit for each.
 inline constexpr std::uint32_t kMaxWindow = 64;
-/// Most operations of one communicator that are under way at once; later ones wait. Well below the
-/// 256 that `sequence` distinguishes.
+/// The largest number of operations of one communicator that are under way at once; later
+/// operations wait. It is well below the 256 operations that `sequence` distinguishes.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
 /// The bits that tell a message's communicator and kind.
@@ -56,8 +56,9 @@ constexpr transport::Tag message_tag(std::uint32_t group,
          (static_cast<transport::Tag>(ordinal & 0x7f) << 16);
 }
 
-/// The tag of such a message in the call with this sequence number and fingerprint. `bytes` is the
-/// size of the whole step, so that two ends which disagree on it never match.
+/// The complete tag of a message in the call with this sequence number and fingerprint. `message`
+/// is the message_tag() of the message. `bytes` is the size of the whole step, so that two ends
+/// which disagree on the size never match.
 constexpr transport::Tag collective_tag(transport::Tag message,
                                         std::uint64_t sequence,
                                         std::uint64_t fingerprint,

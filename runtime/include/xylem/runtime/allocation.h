@@ -11,20 +11,20 @@
 namespace xylem {
 
 class Allocation;
-/// Allocates zeroed memory and reserves all of it at once. If the machine has less, the call fails
-/// with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of control
-/// groups by itself, and may end the process.) Each allocation keeps a descriptor open. Fails with
-/// `invalid_argument` for 0 bytes, and with `unsupported` where the system denies anonymous shared
-/// memory. Needs no Runtime; any thread.
+/// Allocates zeroed memory and reserves all of it at once. If the machine has less memory, the call
+/// fails with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of
+/// control groups by itself, and may end the process.) Each allocation keeps a descriptor open.
+/// Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
+/// anonymous shared memory. It needs no Runtime, and any thread may call it.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
-/// Frees memory that Allocation::release() returned; `invalid_argument` for any other memory. Any
-/// thread.
+/// Frees memory that Allocation::release() returned. Fails with `invalid_argument` for any other
+/// memory. Any thread may call it.
 XYLEM_API Status deallocate(void* memory);
 
-/// Buffers of operations may lie anywhere. A large message from an Allocation to a rank of this
-/// host is not copied into shared memory: the receiver reads the Allocation itself, and the send
-/// ends when it has done so. Small messages, and messages from other memory, are copied into shared
-/// memory first.
+/// Memory for buffers. Buffers of operations may lie anywhere. A large message from an Allocation
+/// to a rank of this host is not copied into shared memory: the receiver reads the Allocation
+/// itself, and the send ends when the receiver has read it. Small messages, and messages from other
+/// memory, are copied into shared memory first.
 ///
 /// The destructor frees the memory; no operation may use it any more by then. Children made by
 /// fork() share the memory for as long as they live.

@@ -27,7 +27,7 @@ namespace runtime {
 class Group;
 }
 
-/// What is returned for a rank that does not exist, and by an empty handle.
+/// What functions return for a rank that does not exist, and what an empty handle returns.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;
 
 /// A handle to a communicator; copies refer to the same communicator. Several threads may call
@@ -54,12 +54,12 @@ class XYLEM_API Communicator {
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
-  /// The same at `root` only; the `output` of other ranks is ignored.
+  /// Like all_reduce, but only `root` gets the result; the `output` of other ranks is ignored.
   Work reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const;
   /// The `output` of every rank becomes the root's `input`; the `input` of other ranks is ignored.
   /// In place: equal addresses.
   Work broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const;
-  /// In place on all ranks.
+  /// A broadcast that is in place on all ranks.
   Work broadcast(Buffer buffer, std::uint32_t root) const {
     return broadcast(buffer, buffer, root);
   }
@@ -67,14 +67,14 @@ class XYLEM_API Communicator {
   /// output = the ranks' inputs in rank order: output.count = n · input.count. In place: input =
   /// output + rank · input.count.
   Work all_gather(ConstBuffer input, Buffer output) const;
-  /// As all_gather, but rank i gives counts[i] elements. `counts` must be the same on all ranks,
+  /// Like all_gather, but rank i gives counts[i] elements. `counts` must be the same on all ranks,
   /// and may be freed when this returns.
   Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::uint64_t> counts) const;
 
   /// Rank i's output = part i of the reduced inputs: input.count = n · output.count. In place:
   /// output = input + rank · output.count.
   Work reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
-  /// As reduce_scatter, but rank i gets counts[i] elements. `counts` is as in all_gather_v.
+  /// Like reduce_scatter, but rank i gets counts[i] elements. `counts` is as in all_gather_v.
   Work reduce_scatter_v(ConstBuffer input,
                         Buffer output,
                         std::span<const std::uint64_t> counts,
@@ -83,8 +83,8 @@ class XYLEM_API Communicator {
   /// Part i of rank j's output = part j of rank i's input; all parts have the same count. In place:
   /// equal addresses, at the cost of a copy.
   Work all_to_all(ConstBuffer input, Buffer output) const;
-  /// Sends send_counts[i] elements to rank i and receives recv_counts[i] from it, both packed in
-  /// rank order. Out of place only.
+  /// Sends send_counts[i] elements to rank i and receives recv_counts[i] elements from it, both
+  /// packed in rank order. Not possible in place.
   Work all_to_all_v(ConstBuffer input,
                     std::span<const std::uint64_t> send_counts,
                     Buffer output,
@@ -97,7 +97,7 @@ class XYLEM_API Communicator {
   /// output.count.
   Work scatter(ConstBuffer input, Buffer output, std::uint32_t root) const;
 
-  /// Ends on no rank before it has begun on all ranks.
+  /// A barrier: it ends on no rank before it has begun on all ranks.
   Work barrier() const;
 
   /// Point to point. Messages of one source and tag are received in the order in which they were
@@ -113,7 +113,7 @@ class XYLEM_API Communicator {
   /// Makes a communicator of the same ranks. Collective; blocks.
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
   /// Ends this communicator on this rank; not collective. Fails with `busy` while operations are
-  /// pending. OK on an empty one.
+  /// pending. Returns OK for an empty communicator.
   Status destroy();
   /// Ends every pending operation on all ranks with `cancelled`; later calls on the communicator
   /// fail, too. Returns within a second.

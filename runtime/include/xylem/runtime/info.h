@@ -50,8 +50,9 @@ struct SharedMemoryInfo {
   std::uint32_t ranks = 0;
   std::uint64_t rank_bytes = 0;  ///< Shared by each rank, however many communicators there are.
   std::uint64_t slot_bytes = 0;  ///< Longer messages are sent in parts of this size.
-  std::string shortage;  ///< Why XYLEM_SHARED_MEMORY is too small for so many ranks, which then use
-                         ///< the network; empty if it is large enough.
+  /// Why XYLEM_SHARED_MEMORY is too small for so many ranks, so that they use the network. Empty if
+  /// it is large enough.
+  std::string shortage;
 };
 
 /// One algorithm of one collective.

@@ -22,7 +22,7 @@ struct Options {
   /// XYLEM_RENDEZVOUS: "tcp://host:port" (IPv4, [IPv6] or a name; rank 0 serves), or
   /// "file:///shared/directory".
   std::optional<std::string> rendezvous;
-  std::shared_ptr<Store> store;    ///< The user's own; wins over `rendezvous`.
+  std::shared_ptr<Store> store;    ///< A store of the user's own, used instead of `rendezvous`.
   std::optional<std::string> job;  ///< XYLEM_JOB: name that all ranks of one start share.
   std::optional<std::string>
       secret;  ///< XYLEM_SECRET: proof of membership; ranks without it are refused.

@@ -28,8 +28,9 @@ namespace runtime {
 class Job;
 }
 
-/// A handle is empty if it was default-constructed or moved from. The world of an empty handle is
-/// an empty communicator, its sizes are 0, its ranks are kNoRank, and shutdown() does nothing.
+/// A handle to this process's membership in a job. It is empty if it was default-constructed or
+/// moved from. The world of an empty handle is an empty communicator, its sizes are 0, its ranks
+/// are kNoRank, and shutdown() does nothing.
 class XYLEM_API Runtime {
  public:
   /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
@@ -62,10 +63,10 @@ class XYLEM_API Runtime {
   std::string_view launcher() const noexcept;
 
   /// Leaves the job in good order, after everything that was sent has left this process. Fails with
-  /// `busy` while any operation is pending. `timed_out` means that a peer which has not left did
-  /// not take what was sent to it within a minute, or within Options::timeout if that is shorter;
-  /// the runtime has shut down then, and the rest is lost. Any thread; a second caller waits for
-  /// the first.
+  /// `busy` while any operation is pending. Fails with `timed_out` if a peer which has not left did
+  /// not take what was sent to it within a minute, or within Options::timeout if that is shorter.
+  /// In this case the runtime has shut down, and the data that the peer did not take is lost. Any
+  /// thread may call this; a second caller waits for the first.
   Status shutdown();
 
  private:

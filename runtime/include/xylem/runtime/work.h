@@ -71,7 +71,8 @@ class [[nodiscard]] XYLEM_API Work {
   std::uint32_t source_ = 0;  ///< What source() returns if there is no operation.
 };
 
-/// Waits for all of them. Returns the first error in the order of the arguments, or OK.
+/// Waits for all the Works that are given. Returns the first error in the order of the arguments,
+/// or OK.
 template <typename... Works>
 Status wait_all(const Works&... works) {
   Status first;

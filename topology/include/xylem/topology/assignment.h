@@ -19,7 +19,9 @@ enum class NicUse : std::uint8_t {
   usable,
   no_fabric,  ///< Not one of Topology::fabric_nics().
   down,       ///< All its ports are down.
-  slow,       ///< Its rate is below a quarter of the host's fastest NIC: for management or storage.
+  /// Its rate is below a quarter of that of the fastest NIC of the host: a NIC for management or
+  /// storage.
+  slow,
 };
 
 /// The NICs of one GPU.
@@ -32,12 +34,12 @@ struct GpuNics {
 };
 
 struct NicAssignment {
-  std::vector<GpuNics> gpus;  ///< By GPU.
-  std::vector<NicUse> uses;   ///< By NIC.
-  /// NICs in the order of the GPUs that prefer them; then NICs that GPUs use second, and so on.
-  /// Without GPUs, all usable NICs.
+  std::vector<GpuNics> gpus;  ///< gpus[g] is about GPU g.
+  std::vector<NicUse> uses;   ///< uses[n] is about NIC n.
+  /// The NICs in the order of the GPUs that prefer them. After these come the NICs that GPUs use
+  /// second, and so on. Without GPUs, all usable NICs.
   std::vector<std::uint32_t> rails;
-  std::vector<std::uint32_t> loads;  ///< By NIC: the number of GPUs that prefer it.
+  std::vector<std::uint32_t> loads;  ///< loads[n] is the number of GPUs that prefer NIC n.
 
   friend bool operator==(const NicAssignment&, const NicAssignment&) = default;
 };
@@ -47,11 +49,11 @@ std::optional<GBps> rate_of(const Nic& nic);
 
 /// Assigns usable fabric NICs to all GPUs of the host, including GPUs that this process cannot see,
 /// so that processes that see different GPUs agree. A GPU only gets NICs that are nearest to it
-/// (nearest_nics() among the usable ones). Its preferred NIC follows from an optimal semi-matching:
+/// (nearest_nics() among the usable NICs). Its preferred NIC follows from an optimal semi-matching:
 /// no other choice gives a smaller sum of the squares of the loads (Harvey, Ladner, Lovász, Tamir:
-/// Semi-matchings for bipartite graphs and load balancing, 2003). Each NIC that no GPU prefers then
-/// goes to the GPU with the fewest NICs among those that it is nearest to. Ties go to the lower PCI
-/// address, so the order of devices in the source does not matter.
+/// Semi-matchings for bipartite graphs and load balancing, 2003). Then each NIC that no GPU prefers
+/// goes to one of the GPUs to which it is nearest, the one with the fewest NICs. Ties go to the
+/// lower PCI address, so the order of devices in the source does not matter.
 NicAssignment assign_nics(const Topology& topology);
 
 }  // namespace xylem::topology

@@ -18,8 +18,9 @@ namespace xylem::topology {
 struct NetworkFacts {
   /// How many times the bandwidth of the network the hosts' NICs could send together; at least 1.
   double oversubscription = 1;
-  std::optional<double> latency_us;  ///< Of an empty message from host to host.
-  /// Rate of one NIC, if the network is slower or the NICs do not report it.
+  std::optional<double> latency_us;  ///< The latency of an empty message from host to host.
+  /// The rate of one NIC. Set if the network is slower than the NICs, or if the NICs do not report
+  /// their rate.
   std::optional<GBps> rail_rate;
 
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
@@ -41,7 +42,7 @@ struct Rail {
 struct Cluster {
   std::vector<Topology> hosts;
   NetworkFacts network;
-  /// As many as the host with the fewest rails has.
+  /// The rails. There are as many as the host with the fewest rails has.
   std::vector<Rail> rails;
 
   /// What one host can send to others over all rails while all hosts send; absent if the rate of a
@@ -49,7 +50,7 @@ struct Cluster {
   std::optional<GBps> host_rate() const;
 };
 
-/// Fails with invalid_argument if there are no hosts.
+/// Makes a cluster of these hosts. Fails with invalid_argument if there are no hosts.
 Result<Cluster> make_cluster(std::vector<Topology> hosts, const NetworkFacts& network = {});
 
 }  // namespace xylem::topology

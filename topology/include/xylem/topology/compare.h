@@ -16,7 +16,7 @@ namespace xylem::topology {
 /// cell of its own row and column.
 struct MatrixDifference {
   std::string row;     ///< "GPU0", "mlx5_0".
-  std::string column;  ///< Likewise, or "CPU Affinity", "NUMA Affinity".
+  std::string column;  ///< The same for the column, or "CPU Affinity", "NUMA Affinity".
   std::string there;   ///< The cell as nvidia-smi printed it; "absent" if it lacks the device.
   std::string here;    ///< The cell as to_matrix() prints it.
 
@@ -36,7 +36,7 @@ Result<std::vector<MatrixDifference>> compare_matrix(const Topology& topology,
 /// A fact in which two machines differ.
 struct TopologyDifference {
   std::string thing;  ///< "NIC at 0000:01:00.0", "NUMA node 1", "nvlink from … to …".
-  std::string fact;   ///< "name", "link"; empty if one of them lacks the thing.
+  std::string fact;   ///< "name", "link"; empty if one of the machines lacks the thing.
   std::string a, b;  ///< The values of a and b; "here" and "absent" if the thing itself is missing.
 
   friend bool operator==(const TopologyDifference&, const TopologyDifference&) = default;

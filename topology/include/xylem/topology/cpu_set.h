@@ -17,10 +17,11 @@ namespace xylem::topology {
 /// The largest CPU number that a set may hold; a larger number means a damaged file.
 inline constexpr std::uint32_t kMaxCpu = 65535;
 
-/// A value type. Ranges are sorted, disjoint and not adjacent, so equal sets compare equal.
+/// A set of CPUs, as a value. Ranges are sorted, disjoint and not adjacent, so equal sets compare
+/// equal.
 class CpuSet {
  public:
-  /// First and last CPU of a run, both included.
+  /// The first and the last CPU of a range; both belong to it.
   struct Range {
     std::uint32_t first = 0;
     std::uint32_t last = 0;

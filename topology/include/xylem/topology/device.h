@@ -34,7 +34,8 @@ struct Package {
 /// Memory and the CPUs near it. The operating system's numbers may have gaps (0 and 8 on POWER9).
 struct NumaNode {
   std::uint32_t os_index = 0;
-  bool implied = false;  ///< The source lists no nodes: the whole machine counts as node 0.
+  /// True if the source lists no nodes: then the whole machine counts as node 0.
+  bool implied = false;
   std::optional<std::uint32_t> package;  ///< Index of its package.
   std::optional<std::uint32_t> cores;
   CpuSet cpus;  ///< Empty for memory without CPUs (a GPU's, or CXL).
@@ -54,7 +55,8 @@ struct HostBridge {
   std::uint8_t first_bus = 0;
   std::uint8_t last_bus = 0;
   Locality numa;
-  /// The source does not distinguish host bridges: this one stands for all of its NUMA node.
+  /// True if the source does not distinguish host bridges: this one stands for all host bridges of
+  /// its NUMA node.
   bool implied = false;
 
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
@@ -66,7 +68,7 @@ struct PciDevice {
   PciId id;
   std::uint16_t pci_class = 0;    ///< Class and subclass, such as 0x0302.
   std::string vendor;             ///< Name from the PCI ID database; may be empty.
-  std::string model;              ///< Likewise.
+  std::string model;              ///< The name of the model, from the same database; may be empty.
   std::optional<NodeRef> parent;  ///< A bridge or host bridge; absent if the tree is hidden.
   Locality numa;
   Rate uplink;  ///< The link towards the parent. For a bridge that faces down, the link below it.
@@ -80,7 +82,7 @@ struct Bridge {
   PciDevice pci;
   std::uint8_t first_bus = 0;  ///< The buses below it.
   std::uint8_t last_bus = 0;
-  /// The source shows no ports: this bridge stands for a whole switch.
+  /// True if the source shows no ports: this bridge stands for a whole switch.
   bool is_switch = false;
 
   friend bool operator==(const Bridge&, const Bridge&) = default;
@@ -156,9 +158,10 @@ struct Nic {
   PciDevice pci;
   /// The name of its RDMA device, otherwise of its interface, otherwise its address.
   std::string name;
-  bool fabric = false;  ///< Has verbs (InfiniBand, RoCE, EFA) or is a Cassini, so it can be a rail.
-  /// It has no PCI function (a container's interface): in `pci`, only `numa` is valid and the
-  /// address is 0.
+  /// True if it has verbs (InfiniBand, RoCE, EFA) or is a Cassini, so that it can be a rail.
+  bool fabric = false;
+  /// True if it has no PCI function (a container's interface). Then only `numa` is valid in `pci`,
+  /// and the address is 0.
   bool is_virtual = false;
   /// For a virtual function: the physical function to which it belongs.
   std::optional<PciAddress> physical_function;

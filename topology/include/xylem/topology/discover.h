@@ -15,14 +15,14 @@ namespace xylem::topology {
 
 /// Where discovery looks.
 struct DiscoverOptions {
-  /// Read for interfaces, RDMA ports and PCIe link widths.
+  /// The root of sysfs, from which interfaces, RDMA ports and PCIe link widths are read.
   std::string sysfs_root = "/sys";
   /// Places where distributions keep the PCI ID database. The first one that can be read is used
   /// for the names of vendors and models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
   /// Libraries of NVIDIA's driver, as dlopen() takes them. Empty: not used. The CUDA driver is used
-  /// only if there is no NVML. It stays loaded, so children that this process forks cannot use
-  /// CUDA.
+  /// only if there is no NVML. The CUDA driver stays loaded, so children that this process forks
+  /// cannot use CUDA.
   std::string nvml = "libnvidia-ml.so.1";
   std::string cuda = "libcuda.so.1";
 };

@@ -15,7 +15,7 @@ namespace xylem::topology {
 struct Fingerprint {
   std::uint64_t value = 0;
 
-  /// Sixteen hexadecimal digits.
+  /// The fingerprint as sixteen hexadecimal digits.
   std::string to_string() const;
 
   friend auto operator<=>(const Fingerprint&, const Fingerprint&) = default;

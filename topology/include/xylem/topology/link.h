@@ -28,7 +28,7 @@ struct Rate {
   std::optional<GBps> bandwidth;
   Origin origin = Origin::unknown;     ///< The origin of `bandwidth`.
   std::optional<std::uint32_t> width;  ///< Number of PCIe lanes, or of parallel NVLinks.
-  std::optional<double> speed;         ///< Of one PCIe lane, in 10^9 transfers per second.
+  std::optional<double> speed;  ///< The speed of one PCIe lane, in 10^9 transfers per second.
 
   friend bool operator==(const Rate&, const Rate&) = default;
 };

@@ -19,7 +19,8 @@
 
 namespace xylem::topology {
 
-/// Nearest first. `unknown` is last, since nothing is known about such a path.
+/// The classes of paths, the nearest first. `unknown` is last, since nothing is known about such a
+/// path.
 enum class PathClass : std::uint8_t { loc, nvl, pix, pxb, phb, node, sys, unknown };
 /// "loc", "nvl", …; the matrix prints them in capitals.
 std::string_view name(PathClass path_class) noexcept;
@@ -35,21 +36,22 @@ struct Path {
   std::uint32_t bridges = 0;
   /// The least known bandwidth of the links on the path; absent if none is known.
   std::optional<GBps> bandwidth;
-  /// The origin of that bandwidth.
+  /// The origin of `bandwidth`.
   Origin origin = Origin::unknown;
-  /// Some part of the path has no known bandwidth (a link without a rate, or the fabric inside and
-  /// between packages). `bandwidth` is then only an upper bound.
+  /// True if some part of the path has no known bandwidth (a link without a rate, or the fabric
+  /// inside and between packages). `bandwidth` is then only an upper bound.
   bool bandwidth_is_bound = false;
-  /// The class is based on an assumption. Both ends are near one of the same several NUMA nodes and
-  /// are taken for neighbours: a `node` path might really be `sys`. Or the source does not
-  /// distinguish host bridges: a `phb` path might be `node`. Or the ends reach different
-  /// NVSwitches, which are taken for one fabric (`nvl`).
+  /// True if the class is based on an assumption. There are three cases. Both ends are near one of
+  /// the same several NUMA nodes and are taken for neighbours: a `node` path might really be `sys`.
+  /// Or the source does not distinguish host bridges: a `phb` path might be `node`. Or the ends
+  /// reach different NVSwitches, which are taken for one fabric (`nvl`).
   bool locality_assumed = false;
 
   friend bool operator==(const Path&, const Path&) = default;
 };
 
-/// The best path of any kind between two devices (GPU, NIC or NVSwitch, in range).
+/// The best path of any kind between two devices. Each is a GPU, a NIC or an NVSwitch, and its
+/// index must be valid in `topology`.
 Path path(const Topology& topology, NodeRef a, NodeRef b);
 
 /// The best path over PCIe and packages only, as `nvidia-smi topo -mp` shows it.
@@ -67,7 +69,7 @@ struct NearestNics {
 /// the fewest bridges below the nearest common one. For paths through a host bridge and beyond, and
 /// where places are unknown, all NICs of the lowest class count as equally near.
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
-/// The same, restricted to `nics` (indices in ascending order).
+/// Like the function above, but chooses only among `nics` (indices in ascending order).
 NearestNics nearest_nics(const Topology& topology,
                          std::uint32_t gpu,
                          std::span<const std::uint32_t> nics);

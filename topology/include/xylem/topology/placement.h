@@ -14,10 +14,11 @@ namespace xylem::topology {
 
 struct RankPlace {
   std::optional<std::uint32_t> gpu;  ///< Index; absent on a host without GPUs.
-  /// Indices, the preferred one first. Empty: no NIC serves the rank.
+  /// Indices of the NICs that serve the rank, the preferred one first. Empty: no NIC serves the
+  /// rank.
   std::vector<std::uint32_t> nics;
-  /// Nodes whose CPUs and memory the rank should use. Several if it is unknown which node is near
-  /// its GPU, or if a host without GPUs has more nodes than ranks.
+  /// NUMA nodes whose CPUs and memory the rank should use. There are several if it is unknown which
+  /// node is near its GPU, or if a host without GPUs has more nodes than ranks.
   Locality numa;
   /// The rank's share of the CPUs of each of these nodes. The shares of different ranks are
   /// disjoint, except on nodes with fewer CPUs than ranks. Empty if the source lists no CPUs.
@@ -28,10 +29,10 @@ struct RankPlace {
   friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };
 
-/// Places of `ranks` ranks, in order. Rank i gets GPU i modulo the number of GPUs, the NICs that
-/// assign_nics() gives to that GPU, and the NUMA node of the GPU or, if that is unknown, of its
-/// first NIC. Without GPUs, ranks are spread over the NUMA nodes in order, and the ranks of a node
-/// prefer the rails near the node in turn.
+/// The places of `ranks` ranks, in order. Rank i gets GPU i modulo the number of GPUs, the NICs
+/// that assign_nics() gives to that GPU, and the NUMA node of the GPU or, if that is unknown, of
+/// its first NIC. Without GPUs, ranks are spread over the NUMA nodes in order, and the ranks of a
+/// node take turns in preferring the rails near the node.
 std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks);
 
 }  // namespace xylem::topology

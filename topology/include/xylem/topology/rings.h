@@ -36,8 +36,10 @@ std::string_view name(GpuFabric fabric) noexcept;
 
 /// A cycle through all GPUs; the last one passes data to the first.
 struct Ring {
-  std::vector<std::uint32_t> gpus;  ///< Indices. Begins with the first GPU that was given.
-  /// Its bandwidth while all rings of its plan run. Absent if no link on it has a known bandwidth.
+  /// Indices of the GPUs. The ring begins with the first GPU that was given.
+  std::vector<std::uint32_t> gpus;
+  /// The bandwidth of the ring while all rings of its plan run. Absent if no link on it has a known
+  /// bandwidth.
   std::optional<GBps> bandwidth;
 
   friend bool operator==(const Ring&, const Ring&) = default;
@@ -50,10 +52,11 @@ struct RingPlan {
   Ring best;
   /// False if the search stopped early, so a better ring than `best` may exist.
   bool best_is_exact = true;
-  /// Rings of equal bandwidth to run at the same time; only `best` if more rings do not help.
+  /// Rings of equal bandwidth to run at the same time, each on a channel of its own; only `best` if
+  /// more rings do not help.
   std::vector<Ring> channels;
-  std::optional<GBps> bandwidth;  ///< Total of all channels.
-  /// A ring uses a link of unknown bandwidth, so the real bandwidth may be less.
+  std::optional<GBps> bandwidth;  ///< The total bandwidth of `channels`.
+  /// True if a ring uses a link of unknown bandwidth, so that the real bandwidth may be less.
   bool bandwidth_is_bound = false;
 
   friend bool operator==(const RingPlan&, const RingPlan&) = default;
@@ -62,7 +65,7 @@ struct RingPlan {
 /// A tree that runs reduce (towards the root) and broadcast (from the root) at the same time.
 struct TreePlan {
   std::uint32_t root = 0;  ///< Index of a GPU.
-  /// By position in the GPUs that were given; nothing for the root.
+  /// parents[i] is the parent of the i-th of the GPUs that were given; nothing for the root.
   std::vector<std::optional<std::uint32_t>> parents;
   std::uint32_t depth = 0;        ///< Number of hops from the root to the farthest GPU.
   std::optional<GBps> bandwidth;  ///< What every hop carries in both directions at the same time.

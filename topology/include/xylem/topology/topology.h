@@ -16,7 +16,8 @@
 
 namespace xylem::topology {
 
-/// Larger numbers than any host has. A source that exceeds one of them is damaged or hostile.
+/// These numbers are larger than those of any host. A source that exceeds one of them is damaged or
+/// hostile.
 inline constexpr std::size_t kMaxPackages = 1024;
 inline constexpr std::size_t kMaxNumaNodes = 1024;
 inline constexpr std::size_t kMaxBridges = 16384;
@@ -27,7 +28,7 @@ inline constexpr std::size_t kMaxInterfaces = 16384;
 inline constexpr std::size_t kMaxLinks = 65536;
 /// PCI numbers buses with one byte, so a tree cannot be deeper.
 inline constexpr std::size_t kMaxBridgeDepth = 255;
-/// No real link is slower or faster than these.
+/// The least and the largest bandwidth of a link. No real link is slower or faster.
 inline constexpr GBps kLeastBandwidth{1e-6};
 inline constexpr GBps kMostBandwidth{1e6};
 
@@ -38,13 +39,13 @@ struct Machine {
   std::string architecture;  ///< "x86_64", if the source has one.
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;      ///< At least one; see NumaNode::implied.
-  std::vector<HostBridge> host_bridges;  ///< Only those that lead to a device listed below.
-  std::vector<Bridge> bridges;           ///< Only those that lead to a device; by address.
-  std::vector<Gpu> gpus;             ///< By address, as nvidia-smi and the CUDA driver number them.
-  std::vector<Nic> nics;             ///< By address; after these the virtual ones, by name.
-  std::vector<NvSwitch> nvswitches;  ///< By address.
-  std::vector<NetInterface> interfaces;  ///< By name.
-  std::vector<Link> links;               ///< By (a, b, kind), without duplicates.
+  std::vector<HostBridge> host_bridges;  ///< Only host bridges that lead to a device listed below.
+  std::vector<Bridge> bridges;  ///< Only bridges that lead to a device; ordered by address.
+  std::vector<Gpu> gpus;  ///< Ordered by address, as nvidia-smi and the CUDA driver number them.
+  std::vector<Nic> nics;  ///< Ordered by address; after these the virtual ones, ordered by name.
+  std::vector<NvSwitch> nvswitches;      ///< Ordered by address.
+  std::vector<NetInterface> interfaces;  ///< Ordered by name.
+  std::vector<Link> links;               ///< Ordered by (a, b, kind), without duplicates.
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };

@@ -53,7 +53,7 @@ std::string explain(const Topology& topology, NodeRef device);
 std::string explain(const Topology& topology, NodeRef a, NodeRef b);
 
 /// Finds a GPU or NIC by a common name: "gpu0", "nic2" (numbered as in the matrix), "mlx5_2",
-/// "eth0" or "0000:3b:00.0". The error invalid_argument lists the existing ones.
+/// "eth0" or "0000:3b:00.0". The error invalid_argument lists the devices that exist.
 Result<NodeRef> find_device(const Topology& topology, std::string_view name);
 
 /// The whole value; read_json() returns an equal one. The key "derived" adds the fingerprint and

@@ -17,8 +17,8 @@ struct LoopbackOptions {
       /// With 0, messages arrive and complete in order. Any other value is the seed of the order in
       /// which progress() delivers and completes them.
       0;
-  /// Messages up to this size complete at the sender before they are received; larger ones complete
-  /// when they are received.
+  /// Messages up to this size complete at the sender before they are received. Larger messages
+  /// complete when they are received.
   std::uint64_t eager_bytes = 8192;
 };
 

@@ -27,7 +27,7 @@ class Seal {
  public:
   static constexpr std::size_t kTagBytes = 16;
 
-  /// Cipher::aes256_gcm requires has_aes().
+  /// Makes one end. Cipher::aes256_gcm requires has_aes().
   Seal(Cipher cipher, const SealKey& key);
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;

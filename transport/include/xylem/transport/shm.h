@@ -17,7 +17,7 @@ namespace xylem::transport {
 /// How large messages are written into shared memory.
 enum class ShmWrites : std::uint8_t {
   as_measured,  ///< With ordinary or non-temporal stores, whichever is faster for the peer.
-  past_cache,   ///< Always with non-temporal stores. For tests.
+  past_cache,   ///< Always with non-temporal stores. Only tests use this.
 };
 
 struct ShmOptions {
@@ -33,11 +33,12 @@ struct ShmOptions {
 /// The sizes that a transport made with given options has.
 struct ShmSize {
   std::uint64_t bytes = 0;  ///< The size of its segment.
-  /// The largest message that fits into one slot; longer ones are sent in parts.
+  /// The largest message that fits into one slot; longer messages are sent in parts.
   std::uint64_t slot_bytes = 0;
 };
 
-/// Fails with `exhausted`, as make_shm() does, if `options.bytes` is too small for the endpoints.
+/// The sizes for these options. Fails with `exhausted`, as make_shm() does, if `options.bytes` is
+/// too small for the endpoints.
 Result<ShmSize> shm_size(const ShmOptions& options);
 
 /// Makes the transport and its segment. Fails with `exhausted` if the system does not provide the

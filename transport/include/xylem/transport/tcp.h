@@ -43,15 +43,15 @@ struct TcpOptions {
   /// The device name that lanes() reports: the network interface.
   std::string device = "tcp";
   /// How many bytes a peer may send before the receives for them are posted; further messages wait
-  /// at the sender. Must be the same at both ends.
+  /// at the sender. The value must be the same at both ends.
   std::uint64_t ahead = 1 << 20;
 };
 
 /// Makes connections for a TcpTransport, and learns when one is lost.
 class TcpOwner {
  public:
-  /// An endpoint has something to send and no connection; the owner is expected to call adopt().
-  /// Called within send(), once for each endpoint. Must not call the transport.
+  /// An endpoint has something to send and no connection. The owner is expected to make one and to
+  /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
   /// The connection of an endpoint has ended although nobody closed the endpoint. `code` is
   /// peer_lost if the peer ended the connection, exhausted if there was no memory for an incoming
@@ -64,7 +64,8 @@ class TcpOwner {
 
 class TcpTransport : public Transport {
  public:
-  /// Call before the first send. Null means no owner. The owner must outlive the transport.
+  /// Sets the owner. Call it before the first send. Null means no owner. The owner must outlive the
+  /// transport.
   virtual void set_owner(TcpOwner* owner) noexcept = 0;
   /// Gives an endpoint its connection. If the endpoint already had one, or is closed, `connection`
   /// is closed instead. Fails with `exhausted` if the socket cannot be watched.

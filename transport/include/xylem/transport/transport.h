@@ -21,8 +21,8 @@ namespace xylem::transport {
 /// An endpoint: one remote transport of the same kind, as connect() returned it.
 using EndpointId = std::uint32_t;
 /// Names a message; both ends compute the same tag. Bits 0 to 63 are the name. Bits 64 to 87 are a
-/// check: where Capabilities::checks_tags is set, a message whose check differs does not match
-/// either. Higher bits are unused.
+/// check: where Capabilities::checks_tags is set, a message matches a receive only if the check is
+/// equal, too. Higher bits are unused.
 __extension__ using Tag = unsigned __int128;
 inline constexpr Tag kExactMatch = ~Tag{0};
 inline constexpr unsigned kNameBits = 64, kCheckBits = 24;
@@ -37,10 +37,10 @@ struct Capabilities {
   bool one_sided = false;          ///< Supports put steps.
   bool cuda = false;               ///< Device memory may be sent and received.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
-  /// Messages up to this size can be written and read in the transport's own memory: reserve(),
-  /// recv_view(). 0: none.
+  /// Messages up to this size can be written and read in the transport's own memory, by reserve()
+  /// and recv_view(). 0 if no message can.
   std::uint64_t view_bytes = 0;
-  /// cancel() ends every operation at once. Otherwise, an operation that has met its partner
+  /// True if cancel() ends every operation at once. If false, an operation that has met its partner
   /// continues until its message is complete or its endpoint is closed.
   bool withdraws = false;
   bool checks_tags = false;  ///< Compares all bits of a tag, not only the lower 64.
@@ -71,7 +71,7 @@ struct Region {
 /// A received message, at the place in the transport's memory where it arrived.
 struct View {
   const std::byte* data = nullptr;
-  std::uint64_t id = 0;     ///< For the transport's own use.
+  std::uint64_t id = 0;     ///< The transport uses this.
   std::uint64_t bytes = 0;  ///< Set by take_view() only.
   /// The sender can withdraw the message while it is viewed; release() tells whether it did.
   bool may_change = false;
@@ -88,7 +88,7 @@ struct Operation {
   Code code = Code::ok;
   std::uint64_t bytes = 0;  ///< Number of bytes received.
   View view;  ///< The message, after a successful recv_view(); no data if the message was copied.
-  void* state = nullptr;  ///< For the transport's own use.
+  void* state = nullptr;  ///< The transport uses this.
 };
 
 /// Outcome of posting.
@@ -114,12 +114,13 @@ enum class Room : std::uint8_t {
 /// Memory for one message, as reserve() provides it.
 struct Reservation {
   std::byte* memory = nullptr;
-  /// Better written with non-temporal stores (copy.h), since the readers share no cache with this
-  /// core.
+  /// True if this memory is better written with non-temporal stores (copy.h), since the readers
+  /// share no cache with this core.
   bool past_cache = false;
 };
 
-/// One wire that an endpoint uses, as the fabric's library reports it.
+/// One of the ways on which the bytes of an endpoint travel, as the fabric's library reports it.
+/// (The lanes of a program are something else.)
 struct Lane {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
@@ -172,8 +173,8 @@ class Transport {
 
   /// Like recv() with an exact tag, but leaves the message where it is if it can be read there;
   /// `operation.view` then shows it until release(). Messages of up to view_bytes can be viewed
-  /// unless they are copied from the sender's process; longer ones only if they are in memory that
-  /// this process maps. Other messages are copied to `target`.
+  /// unless they are copied from the sender's process; longer messages can be viewed only if they
+  /// are in memory that this process maps. Other messages are copied to `target`.
   virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept;
   /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
   /// this size (at most view_bytes; kAnySize: any). Faster than recv_view() for a message that is
@@ -222,9 +223,9 @@ class Transport {
   /// Advances all operations. Returns the number of completions and arrivals that it handled.
   virtual unsigned progress() noexcept = 0;
 
-  /// True once everything sent to the endpoint has left this process; on false, call progress() and
-  /// ask again. After that the messages arrive even if this transport ends; only on a TCP
-  /// connection can some be lost, if the peer is sending at that moment.
+  /// True once everything sent to the endpoint has left this process. On false, call progress() and
+  /// ask again. After that the messages arrive even if this transport ends. The exception is a TCP
+  /// connection: some messages can be lost if the peer is sending when this transport ends.
   virtual bool flush(EndpointId endpoint) noexcept = 0;
 
   /// Prepares to sleep on wake_fd(). True: nothing is ready, and the descriptor becomes readable at
@@ -237,11 +238,11 @@ class Transport {
   /// buffers after that. Returns immediately; progress() completes the sends. Receives do not
   /// belong to an endpoint: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
-  /// Reports the death of a peer to which this transport has no endpoint; that peer may have had
-  /// one to this transport.
+  /// Tells the transport that a peer has died to which it has no endpoint. That peer may have had
+  /// an endpoint to this transport.
   virtual void note_death() noexcept {}
 
-  /// The wires that an endpoint uses. Empty before the first message where the fabric chooses them
+  /// The lanes that an endpoint uses. Empty before the first message where the fabric chooses them
   /// late.
   virtual std::vector<Lane> lanes(EndpointId endpoint) const = 0;
   /// Bytes passed to send() for this endpoint since connect().

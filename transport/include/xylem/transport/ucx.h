@@ -3,7 +3,7 @@
 // ucx: tagged messages over UCP, on every fabric that UCX supports. One object is one UCP context
 // with one worker. A job uses up to two: one for peers on the same host, which never uses TCP, and
 // one for all other peers, which never uses shared memory. So neither can silently use the wrong
-// kind of wire.
+// kind of fabric.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -18,7 +18,7 @@
 
 namespace xylem::transport {
 
-/// Which wires a UCX transport may use.
+/// Which fabrics a UCX transport may use.
 enum class UcxReach : std::uint8_t {
   host,     ///< Shared memory and cross-memory attach: posix, sysv, cma.
   network,  ///< RDMA where available, otherwise TCP; never shared memory.
