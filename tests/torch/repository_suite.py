@@ -42,9 +42,12 @@ def parse() -> argparse.Namespace:
 
 
 # Tests that involve no backend.
-LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "reads the C++ sources of torch"}
+LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "the test reads the C++ sources of torch"}
 # Tests that are about gloo itself, with the reason why xylem does not run them.
-SEVERAL = "passes several tensors of one rank, which no function of torch.distributed does; nccl refuses them, too"
+SEVERAL = (
+    "the test passes several tensors of one rank, which no function of torch.distributed does; "
+    "nccl refuses them, too"
+)
 EXCUSED = {
     **{
         f"ProcessGroupGloo*Test.{test}": SEVERAL
@@ -58,9 +61,9 @@ EXCUSED = {
         )
     },
     "ProcessGroupGloo*Test.test_allgather_checks": (
-        "expects that uneven all_gathers fail; xylem supports them, as nccl does"
+        "the test expects that uneven all_gathers fail; xylem supports them, as nccl does"
     ),
-    "ProcessGroupGloo*Test.test_set_gloo_pg_timeout": "reads options of gloo's class",
+    "ProcessGroupGloo*Test.test_set_gloo_pg_timeout": "the test reads options of gloo's class",
     "*.test_init_process_group_for_all_backends": "torch names every backend that is not part of it 'custom'",
 }
 

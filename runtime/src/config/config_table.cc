@@ -355,8 +355,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "warn",
      .example = "info,file=/tmp/xylem.%r.log",
-     .sentence = "Log level (off, error, warn, info, debug or trace), optionally with a file: "
-                 ",file=path, where %r is the rank, %h the host and %p the process.",
+     .sentence = "Log level (off, error, warn, info, debug or trace). Append ,file=PATH to log to "
+                 "a file; in PATH, %r is the rank, %h the host and %p the process.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(c.log, parse_log_options(t));
        return {};
