@@ -86,16 +86,22 @@ class Sparse(unittest.TestCase):
         run_ranks(2, body)
 
     def test_calls_behind_a_callback_that_destroys_the_group_fail_as_calls(self):
-        attached, ended = Condition(), Condition()
+        attached, through, ended = Condition(), Condition(), Condition()
 
         def body(rank, size):
             if rank > 0:
                 attached.wait()
                 reduced_later().wait()
+                through.tell()
                 ended.wait()
                 return
+
+            def destroy(_):
+                through.wait()  # Otherwise this could abort the other rank's part of the first call.
+                dist.destroy_process_group()
+
             first, second = reduced_later(), reduced_later()
-            first.get_future().then(lambda _: dist.destroy_process_group())
+            first.get_future().then(destroy)
             attached.tell()
             with raising(dist.DistBackendError, "destroyed"):
                 second.wait()
