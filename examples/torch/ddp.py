@@ -53,8 +53,7 @@ def digest(model: nn.Module) -> str:
     return sha.hexdigest()
 
 
-def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """The options among `words`, by itself those of the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="xylem")
     parser.add_argument("--fsdp", action="store_true", help="shard parameters, gradients and state")
@@ -63,11 +62,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="points of each rank in a step")
     parser.add_argument("--width", type=int, default=64, help="of the hidden layers")
     parser.add_argument("--json", help="file to which rank 0 writes the losses")
-    return parser.parse_args(words)
+    arguments = parser.parse_args()
 
-
-def train(arguments: argparse.Namespace) -> None:
-    """Trains from init_process_group() to destroy_process_group()."""
     if arguments.backend == "xylem":
         import xylem  # noqa: F401  Registers the backend; torch 2.15 does so by itself.
 
@@ -125,4 +121,4 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    train(parse())
+    main()
