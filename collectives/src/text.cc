@@ -317,11 +317,16 @@ class Parser {
 Result<Schedule> parse_schedule(std::string_view text) { return Parser().parse(text); }
 
 Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text) {
-  using Key = std::tuple<Collective, std::uint32_t, std::uint32_t>;
-  std::map<Key, std::map<std::uint32_t, Schedule>> found;
-  const auto title = [](const Shape& shape) {
-    return fmt::format("{} of {} ranks with root {}", name(shape.collective), shape.ranks,
-                       shape.root);
+  struct Found {
+    std::size_t line = 0;  // Where the plan's first schedule begins.
+    std::map<std::uint32_t, Schedule> ranks;
+  };
+  std::map<std::tuple<Collective, std::uint32_t, std::uint32_t>, Found> found;
+  const auto refuse = [](std::size_t line, std::uint32_t rank, const Shape& shape,
+                         std::string_view what) {
+    return failure(Code::bad_schedule,
+                   fmt::format("line {}: {} of {} ranks with root {}: rank {} {}", line,
+                               name(shape.collective), shape.ranks, shape.root, rank, what));
   };
   std::size_t lines_before = 0;
   while (!text.empty()) {
@@ -331,29 +336,28 @@ Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text) {
     const std::string_view section = end == std::string_view::npos ? text : text.substr(0, end + 1);
     text.remove_prefix(section.size());
     XYLEM_TRY(Schedule schedule, Parser(lines_before).parse(section));
-    const Shape& shape = schedule.shape;
+    const Shape shape = schedule.shape;
     const std::uint32_t rank = schedule.rank;
-    const std::string what = title(shape);
-    auto& ranks = found[{shape.collective, shape.ranks, shape.root}];
-    if (!ranks.emplace(rank, std::move(schedule)).second) {
-      return failure(Code::bad_schedule,
-                     fmt::format("line {}: rank {}'s schedule for {} stands twice",
-                                 lines_before + 1, rank, what));
+    const std::size_t line = lines_before + 1;
+    if (rank >= shape.ranks) return refuse(line, rank, shape, "is not one of these ranks");
+    auto& plan = found[{shape.collective, shape.ranks, shape.root}];
+    if (plan.ranks.empty()) plan.line = line;
+    if (!plan.ranks.emplace(rank, std::move(schedule)).second) {
+      return refuse(line, rank, shape, "has a second schedule");
     }
     lines_before += static_cast<std::size_t>(std::ranges::count(section, '\n'));
   }
   std::vector<std::vector<Schedule>> plans;
-  for (auto& [key, ranks] : found) {
-    auto& plan = plans.emplace_back();
-    const Shape shape = ranks.begin()->second.shape;
-    for (auto& [rank, schedule] : ranks) {
-      if (rank != plan.size()) break;
-      plan.push_back(std::move(schedule));
+  for (auto& [key, plan] : found) {
+    auto& ranks = plans.emplace_back();
+    const Shape shape = plan.ranks.begin()->second.shape;
+    for (auto& [rank, schedule] : plan.ranks) {
+      if (rank != ranks.size()) break;
+      ranks.push_back(std::move(schedule));
     }
-    if (plan.size() != shape.ranks || ranks.size() != shape.ranks) {
-      return failure(Code::bad_schedule,
-                     fmt::format("line {}: there are {} schedules for {}, and none for rank {}",
-                                 lines_before + 1, ranks.size(), title(shape), plan.size()));
+    if (ranks.size() != shape.ranks) {
+      return refuse(plan.line, static_cast<std::uint32_t>(ranks.size()), shape,
+                    "has no schedule in the text");
     }
   }
   return plans;

@@ -13,7 +13,7 @@
 #include "point_to_point.h"
 #include "situation.h"
 #include "xylem/base/status.h"
-#include "xylem/collectives/choose.h"
+#include "xylem/collectives/cost_model.h"
 #include "xylem/execution/engine.h"
 #include "xylem/runtime/work.h"
 

@@ -58,15 +58,15 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 }
 
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
-  XYLEM_TRY(parts.given, GivenSchedules::load(parts.loaded.config));
+  XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config));
   const WireMaker make = parts.wires;
   PeerFacts facts = parts.facts;
-  facts.settings += parts.given.agreed();
+  facts.settings += given.agreed();
   const auto end = [](Job* job) {
     // In a forked child everything belongs to the parent: the thread, and the connections to peers.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
-  std::shared_ptr<Job> job(new Job(std::move(parts)), end);
+  std::shared_ptr<Job> job(new Job(std::move(parts), std::move(given)), end);
   if (Status opened = job->open(facts, make, deadline); !opened) {
     (void)job->shutdown(true);
     return opened;
@@ -74,13 +74,13 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   return job;
 }
 
-Job::Job(JobParts parts)
+Job::Job(JobParts parts, GivenSchedules given)
     : store_(std::move(parts.store)),
       context_(std::move(parts.loaded),
                std::move(parts.placement),
                std::move(parts.logger),
                ComputeDevices(std::move(parts.devices)),
-               std::move(parts.given),
+               std::move(given),
                std::move(parts.control),
                *this,
                *this) {}

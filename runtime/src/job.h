@@ -41,7 +41,6 @@ struct JobParts {
   WireMaker wires;
   Logger logger;
   std::vector<ComputeDevice> devices{};  ///< The devices besides the CPU.
-  GivenSchedules given{};  ///< The schedules from a file of the user; start() loads them.
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
@@ -63,7 +62,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   Status shutdown(bool force);
 
  private:
-  explicit Job(JobParts parts);
+  Job(JobParts parts, GivenSchedules given);
   Status open(const PeerFacts& facts, const WireMaker& make, Deadline deadline);
   Status meet_world(Deadline deadline);
   std::uint32_t rank() const noexcept { return context_.rank(); }

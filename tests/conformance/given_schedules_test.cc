@@ -7,6 +7,7 @@
 #include "conformance/run_case.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
+#include "support/temporary_directory.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/text.h"
 
@@ -14,9 +15,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 namespace xylem::test {
@@ -30,16 +28,8 @@ using testing::HasSubstr;
 
 class GivenSchedule : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "xylem-schedules-XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) const {
-    const std::string path = folder_ + "/" + name;
-    std::ofstream(path, std::ios::trunc) << text;
-    return path;
+    return directory_.write(name, text);
   }
   static Result<GivenSchedules> load(const std::string& path) {
     Config config;
@@ -48,7 +38,7 @@ class GivenSchedule : public testing::Test {
   }
 
  private:
-  std::string folder_;
+  const TemporaryDirectory directory_;
 };
 
 /// A planner's schedules of all ranks, as those of an algorithm "mine".
@@ -156,7 +146,7 @@ TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
   expect_refused(write("wrong", replaced(right, "input[1]", "input[0]")), Code::bad_schedule,
                  "all_reduce mine of 3 ranks with root 0: ");
   expect_refused(write("half", right.substr(0, right.find("\nschedule"))), Code::bad_schedule,
-                 "there are 1 schedules for all_reduce of 3 ranks");
+                 "rank 1 has no schedule in the text");
   expect_refused(write("text", "all_reduce=ring\n"), Code::bad_schedule, "line 1: ");
   expect_refused(write("empty", ""), Code::invalid_argument, "holds no schedule");
   expect_refused("/", Code::invalid_argument, "holds no schedule");

@@ -2,6 +2,7 @@
 //
 // `xylem bench` end to end: exit statuses, table, JSON, and its messages when a rank dies.
 #include "process/command.h"
+#include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -216,6 +218,27 @@ TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
   EXPECT_THAT(done.err, HasSubstr("rank 2"));
   for (const pid_t pid : ranks) {
     EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
+  }
+}
+
+// The ranks are started by hand, so nothing but Xylem tells them of each other.
+TEST(Bench, EndsOnAllRanksIfOneCannotReadTheFileOfSchedules) {
+  const test::TemporaryDirectory meeting;
+  std::vector<std::unique_ptr<Command>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    Command::Variables variables{{"XYLEM_RANK", std::to_string(rank)},
+                                 {"XYLEM_SIZE", "3"},
+                                 {"XYLEM_RENDEZVOUS", "file://" + meeting.path()}};
+    if (rank == 1) variables.emplace_back("XYLEM_SCHEDULES", "/nowhere/plans");
+    ranks.push_back(std::make_unique<Command>(bench({"barrier"}), variables));
+  }
+  const Deadline limit = Deadline::after(std::chrono::seconds(20));  // A start may take 60 s.
+  for (const auto& rank : ranks) {
+    const auto done = rank->wait(limit);
+    EXPECT_TRUE(done.in_time);
+    EXPECT_NE(done.exit_status, 0);
+    EXPECT_THAT(done.err, HasSubstr(rank == ranks[1] ? "XYLEM_SCHEDULES=/nowhere/plans: the file"
+                                                     : "rank 1 ended during the start"));
   }
 }
 

@@ -3,7 +3,7 @@
 // `xylem run`: the environment and output of its ranks, how a job ends, and that it leaves nothing
 // behind.
 #include "process/command.h"
-#include "xylem/base/check.h"
+#include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,18 +54,6 @@ std::vector<pid_t> pids_of(const std::string& text) {
   }
   return pids;
 }
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() { XYLEM_CHECK(::mkdtemp(path_.data()) != nullptr, path_); }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = testing::TempDir() + "cli-run-XXXXXX";
-};
 
 void expect_gone(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) {
@@ -124,7 +112,7 @@ TEST(Run, GivesEachRankItsPlaceInOneJob) {
 }
 
 TEST(Run, RanksMeetInADirectoryThatOnlyTheUserEntersAndThatGoes) {
-  const TemporaryDirectory parent;
+  const test::TemporaryDirectory parent;
   const auto done = run_command(
       shell_ranks(1, "stat -c %a ${XYLEM_RENDEZVOUS#file://}; touch ${XYLEM_RENDEZVOUS#file://}/x",
                   {"--no-prefix"}),
@@ -222,7 +210,7 @@ TEST(Run, EndsWhenItsReaderIsGone) {
 
 TEST(Run, TakesItsRanksAlongWhenItIsKilled) {
   // The test removes this directory, since a killed `xylem run` cannot.
-  const TemporaryDirectory meeting;
+  const test::TemporaryDirectory meeting;
   Command command(shell_ranks(2, "echo $$; exec sleep 1000"), {{"TMPDIR", meeting.path()}});
   ASSERT_TRUE(command.wait_for_lines(2, Deadline::after(kLimit)));
   const auto pids = pids_of(command.said());

@@ -151,10 +151,13 @@ TEST(PlansAsText, AreRefusedWithTheLine) {
   };
   EXPECT_THAT(refusal("hello\n" + ring), StartsWith("line 1: expected 'schedule'"));
   EXPECT_THAT(refusal("\n" + ring + "nonsense\n"), HasSubstr("expected a number"));
-  EXPECT_THAT(refusal(ring + first), HasSubstr("rank 1's schedule for all_reduce of 2 ranks with "
-                                               "root 0 stands twice"));
-  EXPECT_THAT(refusal(first), HasSubstr("there are 1 schedules for all_reduce of 2 ranks with root "
-                                        "0, and none for rank 0"));
+  EXPECT_THAT(refusal(ring + first),
+              HasSubstr("all_reduce of 2 ranks with root 0: rank 1 has a second "
+                        "schedule"));
+  EXPECT_THAT(refusal(first), StartsWith("line 1: all_reduce of 2 ranks with root 0: rank 0 has no "
+                                         "schedule in the text"));
+  EXPECT_THAT(refusal("schedule all_reduce x rank 2 of 2 root 0 blocks 1 channels 1\n"),
+              StartsWith("line 1: all_reduce of 2 ranks with root 0: rank 2 is not one of these"));
   const auto lines = std::ranges::count(ring, '\n');
   EXPECT_THAT(refusal(ring + "schedule nonsense\n"),
               StartsWith("line " + std::to_string(lines + 1) + ":"));

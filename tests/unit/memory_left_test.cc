@@ -3,12 +3,10 @@
 // How much memory the machine and the control groups of a process leave to it.
 #include "shm/memory_left.h"
 
+#include "support/temporary_directory.h"
+
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 namespace xylem::transport::shm {
@@ -16,24 +14,19 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// A made-up file system in a directory of its own, which is removed with the fixture.
+/// A made-up file system.
 class MemoryLeftOf : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder = ::testing::TempDir() + "xylem-memory-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
     files = {folder + "/meminfo", folder + "/cgroup", folder + "/root"};
     write("meminfo", "MemTotal:       9999999 kB\nMemAvailable:   1048576 kB\n");
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path path = folder + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
+    directory.write(name, text);
   }
 
-  std::string folder;
+  test::TemporaryDirectory directory;
+  const std::string folder = directory.path();
   MemoryFiles files;
 };
 

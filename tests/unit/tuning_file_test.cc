@@ -4,6 +4,8 @@
 // is refused with a message and not changed.
 #include "runtime/src/tuning_file.h"
 
+#include "support/temporary_directory.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -24,17 +26,9 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// The file is in a directory of its own, which is removed with the fixture.
 class TuningFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder = testing::TempDir() + "xylem-tuning-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    path = folder + "/tuning.json";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
-  void write(const std::string& text) const { std::ofstream(path, std::ios::trunc) << text; }
+  void write(const std::string& text) const { directory.write("tuning.json", text); }
   std::string content() const {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
@@ -66,7 +60,9 @@ class TuningFile : public testing::Test {
         AllOf(HasSubstr("XYLEM_TUNING=" + path), HasSubstr(sentence), HasSubstr("remove it")));
   }
 
-  std::string folder, path;
+  const test::TemporaryDirectory directory;
+  const std::string folder = directory.path();
+  std::string path = folder + "/tuning.json";
 };
 
 TEST_F(TuningFile, IsReadOnlyIfItIsAFileOfABoundedSize) {

@@ -5,7 +5,26 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
+
 namespace xylem::runtime {
+namespace {
+
+/// The text in lines of at most 120 characters.
+std::string wrapped(std::string_view text) {
+  constexpr std::size_t kWidth = 120;
+  std::string lines;
+  while (text.size() > kWidth) {
+    const std::size_t blank = text.rfind(' ', kWidth);
+    if (blank == std::string_view::npos) break;  // One long word.
+    lines.append(text.substr(0, blank)).append("\n");
+    text.remove_prefix(blank + 1);
+  }
+  return lines.append(text);
+}
+
+}  // namespace
 
 std::string configuration_page() {
   std::string page =
@@ -19,15 +38,15 @@ std::string configuration_page() {
       "nearest setting.\n"
       "- A value that its setting does not take is an error that names the value, the rule and an "
       "example.\n"
-      "- Settings marked *agreed* must be alike on all ranks; a difference fails the start with "
-      "`mismatch`, naming the variable.\n"
-      "- Durations are a number and ns, us, ms, s, min or h (a bare number is seconds); sizes a "
-      "number and K, M, G or T, powers of 1024.\n"
+      "- Settings marked *agreed* must be alike on all ranks. A difference fails the start with "
+      "`mismatch`, which names\n  the variable.\n"
+      "- Durations are a number and ns, us, ms, s, min or h; a number alone is in seconds. Sizes "
+      "are a number and K, M, G or\n  T, which are powers of 1024.\n"
       "\n"
       "This page is printed from the table in `runtime/src/config/config_table.cc`.\n";
   for (const Setting& setting : settings()) {
     const bool in_options = setting.from_options != nullptr;
-    page += fmt::format("\n## {}\n\n{}\n\n", setting.name, setting.sentence);
+    page += fmt::format("\n## {}\n\n{}\n\n", setting.name, wrapped(setting.sentence));
     page +=
         "| default | unit | example | in `Options` | agreed |\n| --- | --- | --- | --- | --- |\n";
     page += fmt::format(

@@ -29,8 +29,7 @@ std::string print(const Schedule& schedule);
 Result<Schedule> parse_schedule(std::string_view text);
 /// Reads several plans. The text holds the schedules of all ranks of each plan, one after another
 /// and in any order, and has at most one plan for a shape. In the result, `plans[p][r]` is rank r's
-/// schedule of plan p. Fails like parse_schedule(), also if a rank's schedule is missing or stands
-/// twice.
+/// schedule of plan p. Fails like parse_schedule(), also if a rank has no schedule or has two.
 Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text);
 
 }  // namespace xylem::collectives

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A directory for the files of one test.
+#pragma once
+
+#include "xylem/base/check.h"
+
+#include <gtest/gtest.h>
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace xylem::test {
+
+/// Makes a new directory, and removes it with everything in it.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() { XYLEM_CHECK(::mkdtemp(path_.data()) != nullptr, path_); }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// Writes a file, in place of an earlier one, and returns its path. `name` may lead through
+  /// directories, which are made.
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = path_ + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::trunc) << text;
+    return path;
+  }
+
+ private:
+  std::string path_ = testing::TempDir() + "xylem-test-XXXXXX";
+};
+
+}  // namespace xylem::test
