@@ -98,7 +98,7 @@ class Farewell {
 
 }  // namespace
 
-void finalize_pmi_at_exit(int fd) { static const Farewell farewell(fd); }
+void finalize_pmi_at_exit(int fd) { static const Farewell kUntilExit(fd); }
 
 Result<std::shared_ptr<Store>> PmiStore::open(int fd, std::uint32_t rank, Deadline deadline) {
   if (::fcntl(fd, F_GETFD) < 0) {
