@@ -44,7 +44,8 @@ using Copy = void (*)(void* target, const void* source, std::size_t bytes) noexc
 constexpr std::size_t kRanks = 2;
 constexpr std::size_t kSlice = (64 << 10) / sizeof(float);
 constexpr std::size_t kPiece = (2 << 10) / sizeof(float);
-constexpr std::size_t kSlots = 16;  // The slots of a Segment, of each kind: 2 MiB for a rank.
+// Number of slots of each Slots object. The Segment of a rank has two such objects: 2 MiB in all.
+constexpr std::size_t kSlots = 16;
 // A rank gives the other rank slice s in step s, reduces its own slice s in step s + kLag, and
 // copies the other rank's result for slice s to its output in step s + 2 * kLag.
 constexpr std::size_t kLag = 2;

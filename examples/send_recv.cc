@@ -20,7 +20,8 @@ int main() {
 
   const std::vector<std::uint32_t> token(1000, world.rank());
   std::vector<std::uint32_t> got(token.size());
-  // The receive first: nobody waits for a rank that only sends.
+  // Neither call waits for the other rank. The receive begins first, since a message that finds its
+  // receive already begun may need one copy less.
   const xylem::Work receive = world.recv(std::span(got), previous);
   const xylem::Work send = world.send(std::span(token), next);
   const xylem::Status done = xylem::wait_all(receive, send);

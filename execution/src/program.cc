@@ -34,7 +34,7 @@ bool is_message(StepKind kind) {
          kind == StepKind::wait;
 }
 
-/// Fills one Program from one Schedule; the phases run in order.
+/// Compiles one Schedule into one Program. run() calls the other functions in order.
 class Compiler {
  public:
   Compiler(const Schedule& schedule, const ProgramOptions& options)

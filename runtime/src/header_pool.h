@@ -84,7 +84,7 @@ class HeaderPool {
  public:
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
-  /// Call this when an outgoing slot has been handed to its transport.
+  /// Counts an outgoing slot as held by its transport. Call this when it has been handed over.
   void note_sent(HeaderSlot& slot) noexcept {
     slot.is_sent = true;
     sending_.fetch_add(1, std::memory_order_relaxed);

@@ -62,7 +62,8 @@ class Inbox final : public ControlListener {
   /// The submitted operations, oldest first, as a list linked by OperationLists::queue_next; null
   /// if there are none. note_launched() must follow.
   Operation* take_submitted() noexcept;
-  /// Call this when the operations that were taken are counted as pending.
+  /// Call this when the operations that were taken are counted as pending: has_submitted() then no
+  /// longer reports them.
   void note_launched() noexcept {
     if (is_launching_.load(std::memory_order_relaxed)) {
       is_launching_.store(false, std::memory_order_release);

@@ -78,9 +78,11 @@ class PointToPoint final : private HeaderUser {
   /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
-  /// Call this when a large body has been sent or received.
+  /// Handles a large body that has been sent or received. If it was received for a device, it is
+  /// copied there.
   void on_body(Message& message);
-  /// Call this when the bytes of a message have been copied between the host and a device.
+  /// Call this when the bytes of a message have been copied between the host and a device: a send
+  /// that has waited for this goes on.
   void on_copied(Operation& operation);
   /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;

@@ -120,13 +120,13 @@ class Progress {
   /// holder only.
   void announce_ended() noexcept;
 
-  /// Makes one turn of the progress thread, if the token is free.
+  /// Makes one turn, if the token is free. For the progress thread.
   void turn_if_free();
-  /// The outcome of work_off().
+  /// Whether work_off() found work, and whether it was interrupted before it had done all of it.
   enum class Worked : std::uint8_t { nothing, some, interrupted };
-  /// Makes turns of the progress thread until one finds nothing to do. It is interrupted after 10
-  /// ms, when `stop` is set, and as soon as another thread wants the token. For the token holder
-  /// only.
+  /// Makes turns until a turn finds nothing to do. It is interrupted after 10 ms, when `stop` is
+  /// set, and as soon as another thread wants the token. For the progress thread, which must hold
+  /// the token.
   Worked work_off(const std::atomic<bool>& stop);
   /// Makes the progress thread sleep until an event of the transports, an event of `extra`, or
   /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there

@@ -62,8 +62,8 @@ class RollCalls {
   const RollCall* recent(std::uint64_t group, std::uint64_t sequence, Clock::time_point now) const;
   /// Adds a roll that this rank calls.
   const RollCall& call(std::uint64_t group, std::uint64_t sequence, Clock::time_point now);
-  /// Call this when another rank, which is in this situation, has called a roll. True if this rank
-  /// has to answer the roll.
+  /// Adds a roll that another rank, which is in this situation, has called. True if this rank has
+  /// to answer the roll.
   bool hear(RollCallId id, const Situation& situation, Clock::time_point now);
   void on_answer(std::uint32_t rank, const Situation& situation);
   /// The roll with this id. Null if there never was such a roll, or if it is forgotten.

@@ -33,7 +33,8 @@ bool is_plain(const at::Tensor& tensor);
 Buffer moved(const at::Tensor& tensor);
 /// Like moved(), but for a reduction by `op`. Throws for types for which `op` is not defined.
 Buffer reduced(const at::Tensor& tensor, const ReduceOp& op);
-/// The number of moved()'s elements in one element of the tensor.
+/// The number of elements that moved() transfers for each element of the tensor: 2 for a complex
+/// number, or the number of bytes for a type that Xylem does not know.
 std::uint64_t elements_per_item(const at::Tensor& tensor);
 /// Converts a reduction. PREMUL_SUM includes its factor.
 ReduceOp reduction(const c10d::ReduceOp& op);
@@ -51,7 +52,7 @@ class Packed {
   void pack(const Tensors& parts) const;
   /// The part that belongs to one of the tensors.
   at::Tensor part(const Tensors& parts, std::size_t which) const;
-  /// Number of elements of each part, as moved() counts them.
+  /// For each of the tensors, the number of elements that moved() would transfer for it.
   std::vector<std::uint64_t> counts(const Tensors& parts) const;
 
  private:

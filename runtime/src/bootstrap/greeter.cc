@@ -11,7 +11,8 @@ namespace {
 
 /// Time in which an incoming connection has to prove the job's secret.
 constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How many incoming connections may be unproven at a time, in addition to members.
+/// How many incoming connections may wait for proof of the job's secret at a time, in addition to
+/// one for each member that is expected.
 constexpr std::size_t kMostStrangers = 64;
 /// How many connections one call accepts at most, so that a flood of connections does not keep
 /// members waiting.

@@ -58,7 +58,7 @@ class Meetings {
   /// Asks for a connection to a rank. Asking again changes nothing.
   void ask(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
-  /// Call this when the poller has an event for this descriptor.
+  /// Handles an event that the poller has for this descriptor.
   void on_event(int fd);
   /// Call this when a rank is lost or has left: it is no longer waited for.
   void forget(std::uint32_t rank);

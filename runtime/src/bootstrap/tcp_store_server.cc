@@ -34,7 +34,8 @@ namespace {
 constexpr auto kProvingTime = std::chrono::seconds(10);
 /// How long nobody is accepted after descriptors have run out.
 constexpr auto kPause = std::chrono::milliseconds(200);
-/// How many connections may be unproven at a time, in addition to the ranks.
+/// How many connections there may be at a time, in addition to one for each rank. If there are
+/// more, the oldest one without proof of the job's secret is dropped.
 constexpr std::size_t kMostStrangers = 64;
 /// How many connections are accepted at a time, so that a flood of connections does not keep
 /// members waiting.

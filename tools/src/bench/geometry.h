@@ -52,7 +52,8 @@ inline constexpr std::array<std::string_view, 3> kPartsNames{"rising", "even", "
 
 struct GeometryQuery {
   Operation operation = Operation::all_reduce;
-  /// Requested size; rounded down to whole elements and equal parts, of at least one element each.
+  /// The requested size. geometry() rounds it down to whole elements and, if the data has parts, to
+  /// equal parts. Each part has at least one element.
   Bytes size;
   std::size_t element_size = 4;
   std::uint32_t rank = 0;

@@ -54,8 +54,9 @@ struct BenchRow {
   bool allocated = false;      ///< The buffers come from xylem::allocate().
   Bytes offset;                ///< Distance of the buffers from the start of their page.
   std::optional<Parts> parts;  ///< How the data was divided, for operations on uneven parts.
-  /// The time in microseconds that the machine's memory alone would take, measured next to the row.
-  /// Only on a single host, for sizes too large for the caches.
+  /// The shortest time in microseconds in which the machine's memory can move what the call reads
+  /// and writes: least_time(), measured just before the call. Empty on several hosts, for sizes
+  /// that may fit in caches, and if the call needs no such traffic.
   std::optional<double> limit;
   /// The baseline's time divided by this row's; more than 1 means faster.
   std::optional<double> ratio;

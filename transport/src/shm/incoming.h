@@ -66,7 +66,7 @@ class Incoming {
   bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
   /// Ends a view of this channel. False if the sender has withdrawn the message that was viewed.
   bool release(const ViewPlace& place) noexcept;
-  /// Call this when a receive has matched the announced stream `id`.
+  /// Begins to transfer the announced stream `id` to the receive that has matched it.
   void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
@@ -88,7 +88,7 @@ class Incoming {
   /// Reports a taken entry to the sender: at once if it frees a large slot, of which there are few,
   /// and otherwise now and then, since each report costs both sides a cache miss.
   void note_taken(const Head& head) noexcept;
-  /// Call this when the sender will send nothing more.
+  /// Ends the channel and its streams. Call this when the sender will send nothing more.
   void end();
 
   std::uint32_t channel_;

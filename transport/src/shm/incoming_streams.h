@@ -54,20 +54,22 @@ class IncomingStreams {
   bool take_fragment(const Head& head, const std::byte* data);
   /// Continues with streams that can be read where they lie; returns the number of them.
   unsigned fetch();
-  /// Call this when a receive has matched the announced stream `id`.
+  /// Begins to transfer the announced stream `id` to the receive that has matched it.
   void meet(std::uint8_t id, const Receive& receive);
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
   /// Ends the receive of this operation with cancelled; false if it has met no stream here. Its
   /// target is not written after that.
   bool cancel(const Operation& operation);
-  /// Call this when the sender sends no more of stream `id`.
+  /// Ends stream `id`, of which the sender sends no more. A receive that has met it ends with
+  /// cancelled. A view stays until it is released.
   void withdraw(std::uint8_t id);
   /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
   /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
   void give_up();
-  /// Call this when nothing more will arrive.
+  /// Does give_up(); afterwards no stream counts as under way. Call this when nothing more will
+  /// arrive.
   void end();
 
  private:

@@ -38,7 +38,8 @@ class Outgoing {
         outcomes_(&outcomes),
         cache_choice_(choice) {}
 
-  /// Call this when the receiver has answered; it reports its progress in `credit`.
+  /// Connects the channel to the receiver, which reports its progress in `credit`. Call this when
+  /// the receiver has answered.
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
   Posted send(Tag tag,

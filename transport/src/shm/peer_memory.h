@@ -35,7 +35,8 @@ class PeerMemory {
   bool may_pull() const noexcept { return process_ != 0; }
   /// Maps an allocation of the peer from the descriptor that it has passed.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
-  /// Call this when the peer has freed the allocation. It stays mapped here while it is held.
+  /// Call this when the peer has freed the allocation: it is found no more, and is unmapped as soon
+  /// as it is not held.
   void forget(std::uint32_t allocation) noexcept;
   void forget_all() noexcept;
 

@@ -82,7 +82,8 @@ void ShmTransport::heed(Visitor& visitor) {
   }
 }
 
-/// Reclaims the slots that any receiver has taken.
+/// Reclaims the entries and slots of all channels that their receivers have finished with. True if
+/// there were any.
 bool ShmTransport::reclaim() noexcept {
   bool has_any = false;
   for (Endpoint& endpoint : endpoints_) has_any = endpoint.outgoing.retire() || has_any;

@@ -57,10 +57,10 @@ class Inbox final : public FrameListener {
 
   /// Whether there was no memory for a message. The connection must then end.
   bool lacks_memory() const noexcept { return lacks_memory_; }
-  /// Call this when a receive has matched a message that the matcher has just let go. True if the
-  /// receive is complete; the result is then in its operation.
+  /// Gives message `id`, which has just left the matcher, to the receive that has matched it. True
+  /// if the receive is complete; the result is then in its operation.
   bool meet(std::uint64_t id, const Receive& receive);
-  /// Drops a message that the matcher has let go.
+  /// Drops message `id`, which has just left the matcher.
   void drop(std::uint64_t id);
   /// Ends a receive that has met a message of this inbox; false if the operation is not such a
   /// receive.

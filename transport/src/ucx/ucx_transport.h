@@ -90,7 +90,8 @@ class UcxTransport final : public Transport {
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
     Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
-    /// True if a send has completed, so that no answer is queued before it.
+    /// True if a send has completed. Then no answer to a connection request waits in the queue,
+    /// since UCX queues the answer before all our sends: see may_abort().
     bool has_sent = false;
     std::uint64_t bytes_sent = 0;
     std::uint64_t posted = 0;    ///< Number of sends so far.

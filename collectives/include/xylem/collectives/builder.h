@@ -66,8 +66,10 @@ class Builder {
  private:
   /// The accesses to one chunk that a later step may have to follow.
   struct Hazards {
-    StepId writer = kNone;           ///< Last writer.
-    StepId in_place_writer = kNone;  ///< Last writer, not counting copies that are void in place.
+    StepId writer = kNone;  ///< Last writer.
+    /// Last writer if the call is in place. A copy that then copies the chunk onto itself does not
+    /// count.
+    StepId in_place_writer = kNone;
     /// Newest reader since the last write, an index into readers_.
     std::uint32_t last_reader = kNone;
   };

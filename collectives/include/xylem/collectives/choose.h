@@ -28,7 +28,8 @@ struct Choice {
   std::string reason;
 };
 
-/// Shape::per_host for `ranks` ranks placed on these hosts (CostModel::host).
+/// Computes Shape::per_host for `ranks` ranks, of which rank r is on host number host[r]. If `host`
+/// is empty, all ranks are on one host.
 std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
 /// Chooses plans for one communicator, and caches choices by shape, size class and forced name. A

@@ -22,14 +22,14 @@ namespace xylem::execution {
 
 using collectives::StepId;
 
-/// Where the slices of an operand lie in its buffer. A ring has room for `window` slices, which are
-/// used in turn.
+/// Where the slices of an operand lie in its buffer. A ring has room for Program::window slices
+/// only: slice k lies at position k % window.
 struct Place {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
-  /// For a ring that a receive fills: slice k may be read where it arrived, at Run::views [view + k
-  /// % window], instead of here.
+  /// For a ring that a receive fills: slice k may be read where it arrived, through the view
+  /// Run::views[view + k % window], instead of here.
   std::uint32_t view = collectives::kNone;
 
   bool same_memory(const Place& other) const noexcept {

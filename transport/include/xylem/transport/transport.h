@@ -48,7 +48,8 @@ struct Capabilities {
 
 /// Where a message may be left until its receiver has read it there. Its send completes after that.
 enum class Stay : std::uint8_t {
-  nowhere,    ///< Copies every message at the sender, unless it is too long to buffer.
+  /// The transport copies every message at the sender, unless it is too long to buffer.
+  nowhere,
   in_shared,  ///< Messages in memory that peers map may stay there.
   /// Any message may stay: receivers that would copy it anyway can read it from the sender's
   /// process.
