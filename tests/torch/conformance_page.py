@@ -31,6 +31,10 @@ processes and torch {torch}:
 Many tests run only on the backends that they name. With `--also-as gloo`, xylem also runs the tests for
 gloo. With `--also-as mpi`, it runs the tests of all_to_all on CPU tensors, which do not run on gloo.
 
+The lists below give a reason for each skipped test. If the test skips itself, the reason is its own text,
+which may be no more than the address of an issue of PyTorch. Other reasons are written in the scripts that
+run the tests.
+
 `tests/torch/conformance_page.py` writes this page. `tests/torch/check` runs the tests with the newest
 torch and with the oldest supported one.
 """

@@ -156,8 +156,9 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "6d1f0c9a5be84a7f",
-     .sentence = "What a rank must prove to know before others accept it. If not set, it proves "
-                 "the job's name.",
+     .sentence = "What a rank must prove to know before others accept it. If not set, ranks that "
+                 "meet at a loopback address prove that they belong to the same user, and other "
+                 "ranks that they know the job's identity, which is not secret.",
      .secret = true,
      .set = [](Config& c, std::string_view t) { return set_checked(c.secret, t, check_token); },
      .show = [](const Config& c) { return std::string(c.secret.empty() ? "" : "(set)"); },
@@ -252,8 +253,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "^docker0,virbr0",
-     .sentence = "Network interfaces to use, or after ^ to avoid. If not set, the one that leads "
-                 "to the rendezvous.",
+     .sentence = "Network interfaces to use or, if the list starts with ^, to avoid. If not set, "
+                 "the one that leads to the rendezvous.",
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.interfaces, t, check_device_list); },
      .show = [](const Config& c) { return c.interfaces; },
@@ -263,7 +264,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "mlx5_0,mlx5_1",
-     .sentence = "RDMA devices to use, or after ^ to avoid. If not set, all of them.",
+     .sentence = "RDMA devices to use or, if the list starts with ^, to avoid. If not set, all of "
+                 "them.",
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.devices, t, check_device_list); },
      .show = [](const Config& c) { return c.devices; },
