@@ -72,6 +72,7 @@ Message& Engine::post_send(Execution& execution,
                            transport::ConstRegion source) {
   Message& message = take_message(execution);
   message.transport = link.transport;
+  message.views = link.views;
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = false;
@@ -88,6 +89,7 @@ Message& Engine::post_recv(Execution& execution,
                            transport::Region target) {
   Message& message = take_message(execution);
   message.transport = link.transport;
+  message.views = link.views;
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = true;
@@ -118,10 +120,10 @@ void Engine::completed(Message& message) {
                           message.bytes == execution.run.program->slice_size(step, slice);
   const bool is_well = execution.health && code == Code::ok && right_size;
   const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
-  const HeldView view{message.transport, message.view, id, slice};
+  const HeldView view{message.views, message.view, id, slice};
   drop_message(message);
   --execution.run.lanes[step.lane].in_flight;
-  if (shows && (!is_well || execution.run.is_lost)) view.transport->release(view.view);
+  if (shows && (!is_well || execution.run.is_lost)) view.views->release(view.view);
   if (!execution.health || execution.run.is_lost) return end_if_idle(execution);
   if (!is_well) {
     const std::uint32_t peer = execution.run.program->lanes[step.lane].peer;

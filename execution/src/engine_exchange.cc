@@ -58,6 +58,7 @@ bool Exchange::connect(const Peers& peers) noexcept {
     const ProgramStep& step = program->steps[message.step];
     const Link& link = peers.links[program->lanes[step.lane].peer];
     if (transport == nullptr) transport = link.transport;
+    views = link.views;
     inline_bytes = link.inline_bytes;
     message.endpoint = link.endpoint;
     return link.transport == transport && link.view_bytes > 0 && link.view_bytes >= message.bytes;
@@ -99,15 +100,15 @@ bool Engine::send_now(Execution& execution, const Exchange& exchange) {
     if (!is_inline) {
       transport::Reservation slot;
       const auto peers = std::span(exchange.endpoints).subspan(cast.first, cast.count);
-      if (exchange.transport->reserve(peers, step.bytes, slot) != Room::given) return false;
-      exchange.transport->fill(data, {});
+      if (exchange.views->reserve(peers, step.bytes, slot) != Room::given) return false;
+      exchange.views->fill(data, {});
     }
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {
       const Exchange::Message& message = exchange.sends[i];
       const auto tag =
           collective_tag(message.tag, execution.sequence, execution.fingerprint, message.bytes);
       if (!is_inline) {
-        exchange.transport->commit(message.endpoint, tag);
+        exchange.views->commit(message.endpoint, tag);
       } else if (!exchange.transport->send_inline(message.endpoint, tag, data, message.bytes)) {
         return false;
       }
@@ -124,9 +125,9 @@ bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
     View view;
     const auto tag =
         collective_tag(message->tag, execution.sequence, execution.fingerprint, message->bytes);
-    if (!exchange.transport->take_view(message->endpoint, tag, message->bytes, view)) return false;
+    if (!exchange.views->take_view(message->endpoint, tag, message->bytes, view)) return false;
     trace(run, run.program->steps[message->step], 0, Traced::received, 0, view.data);
-    run.arrived.push_back({exchange.transport, view, message->step, 0});
+    run.arrived.push_back({exchange.views, view, message->step, 0});
     return true;
   };
   expected_.clear();
@@ -182,7 +183,7 @@ void Engine::exchanged(Message& message) {
   const auto& step = program.steps[id];
   const Code code = message.code;
   const std::uint64_t bytes = message.incoming ? message.bytes : step.bytes;
-  const HeldView view{message.transport, message.view, id, 0};
+  const HeldView view{message.views, message.view, id, 0};
   const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
   drop_message(message);
   if (shows) {
@@ -224,7 +225,7 @@ StepId Engine::finish_exchange(Run& run) {
   if (run.views.size() < program.view_count) run.views.resize(program.view_count);
   for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
-    if (arrived.transport == nullptr) continue;  // The message is in its place already.
+    if (arrived.views == nullptr) continue;  // The message is in its place already.
     if (step.target.view == kNone) {
       bring(run, step, 0, arrived.view.data);
     } else {
@@ -240,8 +241,8 @@ StepId Engine::finish_exchange(Run& run) {
   StepId lost = kNone;
   for (const HeldView& arrived : run.arrived) {
     const ProgramStep& step = program.steps[arrived.step];
-    if (step.target.view != kNone) run.views[step.target.view].transport = nullptr;
-    if (arrived.transport != nullptr && !arrived.transport->release(arrived.view)) {
+    if (step.target.view != kNone) run.views[step.target.view].views = nullptr;
+    if (arrived.views != nullptr && !arrived.views->release(arrived.view)) {
       lost = arrived.step;
     }
   }

@@ -55,14 +55,14 @@ bool may_issue(const Run& run, const StepState& state, const LaneState& lane) no
 HeldView* view_of(Run& run, const Place& place, std::uint32_t slice) noexcept {
   if (place.view == kNone) return nullptr;
   HeldView& held = run.views[place.view + slice % run.program->window];
-  return held.transport == nullptr ? nullptr : &held;
+  return held.views == nullptr ? nullptr : &held;
 }
 
 /// True if several slices wait for the peer to read them. Further slices would only evict these
 /// from the caches.
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
-  return link.view_bytes > 0 && link.transport->unread(link.endpoint) >= kAhead;
+  return link.view_bytes > 0 && link.views->unread(link.endpoint) >= kAhead;
 }
 
 /// The second place to which the bytes go when a slot is filled from `source`. It is `target`, or
@@ -239,6 +239,7 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
   const transport::Tag tag = tag_of(execution, step, slice);
   const std::uint64_t bytes = step.bytes == 0 ? 0 : program.slice_size(step, slice);
   message.transport = link.transport;
+  message.views = link.views;
   message.endpoint = link.endpoint;
   message.step = id;
   message.slice = slice;
@@ -251,7 +252,7 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
     message.in_place =
         bytes > 0 && program.slice_bytes <= link.view_bytes && memory.kind == MemoryKind::host;
     return Posted::done ==
-           (message.in_place ? link.transport->recv_view(tag, target, message)
+           (message.in_place ? link.views->recv_view(tag, target, message)
                              : link.transport->recv(tag, transport::kExactMatch, target, message));
   }
   const auto source = bytes == 0 ? transport::ConstRegion{} : source_of(run, step, slice);
@@ -408,9 +409,9 @@ void Engine::release_views(Execution& execution, const ProgramStep& step, std::u
 }
 
 void Engine::release(Execution& execution, HeldView& held) {
-  if (held.transport == nullptr) return;
-  const bool is_whole = held.transport->release(held.view);
-  held.transport = nullptr;
+  if (held.views == nullptr) return;
+  const bool is_whole = held.views->release(held.view);
+  held.views = nullptr;
   --execution.run.views_held;
   --views_held_;
   ++views_touched_;
@@ -451,7 +452,7 @@ void Engine::take_slice(Execution& execution, StepId id, std::uint32_t slice, He
   if (sends_on) reserved_on_->fill(data, also);
   if (sends_on && !view.view.may_change) commit(execution, slice);
   if (is_brought_apart) bring(run, step, slice, data);
-  if (!view.transport->release(view.view)) lose_view(execution, id);
+  if (!view.views->release(view.view)) lose_view(execution, id);
   if (!sends_on || !view.view.may_change) return;
   run.is_lost ? reserved_on_->abandon() : commit(execution, slice);
 }
@@ -488,13 +489,13 @@ Room Engine::reserve(Execution& execution,
     const StepState& state = run.steps[id];
     const Link link = execution.peers->links[program.lanes[send.lane].peer];
     const bool shares = bytes > link.inline_bytes && bytes <= link.view_bytes &&
-                        (reserved_on_ == nullptr || reserved_on_ == link.transport);
+                        (reserved_on_ == nullptr || reserved_on_ == link.views);
     if (!shares || state.issued != slice || head_of(execution, send.lane) != id ||
         !may_issue(run, state, run.lanes[send.lane]) ||
         ready_slices(run, send, maker, slice) <= slice) {
       continue;
     }
-    reserved_on_ = link.transport;
+    reserved_on_ = link.views;
     reserved_.push_back(id);
     reserved_peers_.push_back(link.endpoint);
   }
@@ -522,7 +523,7 @@ void Engine::commit(Execution& execution, std::uint32_t slice) {
 bool Engine::relieve() {
   if (views_held_ == 0) return false;
   const auto put_away = [&](Execution& execution, HeldView& held) {
-    if (held.transport == nullptr) return;
+    if (held.views == nullptr) return;
     ++views_given_up_;
     const auto& run = execution.run;
     const auto& step = run.program->steps[held.step];

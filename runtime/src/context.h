@@ -49,7 +49,7 @@ struct Context {
   std::uint32_t rank() const noexcept { return placement.rank; }
   std::uint32_t size() const noexcept { return placement.size; }
   const Config& config() const noexcept { return loaded.config; }
-  /// Sets Transport::pull_from() for the messages within this host.
+  /// Sets Views::pull_from() for the messages within this host.
   void pull_from(std::uint64_t bytes) {
     progress.with_token([&] { wires->pull_from(bytes); });
   }

@@ -135,7 +135,7 @@ class PointToPoint final : private HeaderUser {
   std::optional<MessageHeader> next_of(const transport::View& message,
                                        std::uint32_t source) const noexcept;
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
-  void keep(const transport::View& view, transport::Transport& transport);
+  void keep(const transport::View& view, const Link& link);
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);

@@ -70,11 +70,11 @@ PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
     }
   } else {
     transport::Reservation slot;
-    if (link.transport->reserve({&link.endpoint, 1}, whole, slot) != Room::given) {
+    if (link.views->reserve({&link.endpoint, 1}, whole, slot) != Room::given) {
       return Sent::nothing;
     }
     write_message(slot.memory, header, data, payload);
-    link.transport->commit(link.endpoint, tag);
+    link.views->commit(link.endpoint, tag);
   }
   return is_small || try_send_body(link, header, data) ? Sent::all : Sent::header;
 }
@@ -84,11 +84,11 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
   const std::uint64_t bytes = body_bytes(header);
   transport::Reservation slot;
   if (bytes > link.view_bytes ||
-      link.transport->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
+      link.views->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
     return false;
   }
-  link.transport->fill(data, {});
-  link.transport->commit(link.endpoint, tag_of_body(header));
+  link.views->fill(data, {});
+  link.views->commit(link.endpoint, tag_of_body(header));
   return true;
 }
 
@@ -115,13 +115,13 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   const bool fits = header && header->tag == tag && header->count == buffer.count &&
                     header->type == static_cast<std::uint8_t>(buffer.type);
   if (!fits) {
-    keep(*message, *link.transport);
+    keep(*message, link);
     return std::nullopt;
   }
   const std::uint64_t bytes = body_bytes(*header);
   const bool is_small = bytes <= kInlineMessage;
   if (is_small) copy_bytes(buffer.data, message->data + sizeof *header, bytes);
-  link.transport->release(*message);
+  link.views->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, *header, buffer.data)) {
     Operation& operation = client_.begin_operation();
@@ -157,15 +157,15 @@ bool PointToPoint::look(unsigned& found) {
     const Link link = link_to(from);
     transport::View view;
     const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
-    if (!link.transport->take_view(link.endpoint, tag, transport::kAnySize, view)) return true;
+    if (!link.views->take_view(link.endpoint, tag, transport::kAnySize, view)) return true;
     ++found;
     const auto header = next_of(view, from);
     if (!header) {
-      keep(view, *link.transport);
+      keep(view, link);
       return true;
     }
     accept(*header, view.data + sizeof *header);
-    link.transport->release(view);
+    link.views->release(view);
   }
   looks_ = receives_ != nullptr;
   return looks_;
@@ -179,7 +179,7 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   const auto body = take_next(link, tag_of_body(header), bytes);
   if (!body) return false;
   copy_bytes(data, body->data, bytes);
-  link.transport->release(*body);
+  link.views->release(*body);
   return true;
 }
 
@@ -188,20 +188,20 @@ std::optional<transport::View> PointToPoint::take_next(const Link& link,
                                                        transport::Tag tag,
                                                        std::uint64_t bytes) {
   transport::View view;
-  const auto take = [&] { return link.transport->take_view(link.endpoint, tag, bytes, view); };
+  const auto take = [&] { return link.views->take_view(link.endpoint, tag, bytes, view); };
   return patience_.await(take) ? std::optional(view) : std::nullopt;
 }
 
 /// Handles a message as if it had been received into a posted slot.
-void PointToPoint::keep(const transport::View& view, transport::Transport& transport) {
+void PointToPoint::keep(const transport::View& view, const Link& link) {
   HeaderSlot& slot = pool_.take();
   slot.owner = this;
-  slot.transport = &transport;
+  slot.transport = link.transport;
   slot.incoming = true;
   slot.is_unposted = true;
   slot.bytes = std::min<std::uint64_t>(view.bytes, sizeof(MessageHeader) + kInlineMessage);
   std::memcpy(&slot.header, view.data, slot.bytes);
-  transport.release(view);
+  link.views->release(view);
   slots_.push_back(&slot);
   pool_.completed(slot);
 }

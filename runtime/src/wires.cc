@@ -101,11 +101,6 @@ Result<Wire> make_network_wire(const Config& config,
                  : make_ucx_wire(config, request, interface, logger);
 }
 
-Link link_over(transport::Transport& transport, transport::EndpointId endpoint) {
-  const auto can = transport.capabilities();
-  return {&transport, endpoint, can.view_bytes, can.inline_bytes};
-}
-
 }  // namespace
 
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
@@ -259,7 +254,7 @@ Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
     const auto& address = addresses_[0][other];
     if (other == rank_ || address.empty()) continue;
     XYLEM_TRY(const auto endpoint, transport->connect(address));
-    links_[other] = link_over(*transport, endpoint);
+    links_[other] = execution::link_over(*transport, endpoint);
   }
   const Deadline patience =
       Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
@@ -322,7 +317,7 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   const std::size_t index = wire_of(world_rank);
   auto& transport = *wires_[index].transport;
   XYLEM_TRY(const auto endpoint, transport.connect(addresses_[index][world_rank]));
-  link = link_over(transport, endpoint);
+  link = execution::link_over(transport, endpoint);
   return link;
 }
 
@@ -363,12 +358,14 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
       std::ranges::all_of(world_ranks, [&](std::uint32_t b) { return same_host(rank_, b); }) &&
       std::ranges::none_of(unmet_,
                            [&](const auto& pair) { return has(pair.first) && has(pair.second); });
-  if (!share) return 0;
-  return transport->capabilities().view_bytes;
+  transport::Views* const views = transport->views();
+  return share && views != nullptr ? views->view_bytes() : 0;
 }
 
 void Wires::pull_from(std::uint64_t bytes) noexcept {
-  if (const auto& transport = wires_[0].transport) transport->pull_from(bytes);
+  const auto& transport = wires_[0].transport;
+  if (transport == nullptr) return;
+  if (transport::Views* const views = transport->views()) views->pull_from(bytes);
 }
 
 std::uint32_t Wires::local_ranks() const noexcept {

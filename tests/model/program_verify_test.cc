@@ -10,6 +10,7 @@
 #include "xylem/collectives/staging.h"
 #include "xylem/execution/verify_program.h"
 #include "xylem/transport/shm.h"
+#include "xylem/transport/views.h"
 
 #include <gtest/gtest.h>
 
@@ -248,7 +249,7 @@ struct SharedRanks {
       auto transport = transport::make_shm({.endpoints = count});
       EXPECT_TRUE(transport) << transport.status().to_string();
       // All messages that may stay with their sender do.
-      (*transport)->pull_from(1);
+      (*transport)->views()->pull_from(1);
       ranks.emplace_back(rank, std::move(*transport));
       // Odd ranks write all outputs with non-temporal stores.
       if (rank % 2 == 1) ranks.back().engine.set_past_cache_from(1);

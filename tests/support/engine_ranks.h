@@ -54,10 +54,8 @@ class Rank final : public EngineListener {
   /// Connects to every rank. All ranks must have been made before.
   void connect(const std::deque<Rank>& ranks) {
     for (const Rank& other : ranks) {
-      const auto can = transport_->capabilities();
-      peers_.links.push_back({transport_.get(),
-                              transport_->connect(other.transport_->address()).value(),
-                              can.view_bytes, can.inline_bytes});
+      const auto endpoint = transport_->connect(other.transport_->address()).value();
+      peers_.links.push_back(link_over(*transport_, endpoint));
     }
   }
   void start(const std::shared_ptr<const Program>& program,

@@ -9,6 +9,7 @@
 #include "xylem/base/clock.h"
 #include "xylem/transport/shared_memory.h"
 #include "xylem/transport/shm.h"
+#include "xylem/transport/views.h"
 
 #include <gtest/gtest.h>
 
@@ -114,7 +115,7 @@ class End {
         sendings_[i].data = static_cast<std::byte*>(*allocate_shared(kMostBytes));
       }
     }
-    transport.pull_from(kPullFrom);
+    transport.views()->pull_from(kPullFrom);
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
@@ -163,17 +164,17 @@ class End {
     const Content content(seed_, sent_);
     const std::uint64_t way = random_() >> 33;
     const Tag tag = sent_;
-    const std::uint64_t fits = transport_.capabilities().view_bytes;
+    const std::uint64_t fits = transport_.views()->view_bytes();
     if (content.bytes <= transport_.capabilities().inline_bytes && way % 4 == 0) {
       content.write(message_.data());
       if (!transport_.send_inline(peer_, tag, message_.data(), content.bytes)) return false;
     } else if (content.bytes > 0 && content.bytes <= fits && way % 4 == 1) {
       Reservation slot;
-      if (transport_.reserve(std::span(&peer_, 1), content.bytes, slot) != Room::given)
+      if (transport_.views()->reserve(std::span(&peer_, 1), content.bytes, slot) != Room::given)
         return false;
       content.write(message_.data());
-      transport_.fill(message_.data(), {});
-      transport_.commit(peer_, tag);
+      transport_.views()->fill(message_.data(), {});
+      transport_.views()->commit(peer_, tag);
     } else {
       Sending& sending = sendings_[sent_ % kWindow];
       if (sending.state == State::under_way) return false;
@@ -193,10 +194,10 @@ class End {
   bool ask(std::uint64_t way) {
     const Content content(peers_seed_, asked_);
     View view;
-    if (way % 2 == 0 && transport_.take_view(peer_, asked_, content.bytes, view)) {
+    if (way % 2 == 0 && transport_.views()->take_view(peer_, asked_, content.bytes, view)) {
       delay();
       EXPECT_TRUE(content.is(view.data)) << "message " << asked_;
-      transport_.release(view);
+      transport_.views()->release(view);
       ++asked_;
       ++received_;
       return true;
@@ -210,7 +211,7 @@ class End {
     receiving.view = {};
     const bool looks = way % 8 == 0 && content.bytes > 0;
     const Region target{receiving.data.data(), receiving.data.size(), {}};
-    const Posted posted = looks ? transport_.recv_view(asked_, target, receiving)
+    const Posted posted = looks ? transport_.views()->recv_view(asked_, target, receiving)
                                 : transport_.recv(asked_, kExactMatch, target, receiving);
     if (posted == Posted::done) receiving.state = State::ended;
     ++asked_;
@@ -236,7 +237,7 @@ class End {
       EXPECT_TRUE(content.is(shows ? receiving.view.data : receiving.data.data()))
           << "message " << receiving.index;
       if (shows) {
-        EXPECT_TRUE(transport_.release(receiving.view));
+        EXPECT_TRUE(transport_.views()->release(receiving.view));
       }
       receiving.state = State::free;
       ++received_;

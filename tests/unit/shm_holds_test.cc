@@ -4,6 +4,7 @@
 #include "shm/want.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/shm.h"
+#include "xylem/transport/views.h"
 
 #include <gtest/gtest.h>
 
@@ -96,7 +97,7 @@ TEST_F(ShmHolds, AMessageThatAReceiveHasAskedForIsNotTakenAsAView) {
   a->progress();
   ASSERT_TRUE(drive({a.get()}, [&] { return wanted.ended(); }));
   View view;
-  EXPECT_FALSE(b->take_view(to_a, kWanted, kAnySize, view));
+  EXPECT_FALSE(b->views()->take_view(to_a, kWanted, kAnySize, view));
   ASSERT_TRUE(both_drive([&] { return received.ended(); }));
   EXPECT_EQ(got, value);
   std::vector<std::byte> target(kBytes);

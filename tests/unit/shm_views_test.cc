@@ -6,6 +6,7 @@
 #include "shm/segment.h"
 #include "xylem/transport/shared_memory.h"
 #include "xylem/transport/shm.h"
+#include "xylem/transport/views.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +70,7 @@ class ShmViews : public testing::Test {
 TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
   auto& [a, b, c] = transports;
   for (const std::uint64_t bytes :
-       {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->capabilities().view_bytes}) {
+       {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->views()->view_bytes()}) {
     for (const bool is_early : {false, true}) {
       SCOPED_TRACE(testing::Message() << bytes << (is_early ? ", unexpected" : ""));
       std::vector<std::byte> source(bytes, std::byte{static_cast<std::uint8_t>(bytes + 1)});
@@ -78,7 +79,7 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
         ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
         drive();
       }
-      const Posted posted = b->recv_view(bytes, {}, received);
+      const Posted posted = b->views()->recv_view(bytes, {}, received);
       EXPECT_EQ(posted, is_early ? Posted::done : Posted::pending);
       if (!is_early) {
         ASSERT_EQ(a->send(to[0][1], bytes, {source.data(), bytes, {}}, sent), Posted::done);
@@ -87,16 +88,16 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
       EXPECT_EQ(received.code, Code::ok);
       ASSERT_EQ(received.bytes, bytes);
       EXPECT_TRUE(std::equal(source.begin(), source.end(), received.view.data));
-      b->release(received.view);
+      b->views()->release(received.view);
     }
   }
 }
 
 TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
   auto& [a, b, c] = transports;
-  std::vector<std::byte> large(b->capabilities().view_bytes, std::byte{1});
+  std::vector<std::byte> large(b->views()->view_bytes(), std::byte{1});
   Counted viewed, sent;
-  b->recv_view(1, {}, viewed);
+  b->views()->recv_view(1, {}, viewed);
   a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent);
   drive();
   ASSERT_EQ(viewed.ended, 1);
@@ -113,21 +114,21 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
     if (round < 20) {
       ASSERT_EQ(viewed.view.data[large.size() - 1], std::byte{1});
     }
-    if (round == 20) b->release(viewed.view);
+    if (round == 20) b->views()->release(viewed.view);
   }
 }
 
 TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
   auto& [a, b, c] = transports;
-  const std::vector<std::byte> large(b->capabilities().view_bytes + 1);
+  const std::vector<std::byte> large(b->views()->view_bytes() + 1);
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
     Counted sent, received;
-    if (!is_early) b->recv_view(1, {}, received);
+    if (!is_early) b->views()->recv_view(1, {}, received);
     ASSERT_EQ(a->send(to[0][1], 1, {large.data(), large.size(), {}}, sent), Posted::pending);
     drive();
     if (is_early) {
-      EXPECT_EQ(b->recv_view(1, {}, received), Posted::pending);
+      EXPECT_EQ(b->views()->recv_view(1, {}, received), Posted::pending);
       drive();
     }
     EXPECT_EQ(received.ended, 1);
@@ -141,17 +142,17 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
   const EndpointId both[] = {to[0][1], to[0][2]};
   for (std::size_t round = 0; round < 100; ++round) {
     Counted received[2];
-    b->recv_view(round, {}, received[0]);
-    c->recv_view(round, {}, received[1]);
+    b->views()->recv_view(round, {}, received[0]);
+    c->views()->recv_view(round, {}, received[1]);
     Reservation room;
-    ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << "round " << round;
+    ASSERT_EQ(a->views()->reserve(both, 50'000, room), Room::given) << "round " << round;
     std::memset(room.memory, static_cast<int>(round), 50'000);
-    for (const EndpointId peer : both) a->commit(peer, round);
+    for (const EndpointId peer : both) a->views()->commit(peer, round);
     drive();
     for (std::size_t i = 0; i < 2; ++i) {
       ASSERT_EQ(received[i].ended, 1);
       ASSERT_EQ(received[i].view.data[49'999], static_cast<std::byte>(round));
-      transports[i + 1]->release(received[i].view);
+      transports[i + 1]->views()->release(received[i].view);
     }
   }
   EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
@@ -166,19 +167,19 @@ TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
     std::vector<std::byte> source(bytes), also(bytes + 1, std::byte{0xa5});
     for (std::size_t i = 0; i < bytes; ++i) source[i] = static_cast<std::byte>(i * 7 + round);
     Counted received[2];
-    b->recv_view(round, {}, received[0]);
-    c->recv_view(round, {}, received[1]);
+    b->views()->recv_view(round, {}, received[0]);
+    c->views()->recv_view(round, {}, received[1]);
     Reservation room;
-    ASSERT_EQ(a->reserve(both, bytes, room), Room::given) << "round " << round;
-    a->fill(source.data(), {also.data(), round % 2 == 0});
-    for (const EndpointId peer : both) a->commit(peer, round);
+    ASSERT_EQ(a->views()->reserve(both, bytes, room), Room::given) << "round " << round;
+    a->views()->fill(source.data(), {also.data(), round % 2 == 0});
+    for (const EndpointId peer : both) a->views()->commit(peer, round);
     drive();
     ASSERT_TRUE(std::equal(source.begin(), source.end(), also.begin())) << round;
     ASSERT_EQ(also.back(), std::byte{0xa5});
     for (std::size_t i = 0; i < 2; ++i) {
       ASSERT_EQ(received[i].ended, 1);
       ASSERT_TRUE(std::equal(source.begin(), source.end(), received[i].view.data)) << round;
-      transports[i + 1]->release(received[i].view);
+      transports[i + 1]->views()->release(received[i].view);
     }
   }
 }
@@ -187,14 +188,14 @@ TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
   auto& [a, b, c] = transports;
   int placed = 0;
   Reservation room;
-  while (a->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
+  while (a->views()->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
     room.memory[0] = std::byte{1};
-    a->commit(to[0][1], 1);
+    a->views()->commit(to[0][1], 1);
     ASSERT_LT(++placed, 1000);
   }
   EXPECT_GT(placed, 2);
-  ASSERT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given);
-  a->commit(to[0][2], 1);
+  ASSERT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), Room::given);
+  a->views()->commit(to[0][2], 1);
   EXPECT_EQ(transports[1]->discard(0, 0), 0U);
   drive();
   EXPECT_EQ(b->discard(1, kExactMatch), static_cast<std::size_t>(placed));
@@ -207,23 +208,23 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   Reservation room;
   // c receives all of them. b receives none and dies.
   for (int round = 0; round < 3; ++round) {
-    while (a->reserve(both, 50'000, room) == Room::given) {
+    while (a->views()->reserve(both, 50'000, room) == Room::given) {
       room.memory[0] = std::byte{1};
-      for (const EndpointId peer : both) a->commit(peer, 1);
+      for (const EndpointId peer : both) a->views()->commit(peer, 1);
     }
     a->progress(), c->progress();
     c->discard(1, kExactMatch);
   }
-  EXPECT_EQ(a->reserve({&to[0][2], 1}, 50'000, room), Room::given) << "its own";
-  a->commit(to[0][2], 1);
+  EXPECT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), Room::given) << "its own";
+  a->views()->commit(to[0][2], 1);
   b.reset();
-  EXPECT_EQ(a->reserve(both, 50'000, room), Room::never);
+  EXPECT_EQ(a->views()->reserve(both, 50'000, room), Room::never);
   a->close(to[0][1]);
   for (int round = 0; round < 200; ++round) a->progress(), c->progress();
   c->discard(1, kExactMatch);
   int placed = 0;
-  for (; a->reserve({&to[0][2], 1}, 50'000, room) == Room::given; ++placed) {
-    a->commit(to[0][2], 1);
+  for (; a->views()->reserve({&to[0][2], 1}, 50'000, room) == Room::given; ++placed) {
+    a->views()->commit(to[0][2], 1);
   }
   EXPECT_GT(placed, 10);
   transports[1] = *make_shm({});
@@ -252,7 +253,7 @@ class ShmReadable : public ShmViews {
   /// The region to send from. When processes are read, it is on the heap.
   ConstRegion source(Where where) {
     if (where == Where::shared) return {memory, kBytes, {}, Stay::in_shared};
-    for (auto& transport : transports) transport->pull_from(kBytes);
+    for (auto& transport : transports) transport->views()->pull_from(kBytes);
     heap.assign(memory, memory + kBytes);
     return {heap.data(), kBytes, {}, Stay::anywhere};
   }
@@ -268,7 +269,7 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
     for (const bool is_early : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(where) << is_early);
       const ConstRegion from = source(where);
-      EXPECT_TRUE(a->is_readable(from));
+      EXPECT_TRUE(a->views()->is_readable(from));
       std::ranges::fill(got, std::byte{0});
       Counted sent, received;
       if (is_early) {
@@ -307,10 +308,10 @@ TEST_F(ShmReadable, MayBeToldToLeave) {
   auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     ConstRegion from = source(where);
-    from.bytes = b->capabilities().view_bytes;
-    for (auto& transport : transports) transport->pull_from(from.bytes);
+    from.bytes = b->views()->view_bytes();
+    for (auto& transport : transports) transport->views()->pull_from(from.bytes);
     from.stay = where == Where::shared ? Stay::nowhere : Stay::in_shared;
-    EXPECT_FALSE(a->is_readable(from));
+    EXPECT_FALSE(a->views()->is_readable(from));
     Counted sent;
     EXPECT_EQ(a->send(to[0][1], 1, from, sent), Posted::done);
     drive();
@@ -351,7 +352,7 @@ TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
       a->send(to[0][1], 1, from, sent);
       drive();
     }
-    ASSERT_EQ(b->recv_view(1, {}, received), Posted::pending);
+    ASSERT_EQ(b->views()->recv_view(1, {}, received), Posted::pending);
     if (!is_early) a->send(to[0][1], 1, from, sent);
     drive();
     ASSERT_EQ(received.ended, 1);
@@ -361,7 +362,7 @@ TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
     memory[64] = std::byte{77};
     EXPECT_EQ(received.view.data[0], std::byte{77});
     EXPECT_EQ(sent.ended, 0);
-    EXPECT_TRUE(b->release(received.view));
+    EXPECT_TRUE(b->views()->release(received.view));
     drive();
     EXPECT_EQ(sent.ended, 1);
   }
@@ -370,7 +371,7 @@ TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
 TEST_F(ShmReadable, AreBroughtWhereNoViewCanBe) {
   auto& [a, b, c] = transports;
   Counted sent, received;
-  ASSERT_EQ(b->recv_view(1, {got.data(), kBytes, {}}, received), Posted::pending);
+  ASSERT_EQ(b->views()->recv_view(1, {got.data(), kBytes, {}}, received), Posted::pending);
   a->send(to[0][1], 1, source(Where::process), sent);
   drive();
   ASSERT_EQ(received.ended, 1);
@@ -408,7 +409,7 @@ TEST_F(ShmReadable, ThatNobodyWantsReleaseTheirSender) {
 TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
   auto& [a, b, c] = transports;
   Counted sent, viewed;
-  b->recv_view(1, {}, viewed);
+  b->views()->recv_view(1, {}, viewed);
   a->send(to[0][1], 1, source(Where::shared), sent);
   drive();
   ASSERT_EQ(viewed.ended, 1);
@@ -417,7 +418,7 @@ TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
   EXPECT_EQ(sent.ended, 1);
   EXPECT_EQ(sent.code, Code::peer_lost);
   fill(memory, 2);  // The memory belongs to its user again.
-  EXPECT_FALSE(b->release(viewed.view));
+  EXPECT_FALSE(b->views()->release(viewed.view));
 }
 
 TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
@@ -425,7 +426,7 @@ TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
   // The message has more than one piece.
   const std::vector<std::byte> large(3 << 20, std::byte{1});
   std::vector<std::byte> target(large.size());
-  for (auto& transport : transports) transport->pull_from(kBytes);
+  for (auto& transport : transports) transport->views()->pull_from(kBytes);
   Counted sent, received;
   b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
   a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
@@ -459,7 +460,7 @@ TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
   auto& [a, b, c] = transports;
   Counted sent, received;
   std::vector<std::byte> large(3 << 20, std::byte{1}), target(large.size());
-  for (auto& transport : transports) transport->pull_from(kBytes);
+  for (auto& transport : transports) transport->views()->pull_from(kBytes);
   b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
   a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
   while (target[0] == std::byte{0}) b->progress();
@@ -510,11 +511,11 @@ TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
   for (int round = 0; round < 1000; ++round) {
-    ASSERT_EQ(a->reserve(both, 50'000, room), Room::given) << round;
-    a->abandon();
+    ASSERT_EQ(a->views()->reserve(both, 50'000, room), Room::given) << round;
+    a->views()->abandon();
   }
   Counted received;
-  b->recv_view(1, {}, received);
+  b->views()->recv_view(1, {}, received);
   drive();
   EXPECT_EQ(received.ended, 0) << "the receive must not end";
   b->cancel(received);

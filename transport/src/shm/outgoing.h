@@ -13,6 +13,7 @@
 #include "shm/slot_pool.h"
 #include "shm/want.h"
 #include "xylem/transport/transport.h"
+#include "xylem/transport/views.h"
 
 #include <array>
 #include <cstddef>

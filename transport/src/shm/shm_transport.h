@@ -17,6 +17,7 @@
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/shm.h"
 #include "xylem/transport/transport.h"
+#include "xylem/transport/views.h"
 
 #include <array>
 #include <cstddef>
@@ -28,7 +29,7 @@
 
 namespace xylem::transport::shm {
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, public Views {
  public:
   static Result<std::unique_ptr<Transport>> make(const ShmOptions& options, const Logger& logger);
   ShmTransport(const ShmTransport&) = delete;
@@ -37,10 +38,7 @@ class ShmTransport final : public Transport {
 
   std::string_view name() const noexcept override { return "shm"; }
   Capabilities capabilities() const noexcept override {
-    return {.inline_bytes = kInlineBytes,
-            .view_bytes = segment_.geometry().large_bytes,
-            .withdraws = true,
-            .checks_tags = true};
+    return {.inline_bytes = kInlineBytes, .withdraws = true, .checks_tags = true};
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
@@ -49,6 +47,18 @@ class ShmTransport final : public Transport {
   bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
+  Views* views() noexcept override { return this; }
+  void cancel(Operation& operation) noexcept override;
+  std::size_t discard(Tag tag, Tag mask) noexcept override;
+  unsigned progress() noexcept override;
+  bool flush(EndpointId endpoint) noexcept override;
+  Result<bool> arm() noexcept override;
+  int wake_fd() const noexcept override { return events_.get(); }
+  void close(EndpointId endpoint) noexcept override;
+  std::vector<Lane> lanes(EndpointId endpoint) const override;
+  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
+
+  std::uint64_t view_bytes() const noexcept override { return segment_.geometry().large_bytes; }
   Posted recv_view(Tag tag, Region target, Operation& operation) noexcept override;
   bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept override;
   bool release(const View& view) noexcept override;
@@ -61,15 +71,6 @@ class ShmTransport final : public Transport {
   void commit(EndpointId to, Tag tag) noexcept override;
   void abandon() noexcept override;
   std::uint32_t unread(EndpointId to) noexcept override { return endpoints_[to].outgoing.unread(); }
-  void cancel(Operation& operation) noexcept override;
-  std::size_t discard(Tag tag, Tag mask) noexcept override;
-  unsigned progress() noexcept override;
-  bool flush(EndpointId endpoint) noexcept override;
-  Result<bool> arm() noexcept override;
-  int wake_fd() const noexcept override { return events_.get(); }
-  void close(EndpointId endpoint) noexcept override;
-  std::vector<Lane> lanes(EndpointId endpoint) const override;
-  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
   /// A slot that is being written.

@@ -50,6 +50,7 @@ struct Exchange {
 
   const Program* program = nullptr;
   transport::Transport* transport = nullptr;  ///< Null if there are no messages.
+  transport::Views* views = nullptr;          ///< Those of the transport.
   std::uint64_t inline_bytes = 0;
   std::vector<Message> sends, receives;
   std::vector<transport::EndpointId> endpoints;  ///< One for each send.
@@ -283,7 +284,7 @@ class Engine {
   /// the transport that all of them use.
   std::vector<StepId> reserved_;
   std::vector<transport::EndpointId> reserved_peers_;
-  transport::Transport* reserved_on_ = nullptr;
+  transport::Views* reserved_on_ = nullptr;
   std::vector<std::unique_ptr<Message[]>> message_blocks_;
   Message* free_messages_ = nullptr;
   /// Messages that have completed and are not handled yet, oldest first.

@@ -47,11 +47,12 @@ struct Message : transport::Operation {
   Engine* engine = nullptr;
   Execution* owner = nullptr;
   transport::Transport* transport = nullptr;
+  transport::Views* views = nullptr;  ///< As in Link.
   transport::EndpointId endpoint = 0;
   std::uint32_t step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
-  /// True for a receive that may show its message where it arrived (Transport::recv_view).
+  /// True for a receive that may show its message where it arrived (Views::recv_view).
   bool in_place = false;
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
@@ -74,7 +75,7 @@ struct LaneState {
 /// A received slice that is read where it arrived.
 struct HeldView {
   /// Null if there is no view, because the slice is in its own place.
-  transport::Transport* transport = nullptr;
+  transport::Views* views = nullptr;
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;

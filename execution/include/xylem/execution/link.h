@@ -4,6 +4,7 @@
 #pragma once
 
 #include "xylem/transport/transport.h"
+#include "xylem/transport/views.h"
 
 #include <cstdint>
 #include <vector>
@@ -13,9 +14,18 @@ namespace xylem::execution {
 /// How one peer is reached.
 struct Link {
   transport::Transport* transport = nullptr;  ///< Null until the peer is first needed.
+  transport::Views* views = nullptr;          ///< Those of the transport, if it has any.
   transport::EndpointId endpoint = 0;
-  std::uint64_t view_bytes = 0, inline_bytes = 0;  ///< Copied from the transport's Capabilities.
+  std::uint64_t view_bytes = 0;    ///< Copied from `views`; 0 without views.
+  std::uint64_t inline_bytes = 0;  ///< Copied from the transport's Capabilities.
 };
+
+/// The link over an endpoint of a transport.
+inline Link link_over(transport::Transport& transport, transport::EndpointId endpoint) noexcept {
+  transport::Views* const views = transport.views();
+  const std::uint64_t view_bytes = views == nullptr ? 0 : views->view_bytes();
+  return {&transport, views, endpoint, view_bytes, transport.capabilities().inline_bytes};
+}
 
 /// The members of a communicator, as seen by one of them.
 struct Peers {

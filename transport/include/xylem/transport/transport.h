@@ -5,7 +5,6 @@
 // so it can be posted before data arrives and never matches a wrong message.
 #pragma once
 
-#include "xylem/base/copy.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 
@@ -37,9 +36,6 @@ struct Capabilities {
   bool one_sided = false;          ///< Supports put steps.
   bool cuda = false;               ///< Device memory may be sent and received.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
-  /// Messages up to this size can be written and read in the transport's own memory, by reserve()
-  /// and recv_view(). 0 if no message can.
-  std::uint64_t view_bytes = 0;
   /// True if cancel() ends every operation at once. If false, an operation that has met its partner
   /// continues until its message is complete or its endpoint is closed.
   bool withdraws = false;
@@ -69,12 +65,13 @@ struct Region {
   Memory memory{};
 };
 
-/// A received message, at the place in the transport's memory where it arrived.
+/// A received message, at the place in the transport's memory where it arrived (views.h).
 struct View {
   const std::byte* data = nullptr;
   std::uint64_t id = 0;     ///< The transport uses this.
-  std::uint64_t bytes = 0;  ///< Set by take_view() only.
-  /// The sender can withdraw the message while it is viewed; release() tells whether it did.
+  std::uint64_t bytes = 0;  ///< Set by Views::take_view() only.
+  /// The sender can withdraw the message while it is viewed; Views::release() tells whether
+  /// it did.
   bool may_change = false;
 };
 
@@ -88,7 +85,7 @@ struct Operation {
   /// link_lost, mismatch (the message is longer than the region), exhausted or internal.
   Code code = Code::ok;
   std::uint64_t bytes = 0;  ///< Number of bytes received.
-  View view;  ///< The message, after a successful recv_view(); no data if the message was copied.
+  View view;  ///< The message, after Views::recv_view(); no data if the message was copied.
   void* state = nullptr;  ///< The transport uses this.
 };
 
@@ -105,27 +102,14 @@ enum class Meeting : std::uint8_t {
   failed,   ///< There is no such peer, or the endpoint was closed.
 };
 
-/// Outcome of reserve().
-enum class Room : std::uint8_t {
-  given,
-  later,  ///< No room now; ask again after peers have received some messages.
-  never,  ///< An endpoint cannot take the message this way: call send(), which also reports errors.
-};
-
-/// Memory for one message, as reserve() provides it.
-struct Reservation {
-  std::byte* memory = nullptr;
-  /// True if this memory is better written with non-temporal stores (copy.h), since the readers
-  /// share no cache with this core.
-  bool past_cache = false;
-};
-
 /// One of the ways on which the bytes of an endpoint travel, as the fabric's library reports it.
 /// (The lanes of a program are something else.)
 struct Lane {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
+
+class Views;
 
 /// Moves messages for one owner. Only one thread at a time may call it (the holder of the progress
 /// token). No call blocks.
@@ -168,42 +152,9 @@ class Transport {
   /// nothing and returns false.
   virtual bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept;
 
-  // Messages in the transport's own memory, where `view_bytes` is not 0. A view occupies memory of
-  // its sender, and later messages from that sender may wait until the view is released. So a
-  // caller that keeps a view while it waits for other ranks must be prepared to release it.
-
-  /// Like recv() with an exact tag, but leaves the message where it is if it can be read there;
-  /// `operation.view` then shows it until release(). Messages of up to view_bytes can be viewed
-  /// unless they are copied from the sender's process; longer messages can be viewed only if they
-  /// are in memory that this process maps. Other messages are copied to `target`.
-  virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept;
-  /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
-  /// this size (at most view_bytes; kAnySize: any). Faster than recv_view() for a message that is
-  /// about to arrive. Receives already posted for the tag are not considered. False means the
-  /// message may still come or may have come earlier: call recv_view().
-  virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept;
-  /// Ends a view. False if the sender withdrew the message, so that the bytes read may have changed
-  /// in the meantime.
-  virtual bool release(const View& view) noexcept;
-  /// Whether peers on this host can read this source in place: sending it copies nothing, and
-  /// completes when the receiver has read it.
-  virtual bool is_readable(const ConstRegion& source) noexcept;
-  /// Receivers copy messages of at least `bytes` with Stay::anywhere directly from this process,
-  /// where the system permits that. kAnySize: never.
-  virtual void pull_from(std::uint64_t bytes) noexcept;
-  /// Provides memory for one message of `bytes` (at most view_bytes) to all of `to`. Write the
-  /// message there, or call fill(); then commit() it to each of them, or abandon() it, before any
-  /// other call except release(). The written bytes may be read back until the next call.
-  virtual Room reserve(std::span<const EndpointId> to,
-                       std::uint64_t bytes,
-                       Reservation& reservation) noexcept;
-  /// Copies the message from `data` into the reserved memory in the fastest way, and also to `also`
-  /// if that has memory, as copy_to_both() does.
-  virtual void fill(const void* data, CopyTarget also) noexcept;
-  virtual void commit(EndpointId to, Tag tag) noexcept;
-  virtual void abandon() noexcept;
-  /// The number of messages to the endpoint that its peer has not taken yet.
-  virtual std::uint32_t unread(EndpointId to) noexcept;
+  /// Messages that are written and read where they lie; null if this transport has none. The same
+  /// at each call.
+  virtual Views* views() noexcept { return nullptr; }
 
   /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, at once
   /// or in progress(); after it nobody reads or writes the operation's memory. Other messages and
