@@ -72,7 +72,7 @@ UcxOptions of(UcxReach reach) {
 }
 
 // Sends a large message between two transports with these options. Returns the lanes that it took.
-std::vector<std::string> wires_used(const UcxOptions& options) {
+std::vector<std::string> lanes_used(const UcxOptions& options) {
   auto a = make_ucx(options, Logger());
   auto b = make_ucx(options, Logger());
   if (!a || !b) return {a.status().to_string()};
@@ -86,17 +86,17 @@ std::vector<std::string> wires_used(const UcxOptions& options) {
   send(**a, *to_b, 1, source.data(), source.size(), sent);
   EXPECT_TRUE(drive({a->get(), b->get()}, [&] { return sent.ended() && received.ended(); }));
   EXPECT_EQ(source, target);
-  std::vector<std::string> wires;
-  for (const Lane& lane : (*a)->lanes(*to_b)) wires.push_back(lane.transport);
+  std::vector<std::string> lanes;
+  for (const Lane& lane : (*a)->lanes(*to_b)) lanes.push_back(lane.transport);
   (*a)->close(*to_b);
-  return wires;
+  return lanes;
 }
 
-const std::vector<std::string> kHostWires = {"posix", "sysv", "cma", "self"};
+const std::vector<std::string> kHostLanes = {"posix", "sysv", "cma", "self"};
 
-bool only(const std::vector<std::string>& wires, const std::vector<std::string>& allowed) {
-  return !wires.empty() && std::all_of(wires.begin(), wires.end(), [&](const std::string& wire) {
-    return std::find(allowed.begin(), allowed.end(), wire) != allowed.end();
+bool only(const std::vector<std::string>& lanes, const std::vector<std::string>& allowed) {
+  return !lanes.empty() && std::all_of(lanes.begin(), lanes.end(), [&](const std::string& lane) {
+    return std::find(allowed.begin(), allowed.end(), lane) != allowed.end();
   });
 }
 
@@ -104,9 +104,9 @@ TEST(UcxTransport, EnvironmentCannotWidenTheReach) {
   for (const char* tls : {"tcp", "all", "^posix,sysv", "posix,sysv,tcp", "no_such_transport"}) {
     SCOPED_TRACE(tls);
     const Environment environment("UCX_TLS", tls);
-    EXPECT_TRUE(only(wires_used(of(UcxReach::host)), kHostWires));
-    EXPECT_TRUE(only(wires_used(of(UcxReach::tcp)), {"tcp"}));
-    EXPECT_TRUE(only(wires_used(of(UcxReach::network)), {"tcp"}));
+    EXPECT_TRUE(only(lanes_used(of(UcxReach::host)), kHostLanes));
+    EXPECT_TRUE(only(lanes_used(of(UcxReach::tcp)), {"tcp"}));
+    EXPECT_TRUE(only(lanes_used(of(UcxReach::network)), {"tcp"}));
   }
 }
 
@@ -120,7 +120,7 @@ TEST(UcxTransport, EnvironmentCannotSwitchOffTheWatchOverPeers) {
                                                         {"UCX_SELF_DEVICES", "none"}}) {
     SCOPED_TRACE(name);
     const Environment environment(name, value);
-    EXPECT_TRUE(only(wires_used(of(UcxReach::host)), kHostWires));
+    EXPECT_TRUE(only(lanes_used(of(UcxReach::host)), kHostLanes));
   }
 }
 

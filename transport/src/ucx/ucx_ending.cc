@@ -102,22 +102,22 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
 }
 
 // The operation has ended; the request stays until UCX has finished with it.
-void UcxTransport::detach(Slot& slot) noexcept {
-  SlotRing::remove(slot);
-  slot.operation = nullptr;
-  detached_.push_back(slot);
+void UcxTransport::detach(RequestState& state) noexcept {
+  RequestRing::remove(state);
+  state.operation = nullptr;
+  detached_.push_back(state);
 }
 
-void UcxTransport::end_all(SlotRing& ring, Code code) {
+void UcxTransport::end_all(RequestRing& ring, Code code) {
   while (!ring.empty()) {
-    Slot& slot = ring.front();
-    XYLEM_CHECK(slot.operation != nullptr);  // slots without an operation are in detached_
-    Operation& operation = *slot.operation;
-    operation.code = slot.cancelled ? Code::cancelled : code;
+    RequestState& state = ring.front();
+    XYLEM_CHECK(state.operation != nullptr);  // requests without an operation are in detached_
+    Operation& operation = *state.operation;
+    operation.code = state.cancelled ? Code::cancelled : code;
     operation.bytes = 0;
     operation.state = nullptr;
     deferred_.push_back(&operation);
-    detach(slot);
+    detach(state);
   }
 }
 
@@ -132,12 +132,12 @@ void UcxTransport::end_sends(Endpoint& endpoint) {
 // with the endpoint from which the message comes. A send ends with its message, or with its
 // endpoint.
 void UcxTransport::cancel(Operation& operation) noexcept {
-  auto* slot = static_cast<Slot*>(operation.state);
-  if (slot == nullptr || slot->cancelled) return;  // Sends have no slot here.
-  slot->cancelled = true;
+  auto* state = static_cast<RequestState*>(operation.state);
+  if (state == nullptr || state->cancelled) return;  // Sends have no state here.
+  state->cancelled = true;
   if (arriving_ == 0) patience_.reset();  // left over from earlier receives
   ++arriving_;  // on_received() decrements it, at once if UCX cancels the receive
-  ucp_request_cancel(worker_.get(), slot);
+  ucp_request_cancel(worker_.get(), state);
 }
 
 // A cancelled receive that was posted before an endpoint ended may have met a message of that
@@ -145,7 +145,7 @@ void UcxTransport::cancel(Operation& operation) noexcept {
 // A receive posted later waits for a living peer.
 bool UcxTransport::stuck() const {
   return receives_.any_of(
-      [this](const Slot& slot) { return slot.cancelled && slot.epoch != epoch_; });
+      [this](const RequestState& state) { return state.cancelled && state.epoch != epoch_; });
 }
 
 void UcxTransport::break_when_stuck() {
@@ -207,9 +207,9 @@ UcxTransport::~UcxTransport() {
     while (!endpoint->sends.empty()) detach(endpoint->sends.front());
   }
   while (!receives_.empty()) {
-    Slot& slot = receives_.front();
-    detach(slot);
-    ucp_request_cancel(worker_.get(), &slot);
+    RequestState& state = receives_.front();
+    detach(state);
+    ucp_request_cancel(worker_.get(), &state);
   }
   if (may_abort()) {
     while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {

@@ -89,7 +89,7 @@ Result<Context> make_context(const UcxOptions& options, std::span<const UcxDevic
   params.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE | UCP_PARAM_FIELD_REQUEST_INIT;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  params.request_size = sizeof(Slot);
+  params.request_size = sizeof(RequestState);
   params.request_init = init_request;
   ucp_context_h raw = nullptr;
   const ucs_status_t status = ucp_init(&params, config.get(), &raw);

@@ -34,7 +34,7 @@ ucs_memory_type_t memory_type(Memory memory) noexcept {
 
 }  // namespace
 
-void init_request(void* request) noexcept { ::new (request) Slot; }
+void init_request(void* request) noexcept { ::new (request) RequestState; }
 
 UcxTransport::UcxTransport(Context context, Worker worker, const ContextFacts& facts, Logger logger)
     : context_(std::move(context)),
@@ -140,19 +140,19 @@ Posted UcxTransport::send(EndpointId to,
     endpoint.has_sent |= operation.code == Code::ok;
     return Posted::done;
   }
-  auto& slot = *static_cast<Slot*>(request);
-  slot.operation = &operation;
-  slot.cancelled = false;
-  endpoint.sends.push_back(slot);
+  auto& state = *static_cast<RequestState*>(request);
+  state.operation = &operation;
+  state.cancelled = false;
+  endpoint.sends.push_back(state);
   operation.state = nullptr;  // so cancel() does nothing for it
   return Posted::pending;
 }
 
 void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
-  auto& slot = *static_cast<Slot*>(request);
+  auto& state = *static_cast<RequestState*>(request);
   auto& endpoint = *static_cast<Endpoint*>(user_data);
-  Operation* operation = slot.operation;
-  SlotRing::remove(slot);
+  Operation* operation = state.operation;
+  RequestRing::remove(state);
   ucp_request_free(request);
   endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
@@ -194,14 +194,14 @@ Posted UcxTransport::recv(
     if (sender_tag != nullptr) *sender_tag = arrived_tag_;
     return Posted::done;
   }
-  auto& slot = *static_cast<Slot*>(request);
-  slot.owner = this;
-  slot.operation = &operation;
-  slot.sender_tag = sender_tag;
-  slot.cancelled = false;
-  slot.epoch = epoch_;
-  receives_.push_back(slot);
-  operation.state = &slot;
+  auto& state = *static_cast<RequestState*>(request);
+  state.owner = this;
+  state.operation = &operation;
+  state.sender_tag = sender_tag;
+  state.cancelled = false;
+  state.epoch = epoch_;
+  receives_.push_back(state);
+  operation.state = &state;
   return Posted::pending;
 }
 
@@ -209,8 +209,8 @@ void UcxTransport::on_received(void* request,
                                ucs_status_t status,
                                const ucp_tag_recv_info_t* info,
                                void* user_data) noexcept {
-  auto& slot = *static_cast<Slot*>(request);
-  if (slot.owner == nullptr) {  // recv() has not returned yet
+  auto& state = *static_cast<RequestState*>(request);
+  if (state.owner == nullptr) {  // recv() has not returned yet
     auto& operation = *static_cast<Operation*>(user_data);
     static_cast<UcxTransport*>(operation.state)->arrived_tag_ = info->sender_tag;
     operation.code = receive_code(status, false);
@@ -219,13 +219,13 @@ void UcxTransport::on_received(void* request,
     ucp_request_free(request);
     return;
   }
-  UcxTransport& self = *std::exchange(slot.owner, nullptr);
-  Operation* operation = slot.operation;
-  SlotRing::remove(slot);
+  UcxTransport& self = *std::exchange(state.owner, nullptr);
+  Operation* operation = state.operation;
+  RequestRing::remove(state);
   if (operation != nullptr) {
-    self.arriving_ -= slot.cancelled ? 1 : 0;
-    if (slot.sender_tag != nullptr && status == UCS_OK) *slot.sender_tag = info->sender_tag;
-    operation->code = receive_code(status, slot.cancelled);
+    self.arriving_ -= state.cancelled ? 1 : 0;
+    if (state.sender_tag != nullptr && status == UCS_OK) *state.sender_tag = info->sender_tag;
+    operation->code = receive_code(status, state.cancelled);
     operation->bytes = status == UCS_OK ? info->length : 0;
     operation->state = nullptr;
   }

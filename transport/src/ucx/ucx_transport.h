@@ -19,7 +19,7 @@
 #pragma once
 
 #include "ucx/handles.h"
-#include "ucx/slot.h"
+#include "ucx/request_state.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
@@ -37,7 +37,8 @@
 
 namespace xylem::transport::ucx {
 
-/// Constructs the Slot (ucx/slot.h: Xylem's own data about a request) in a new UCX request.
+/// Constructs the RequestState (ucx/request_state.h: Xylem's own data about a request) in a new UCX
+/// request.
 void init_request(void* request) noexcept;
 
 /// Facts about a context that are known before its transport is made.
@@ -97,7 +98,7 @@ class UcxTransport final : public Transport {
     std::uint64_t posted = 0;    ///< Number of sends so far.
     std::uint64_t flushing = 0;  ///< Of these, the number covered by the flush in progress.
     std::uint64_t flushed = 0;   ///< Of these, the number that have been flushed.
-    SlotRing sends;              ///< The sends in flight.
+    RequestRing sends;           ///< The sends in flight.
   };
 
   UcxTransport(Context context, Worker worker, const ContextFacts& facts, Logger logger);
@@ -124,8 +125,8 @@ class UcxTransport final : public Transport {
   bool may_abort();
   void cut(Endpoint& endpoint);
   void end_sends(Endpoint& endpoint);
-  void end_all(SlotRing& ring, Code code);
-  void detach(Slot& slot) noexcept;
+  void end_all(RequestRing& ring, Code code);
+  void detach(RequestState& state) noexcept;
   bool stuck() const;
   void break_when_stuck();
   void end_worker();
@@ -143,8 +144,8 @@ class UcxTransport final : public Transport {
   std::uint32_t epoch_ = 0;  ///< Number of endpoints lost or closed so far.
   bool stranger_died_ = false;
 
-  SlotRing receives_;
-  SlotRing detached_;           ///< Requests whose operations have already ended.
+  RequestRing receives_;
+  RequestRing detached_;        ///< Requests whose operations have already ended.
   std::uint64_t arriving_ = 0;  ///< Number of receives that were cancelled and have not ended yet.
   /// Number of discards in flight. The next two members count in the same way.
   std::uint64_t discards_ = 0;
