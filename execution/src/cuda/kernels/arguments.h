@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parameters of the device kernels, and their names. nvcc compiles this header for the device
+// and for the host.
+//
+// xylem_reduce_OP_TYPE(ReduceArguments), OP: sum prod min max and or xor; TYPE: as name(DataType)
+// prints it. xylem_scale_TYPE(ScaleArguments), for the floating-point types.
+//
+// Every kernel runs with any number of blocks and threads: element i belongs to thread i % threads.
+// Kernels use no shared memory and no barrier, and wait for nothing.
+#pragma once
+
+#include <cstdint>
+
+namespace xylem::execution::cuda {
+
+/// A launch takes at most this many sources.
+inline constexpr std::uint32_t kMostSources = 128;
+
+/// As ReduceKernel (reduce_kernel.h) defines it, with the same bits as the CPU's.
+struct ReduceArguments {
+  void* target = nullptr;
+  std::uint64_t count = 0;  ///< Elements.
+  std::uint32_t source_count = 0;
+  std::uint32_t divisor = 1;  ///< Finish::divisor; sum only.
+  const void* sources[kMostSources] = {};
+};
+
+/// As ScaleKernel (reduce_kernel.h) defines it.
+struct ScaleArguments {
+  void* target = nullptr;
+  const void* source = nullptr;
+  std::uint64_t count = 0;
+  double factor = 1;
+};
+
+}  // namespace xylem::execution::cuda

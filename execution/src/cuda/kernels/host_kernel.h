@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device kernels compiled for the host, so that they can be tested on machines without a GPU. A
+// shared library exports xylem_host_kernels(); the stand-in of the CUDA driver
+// (tests/fakes/cuda_driver) loads the library that FAKE_CUDA_KERNELS names, and finds kernels there
+// by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace xylem::execution::cuda {
+
+/// The share of a launch that one thread has: elements first, first + stride, … And how it reaches
+/// memory: the addresses in a kernel's parameters are device addresses, which the host must not
+/// touch.
+struct HostPlace {
+  std::uint64_t first = 0;
+  std::uint64_t stride = 1;
+  /// The host's address of the same byte. An address that no allocation contains ends the process.
+  void* (*reach)(const void* device_address) = nullptr;
+};
+
+struct HostKernel {
+  const char* name = nullptr;
+  /// `parameters` as those of cuLaunchKernel: one pointer to each parameter.
+  void (*run)(void** parameters, const HostPlace& place) = nullptr;
+};
+
+/// All kernels of the library; `count` is set to their number.
+extern "C" const HostKernel* xylem_host_kernels(std::size_t* count);
+
+}  // namespace xylem::execution::cuda
