@@ -6,8 +6,10 @@
 // xylem_reduce_OP_TYPE(ReduceArguments), OP: sum prod min max and or xor; TYPE: as name(DataType)
 // prints it. xylem_scale_TYPE(ScaleArguments), for the floating-point types.
 //
-// Every kernel runs with any number of blocks and threads: element i belongs to thread i % threads.
-// Kernels use no shared memory and no barrier, and wait for nothing.
+// Every kernel runs with any number of blocks, of at most kMostThreads threads each, in one
+// dimension. Each element is read and written by one thread alone. Kernels use no shared memory and
+// no barrier, and wait for nothing. They are fast if all addresses of a launch are equally far from
+// a boundary of 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,9 @@ namespace xylem::execution::cuda {
 
 /// A launch takes at most this many sources.
 inline constexpr std::uint32_t kMostSources = 128;
+
+/// A block has at most this many threads.
+inline constexpr std::uint32_t kMostThreads = 1024;
 
 /// As ReduceKernel (reduce_kernel.h) defines it, with the same bits as the CPU's.
 struct ReduceArguments {

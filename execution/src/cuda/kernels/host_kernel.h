@@ -23,6 +23,7 @@ struct HostPlace {
 
 struct HostKernel {
   const char* name = nullptr;
+  std::size_t parameter_bytes = 0;  ///< Size of the only parameter.
   /// `parameters` as those of cuLaunchKernel: one pointer to each parameter.
   void (*run)(void** parameters, const HostPlace& place) = nullptr;
 };

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element types and operations of the device kernels, for nvcc and for the host's compiler. Each
+// result has the same bits as that of the CPU's kernels (runtime/src/kernels), so both must be
+// compiled without contraction of a multiplication and an addition into one operation.
+//
+// An element type has two types: `Stored` is what lies in memory; `Value` is what operations
+// compute with, fp32 for sixteen-bit floats. load() and store() convert between them. store()
+// rounds once, to nearest even, and turns every NaN into the positive quiet NaN without payload.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#define XYLEM_DEVICE __host__ __device__ __forceinline__
+#define XYLEM_UNROLL _Pragma("unroll")
+#define XYLEM_NO_UNROLL _Pragma("unroll 1")
+#else
+#define XYLEM_DEVICE inline
+#define XYLEM_UNROLL
+#define XYLEM_NO_UNROLL
+#endif
+
+namespace xylem::execution::cuda {
+
+/// The unsigned integer of the same size.
+template <class T>
+using Bits = std::conditional_t<
+    sizeof(T) == 1,
+    std::uint8_t,
+    std::conditional_t<sizeof(T) == 2,
+                       std::uint16_t,
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+
+/// An unsigned integer in which sums and products of two integers of type T wrap as in T. Types
+/// below 32 bits would be promoted to int, whose overflow is undefined.
+template <class T>
+using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+template <class To, class From>
+XYLEM_DEVICE To bit_cast(From from) {
+  return __builtin_bit_cast(To, from);
+}
+
+template <class T>
+XYLEM_DEVICE bool is_nan(T value) {
+  return value != value;  // NOLINT(misc-redundant-expression): only a NaN differs from itself
+}
+
+// Element types.
+
+/// An integer or a bool. A byte other than 0 is read as true.
+template <class T>
+struct Integer {
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+  using Value = T;
+
+  static XYLEM_DEVICE Value load(Stored stored) { return static_cast<Value>(stored); }
+  static XYLEM_DEVICE Stored store(Value value) { return static_cast<Stored>(value); }
+};
+
+/// fp32 or fp64.
+template <class T>
+struct Floating {
+  using Stored = T;
+  using Value = T;
+
+  static XYLEM_DEVICE Value load(Stored stored) { return stored; }
+  static XYLEM_DEVICE Stored store(Value value) {
+    constexpr Bits<T> kQuietNan =
+        sizeof(T) == 4 ? Bits<T>{0x7FC00000u} : static_cast<Bits<T>>(0x7FF8000000000000u);
+    return is_nan(value) ? bit_cast<T>(kQuietNan) : value;
+  }
+};
+
+/// A bfloat16 is the upper half of the fp32 of the same value.
+struct BFloat16 {
+  using Stored = std::uint16_t;
+  using Value = float;
+
+  static XYLEM_DEVICE Value load(Stored stored) {
+    return bit_cast<float>(static_cast<std::uint32_t>(stored) << 16);
+  }
+  static XYLEM_DEVICE Stored store(Value value) {
+    const auto bits = bit_cast<std::uint32_t>(value);
+    // Adds half a unit less one, plus the bit that will be last, so that a tie is rounded up only
+    // from an odd value. A carry goes into the exponent.
+    const std::uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+    return static_cast<Stored>(is_nan(value) ? 0x7FC0u : rounded >> 16);
+  }
+};
+
+/// On a device, instructions convert. They have the same results as the arithmetic for the host:
+/// widening is exact; narrowing (rn) rounds to nearest even, keeps subnormals since it has no .ftz,
+/// and turns overflow into infinity. Which NaN they make does not matter, since store() chooses it.
+struct Float16 {
+  using Stored = std::uint16_t;
+  using Value = float;
+
+  static XYLEM_DEVICE Value load(Stored stored) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored));
+    return value;
+#else
+    const std::uint32_t sign = (stored & 0x8000u) << 16;
+    const std::uint32_t magnitude = (stored & 0x7FFFu) << 13;
+    const std::uint32_t exponent = magnitude & kInfinity << 13;
+    std::uint32_t bits = magnitude + kBiasGap;
+    if (exponent == kInfinity << 13) {
+      bits += kBiasGap;  // Infinity and NaN: exponent 31 becomes fp32's 255.
+    } else if (exponent == 0) {
+      // Puts an implicit one at 2^-14 before the mantissa, then subtracts that one.
+      constexpr std::uint32_t kUnit = 1u << 23;
+      bits = bit_cast<std::uint32_t>(bit_cast<float>(bits + kUnit) - bit_cast<float>(kSmallest));
+    }
+    return bit_cast<float>(bits | sign);
+#endif
+  }
+
+  static XYLEM_DEVICE Stored store(Value value) {
+#ifdef __CUDA_ARCH__
+    Stored stored;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(value));
+    return is_nan(value) ? kQuietNan : stored;
+#else
+    const auto all = bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = all >> 16 & 0x8000u;
+    const std::uint32_t magnitude = all & 0x7FFFFFFFu;
+    if (is_nan(value)) return kQuietNan;
+    std::uint32_t bits = kInfinity;
+    if (magnitude < kSmallest) {
+      // Next to 0.5, fp32 has the spacing of fp16's subnormals, 2^-24. So this addition shifts and
+      // rounds at once.
+      constexpr float kHalf = 0.5f;
+      bits = bit_cast<std::uint32_t>(bit_cast<float>(magnitude) + kHalf) -
+             bit_cast<std::uint32_t>(kHalf);
+    } else if (magnitude < kTooLarge) {
+      // Changes the bias and rounds as BFloat16 does. A carry turns the largest finite value into
+      // infinity.
+      bits = (magnitude - kBiasGap + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
+    }
+    return static_cast<Stored>(bits | sign);
+#endif
+  }
+
+ private:
+  static constexpr Stored kQuietNan = 0x7E00;
+  static constexpr std::uint32_t kInfinity = 0x7C00;              ///< In fp16; below in fp32.
+  static constexpr std::uint32_t kBiasGap = (127u - 15u) << 23;   ///< Between the exponents.
+  static constexpr std::uint32_t kSmallest = (127u - 14u) << 23;  ///< 2^-14, the least normal.
+  static constexpr std::uint32_t kTooLarge = (127u + 16u) << 23;  ///< 2^16.
+};
+
+// Operations. bool needs no case of its own: converted to bool, a sum is an or and a product is an
+// and.
+
+struct Sum {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return a + b;
+    else return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+
+struct Product {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return a * b;
+    else return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+
+/// The two selections of floats differ in two cases only. If both operands are zeros, their or is
+/// -0 if either is -0. If one is NaN, the or with its bits is a NaN.
+struct Min {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return bit_cast<T>(bit_cast<Bits<T>>(a < b ? a : b) | bit_cast<Bits<T>>(b < a ? b : a));
+    } else {
+      return b < a ? b : a;
+    }
+  }
+};
+
+struct Max {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return -Min::combine(-a, -b);
+    else return a < b ? b : a;
+  }
+};
+
+struct And {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct Or {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct Xor {
+  template <class T>
+  static XYLEM_DEVICE T combine(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// What ends a reduction.
+
+struct Keep {
+  template <class T>
+  XYLEM_DEVICE T operator()(T value) const {
+    return value;
+  }
+};
+
+/// Divides floats rounded to nearest even, integers truncated toward zero.
+struct DivideBy {
+  std::uint32_t divisor;
+
+  template <class T>
+  XYLEM_DEVICE T operator()(T value) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return value / static_cast<T>(divisor);
+    } else {
+      // Divides the magnitude, since a signed type of 32 bits cannot hold every divisor.
+      using Magnitude = Wrapping<T>;
+      const bool is_negative = std::is_signed_v<T> && value < T{};
+      const auto magnitude =
+          is_negative ? Magnitude{} - static_cast<Magnitude>(value) : static_cast<Magnitude>(value);
+      const Magnitude quotient = magnitude / divisor;
+      return static_cast<T>(is_negative ? Magnitude{} - quotient : quotient);
+    }
+  }
+};
+
+template <class Value>
+struct MultiplyBy {
+  Value factor;
+
+  XYLEM_DEVICE Value operator()(Value value) const { return value * factor; }
+};
+
+}  // namespace xylem::execution::cuda

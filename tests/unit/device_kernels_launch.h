@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launches of the device kernels that are compiled for the host.
+#pragma once
+
+#include "cuda/kernels/arguments.h"
+#include "cuda/kernels/host_kernel.h"
+#include "xylem/runtime/types.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace xylem::execution::cuda {
+
+/// What the kernels take for device addresses lies this far from the host's address.
+constexpr std::uintptr_t kDeviceOffset = std::uintptr_t{1} << 62;
+
+template <typename T>
+T* device_address(T* host) {
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(host) + kDeviceOffset);
+}
+inline void* host_address(const void* device) {
+  const auto address = reinterpret_cast<std::uintptr_t>(device);
+  EXPECT_GE(address, kDeviceOffset) << "not a device address";
+  return reinterpret_cast<void*>(address - kDeviceOffset);
+}
+
+inline std::span<const HostKernel> kernels() {
+  std::size_t count = 0;
+  const HostKernel* first = xylem_host_kernels(&count);
+  return {first, count};
+}
+
+inline const HostKernel* find(std::string_view name) {
+  const auto all = kernels();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const HostKernel& k) { return k.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+inline std::string reduce_name(RedOp op, DataType type) {
+  const bool is_sum = op == RedOp::avg || op == RedOp::premul_sum;
+  return "xylem_reduce_" + std::string(name(is_sum ? RedOp::sum : op)) + '_' +
+         std::string(name(type));
+}
+
+/// Runs all threads of a launch, the last one first.
+template <typename Arguments>
+void launch(const std::string& name, Arguments arguments, std::uint64_t threads) {
+  const HostKernel* kernel = find(name);
+  ASSERT_NE(kernel, nullptr) << name;
+  ASSERT_EQ(kernel->parameter_bytes, sizeof(Arguments));
+  void* parameters[] = {&arguments};
+  for (std::uint64_t t = threads; t-- > 0;) kernel->run(parameters, {t, threads, &host_address});
+}
+
+inline void launch_reduce(RedOp op,
+                          DataType type,
+                          void* target,
+                          std::span<const void* const> sources,
+                          std::size_t count,
+                          std::uint32_t divisor,
+                          std::uint64_t threads) {
+  ReduceArguments arguments;
+  arguments.target = device_address(target);
+  arguments.count = count;
+  arguments.source_count = static_cast<std::uint32_t>(sources.size());
+  arguments.divisor = divisor;
+  std::transform(sources.begin(), sources.end(), arguments.sources,
+                 [](const void* source) { return device_address(source); });
+  launch(reduce_name(op, type), arguments, threads);
+}
+
+}  // namespace xylem::execution::cuda

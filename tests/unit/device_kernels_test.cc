@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device kernels, compiled for the host, against the CPU's kernels, bit for bit: every
+// reduction of every type, at every alignment, in place, by several threads in any order, and every
+// value of the sixteen-bit types. With XYLEM_DEVICE_KERNELS_ALL=1 every pair of them, which takes
+// 3 minutes.
+#include "cuda/kernels/arguments.h"
+#include "cuda/kernels/host_kernel.h"
+#include "kernels/reduce.h"
+#include "unit/device_kernels_launch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#ifdef XYLEM_WITH_DEVICE_KERNELS
+#include "cuda/device_kernels.h"
+#endif
+
+namespace xylem::execution::cuda {
+namespace {
+
+using Random = std::mt19937_64;
+
+/// A floating-point format, by the bits of its mantissa and exponent.
+struct Format {
+  int mantissa, exponent;
+
+  std::uint64_t unit() const { return std::uint64_t{1} << mantissa; }
+  std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << mantissa; }
+  std::uint64_t sign() const { return std::uint64_t{1} << (mantissa + exponent); }
+  std::uint64_t one() const { return ((std::uint64_t{1} << (exponent - 1)) - 1) << mantissa; }
+
+  /// Zeros, subnormals, the least and the greatest numbers, infinities and NaNs.
+  std::vector<std::uint64_t> special() const {
+    std::vector<std::uint64_t> values = {unit() / 2, one() / 2, infinity() + unit() / 2};
+    for (const std::uint64_t value :
+         {std::uint64_t{0}, unit(), one(), one() + unit(), infinity()}) {
+      for (const int step : {-1, 0, 1}) values.push_back((value + step) & (sign() - 1));
+    }
+    for (std::size_t i = 0, n = values.size(); i < n; ++i) values.push_back(values[i] | sign());
+    return values;
+  }
+  /// Mostly of similar size, so that sums round.
+  std::uint64_t random(Random& random) const {
+    const std::uint64_t any = random();
+    if (random() % 8 == 0) return any;
+    return (any & sign()) | (one() + (any % 8) * unit() - 4 * unit()) | (any >> 8 & (unit() - 1));
+  }
+};
+
+std::optional<Format> format_of(DataType type) {
+  switch (type) {
+    case DataType::float16: return Format{10, 5};
+    case DataType::bfloat16: return Format{7, 8};
+    case DataType::float32: return Format{23, 8};
+    case DataType::float64: return Format{52, 11};
+    default: return std::nullopt;
+  }
+}
+
+std::uint64_t random_element(DataType type, Random& random) {
+  if (const auto format = format_of(type)) {
+    const auto special = format->special();
+    return random() % 4 == 0 ? special[random() % special.size()] : format->random(random);
+  }
+  switch (random() % 8) {
+    case 0: return 0 - random() % 3;
+    case 1: return (random() % 3 - 1) + (std::uint64_t{1} << (8 * size_of(type) - 1));
+    case 2: return 0;
+    default: return random();
+  }
+}
+
+/// Memory that begins at a boundary of 16 bytes.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : vectors_(bytes / sizeof(Vector) + 2) {}
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(vectors_.data()); }
+  std::size_t size() const { return vectors_.size() * sizeof(Vector); }
+  bool operator==(Memory& other) { return std::memcmp(data(), other.data(), size()) == 0; }
+
+ private:
+  struct alignas(16) Vector {
+    std::uint8_t bytes[16] = {};
+  };
+  std::vector<Vector> vectors_;
+};
+
+/// Elements that a source begins before; elements of a source at most.
+constexpr std::size_t kBegins = 128, kMostElements = 1024;
+constexpr std::uint32_t kDivisors[] = {1, 2, 3, 255, 65'537, 4'294'967'295};
+
+class DeviceKernel : public testing::TestWithParam<DataType> {
+ protected:
+  DeviceKernel() : pool((kBegins + kMostElements) * size) {
+    for (std::size_t i = 0; i < pool.size() / size; ++i) {
+      const std::uint64_t bits = random_element(GetParam(), random_);
+      std::memcpy(pool.data() + i * size, &bits, size);
+    }
+  }
+
+  /// Reduces elements of the pool, which begin `shift` elements after a boundary; if not `alike`,
+  /// those of each source elsewhere. The target has the memory around it compared, too.
+  void check(RedOp op, std::size_t sources, std::size_t count, std::size_t shift, bool alike) {
+    const std::size_t lanes = 16 / size;
+    std::vector<const void*> addresses;
+    for (std::size_t k = 0; k < sources; ++k) {
+      const std::size_t begin =
+          alike ? random_() % (kBegins / lanes) * lanes + shift : random_() % kBegins;
+      addresses.push_back(pool.data() + begin * size);
+    }
+    const std::uint32_t divisor = op == RedOp::avg ? kDivisors[random_() % 6] : 1;
+    Memory expected((shift + count) * size);
+    Memory got = expected;
+    std::byte* target = got.data() + shift * size;
+    runtime::reduce_kernel(op, GetParam())(expected.data() + shift * size, addresses.data(),
+                                           sources, count, {divisor});
+    const std::size_t in_place = random_() % (sources + 1);
+    if (in_place < sources) {
+      std::memcpy(target, addresses[in_place], count * size);
+      addresses[in_place] = target;
+    }
+    constexpr std::uint64_t kThreads[] = {1, 2, 7, 64};
+    launch_reduce(op, GetParam(), target, addresses, count, divisor, kThreads[random_() % 4]);
+    ASSERT_TRUE(got == expected) << name(op) << " of " << name(GetParam()) << ", " << sources
+                                 << " sources, " << count << " elements, shift " << shift
+                                 << (alike ? "" : ", unlike") << ", divisor " << divisor;
+  }
+
+  const std::size_t size = size_of(GetParam());
+  Memory pool;
+
+ private:
+  Random random_{20240229};
+};
+
+TEST_P(DeviceKernel, EqualsTheCpuKernelBitForBit) {
+  std::vector<std::size_t> counts = {64, 100, 255, 1000};
+  for (std::size_t count = 0; count <= 40; ++count) counts.push_back(count);
+  for (std::size_t i = 0; i < kRedOpCount; ++i) {
+    const auto op = static_cast<RedOp>(i);
+    if (!check_reduction(op, GetParam()).is_ok()) continue;
+    for (const std::size_t sources : {1, 2, 3, 8, 128}) {
+      for (const std::size_t count : counts) {
+        for (std::size_t shift = 0; shift < 16 / size; ++shift) {
+          ASSERT_NO_FATAL_FAILURE(check(op, sources, count, shift, true));
+          ASSERT_NO_FATAL_FAILURE(check(op, sources, count, shift, false));
+        }
+      }
+    }
+  }
+}
+
+class DeviceScale : public DeviceKernel {};
+
+TEST_P(DeviceScale, EqualsTheCpuKernelBitForBit) {
+  const std::string kernel = "xylem_scale_" + std::string(name(GetParam()));
+  for (const double factor : {0.1, -3.0, 1.0 / 3.0, 0.0, 1e-40, 1e300}) {
+    for (const std::size_t count : {0, 1, 7, 40, 1000}) {
+      for (std::size_t shift = 0; shift < 16 / size; ++shift) {
+        const std::byte* source = pool.data() + shift * size;
+        Memory expected((shift + count) * size);
+        Memory got = expected;
+        runtime::scale_kernel(GetParam())(expected.data() + shift * size, source, count, factor);
+        std::byte* target = got.data() + shift * size;
+        const bool in_place = count % 2 == 1;
+        if (in_place) std::memcpy(target, source, count * size);
+        const ScaleArguments arguments{device_address(target),
+                                       device_address(in_place ? target : source), count, factor};
+        ASSERT_NO_FATAL_FAILURE(launch(kernel, arguments, 5));
+        ASSERT_TRUE(got == expected) << kernel << ' ' << factor << ' ' << count << ' ' << shift;
+      }
+    }
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<DataType>& test) {
+  return std::string(name(test.param));
+}
+const auto kFloats =
+    testing::Values(DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64);
+const auto kIntegers = testing::Values(DataType::int8,
+                                       DataType::uint8,
+                                       DataType::int16,
+                                       DataType::uint16,
+                                       DataType::int32,
+                                       DataType::uint32,
+                                       DataType::int64,
+                                       DataType::uint64,
+                                       DataType::boolean);
+INSTANTIATE_TEST_SUITE_P(Floats, DeviceKernel, kFloats, test_name);
+INSTANTIATE_TEST_SUITE_P(Integers, DeviceKernel, kIntegers, test_name);
+INSTANTIATE_TEST_SUITE_P(Floats, DeviceScale, kFloats, test_name);
+
+/// Every value of a sixteen-bit type.
+class DeviceHalf : public testing::TestWithParam<DataType> {
+ protected:
+  using Halves = std::vector<std::uint16_t>;
+
+  DeviceHalf() {
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  }
+
+  void check(RedOp op, const std::vector<const void*>& sources, std::uint32_t divisor = 1) {
+    runtime::reduce_kernel(op, GetParam())(expected_.data(), sources.data(), sources.size(),
+                                           expected_.size(), {divisor});
+    launch_reduce(op, GetParam(), got_.data(), sources, got_.size(), divisor, 1);
+    if (got_ == expected_) return;
+    for (std::size_t i = 0; i < got_.size(); ++i) {
+      ASSERT_EQ(got_[i], expected_[i]) << name(op) << " of " << i << ", divisor " << divisor;
+    }
+  }
+
+  /// Combines every value with `other`, in both orders.
+  void check_pairs(std::uint16_t other) {
+    std::fill(others_.begin(), others_.end(), other);
+    for (const RedOp op : {RedOp::sum, RedOp::product, RedOp::min, RedOp::max}) {
+      ASSERT_NO_FATAL_FAILURE(check(op, {all.data(), others_.data()})) << " and " << other;
+      ASSERT_NO_FATAL_FAILURE(check(op, {others_.data(), all.data()})) << other << " and";
+    }
+  }
+
+  Halves all = Halves(1 << 16);
+
+ private:
+  Halves others_ = all, expected_ = all, got_ = all;
+};
+
+TEST_P(DeviceHalf, IsRightForEveryValue) {
+  for (const std::uint32_t divisor : kDivisors) check(RedOp::avg, {all.data()}, divisor);
+  for (const std::uint64_t other : format_of(GetParam())->special()) {
+    ASSERT_NO_FATAL_FAILURE(check_pairs(static_cast<std::uint16_t>(other)));
+  }
+}
+
+TEST_P(DeviceHalf, IsRightForEveryPair) {
+  if (std::getenv("XYLEM_DEVICE_KERNELS_ALL") == nullptr) {
+    GTEST_SKIP() << "takes 3 minutes; set XYLEM_DEVICE_KERNELS_ALL=1";
+  }
+  for (const std::uint16_t other : all) ASSERT_NO_FATAL_FAILURE(check_pairs(other));
+}
+
+INSTANTIATE_TEST_SUITE_P(Halves,
+                         DeviceHalf,
+                         testing::Values(DataType::float16, DataType::bfloat16),
+                         test_name);
+
+TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
+  std::set<std::string> expected;
+  for (std::size_t t = 0; t < kDataTypeCount; ++t) {
+    const auto type = static_cast<DataType>(t);
+    for (std::size_t i = 0; i < kRedOpCount; ++i) {
+      const auto op = static_cast<RedOp>(i);
+      if (check_reduction(op, type).is_ok()) expected.insert(reduce_name(op, type));
+    }
+    if (format_of(type)) expected.insert("xylem_scale_" + std::string(name(type)));
+  }
+  std::set<std::string> got;
+  for (const HostKernel& kernel : kernels()) EXPECT_TRUE(got.insert(kernel.name).second);
+  EXPECT_EQ(got, expected);
+}
+
+TEST(DeviceKernels, ReachNoAddressForNoElements) {
+  launch("xylem_reduce_sum_float32", ReduceArguments{}, 3);
+  launch("xylem_scale_float32", ScaleArguments{}, 3);
+}
+
+#ifdef XYLEM_WITH_DEVICE_KERNELS
+TEST(DeviceKernels, AreInTheLibraryAsAFatBinary) {
+  const std::span<const std::byte> binary = device_kernels();
+  constexpr std::uint32_t kMagic = 0xBA55ED50;
+  std::uint32_t magic = 0;
+  ASSERT_GT(binary.size(), 4096);
+  EXPECT_LT(binary.size(), 2'000'000);
+  std::memcpy(&magic, binary.data(), sizeof magic);
+  EXPECT_EQ(magic, kMagic);
+}
+#endif
+
+}  // namespace
+}  // namespace xylem::execution::cuda
