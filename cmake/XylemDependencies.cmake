@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What Xylem is built with. Everything comes from the system; nothing is downloaded.
-include(CheckLanguage)
+include(XylemCuda)
 
 find_package(Threads REQUIRED)
 # UCX's package file fails when it is read twice in one scope, so whoever found it first wins.
@@ -25,18 +25,4 @@ if(XYLEM_BUILD_BENCH)
 endif()
 if(XYLEM_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED CONFIG)
-endif()
-
-if(NOT DEFINED XYLEM_WITH_CUDA)
-  check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
-    set(xylem_found_cuda ON)
-  else()
-    set(xylem_found_cuda OFF)
-    message(STATUS "Xylem: no CUDA compiler found, building without CUDA (XYLEM_WITH_CUDA=OFF)")
-  endif()
-endif()
-option(XYLEM_WITH_CUDA "Build for CUDA memory" ${xylem_found_cuda})
-if(XYLEM_WITH_CUDA)
-  find_package(CUDAToolkit REQUIRED)
 endif()

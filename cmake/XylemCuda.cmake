@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds nvcc, which compiles the device kernels: that of a CUDA toolkit or of PyPI's package
+# nvidia-cuda-nvcc. Sets XYLEM_NVCC, its flags XYLEM_NVCC_FLAGS, and XYLEM_WITH_CUDA. Nothing else of
+# CUDA is needed to build: the driver is opened at run time.
+
+# --fmad=false: a fused multiply-add rounds once where two operations round twice.
+set(XYLEM_NVCC_FLAGS -std=c++20 -O3 --fmad=false)
+
+if(NOT XYLEM_NVCC)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  file(GLOB packaged "${Python3_SITELIB}/nvidia/cu*/bin")  # nvidia/cu13 or nvidia/cuda_nvcc
+  find_program(XYLEM_NVCC NAMES "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}" nvcc
+    HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin DOC "CUDA compiler")
+  find_program(XYLEM_NVCC nvcc PATHS ${packaged} NO_DEFAULT_PATH)
+endif()
+if(XYLEM_NVCC AND NOT XYLEM_WORKING_NVCC STREQUAL XYLEM_NVCC)
+  # nvcc's headers and a host compiler that it accepts may be missing.
+  execute_process(COMMAND "${XYLEM_NVCC}" ${XYLEM_NVCC_FLAGS} -ptx -x cu /dev/null -o /dev/null
+    RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(failed)
+    message(STATUS "Xylem: ${XYLEM_NVCC} compiles nothing: ${output}")
+  else()
+    set(XYLEM_WORKING_NVCC "${XYLEM_NVCC}" CACHE INTERNAL "The nvcc that has compiled something")
+  endif()
+endif()
+
+set(found OFF)
+if(XYLEM_NVCC AND XYLEM_WORKING_NVCC STREQUAL XYLEM_NVCC)
+  set(found ON)
+elseif(NOT DEFINED XYLEM_WITH_CUDA)
+  message(STATUS "Xylem: no CUDA compiler found, building without CUDA (XYLEM_WITH_CUDA=OFF)")
+endif()
+option(XYLEM_WITH_CUDA "Build for CUDA memory" ${found})
+if(XYLEM_WITH_CUDA AND NOT found)
+  message(FATAL_ERROR "XYLEM_WITH_CUDA is ON, but there is no nvcc that works; set XYLEM_NVCC to one")
+endif()

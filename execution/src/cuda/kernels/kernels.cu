@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device kernels, under the names by which they are found in the module (arguments.h).
+#include "cuda/kernels/arguments.h"
+#include "cuda/kernels/element.h"
+#include "cuda/kernels/reduce.h"
+
+#include <cstdint>
+
+namespace xylem::execution::cuda {
+namespace {
+
+__device__ Place place_of_thread() {
+  return {blockIdx.x * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
+          gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
+}
+
+}  // namespace
+
+#define XYLEM_REDUCE(op, Op, type, Element)                                           \
+  extern "C" __global__ void __launch_bounds__(kMostThreads)                          \
+      xylem_reduce_##op##_##type(const __grid_constant__ ReduceArguments arguments) { \
+    reduce_n<Element, Op>(arguments, place_of_thread());                              \
+  }
+#define XYLEM_SCALE(type, Element)                                           \
+  extern "C" __global__ void __launch_bounds__(kMostThreads)                 \
+      xylem_scale_##type(const __grid_constant__ ScaleArguments arguments) { \
+    scale<Element>(arguments, place_of_thread());                            \
+  }
+#include "cuda/kernels/kernels.inc"
+
+}  // namespace xylem::execution::cuda
