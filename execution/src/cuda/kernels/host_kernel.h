@@ -17,13 +17,18 @@ namespace xylem::execution::cuda {
 struct HostPlace {
   std::uint64_t first = 0;
   std::uint64_t stride = 1;
-  /// The host's address of the same byte. An address that no allocation contains ends the process.
+  /// The host's address of the same byte, and of those that follow it in its allocation. Call this
+  /// only for addresses that the thread accesses: if the device cannot access the address, the
+  /// launch fails with CUDA_ERROR_ILLEGAL_ADDRESS. Then reach() returns memory without a use, and
+  /// the kernel goes on as usual.
   void* (*reach)(const void* device_address) = nullptr;
 };
 
 struct HostKernel {
   const char* name = nullptr;
-  std::size_t parameter_bytes = 0;  ///< Size of the only parameter.
+  /// The size of the kernel's parameter; it has exactly one, a struct. A launch copies so many
+  /// bytes, as a launch on a device copies the parameters.
+  std::size_t parameter_bytes = 0;
   /// `parameters` as those of cuLaunchKernel: one pointer to each parameter.
   void (*run)(void** parameters, const HostPlace& place) = nullptr;
 };

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the driver knows about an address.
+#include "fakes/cuda_driver/call.h"
+
+#include <cstring>
+
+namespace xylem::fake_cuda {
+namespace {
+
+/// How many bytes the driver writes for an attribute; 0 if this driver does not know it. The header
+/// does not say how long a boolean is; this driver writes an int, which finds callers that give
+/// less.
+std::size_t bytes_of(CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return sizeof(int);
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return sizeof(std::uint64_t);
+    default: return 0;
+  }
+}
+
+std::uint64_t value_of(const Driver& driver,
+                       const Allocation& memory,
+                       CUpointer_attribute attribute,
+                       CUdeviceptr address) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return reinterpret_cast<std::uint64_t>(memory.context);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return memory.is_on_host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return address;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return memory.sync_memops;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return memory.buffer_id;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return memory.kind == MemoryKind::managed ? 1 : 0;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return static_cast<std::uint64_t>(memory.device);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return memory.kind == MemoryKind::device && driver.settings.has_ipc ? 1 : 0;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return memory.start;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return memory.bytes;
+    case CU_POINTER_ATTRIBUTE_MAPPED: return 1;
+    default: return 0;
+  }
+}
+
+void store(std::uint64_t value, CUpointer_attribute attribute, void* data) {
+  const auto narrow = static_cast<std::uint32_t>(value);
+  if (bytes_of(attribute) == sizeof narrow) {
+    std::memcpy(data, &narrow, sizeof narrow);
+  } else {
+    std::memcpy(data, &value, sizeof value);
+  }
+}
+
+/// The host cannot use the address of device memory.
+bool has_value(const Allocation& memory, CUpointer_attribute attribute) {
+  const bool is_touchable = memory.is_on_host() || memory.kind == MemoryKind::managed;
+  return attribute != CU_POINTER_ATTRIBUTE_HOST_POINTER || is_touchable;
+}
+
+}  // namespace
+}  // namespace xylem::fake_cuda
+
+using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+// The names are NVIDIA's.
+// NOLINTBEGIN(readability-identifier-naming)
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  Call call(__func__, Needs::start);
+  if (call.has_failed() || !call.has(data)) return call.result();
+  if (bytes_of(attribute) == 0) return call.fail(CUDA_ERROR_INVALID_VALUE);
+  // Asking about an unknown address is how programs tell host memory, so it is no misuse.
+  const AllocationPtr memory = call.driver().memory.find(pointer(address));
+  if (memory == nullptr || !has_value(*memory, attribute)) {
+    return call.fail(CUDA_ERROR_INVALID_VALUE);
+  }
+  store(value_of(call.driver(), *memory, attribute, address), attribute, data);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttributes(unsigned count,
+                                CUpointer_attribute* attributes,
+                                void** data,
+                                CUdeviceptr address) {
+  Call call(__func__, Needs::start);
+  if (call.has_failed() || !call.has(attributes, data)) return call.result();
+  const AllocationPtr memory = call.driver().memory.find(pointer(address));
+  for (unsigned i = 0; i < count; ++i) {
+    if (bytes_of(attributes[i]) == 0) return call.fail(CUDA_ERROR_INVALID_VALUE);
+    if (!call.has(data[i])) return call.result();
+    std::uint64_t value = 0;
+    if (memory != nullptr && has_value(*memory, attributes[i])) {
+      value = value_of(call.driver(), *memory, attributes[i], address);
+    } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+      // CU_DEVICE_INVALID is the empty value of an ordinal.
+      value = static_cast<std::uint64_t>(CU_DEVICE_INVALID);
+    }
+    store(value, attributes[i], data[i]);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerSetAttribute(const void* value,
+                               CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(value)) return call.result();
+  const AllocationPtr memory = call.driver().memory.find(pointer(address));
+  if (memory == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "no allocation, or not SYNC_MEMOPS");
+  }
+  unsigned is_on = 0;
+  std::memcpy(&is_on, value, sizeof is_on);
+  memory->sync_memops = is_on != 0 ? 1 : 0;
+  return is_on != 0 ? call.wait({call.context().legacy->last}, call.device()) : CUDA_SUCCESS;
+}
+
+// NOLINTEND(readability-identifier-naming)
+}  // extern "C"

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams, events and host functions.
+#include "fakes/cuda_driver/call.h"
+
+#include <algorithm>
+
+namespace xylem::fake_cuda {
+namespace {
+
+CUresult make_stream(Call& call, CUstream* handle, unsigned flags, int priority) {
+  if (!call.has(handle)) return call.result();
+  if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags that do not exist");
+  }
+  Device& device = call.device();
+  auto stream = std::make_shared<Stream>();
+  stream->context = &call.context();
+  stream->flags = flags;
+  stream->priority = std::clamp(priority, kGreatestPriority, 0);
+  const bool is_urgent = stream->priority == kGreatestPriority;
+  auto& queues = is_urgent ? device.urgent_queues : device.queues;
+  std::size_t& made = is_urgent ? device.urgent_streams_made : device.streams_made;
+  stream->queue = queues[made++ % queues.size()].get();
+  *handle = stream->handle = call.driver().streams.add(stream);
+  return CUDA_SUCCESS;
+}
+
+/// What has to be done before a stream counts as idle. The NULL stream includes the blocking ones.
+std::vector<CommandPtr> pending(Call& call, Stream& stream) {
+  if (&stream != stream.context->legacy.get()) return {stream.last};
+  return {enqueue(call.driver(), stream, {})};
+}
+
+bool is_idle(Call& call, const Stream& stream) {
+  const auto is_done = [](const CommandPtr& last) { return last == nullptr || last->is_done; };
+  if (!is_done(stream.last)) return false;
+  if (&stream != stream.context->legacy.get()) return true;
+  const Handles<CUstream, Stream>& streams = call.driver().streams;
+  return std::all_of(streams.begin(), streams.end(), [&](const auto& entry) {
+    const Stream& other = *entry.second;
+    return other.context != stream.context || !other.is_blocking() || is_done(other.last);
+  });
+}
+
+}  // namespace
+}  // namespace xylem::fake_cuda
+
+using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+// The names are NVIDIA's.
+// NOLINTBEGIN(readability-identifier-naming)
+
+CUresult cuStreamCreate(CUstream* handle, unsigned flags) {
+  Call call(__func__, Needs::context);
+  return call.has_failed() ? call.result() : make_stream(call, handle, flags, 0);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
+  Call call(__func__, Needs::context);
+  return call.has_failed() ? call.result() : make_stream(call, handle, flags, priority);
+}
+
+// The stream's commands still run.
+CUresult cuStreamDestroy(CUstream handle) {
+  Call call(__func__, Needs::context_even_if_lost);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.driver().streams.find(handle);
+  if (stream == nullptr) {
+    return call.misuse(CUDA_ERROR_INVALID_HANDLE, "this is no stream, or it was destroyed");
+  }
+  if (stream->is_blocking() && stream->last != nullptr && !stream->last->is_done) {
+    stream->context->of_destroyed_streams.push_back(stream->last);
+  }
+  call.driver().streams.remove(handle);
+  return call.fail(stream->context->device->lost);
+}
+
+CUresult cuStreamQuery(CUstream handle) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  return is_idle(call, *stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  return call.wait(pending(call, *stream), *stream->context->device);
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  const auto event = call.event(event_handle);
+  if (event == nullptr) return call.result();
+  if (flags != 0) return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
+  if (event->record != nullptr) enqueue(call.driver(), *stream, {}, {event->record});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(context)) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream != nullptr) *context = stream->context->handle;
+  return call.result();
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(priority)) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream != nullptr) *priority = stream->priority;
+  return call.result();
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(flags)) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream != nullptr) *flags = stream->flags;
+  return call.result();
+}
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  if (function == nullptr) return call.misuse(CUDA_ERROR_INVALID_VALUE, "no function");
+  enqueue(call.driver(), *stream, [function, data](const Run&) {
+    const InHostFunction scope;
+    function(data);
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* handle, unsigned flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(handle)) return call.result();
+  constexpr unsigned kKnown =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  const bool is_shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+  if ((flags & ~kKnown) != 0 || (is_shared && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags that do not exist or do not go together");
+  }
+  auto event = std::make_shared<Event>();
+  event->context = &call.context();
+  event->flags = flags;
+  *handle = call.driver().events.add(std::move(event));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent handle) {
+  Call call(__func__, Needs::context_even_if_lost);
+  if (call.has_failed()) return call.result();
+  const auto event = call.event(handle);
+  if (event == nullptr) return call.result();
+  call.driver().events.remove(handle);
+  return call.fail(event->context->device->lost);
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(stream_handle);
+  if (stream == nullptr) return call.result();
+  const auto event = call.event(handle);
+  if (event == nullptr) return call.result();
+  if (event->context != stream->context) {
+    return call.misuse(CUDA_ERROR_INVALID_HANDLE, "event and stream have different contexts");
+  }
+  event->record = enqueue(call.driver(), *stream, {});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent handle) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const auto event = call.event(handle);
+  if (event == nullptr) return call.result();
+  if (event->context->device->lost != CUDA_SUCCESS) return event->context->device->lost;
+  const bool is_done = event->record == nullptr || event->record->is_done;
+  return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const auto event = call.event(handle);
+  if (event == nullptr) return call.result();
+  return call.wait({event->record}, *event->context->device);
+}
+
+// NOLINTEND(readability-identifier-naming)
+}  // extern "C"

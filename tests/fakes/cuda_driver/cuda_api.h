@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of the driver as cuda.h declares them, but visible outside of the library. Sources
+// define them inside of extern "C", so that a wrong signature does not compile. cuda.h's macros
+// give them their versioned names: `cuMemAlloc` defines cuMemAlloc_v2.
+#pragma once
+
+#pragma GCC visibility push(default)
+#include "fakes/cuda_driver/fake_cuda.h"
+
+#include <cuda.h>
+#pragma GCC visibility pop
+
+namespace xylem::fake_cuda {
+
+inline const void* pointer(CUdeviceptr address) noexcept {
+  return reinterpret_cast<const void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+}  // namespace xylem::fake_cuda

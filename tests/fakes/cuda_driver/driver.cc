@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fakes/cuda_driver/driver.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace xylem::fake_cuda {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{16} << 30;
+
+/// Guarded by the mutex. A plain pointer, so that calls after the end of the driver find NULL.
+constinit Driver* the_driver = nullptr;
+
+void replace_driver(std::unique_ptr<Driver> by) {
+  std::unique_ptr<Driver> before;
+  {
+    const std::lock_guard lock(driver_mutex());
+    before.reset(the_driver);
+    the_driver = by.release();
+  }
+}
+
+/// Makes the driver when the library is loaded, and ends it when the library is unloaded or the
+/// process ends.
+struct Lifetime {
+  Lifetime() { replace_driver(std::make_unique<Driver>(read_settings())); }
+  Lifetime(const Lifetime&) = delete;
+  Lifetime& operator=(const Lifetime&) = delete;
+  ~Lifetime() { replace_driver(nullptr); }
+} const kLifetime;
+
+void add_unfinished(std::vector<CommandPtr>& commands, const CommandPtr& command) {
+  if (command != nullptr && !command->is_done) commands.push_back(command);
+}
+
+/// What a command of the NULL stream waits for: the blocking streams of its context.
+void add_blocking_streams(const Driver& driver, Context& context, std::vector<CommandPtr>& after) {
+  for (const auto& [handle, stream] : driver.streams) {
+    if (stream->context == &context && stream->is_blocking()) add_unfinished(after, stream->last);
+  }
+  for (const auto& [thread, stream] : context.own) add_unfinished(after, stream->last);
+  for (const CommandPtr& command : context.of_destroyed_streams) add_unfinished(after, command);
+  context.of_destroyed_streams.clear();
+}
+
+}  // namespace
+
+Driver* current_driver() { return the_driver; }
+
+void reset_driver() { replace_driver(std::make_unique<Driver>(read_settings())); }
+
+std::uint64_t new_handle() {
+  // The least significant bits are zero, and no address of a process looks like this.
+  static std::uint64_t made = 0;
+  return 0xfa00'0000'0000'0000U | (++made << 8);
+}
+
+Device::Device(Driver& of, int number) : driver(of), ordinal(number) {
+  const Settings& settings = driver.settings;
+  const std::uint64_t seed = settings.seed * 1000 + static_cast<std::uint64_t>(number) * 100;
+  for (unsigned i = 0; i < settings.queues; ++i) {
+    queues.push_back(std::make_unique<Queue>(*this, seed + i, settings.delay_us));
+    urgent_queues.push_back(
+        std::make_unique<Queue>(*this, seed + settings.queues + i, settings.delay_us));
+  }
+}
+
+Device::~Device() {
+  {
+    const std::lock_guard lock(driver_mutex());
+    is_ending = true;
+    for (const auto& queue : queues) queue->stop();
+    for (const auto& queue : urgent_queues) queue->stop();
+    driver_changed().notify_all();
+  }
+  queues.clear();
+  urgent_queues.clear();
+}
+
+void Device::lose(CUresult result) {
+  if (lost == CUDA_SUCCESS) lost = result;
+  driver_changed().notify_all();
+}
+
+std::vector<CommandPtr> Device::newest_commands() const {
+  std::vector<CommandPtr> commands;
+  for (const auto& queue : queues) add_unfinished(commands, queue->last());
+  for (const auto& queue : urgent_queues) add_unfinished(commands, queue->last());
+  return commands;
+}
+
+Driver::Driver(Settings from_environment) : settings(std::move(from_environment)) {
+  for (unsigned i = 0; i < settings.devices; ++i) {
+    devices.push_back(std::make_unique<Device>(*this, static_cast<int>(i)));
+  }
+}
+
+Driver::~Driver() {
+  devices.clear();
+  if (kernel_library != nullptr) dlclose(kernel_library);
+  if (scratch_memory != nullptr) munmap(scratch_memory, kScratchBytes);
+}
+
+void* Driver::scratch() {
+  if (scratch_memory == nullptr) {
+    // Pages cost nothing until they are written.
+    scratch_memory = mmap(nullptr, kScratchBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  return scratch_memory;
+}
+
+void Driver::count_misuse(std::string_view function, std::string_view what) {
+  ++misuses;
+  last_misuse = std::string(function) + ": " + std::string(what);
+}
+
+const execution::cuda::HostKernel* Driver::find_kernel(std::string_view name) {
+  if (settings.kernels.empty()) return nullptr;
+  if (kernel_library == nullptr) {
+    kernel_library = dlopen(settings.kernels.c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  if (kernel_library == nullptr) {
+    count_misuse("FAKE_CUDA_KERNELS", dlerror());
+    return nullptr;
+  }
+  const auto list = reinterpret_cast<decltype(&execution::cuda::xylem_host_kernels)>(
+      dlsym(kernel_library, "xylem_host_kernels"));
+  if (list == nullptr) return nullptr;
+  std::size_t count = 0;
+  const execution::cuda::HostKernel* kernels_of_library = list(&count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (name == kernels_of_library[i].name) return &kernels_of_library[i];
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Context> Driver::make_context(Device& device) {
+  auto context = std::make_shared<Context>();
+  context->id = ++contexts_made;
+  context->device = &device;
+  context->legacy = std::make_shared<Stream>();
+  context->legacy->handle = CU_STREAM_LEGACY;
+  context->legacy->context = context.get();
+  context->legacy->queue = device.queues[0].get();
+  context->handle = contexts.add(context);
+  return context;
+}
+
+void Driver::destroy_context(Device& device, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<Context> context = device.context;
+  if (!device.newest_commands().empty()) {
+    count_misuse("cuDevicePrimaryCtxRelease_v2", "the context has commands that have not ended");
+  }
+  device.is_ending = true;
+  driver_changed().notify_all();
+  driver_changed().wait(lock, [&] { return device.newest_commands().empty(); });
+  device.is_ending = false;
+  streams.remove_if([&](const Stream& stream) { return stream.context == context.get(); });
+  events.remove_if([&](const Event& event) { return event.context == context.get(); });
+  memory.remove_all_of(context->handle);
+  contexts.remove(context->handle);
+  device.context = nullptr;
+  device.memory_used = 0;
+}
+
+bool may_access(const Device& device, const Allocation& allocation) {
+  if (allocation.is_on_host() || allocation.kind == MemoryKind::managed) return true;
+  if (allocation.device == device.ordinal || allocation.opened_by == device.ordinal) return true;
+  return device.context != nullptr && device.context->peers.contains(allocation.device);
+}
+
+CommandPtr enqueue(Driver& driver,
+                   Stream& stream,
+                   std::function<void(const Run&)> run,
+                   std::vector<CommandPtr> after) {
+  Context& context = *stream.context;
+  if (&stream == context.legacy.get()) {
+    add_blocking_streams(driver, context, after);
+  } else if (stream.is_blocking()) {
+    add_unfinished(after, context.legacy->last);
+  }
+  auto command = std::make_shared<Command>();
+  command->run = std::move(run);
+  command->after = std::move(after);
+  stream.last = command;
+  stream.queue->push(command);
+  return command;
+}
+
+}  // namespace xylem::fake_cuda

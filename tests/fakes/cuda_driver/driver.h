@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of the driver: devices, contexts, streams, events and the kernels' library. One mutex
+// guards all of it. Handles are numbers that are never used twice, and no addresses: a destroyed
+// handle is recognised, and following one faults.
+#pragma once
+
+#include "execution/src/cuda/kernels/host_kernel.h"
+#include "fakes/cuda_driver/memory.h"
+#include "fakes/cuda_driver/queue.h"
+#include "fakes/cuda_driver/settings.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xylem::fake_cuda {
+
+struct Context;
+struct Driver;
+
+/// Streams have priorities from 0 to this; those with this priority have queues of their own.
+inline constexpr int kGreatestPriority = -5;
+
+struct Stream {
+  CUstream handle = nullptr;
+  Context* context = nullptr;
+  Queue* queue = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  CommandPtr last;  ///< Its newest command.
+  bool is_blocking() const noexcept { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
+};
+using StreamPtr = std::shared_ptr<Stream>;
+
+struct Event {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  CommandPtr record;  ///< The newest record; nullptr if there was none.
+};
+
+/// The primary context of a device.
+struct Context {
+  CUcontext handle = nullptr;
+  unsigned long long id = 0;
+  Device* device = nullptr;
+  StreamPtr legacy;                              ///< The NULL stream.
+  std::map<std::uint64_t, StreamPtr> own;        ///< CU_STREAM_PER_THREAD, by thread.
+  std::vector<CommandPtr> of_destroyed_streams;  ///< The last commands of blocking streams.
+  std::set<int> peers;                           ///< Devices whose memory it may access.
+};
+
+struct Device {
+  explicit Device(Driver& of, int number);
+  /// Ends all commands.
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  bool drops_commands() const noexcept { return lost != CUDA_SUCCESS || is_ending; }
+  void lose(CUresult result);
+  /// The newest command of each queue. When they are done, the device is idle.
+  std::vector<CommandPtr> newest_commands() const;
+
+  Driver& driver;
+  int ordinal;
+  std::atomic<CUresult> lost{CUDA_SUCCESS};  ///< Why the device cannot be used any more.
+  std::atomic<bool> is_ending{false};        ///< Its context is being destroyed.
+  std::size_t memory_used = 0;
+  std::vector<std::unique_ptr<Queue>> queues, urgent_queues;
+  std::size_t streams_made = 0, urgent_streams_made = 0;
+  unsigned retained = 0;
+  std::shared_ptr<Context> context;
+};
+
+struct Kernel {
+  const execution::cuda::HostKernel* host = nullptr;
+  CUlibrary library = nullptr;
+};
+
+/// A number that no handle of any type has had.
+std::uint64_t new_handle();
+
+/// Objects by their handles.
+template <typename Handle, typename Object>
+class Handles {
+ public:
+  Handle add(std::shared_ptr<Object> object) {
+    const auto handle = reinterpret_cast<Handle>(new_handle());  // NOLINT
+    objects_.emplace(handle, std::move(object));
+    return handle;
+  }
+  std::shared_ptr<Object> find(Handle handle) const {
+    const auto at = objects_.find(handle);
+    return at == objects_.end() ? nullptr : at->second;
+  }
+  void remove(Handle handle) { objects_.erase(handle); }
+  template <typename Predicate>
+  void remove_if(Predicate predicate) {
+    std::erase_if(objects_, [&](const auto& entry) { return predicate(*entry.second); });
+  }
+  std::size_t size() const noexcept { return objects_.size(); }
+  auto begin() const { return objects_.begin(); }
+  auto end() const { return objects_.end(); }
+
+ private:
+  std::map<Handle, std::shared_ptr<Object>> objects_;
+};
+
+struct Driver {
+  explicit Driver(Settings from_environment);
+  /// Called without the mutex.
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  void count_misuse(std::string_view function, std::string_view what);
+  const execution::cuda::HostKernel* find_kernel(std::string_view name);
+  /// Memory for kernels that reach an unknown address: they go on with it until their block ends.
+  void* scratch();
+  std::shared_ptr<Context> make_context(Device& device);
+  /// Waits until all commands of the device have been dropped. Needs the lock on the mutex.
+  void destroy_context(Device& device, std::unique_lock<std::mutex>& lock);
+
+  Settings settings;
+  bool is_initialised = false;
+  std::map<std::string, unsigned long, std::less<>> calls;
+  unsigned long misuses = 0;
+  std::string last_misuse;
+  Memory memory;
+  std::vector<std::unique_ptr<Device>> devices;
+  Handles<CUcontext, Context> contexts;
+  Handles<CUstream, Stream> streams;
+  Handles<CUevent, Event> events;
+  Handles<CUlibrary, int> libraries;
+  Handles<CUkernel, Kernel> kernels;
+  unsigned long long contexts_made = 0;
+  void* kernel_library = nullptr;
+  void* scratch_memory = nullptr;
+};
+
+/// The driver; nullptr when the library is being unloaded. Needs the mutex.
+Driver* current_driver();
+/// Replaces the driver by a new one.
+void reset_driver();
+
+/// True if commands of `device` may use the memory.
+bool may_access(const Device& device, const Allocation& allocation);
+
+/// Adds a command to a stream, in the order that the rules for the NULL stream ask for.
+CommandPtr enqueue(Driver& driver,
+                   Stream& stream,
+                   std::function<void(const Run&)> run,
+                   std::vector<CommandPtr> after = {});
+
+}  // namespace xylem::fake_cuda

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fakes/cuda_driver/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace xylem::fake_cuda {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+/// So much of new device memory is filled with a pattern, since CUDA does not clear memory either.
+constexpr std::size_t kMostPattern = 1 << 20;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+void* map(std::size_t bytes, int protection) {
+  void* at = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
+void* at_address(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+bool has_own_address(MemoryKind kind) {
+  return kind == MemoryKind::device || kind == MemoryKind::opened;
+}
+
+}  // namespace
+
+Allocation::~Allocation() {
+  if (alias != nullptr && kind != MemoryKind::registered) {
+    munmap(alias, mapped_bytes + (has_own_address(kind) ? kPage : 0));
+  }
+  if (file >= 0) close(file);
+}
+
+Memory::~Memory() {
+  while (!allocations_.empty()) remove(AllocationPtr(allocations_.begin()->second));
+  for (const auto& [bytes, ranges] : reserved_) {
+    for (const std::uintptr_t range : ranges) munmap(at_address(range), bytes);
+  }
+}
+
+std::uintptr_t Memory::reserve(std::size_t bytes) {
+  std::vector<std::uintptr_t>& free = reserved_[bytes];
+  if (free.empty()) return reinterpret_cast<std::uintptr_t>(map(bytes, PROT_NONE));
+  const std::uintptr_t range = free.back();
+  free.pop_back();
+  return range;
+}
+
+AllocationPtr Memory::add(AllocationPtr allocation) {
+  allocation->buffer_id = ++buffer_ids_;
+  allocations_.emplace(allocation->start, allocation);
+  return allocation;
+}
+
+/// Maps the file of `allocation` twice.
+AllocationPtr Memory::add_alias(AllocationPtr allocation) {
+  allocation->mapped_bytes = whole_pages(allocation->bytes);
+  void* alias = map(allocation->mapped_bytes + kPage, PROT_NONE);
+  if (alias == nullptr) return nullptr;
+  allocation->alias = static_cast<std::byte*>(alias);
+  if (mmap(alias, allocation->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           allocation->file, 0) == MAP_FAILED) {
+    return nullptr;
+  }
+  allocation->start = reserve(allocation->mapped_bytes);
+  return allocation->start == 0 ? nullptr : add(std::move(allocation));
+}
+
+AllocationPtr Memory::add_device(std::size_t bytes) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->bytes = bytes;
+  allocation->file = memfd_create("fake_cuda", MFD_CLOEXEC);
+  const auto size = static_cast<off_t>(whole_pages(bytes));
+  if (allocation->file < 0 || ftruncate(allocation->file, size) != 0) return nullptr;
+  allocation = add_alias(std::move(allocation));
+  if (allocation != nullptr) std::memset(allocation->alias, 0xa5, std::min(bytes, kMostPattern));
+  return allocation;
+}
+
+AllocationPtr Memory::add_opened(int file, const IpcKey& key) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->kind = MemoryKind::opened;
+  allocation->bytes = key.bytes;
+  allocation->file = file;
+  allocation->key = key;
+  return add_alias(std::move(allocation));
+}
+
+AllocationPtr Memory::add_host(MemoryKind kind, std::size_t bytes) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->kind = kind;
+  allocation->bytes = bytes;
+  allocation->mapped_bytes = whole_pages(bytes);
+  allocation->alias =
+      static_cast<std::byte*>(map(allocation->mapped_bytes, PROT_READ | PROT_WRITE));
+  allocation->start = reinterpret_cast<std::uintptr_t>(allocation->alias);
+  return allocation->alias == nullptr ? nullptr : add(std::move(allocation));
+}
+
+AllocationPtr Memory::add_registered(void* address, std::size_t bytes) {
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  const auto next = allocations_.lower_bound(start);
+  if (next != allocations_.end() && next->first < start + bytes) return nullptr;
+  if (find(address) != nullptr) return nullptr;
+  auto allocation = std::make_shared<Allocation>();
+  allocation->kind = MemoryKind::registered;
+  allocation->start = start;
+  allocation->bytes = allocation->mapped_bytes = bytes;
+  allocation->alias = static_cast<std::byte*>(address);
+  return add(std::move(allocation));
+}
+
+AllocationPtr Memory::find(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  auto next = allocations_.upper_bound(at);
+  if (next == allocations_.begin()) return nullptr;
+  --next;
+  return next->second->contains(at) ? next->second : nullptr;
+}
+
+AllocationPtr Memory::find_opened(const IpcKey& key, CUcontext context) const {
+  for (const auto& [start, allocation] : allocations_) {
+    if (allocation->kind == MemoryKind::opened && allocation->key == key &&
+        allocation->context == context) {
+      return allocation;
+    }
+  }
+  return nullptr;
+}
+
+bool Memory::was_freed(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const auto& [bytes, ranges] : reserved_) {
+    for (const std::uintptr_t range : ranges) {
+      if (at >= range && at - range < bytes) return true;
+    }
+  }
+  return false;
+}
+
+void Memory::remove(const AllocationPtr& allocation) {
+  allocation->is_gone = true;
+  if (has_own_address(allocation->kind)) {
+    reserved_[allocation->mapped_bytes].push_back(allocation->start);
+  }
+  allocations_.erase(allocation->start);
+}
+
+void Memory::remove_all_of(CUcontext context) {
+  std::vector<AllocationPtr> leaving;
+  for (const auto& [start, allocation] : allocations_) {
+    if (allocation->context == context) leaving.push_back(allocation);
+  }
+  for (const AllocationPtr& allocation : leaving) remove(allocation);
+}
+
+std::size_t Memory::count(std::initializer_list<MemoryKind> kinds) const {
+  return static_cast<std::size_t>(
+      std::count_if(allocations_.begin(), allocations_.end(), [&](const auto& entry) {
+        return std::find(kinds.begin(), kinds.end(), entry.second->kind) != kinds.end();
+      }));
+}
+
+}  // namespace xylem::fake_cuda

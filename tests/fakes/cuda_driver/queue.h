@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Commands, and the hardware queues that run them.
+//
+// A command starts when it is at the head of its queue and all commands in `after` have completed.
+// Commands are only made to wait for commands that were issued before them. So a cycle of waits is
+// impossible, and queues stall for ever only because of memory operations and host functions, as on
+// real devices.
+#pragma once
+
+#include "fakes/cuda_driver/cuda_api.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace xylem::fake_cuda {
+
+struct Device;
+
+/// Guards the state of the driver, but not the contents of memory.
+std::mutex& driver_mutex();
+/// Notified when a command completes, when a command is issued and when a device is lost.
+std::condition_variable& driver_changed();
+
+/// What a running command knows. It runs without the mutex.
+class Run {
+ public:
+  Run(Device& device, std::mt19937_64& random) : device_(device), random_(random) {}
+  Device& device() const noexcept { return device_; }
+  std::mt19937_64& random() const noexcept { return random_; }
+  /// True if the command has to end at once, whatever it waits for.
+  bool is_aborted() const noexcept;
+  /// Sleeps for a moment, longer with the number of tries, or until something changes.
+  void pause(unsigned tries) const;
+  /// Makes the device lost.
+  void fail(CUresult result) const;
+
+ private:
+  Device& device_;
+  std::mt19937_64& random_;
+};
+
+struct Command {
+  std::vector<std::shared_ptr<Command>> after;
+  std::function<void(const Run&)> run;  ///< Nothing to do if it is empty.
+  bool is_done = false;
+};
+using CommandPtr = std::shared_ptr<Command>;
+
+/// A thread that runs commands one after the other. It starts with the first command.
+class Queue {
+ public:
+  Queue(Device& device, std::uint64_t seed, std::uint64_t delay_us);
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  /// Its device has to be ending. Called without the mutex.
+  ~Queue();
+
+  void push(CommandPtr command);
+  /// The newest command; nullptr if there was none.
+  const CommandPtr& last() const noexcept { return last_; }
+  void stop() noexcept { is_stopping_ = true; }
+
+ private:
+  void work();
+  bool may_start(const Command& command) const;
+  void wait_delay();
+
+  Device& device_;
+  std::mt19937_64 random_;
+  std::uint64_t delay_us_;
+  std::deque<CommandPtr> commands_;
+  CommandPtr last_;
+  bool is_stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace xylem::fake_cuda

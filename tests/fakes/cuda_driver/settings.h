@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the environment says about the driver and its devices. fake_cuda.h describes the variables.
+#pragma once
+
+#include "fakes/cuda_driver/cuda_api.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem::fake_cuda {
+
+/// The call with number `call` of `function` returns `result`.
+struct Fault {
+  std::string function;
+  unsigned long call = 0;
+  CUresult result = CUDA_SUCCESS;
+};
+
+struct Settings {
+  unsigned devices = 1;
+  std::size_t memory = 0;  ///< Bytes of each device.
+  unsigned queues = 4;
+  std::uint64_t seed = 1;
+  std::uint64_t delay_us = 0;
+  int version = 13000;
+  CUresult init = CUDA_SUCCESS;
+  std::string kernels;
+  std::vector<Fault> faults;
+  bool has_memory_operations = true;
+  bool has_ipc = true;
+};
+
+/// Ends the process if a variable cannot be read, since a test would then test something else.
+Settings read_settings();
+
+/// True for errors after which a device cannot be used any more.
+bool is_device_lost(CUresult result) noexcept;
+
+}  // namespace xylem::fake_cuda

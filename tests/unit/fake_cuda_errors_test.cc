@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stand-in of the CUDA driver: misuse, planned faults, contexts and what is not there.
+#include "unit/fake_cuda_fixture.h"
+
+#include <atomic>
+#include <thread>
+
+namespace xylem::fake_cuda::test {
+namespace {
+
+using FakeCudaMisuse = FakeCuda;
+
+TEST_F(FakeCudaMisuse, IsCountedForHandlesThatAreGone) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  EXPECT_EQ(misuses(), 0U);
+  EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
+  std::uint32_t word = 0;
+  EXPECT_EQ(CU(cuMemcpyAsync)(on_device(&word), memory, 4, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(misuses(), 6U);
+  EXPECT_EQ(last_misuse().substr(0, 14), "cuMemcpyAsync:");
+  EXPECT_EQ(live("memory") + live("stream") + live("event"), 0U);
+}
+
+TEST_F(FakeCudaMisuse, IsCountedForCallsWithoutAContext) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  std::thread([&] {
+    CUdeviceptr other = 0;
+    EXPECT_EQ(CU(cuMemAlloc)(&other, 64), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(CU(cuMemFree)(memory), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(CU(cuCtxPushCurrent)(context()), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemAlloc)(&other, 64), CUDA_SUCCESS);
+    CUcontext popped = nullptr;
+    EXPECT_EQ(CU(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+    EXPECT_EQ(popped, context());
+  }).join();
+  EXPECT_EQ(misuses(), 2U);
+  EXPECT_EQ(CU(cuDevicePrimaryCtxRelease)(0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(live("memory") + live("context"), 0U);
+}
+
+TEST_F(FakeCudaMisuse, IsCountedForCallsInHostFunctions) {
+  start();
+  struct Shared {
+    CUresult (*query)(CUstream);
+    std::atomic<CUresult> result;
+  } shared{CU(cuStreamQuery), {CUDA_SUCCESS}};
+  const auto function = [](void* data) {
+    auto& of = *static_cast<Shared*>(data);
+    of.result = of.query(nullptr);
+  };
+  EXPECT_EQ(CU(cuLaunchHostFunc)(nullptr, function, &shared), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(shared.result, CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(misuses(), 1U);
+}
+
+TEST_F(FakeCudaMisuse, IsCountedForCopiesBeyondAnAllocation) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  EXPECT_EQ(CU(cuMemsetD8Async)(memory + 60, 0, 5, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuMemcpyDtoDAsync)(memory, memory + 32, 33, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuStreamWriteValue64)(nullptr, memory + 4, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuStreamBatchMemOp)(nullptr, 1, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(misuses(), 4U);
+}
+
+TEST_F(FakeCudaMisuse, IsCountedForMemoryThatIsRegisteredTwice) {
+  start();
+  std::vector<std::uint32_t> memory(100);
+  EXPECT_EQ(CU(cuMemHostRegister)(memory.data(), 400, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemHostRegister)(memory.data() + 50, 4, 0),
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  CUdeviceptr address = 0;
+  EXPECT_EQ(CU(cuMemHostGetDevicePointer)(&address, memory.data(), 0), CUDA_SUCCESS);
+  EXPECT_EQ(address, on_device(memory.data()));
+  EXPECT_EQ(live("registration"), 1U);
+  EXPECT_EQ(CU(cuMemHostUnregister)(memory.data()), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemHostUnregister)(memory.data()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(misuses(), 2U);
+}
+
+using FakeCudaFault = FakeCuda;
+
+TEST_F(FakeCudaFault, HitsTheCallThatThePlanNames) {
+  start({{"FAKE_CUDA_FAULTS", "cuMemAlloc_v2:2=2,cuStreamCreate:1=999"}});
+  CUdeviceptr address = 0;
+  CUstream stream = nullptr;
+  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamCreate)(&stream, 0), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(calls("cuMemAlloc_v2"), 3U);
+  EXPECT_EQ(misuses(), 0U);
+}
+
+TEST_F(FakeCudaFault, OfADeviceStaysAndEndsItsWaits) {
+  start({{"FAKE_CUDA_FAULTS", "cuStreamQuery:2=719"}});
+  std::uint32_t* gate = allocate_host(1);
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  EXPECT_EQ(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
+  std::thread waiting([&] {
+    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_ERROR_LAUNCH_FAILED);
+  });
+  EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_LAUNCH_FAILED);
+  waiting.join();
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, stream), CUDA_ERROR_LAUNCH_FAILED);
+  // Releases report the loss, but release.
+  EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(CU(cuMemFreeHost)(gate), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(live("stream") + live("event") + live("memory"), 0U);
+  EXPECT_EQ(misuses(), 0U) << last_misuse();
+}
+
+TEST_F(FakeCudaFault, SwitchesFeaturesOff) {
+  start({{"FAKE_CUDA_FAULTS", "unsupported=memops,unsupported=ipc"}});
+  const CUdeviceptr memory = allocate(64);
+  int value = 7;
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(value, 0);
+  EXPECT_EQ(CU(cuStreamWriteValue64)(nullptr, memory, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+  CUipcMemHandle handle;
+  EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, memory), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(
+      CU(cuPointerGetAttribute)(&value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory),
+      CUDA_SUCCESS);
+  EXPECT_EQ(value, 0);
+}
+
+TEST_F(FakeCudaFault, CanBeThatTheDriverDoesNotStart) {
+  load({{"FAKE_CUDA_INIT", "803"}});
+  EXPECT_EQ(CU(cuInit)(0), CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+  int count = 0;
+  EXPECT_EQ(CU(cuDeviceGetCount)(&count), CUDA_ERROR_NOT_INITIALIZED);
+  load({{"FAKE_CUDA_DEVICES", "0"}});
+  EXPECT_EQ(CU(cuInit)(0), CUDA_ERROR_NO_DEVICE);
+}
+
+using FakeCudaDevices = FakeCuda;
+
+TEST_F(FakeCudaDevices, HaveAContextOnlyIfTheyAreUsed) {
+  start({{"FAKE_CUDA_DEVICES", "3"}});
+  retain(2);
+  for (int device = 0; device < 3; ++device) {
+    unsigned flags = 0;
+    int is_active = 7;
+    EXPECT_EQ(CU(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
+    EXPECT_EQ(is_active, device == 1 ? 0 : 1);
+  }
+  EXPECT_EQ(live("context"), 2U);
+}
+
+TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
+  start({{"FAKE_CUDA_DEVICES", "2"}});
+  const CUdeviceptr here = allocate(64);
+  const CUstream stream = make_stream();
+  const CUcontext peer = retain(1);
+  EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
+  const CUdeviceptr there = allocate(64);
+  EXPECT_EQ(launch(kernel("test_add"), there, there, 1, stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(CU(cuCtxPopCurrent)(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpyDtoDAsync)(here, there, 64, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(misuses(), 2U);
+  EXPECT_EQ(CU(cuMemcpyPeerAsync)(here, context(), there, peer, 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxEnablePeerAccess)(peer, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpyDtoDAsync)(here, there, 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(launch(kernel("test_add"), here, there, 16, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxDisablePeerAccess)(peer), CUDA_SUCCESS);
+  EXPECT_EQ(launch(kernel("test_add"), here, there, 16, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(misuses(), 2U) << last_misuse();
+}
+
+TEST_F(FakeCudaDevices, RunOutOfMemory) {
+  start({{"FAKE_CUDA_MEMORY_MB", "1"}});
+  const CUdeviceptr memory = allocate(1 << 20);
+  CUdeviceptr other = 0;
+  EXPECT_EQ(CU(cuMemAlloc)(&other, 1), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  EXPECT_EQ(CU(cuMemGetInfo)(&free, &total), CUDA_SUCCESS);
+  EXPECT_EQ(free, total);
+}
+
+using FakeCudaLookup = FakeCuda;
+
+TEST_F(FakeCudaLookup, FindsFunctionsByPlainNameAndVersion) {
+  load({{"FAKE_CUDA_VERSION", "12000"}});
+  const auto status_of = [this](const char* name, int version) {
+    const auto look_up = exported<decltype(&cuGetProcAddress)>("cuGetProcAddress_v2");
+    void* function = nullptr;
+    auto status = CU_GET_PROC_ADDRESS_SUCCESS;
+    EXPECT_EQ(look_up(name, &function, version, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(function != nullptr, status == CU_GET_PROC_ADDRESS_SUCCESS);
+    return status;
+  };
+  EXPECT_EQ(status_of("cuMemAlloc", 12000), CU_GET_PROC_ADDRESS_SUCCESS);
+  EXPECT_EQ(status_of("cuStreamWaitValue64", 11070), CU_GET_PROC_ADDRESS_SUCCESS);
+  EXPECT_EQ(status_of("cuStreamWaitValue64", 11060), CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  EXPECT_EQ(status_of("cuMemAlloc_v2", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(status_of("cuStreamBeginCapture", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(status_of("cuMemCreate", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_NE(exported<decltype(&cuMemAlloc)>("cuMemAlloc_v2"), nullptr);
+  load({{"FAKE_CUDA_VERSION", "11080"}});
+  EXPECT_EQ(status_of("cuKernelGetFunction", 11080), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(misuses(), 0U) << last_misuse();
+}
+
+}  // namespace
+}  // namespace xylem::fake_cuda::test

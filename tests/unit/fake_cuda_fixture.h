@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loads the stand-in of the CUDA driver for a test, with the settings that the test asks for.
+#pragma once
+
+#include "fakes/cuda_driver/fake_cuda.h"
+#include "fakes/cuda_driver/test_kernels.h"
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+/// A function of the driver: CU(cuMemAlloc)(&address, bytes). The name stands for the version that
+/// cuda.h defines, as in programs that link the driver.
+#define CU(name) (find<decltype(&(name))>(#name))
+
+namespace xylem::fake_cuda::test {
+
+class FakeCuda : public testing::Test {
+ protected:
+  using Environment = std::map<std::string, std::string>;
+
+  FakeCuda() = default;
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+  ~FakeCuda() override {
+    for (const auto& [name, value] : environment_) unsetenv(name.c_str());
+    if (library_ == nullptr) return;
+    dlclose(library_);
+    EXPECT_EQ(dlopen(XYLEM_FAKE_CUDA, RTLD_NOW | RTLD_NOLOAD), nullptr) << "not unloaded";
+  }
+
+  /// Loads the driver. May be called again, which starts a new driver.
+  void load(const Environment& environment = {}) {
+    for (const auto& [name, value] : environment_) unsetenv(name.c_str());
+    environment_ = environment;
+    environment_.emplace("FAKE_CUDA_KERNELS", XYLEM_FAKE_CUDA_KERNELS);
+    for (const auto& [name, value] : environment_) setenv(name.c_str(), value.c_str(), 1);
+    if (library_ != nullptr) {
+      exported<decltype(&fake_cuda_reset)>("fake_cuda_reset")();
+    } else {
+      library_ = dlopen(XYLEM_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+      ASSERT_NE(library_, nullptr) << dlerror();
+    }
+  }
+
+  /// Loads the driver, and makes the context of the first device current.
+  void start(const Environment& environment = {}) {
+    ASSERT_NO_FATAL_FAILURE(load(environment));
+    ASSERT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
+    context_ = retain(0);
+    ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
+  }
+
+  /// The context of the first device.
+  CUcontext context() const noexcept { return context_; }
+
+  template <typename Function>
+  Function exported(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+  template <typename Function>
+  Function find(const char* name) const {
+    const auto look_up = exported<decltype(&cuGetProcAddress)>("cuGetProcAddress_v2");
+    void* function = nullptr;
+    EXPECT_EQ(look_up(name, &function, 12000, 0, nullptr), CUDA_SUCCESS);
+    EXPECT_NE(function, nullptr) << name;
+    return reinterpret_cast<Function>(function);
+  }
+
+  unsigned long misuses() const {
+    return exported<decltype(&fake_cuda_misuses)>("fake_cuda_misuses")();
+  }
+  std::string last_misuse() const {
+    return exported<decltype(&fake_cuda_last_misuse)>("fake_cuda_last_misuse")();
+  }
+  unsigned long calls(const char* name) const {
+    return exported<decltype(&fake_cuda_calls)>("fake_cuda_calls")(name);
+  }
+  std::size_t live(const char* kind) const {
+    return exported<decltype(&fake_cuda_live)>("fake_cuda_live")(kind);
+  }
+  std::uint32_t* view(CUdeviceptr address) const {
+    const auto host_view = exported<decltype(&fake_cuda_host_view)>("fake_cuda_host_view");
+    return static_cast<std::uint32_t*>(host_view(reinterpret_cast<const void*>(address)));
+  }
+
+  CUcontext retain(CUdevice device) const {
+    CUcontext context = nullptr;
+    EXPECT_EQ(CU(cuDevicePrimaryCtxRetain)(&context, device), CUDA_SUCCESS);
+    return context;
+  }
+  CUdeviceptr allocate(std::size_t bytes) const {
+    CUdeviceptr address = 0;
+    EXPECT_EQ(CU(cuMemAlloc)(&address, bytes), CUDA_SUCCESS);
+    return address;
+  }
+  /// Pinned host memory, filled with zero.
+  std::uint32_t* allocate_host(std::size_t words) const {
+    void* address = nullptr;
+    EXPECT_EQ(CU(cuMemHostAlloc)(&address, words * sizeof(std::uint32_t), 0), CUDA_SUCCESS);
+    return static_cast<std::uint32_t*>(address);
+  }
+  static CUdeviceptr on_device(const void* host) { return reinterpret_cast<CUdeviceptr>(host); }
+  CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING) const {
+    CUstream stream = nullptr;
+    EXPECT_EQ(CU(cuStreamCreate)(&stream, flags), CUDA_SUCCESS);
+    return stream;
+  }
+  CUevent make_event() const {
+    CUevent event = nullptr;
+    EXPECT_EQ(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    return event;
+  }
+  CUfunction kernel(const char* name) const {
+    CUlibrary library = nullptr;
+    CUkernel found = nullptr;
+    CUfunction function = nullptr;
+    EXPECT_EQ(CU(cuLibraryLoadData)(&library, "", nullptr, nullptr, 0, nullptr, nullptr, 0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuLibraryGetKernel)(&found, library, name), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuKernelGetFunction)(&function, found), CUDA_SUCCESS);
+    return function;
+  }
+  CUresult launch(CUfunction function,
+                  CUdeviceptr target,
+                  CUdeviceptr source,
+                  std::uint64_t count,
+                  CUstream stream,
+                  unsigned blocks = 4,
+                  unsigned threads = 8) const {
+    TestArguments arguments;
+    arguments.target = reinterpret_cast<std::uint32_t*>(target);
+    arguments.source = reinterpret_cast<const std::uint32_t*>(source);
+    arguments.count = count;
+    void* parameters[] = {&arguments};
+    return CU(cuLaunchKernel)(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters,
+                              nullptr);
+  }
+
+  /// Asks whether a stream is idle until it is, or until a deadline.
+  CUresult query_for(CUstream stream, std::chrono::milliseconds time) const {
+    const auto deadline = std::chrono::steady_clock::now() + time;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    while (result == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+      result = CU(cuStreamQuery)(stream);
+    }
+    return result;
+  }
+
+ private:
+  CUcontext context_ = nullptr;
+  Environment environment_;
+  void* library_ = nullptr;
+};
+
+}  // namespace xylem::fake_cuda::test
