@@ -54,16 +54,21 @@ void Engine::start(Execution& execution) {
   if (program.is_exchange) return post_rest(execution);
   if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});
   XYLEM_CHECK(!is_immediate || !run.device.gate.is_pending(), program.algorithm);
-  if (run.device.gate.is_pending()) await_gate(execution);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.views.assign(program.view_count, HeldView{});
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
-  for (auto id = static_cast<StepId>(program.steps.size()); id-- > 0;) {
+  if (run.device.gate.is_pending()) return await_gate(execution);
+  queue_all(run);
+  run_ready(execution);
+}
+
+/// Lets all steps be looked at.
+void Engine::queue_all(Run& run) {
+  for (auto id = static_cast<StepId>(run.steps.size()); id-- > 0;) {
     run.ready.push_back(id);  // Steps are taken from the back, so in list order.
     run.steps[id].queued = true;
   }
-  run_ready(execution);
 }
 
 Message& Engine::post_send(Execution& execution,

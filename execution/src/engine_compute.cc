@@ -6,9 +6,14 @@
 // or have completed. The engine passes the tickets that are still pending, so that the device keeps
 // the order. It polls the oldest work of each queue. When a slice has completed, the messages that
 // wait for it may go.
+//
+// Nothing of a call is enqueued before its gate is open. The calls share the queues, and a gate may
+// open only when an earlier call has ended. If work behind the gate were in the queues already, the
+// rest of the earlier call would wait behind it for ever.
 #include "xylem/execution/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace xylem::execution {
 
@@ -35,7 +40,6 @@ void Engine::find_pending(const Execution& execution,
   const auto& run = execution.run;
   const auto& program = *run.program;
   after_.clear();
-  if (execution.run.device.gate.is_pending()) after_.push_back(execution.run.device.gate);
   for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
     const auto& edge = program.edges[e];
     const ProgramStep& before = program.steps[edge.before];
@@ -77,13 +81,20 @@ void Engine::post_copy(Execution& execution,
                        void* target,
                        const void* source,
                        std::uint64_t bytes) {
-  const auto& device = execution.run.device;
+  auto& device = execution.run.device;
+  device.copy = {target, source, bytes};
+  if (device.gate.is_pending()) return await_gate(execution);
+  begin_copy(execution);
+}
+
+void Engine::begin_copy(Execution& execution) {
+  auto& device = execution.run.device;
+  OnDevice::Copy copy = std::exchange(device.copy, {});
   ComputeWork work;
-  work.bytes = bytes;
-  work.target = static_cast<std::byte*>(target);
-  work.sources = {&source, 1};
-  const auto gate = std::span(&device.gate, device.gate.is_pending() ? 1 : 0);
-  const Ticket ticket = device.compute->enqueue(0, work, gate);
+  work.bytes = copy.bytes;
+  work.target = static_cast<std::byte*>(copy.target);
+  work.sources = {&copy.source, 1};
+  const Ticket ticket = device.compute->enqueue(0, work, {});
   if (!ticket.is_pending()) {
     listener_.on_copied(execution);
     return end_if_idle(execution);
@@ -154,16 +165,17 @@ void Engine::advance_after(const PendingWork& work) {
   if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }
 
-/// The gate of a call has opened: its messages may begin.
+/// The gate of a call has opened: the call begins.
 void Engine::open_gate(Execution& execution) {
   execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
   forget_gate(execution.run.device);
-  for (std::uint32_t lane = 0; lane < execution.run.lanes.size(); ++lane) {
-    const StepId head = head_of(execution, lane);
-    if (head != kNone) queue(execution, head);
+  if (execution.run.device.copy.bytes > 0) {
+    begin_copy(execution);
+  } else {
+    queue_all(execution.run);
+    run_and_end(execution);
   }
-  run_and_end(execution);
   execution.release();
 }
 

@@ -158,7 +158,6 @@ bool Engine::has_more(const Execution& execution, std::uint32_t lane_index) noex
 
 void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   auto& run = execution.run;
-  if (execution.run.device.gate.is_pending()) return;
   const auto& lane = run.program->lanes[lane_index];
   const bool one_by_one = lane.outgoing && execution.peers->links[lane.peer].view_bytes > 0;
   for (;;) {
@@ -348,6 +347,7 @@ ComputeWork Engine::work_of(Run& run,
   if (step.kind == StepKind::reduce) {
     work.kind = ComputeWork::Kind::reduce;
     work.reduce = program.kernel;
+    work.kernel = program.kernel_id;
     work.finish = {step.finish ? program.divisor : 1};
     // A result that is also sent is read again soon, so it should stay in the cache.
     const bool is_last = step.target.buffer == Buffer::output && step.cast == kNone;
@@ -356,6 +356,7 @@ ComputeWork Engine::work_of(Run& run,
              program.sources[step.first_source].buffer == Buffer::input) {
     work.kind = ComputeWork::Kind::scale;
     work.scale = program.scale;
+    work.kernel = program.scale_id;
     work.factor = run.factor;
   } else {
     work.past_cache = run.past_cache;

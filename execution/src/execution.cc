@@ -8,20 +8,30 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-}  // namespace
-
-void ScratchBuffer::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete[](memory, kAlignment);
+std::byte* allocate(std::uint64_t bytes) noexcept {
+  return static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow));
 }
 
-std::byte* ScratchBuffer::reserve(std::uint64_t bytes) noexcept {
-  if (bytes > capacity_) {
+void deallocate(std::byte* memory) noexcept { ::operator delete(memory, kAlignment); }
+
+}  // namespace
+
+std::byte* Compute::allocate_scratch(std::uint64_t bytes) noexcept { return allocate(bytes); }
+
+void Compute::free_scratch(std::byte* memory) noexcept { deallocate(memory); }
+
+void FreeScratch::operator()(std::byte* memory) const noexcept {
+  compute == nullptr ? deallocate(memory) : compute->free_scratch(memory);
+}
+
+std::byte* ScratchBuffer::reserve(std::uint64_t bytes, Compute* compute) noexcept {
+  if (bytes == 0) return memory_.get();
+  if (bytes > capacity_ || memory_.get_deleter().compute != compute) {
     memory_.reset();
-    // The deleter frees the array in the way in which it is allocated here. There is no factory
-    // function that makes an aligned array and reports a failure without an exception.
-    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    memory_.reset(new (kAlignment, std::nothrow) std::byte[bytes]);
-    capacity_ = memory_ ? bytes : 0;
+    std::byte* const memory =
+        compute == nullptr ? allocate(bytes) : compute->allocate_scratch(bytes);
+    memory_ = {memory, FreeScratch{compute}};
+    capacity_ = memory == nullptr ? 0 : bytes;
   }
   return memory_.get();
 }

@@ -52,6 +52,8 @@ class Compiler {
     program_->kernel = options_.kernel;
     program_->divisor = options_.divisor;
     program_->scale = options_.scale;
+    program_->kernel_id = options_.kernel_id;
+    program_->scale_id = options_.scale_id;
     program_->input_bytes = layout_.bytes(Buffer::input);
     program_->output_bytes = layout_.bytes(Buffer::output);
     place_scratch();

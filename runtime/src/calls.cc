@@ -31,15 +31,13 @@ Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& 
     return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null",
                            which, buffer.count));
   }
-  const bool is_reached = buffer.memory.kind == MemoryKind::host ||
-                          (caller.devices != nullptr && caller.devices->find(buffer.memory));
-  if (!is_reached) {
-    return failure(
-        Code::unsupported,
-        fmt::format("{}: {} memory; this build moves host memory only, copy it to the host first",
-                    which, name(buffer.memory.kind)));
-  }
-  return {};
+  if (buffer.memory.kind == MemoryKind::host) return {};
+  if (caller.devices == nullptr) return failure(Code::unsupported, "only host memory is allowed");
+  const auto device = caller.devices->of(buffer.memory);
+  if (device) return {};
+  return failure(
+      device.status().code(),
+      fmt::format("{}: {} memory: {}", which, name(buffer.memory.kind), device.status().message()));
 }
 
 /// A quick check that most buffers of messages pass. A buffer that passes needs no other check; a
@@ -392,6 +390,45 @@ void set_recv(Call& call,
   call.tag = tag;
   call.memory = buffer.memory;
   call.output = buffer.data;
+}
+
+Result<Call> send_call(const Caller& caller,
+                       const ConstBuffer& buffer,
+                       std::uint32_t to,
+                       std::uint32_t tag) {
+  XYLEM_TRY(check_send(caller, buffer, to));
+  Call call;
+  set_send(call, buffer, to, tag);
+  return call;
+}
+
+Result<Call> recv_call(const Caller& caller,
+                       const Buffer& buffer,
+                       std::optional<std::uint32_t> from,
+                       std::uint32_t tag) {
+  XYLEM_TRY(check_recv(caller, buffer, from));
+  Call call;
+  set_recv(call, buffer, from, tag);
+  return call;
+}
+
+Status put_on_stream(Call& call, const Caller& caller, const Stream& stream) {
+  XYLEM_TRY(const auto* device, caller.devices->of(stream.device));
+  if (!device->gate_after || !device->gate_before) {
+    return failure(Code::unsupported, fmt::format("{} device {} has no streams",
+                                                  name(stream.device.kind), stream.device.device));
+  }
+  const bool has_buffers = call.input != nullptr || call.output != nullptr;
+  if (has_buffers && call.memory != stream.device) {
+    return bad(
+        fmt::format("the buffers are in {} memory (device {}), the stream is of {} device {}; "
+                    "a call on a stream takes buffers in the memory of its device",
+                    name(call.memory.kind), call.memory.device, name(stream.device.kind),
+                    stream.device.device));
+  }
+  call.memory = stream.device;
+  call.stream = stream;
+  return {};
 }
 
 namespace {

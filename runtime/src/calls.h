@@ -35,6 +35,8 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   Memory memory{};  ///< The memory in which both buffers are.
+  /// The stream in whose order the call runs. Empty: the call begins at once.
+  std::optional<Stream> stream;
   /// The peer of a point-to-point call. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
@@ -105,6 +107,17 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> recv_counts);
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
+Result<Call> send_call(const Caller& caller,
+                       const ConstBuffer& buffer,
+                       std::uint32_t to,
+                       std::uint32_t tag);
+Result<Call> recv_call(const Caller& caller,
+                       const Buffer& buffer,
+                       std::optional<std::uint32_t> from,
+                       std::uint32_t tag);
+/// Lets a call run in the order of a stream. Fails if its buffers are not in the memory of the
+/// stream's device, or if there is no such device.
+Status put_on_stream(Call& call, const Caller& caller, const Stream& stream);
 /// These fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
 void set_recv(Call& call,

@@ -10,6 +10,7 @@ namespace xylem {
 
 using collectives::Collective;
 using runtime::Caller;
+using runtime::EvenArguments;
 
 namespace {
 
@@ -20,20 +21,23 @@ Status empty() {
       "runtime has shut down; test the handle before a call on it");
 }
 
+}  // namespace
+
 /// Submits the call that `make(const Caller&)` returns. If it returns an error, so does the Work.
 template <typename Make>
-Work submit(runtime::Group* group, Make&& make) {
-  if (group == nullptr) return runtime::Group::refused(empty());
-  Result<runtime::Call> call = make(group->caller());
-  if (!call) return runtime::Group::refused(call.status());
-  return group->submit(std::move(call).value());
+Work Communicator::submit_made(Make&& make) const {
+  if (group_ == nullptr) return runtime::Group::refused(empty());
+  Result<runtime::Call> call = make(group_->caller());
+  Status right = call.status();
+  if (right && stream_) right = runtime::put_on_stream(*call, group_->caller(), *stream_);
+  return right ? group_->submit(std::move(call).value())
+               : runtime::Group::refused(std::move(right));
 }
 
-Work even(runtime::Group* group, const runtime::EvenArguments& arguments) {
-  return group == nullptr ? runtime::Group::refused(empty()) : group->collective(arguments);
+Work Communicator::submit(const EvenArguments& arguments) const {
+  if (group_ != nullptr && !stream_) return group_->collective(arguments);
+  return submit_made([&](const Caller& at) { return even_call(at, arguments); });
 }
-
-}  // namespace
 
 std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->rank() : kNoRank; }
 std::uint32_t Communicator::size() const noexcept { return group_ ? group_->size() : 0; }
@@ -43,73 +47,75 @@ std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return even(group_.get(), {Collective::all_reduce, input, output, op, 0});
+  return submit(EvenArguments{Collective::all_reduce, input, output, op, 0});
 }
 
 Work Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const {
-  return even(group_.get(), {Collective::reduce, input, output, op, root});
+  return submit(EvenArguments{Collective::reduce, input, output, op, root});
 }
 
 Work Communicator::broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return even(group_.get(), {Collective::broadcast, input, output, {}, root});
+  return submit(EvenArguments{Collective::broadcast, input, output, {}, root});
 }
 
 Work Communicator::all_gather(ConstBuffer input, Buffer output) const {
-  return even(group_.get(), {Collective::all_gather, input, output, {}, 0});
+  return submit(EvenArguments{Collective::all_gather, input, output, {}, 0});
 }
 
 Work Communicator::all_gather_v(ConstBuffer input,
                                 Buffer output,
                                 std::span<const std::uint64_t> counts) const {
-  return submit(group_.get(), [&](const Caller& at) {
+  return submit_made([&](const Caller& at) {
     return uneven_call(at, Collective::all_gather, input, output, counts, {});
   });
 }
 
 Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return even(group_.get(), {Collective::reduce_scatter, input, output, op, 0});
+  return submit(EvenArguments{Collective::reduce_scatter, input, output, op, 0});
 }
 
 Work Communicator::reduce_scatter_v(ConstBuffer input,
                                     Buffer output,
                                     std::span<const std::uint64_t> counts,
                                     ReduceOp op) const {
-  return submit(group_.get(), [&](const Caller& at) {
+  return submit_made([&](const Caller& at) {
     return uneven_call(at, Collective::reduce_scatter, input, output, counts, op);
   });
 }
 
 Work Communicator::all_to_all(ConstBuffer input, Buffer output) const {
-  return even(group_.get(), {Collective::all_to_all, input, output, {}, 0});
+  return submit(EvenArguments{Collective::all_to_all, input, output, {}, 0});
 }
 
 Work Communicator::all_to_all_v(ConstBuffer input,
                                 std::span<const std::uint64_t> send_counts,
                                 Buffer output,
                                 std::span<const std::uint64_t> recv_counts) const {
-  return submit(group_.get(), [&](const Caller& at) {
+  return submit_made([&](const Caller& at) {
     return all_to_all_v_call(at, input, send_counts, output, recv_counts);
   });
 }
 
 Work Communicator::gather(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return even(group_.get(), {Collective::gather, input, output, {}, root});
+  return submit(EvenArguments{Collective::gather, input, output, {}, root});
 }
 
 Work Communicator::scatter(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return even(group_.get(), {Collective::scatter, input, output, {}, root});
+  return submit(EvenArguments{Collective::scatter, input, output, {}, root});
 }
 
 Work Communicator::barrier() const {
-  return even(group_.get(), {Collective::barrier, {}, {}, {}, 0});
+  return submit(EvenArguments{Collective::barrier, {}, {}, {}, 0});
 }
 
 Work Communicator::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) const {
-  return group_ == nullptr ? runtime::Group::refused(empty()) : group_->send(buffer, to, tag);
+  if (group_ != nullptr && !stream_) return group_->send(buffer, to, tag);
+  return submit_made([&](const Caller& at) { return send_call(at, buffer, to, tag); });
 }
 
 Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) const {
-  return group_ == nullptr ? runtime::Group::refused(empty()) : group_->recv(buffer, from, tag);
+  if (group_ != nullptr && !stream_) return group_->recv(buffer, from, tag);
+  return submit_made([&](const Caller& at) { return recv_call(at, buffer, from, tag); });
 }
 
 Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) const {

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -31,7 +32,8 @@ struct Context {
   Context(LoadedConfig settings,
           Placement place,
           Logger log,
-          ComputeDevices computes,
+          std::vector<ComputeDevice> computes,
+          ComputeDeviceMaker make_device,
           GivenSchedules schedules,
           std::unique_ptr<ControlPlane> plane,
           Progress::Client& driver,
@@ -39,7 +41,7 @@ struct Context {
       : loaded(std::move(settings)),
         placement(std::move(place)),
         logger(std::move(log)),
-        devices(std::move(computes)),
+        devices(std::move(computes), std::move(make_device)),
         given(std::move(schedules)),
         control(std::move(plane)),
         progress(driver),

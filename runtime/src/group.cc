@@ -121,18 +121,18 @@ Work Group::collective(const EvenArguments& arguments) {
     finish_turn(was_quiet && (!work || work->operation_ == nullptr));
     if (work) return *std::move(work);
   }
-  Result<Call> call = even_call(caller(), arguments);
-  if (!call) return refused(call.status());
-  return submit(std::move(call).value());
+  return submit(even_call(caller(), arguments));
 }
 
 Work Group::send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
+  if (buffer.memory.kind != MemoryKind::host) return submit(send_call(caller(), buffer, to, tag));
   if (Status right = check_send(caller(), buffer, to); !right) return refused(std::move(right));
   return message([&] { return messages_.try_send(buffer, to, tag); },
                  [&](Call& call) { set_send(call, buffer, to, tag); });
 }
 
 Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+  if (buffer.memory.kind != MemoryKind::host) return submit(recv_call(caller(), buffer, from, tag));
   if (Status right = check_recv(caller(), buffer, from); !right) return refused(std::move(right));
   // A receive that ends at once makes no turn of the engine. So it is tried only if the engine has
   // no operation under way that such a turn would have to move forward.
@@ -152,7 +152,6 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   const auto make = [&]() -> Operation& {
     Operation& operation = make_operation();
     set_call(operation.call);
-    place_on_device(operation);
     return operation;
   };
   if (!context.progress.try_acquire()) {
@@ -174,6 +173,10 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   return *std::move(work);
 }
 
+Work Group::submit(Result<Call> call) {
+  return call ? submit(std::move(call).value()) : refused(call.status());
+}
+
 Work Group::submit(Call&& call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
@@ -189,8 +192,10 @@ Work Group::submit(Call&& call) {
     operation.plan = std::move(plan).value();
     // Scratch is allocated here, without the token, since the system takes long to allocate and
     // free large memory. bind() reports a failed allocation.
-    operation.run.scratch.reserve(operation.plan->program->scratch_bytes);
+    operation.run.scratch.reserve(operation.plan->program->scratch_bytes,
+                                  operation.run.device.compute);
   }
+  end_on_stream(operation);
   if (!context.progress.try_acquire()) {
     hand_in(operation);
     return work;
@@ -408,24 +413,34 @@ bool Group::bind(
   // No plan writes to `input`, as verify() proves. So nothing is written through this cast.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
   run.base[1] = static_cast<std::byte*>(output);
-  run.base[2] = run.scratch.reserve(program.scratch_bytes);
+  run.base[2] = run.scratch.reserve(program.scratch_bytes, run.device.compute);
   run.factor = factor;
   return run.base[2] != nullptr || program.scratch_bytes == 0;
 }
 
 /// If the buffers are on a device, lets that device compute the operation, after all work that the
-/// calling thread has enqueued on it so far. Called by the thread that makes the call.
+/// stream of the call has been given so far. Called by the thread that makes the call, without the
+/// token, since a driver may wait for its device.
 void Group::place_on_device(Operation& operation) const {
-  const Memory memory = operation.call.memory;
-  if (memory.kind == MemoryKind::host) return;
-  const ComputeDevice& device = *context_->devices.find(memory);  // The call was checked.
+  const Call& call = operation.call;
+  if (call.memory.kind == MemoryKind::host) return;
+  const ComputeDevice& device =
+      *context_->devices.of(call.memory).value();  // The call was checked.
   auto& placed = operation.run.device;
   placed.compute = device.compute.get();
   for (const collectives::Buffer buffer :
        {collectives::Buffer::input, collectives::Buffer::output}) {
-    placed.memory[static_cast<int>(buffer)] = memory;
+    placed.memory[static_cast<int>(buffer)] = call.memory;
   }
-  if (device.make_gate) placed.gate = device.make_gate();
+  if (call.stream) placed.gate = device.gate_after(call.stream->handle);
+}
+
+/// Lets the stream of the call wait for the operation. Called after everything for which the
+/// device's driver might wait for the stream.
+void Group::end_on_stream(Operation& operation) const {
+  if (!operation.call.stream) return;
+  const ComputeDevice& device = *context_->devices.of(operation.call.memory).value();
+  operation.run.device.end = device.gate_before(operation.call.stream->handle);
 }
 
 void Group::on_ended(Operation& operation) {

@@ -84,6 +84,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Work recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
   /// Submits a call whose arguments have been checked.
   Work submit(Call&& call);
+  /// The same; if there is no call, the Work has ended with the error.
+  Work submit(Result<Call> call);
   /// See Communicator::split(). Null if this rank is in none of the new groups.
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
@@ -157,6 +159,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   static bool bind(
       Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept;
   void place_on_device(Operation& operation) const;
+  void end_on_stream(Operation& operation) const;
 
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;

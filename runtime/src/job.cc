@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include "device_maker.h"
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -53,6 +54,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
             ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
+  parts.make_device = devices_of_machine();
   parts.wires = configured_wires(config, parts.control->interface(), parts.logger);
   return start(std::move(parts), deadline);
 }
@@ -79,7 +81,8 @@ Job::Job(JobParts parts, GivenSchedules given)
       context_(std::move(parts.loaded),
                std::move(parts.placement),
                std::move(parts.logger),
-               ComputeDevices(std::move(parts.devices)),
+               std::move(parts.devices),
+               std::move(parts.make_device),
                std::move(given),
                std::move(parts.control),
                *this,

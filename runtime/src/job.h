@@ -40,7 +40,8 @@ struct JobParts {
   std::unique_ptr<ControlPlane> control;
   WireMaker wires;
   Logger logger;
-  std::vector<ComputeDevice> devices{};  ///< The devices besides the CPU.
+  std::vector<ComputeDevice> devices{};  ///< Devices that are there from the start; in tests.
+  ComputeDeviceMaker make_device{};      ///< Makes other devices when their memory is first used.
 };
 
 class Job final : public std::enable_shared_from_this<Job>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans.h"
 
+#include "device_kernels.h"
 #include "kernels/reduce.h"
 #include "token_trace.h"
 #include "xylem/base/hash.h"
@@ -75,6 +76,19 @@ Plan::Variant variant_of(const Call& call) noexcept {
 bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
   return !call.uneven && !variant.is_on_device && !is_overwritten;
+}
+
+/// Fails if a device cannot compute the program.
+Status check_for_device(const Program& program) {
+  for (const auto& step : program.steps) {
+    if (step.source_count <= execution::kMostSourcesOnDevice) continue;
+    return failure(
+        Code::unsupported,
+        fmt::format("{} reduces {} sources at once, and a device at most {}; choose another "
+                    "algorithm (XYLEM_ALGORITHM)",
+                    program.algorithm, step.source_count, execution::kMostSourcesOnDevice));
+  }
+  return {};
 }
 
 }  // namespace
@@ -179,15 +193,21 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.window = site_.window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);
+    options.kernel_id = device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  if (call.op.op == RedOp::premul_sum) options.scale = scale_kernel(call.type);
+  if (call.op.op == RedOp::premul_sum) {
+    options.scale = scale_kernel(call.type);
+    options.scale_id = device_scale_kernel(call.type);
+  }
   options.fuses = !variant.is_on_device;
   const collectives::Staging staging{.input = variant.stages_input,
                                      .messages = variant.is_on_device && !site_.reaches_devices};
   if (staging.input || staging.messages) schedule = stage(schedule, staging);
   trace_token(TokenEvent::planned);
-  return compile(schedule, options);
+  XYLEM_TRY(auto program, compile(schedule, options));
+  if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));
+  return program;
 }
 
 Plan* Plans::find(const EvenArguments& arguments) noexcept {

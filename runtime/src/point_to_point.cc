@@ -103,7 +103,7 @@ void PointToPoint::begin_any_send(Operation& operation) {
 /// Host memory for a message from or to a device. If there is none, poisons the group and returns
 /// null.
 std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
-  std::byte* const room = operation.run.staged.reserve(bytes);
+  std::byte* const room = operation.run.staged.reserve(bytes, operation.run.device.compute);
   if (room == nullptr) {
     client_.announce(Code::exhausted, spec_.own_world_rank(),
                      fmt::format("rank {} has no host memory for a message of {} bytes",

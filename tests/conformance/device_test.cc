@@ -60,7 +60,8 @@ class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
         const BuffersOnDevice there{devices.memory(world.rank()), kDevice};
         const bool is_on_device = !are_mixed || world.rank() % 2 == 0;
         for (const auto& one : cases) {
-          const std::string wrong = run_case(world, one, is_on_device ? &there : nullptr);
+          const std::string wrong =
+              is_on_device ? run_case(world.on(kStream), one, &there) : run_case(world, one);
           ASSERT_EQ(wrong, "") << planner.name << " over " << transport;
         }
         EXPECT_TRUE(world.barrier().wait());
@@ -128,7 +129,7 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
           buffer = {place, kSizes[i], DataType::uint8};
           buffer.memory = kDevice;
         }
-        works.push_back(world.send(buffer, to, 5));
+        works.push_back((is_on_host(i) ? world : world.on(kStream)).send(buffer, to, 5));
       }
       for (std::size_t i = 0; i < std::size(kSizes); ++i) {
         received.emplace_back(kSizes[i]);
@@ -138,7 +139,7 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
           buffer = {there.back(), kSizes[i], DataType::uint8};
           buffer.memory = kDevice;
         }
-        works.push_back(world.recv(buffer, from, 5));
+        works.push_back((is_on_host(i + 1) ? world : world.on(kStream)).recv(buffer, from, 5));
       }
       for (const Work& work : works) ASSERT_TRUE(work.wait());
       for (std::size_t i = 0; i < std::size(kSizes); ++i) {
@@ -177,6 +178,24 @@ TEST(Device, InputAndOutputMustBeInTheSameMemory) {
   });
 }
 
+TEST(Device, WhoseStreamTheBuffersAreNotOnIsAnError) {
+  MadeUpDevices devices(1);
+  run_ranks(options_for(1, devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world().on(kStream);
+    float value = 0;
+    const Buffer here(&value, 1, DataType::float32);
+    const std::vector<Status> refused = {world.all_reduce(here, here, RedOp::sum).wait(),
+                                         world.send(here, 0).wait(), world.recv(here, 0).wait()};
+    for (const Status& status : refused) {
+      EXPECT_EQ(status.code(), Code::invalid_argument);
+      EXPECT_NE(status.message().find("host memory"), std::string_view::npos) << status.message();
+    }
+    const auto elsewhere = runtime.world().on({nullptr, {MemoryKind::cuda, 7}});
+    EXPECT_EQ(elsewhere.barrier().wait().code(), Code::unsupported);
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
 TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
   constexpr std::uint32_t kRanks = 3;
   MadeUpDevices devices(kRanks, /*fault_after=*/40);
@@ -188,7 +207,7 @@ TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
     buffer.memory = kDevice;
     Status status;
     for (int i = 0; i < 100 && status; ++i) {
-      status = world.all_reduce(buffer, buffer, RedOp::sum).wait();
+      status = world.on(kStream).all_reduce(buffer, buffer, RedOp::sum).wait();
     }
     EXPECT_EQ(status.code(), Code::internal) << status.to_string();
     EXPECT_EQ(status.peer(), 0U);
@@ -211,10 +230,11 @@ TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
     const std::uint32_t peer = 1 - world.rank();
     float value = 0;
     std::vector<Work> works;
-    works.push_back(part->all_reduce(buffer, buffer, RedOp::sum));
-    works.push_back(part->send(buffer, peer, 1));
+    const auto on_stream = part->on(kStream);
+    works.push_back(on_stream.all_reduce(buffer, buffer, RedOp::sum));
+    works.push_back(on_stream.send(buffer, peer, 1));
     works.push_back(part->send(ConstBuffer(&value, 1, DataType::float32), peer, 1));
-    works.push_back(part->recv(buffer, peer, 1));
+    works.push_back(on_stream.recv(buffer, peer, 1));
     for (const Work& work : works) EXPECT_FALSE(work.test());
     EXPECT_TRUE(world.barrier().wait());
     if (world.rank() == 0) {
@@ -235,7 +255,7 @@ TEST(Device, ThatNeverFinishesDoesNotHoldUpTheEndOfTheJob) {
     const auto on_host = world.split(0, 0);
     ASSERT_TRUE(on_host);
     const Buffer buffer = floats_on_device(devices, world.rank(), 5000);
-    const Work work = world.all_reduce(buffer, buffer, RedOp::sum);
+    const Work work = world.on(kStream).all_reduce(buffer, buffer, RedOp::sum);
     EXPECT_FALSE(work.test());
     EXPECT_EQ(runtime.shutdown().code(), Code::busy);
     EXPECT_TRUE(on_host->barrier().wait());  // The end of one rank cancels the call of the other.

@@ -239,8 +239,8 @@ TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   }
 }
 
-// The root is so far ahead that it no longer remembers the call that differs: the others call only when the root has
-// made all its calls.
+// The root is so far ahead that it no longer remembers the call that differs: the others call only
+// when the root has made all its calls.
 TEST(Disagreement, OfARankThatIsTooFarAheadIsATimeOut) {
   std::latch is_ahead(1);
   run_ranks(three_ranks("3s"), [&is_ahead](Runtime& runtime, MemoryHub&) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "conformance/reference.h"
-#include "fakes/delayed_compute.h"
+#include "support/buffer_memory.h"
 #include "xylem/xylem.h"
 
 #include <string>
@@ -14,7 +14,7 @@ namespace xylem::test {
 
 /// The device that holds a rank's buffers, if they are not in memory of the host.
 struct BuffersOnDevice {
-  DeviceMemory& memory;
+  BufferMemory& memory;
   Memory kind;
 };
 

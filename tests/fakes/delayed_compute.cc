@@ -69,6 +69,8 @@ DelayedCompute::~DelayedCompute() {
 
 DelayedCompute::Ticket DelayedCompute::make_gate() { return {++gates_, options_.queues}; }
 
+DelayedCompute::Ticket DelayedCompute::make_end() { return {++ends_, options_.queues + 1}; }
+
 bool DelayedCompute::is_open(Ticket gate) const { return open_gates_.contains(gate.number); }
 
 DelayedCompute::Ticket DelayedCompute::enqueue(std::uint32_t queue,
@@ -145,7 +147,13 @@ void DelayedCompute::cancel(Ticket ticket) noexcept {
   queue.waiting[ticket.number - queue.completed - 1].is_cancelled = true;
 }
 
-void DelayedCompute::open(Ticket gate) noexcept { open_gates_.insert(gate.number); }
+void DelayedCompute::open(Ticket gate) noexcept {
+  if (gate.queue == options_.queues) {
+    open_gates_.insert(gate.number);
+  } else {
+    ++ends_opened_;
+  }
+}
 
 void DelayedCompute::forget(Ticket gate) noexcept {
   const bool is_first = forgotten_.insert(gate.number).second;

@@ -5,6 +5,7 @@
 // run, so a test can be repeated exactly.
 #pragma once
 
+#include "support/buffer_memory.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/execution/compute.h"
 
@@ -20,22 +21,20 @@ namespace xylem::test {
 
 /// Memory with device addresses. A CPU that reads or writes at such an address gets SIGSEGV; the
 /// made-up device reaches the same bytes through another mapping.
-class DeviceMemory {
+class DeviceMemory final : public BufferMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory();
+  ~DeviceMemory() override;
 
-  /// Returns a device address, aligned to 256 bytes.
-  std::byte* allocate(std::size_t bytes);
-  /// Frees everything that was allocated.
-  void clear() noexcept { used_ = 0; }
+  std::byte* allocate(std::size_t bytes) override;
+  void clear() noexcept override { used_ = 0; }
   bool contains(const void* address) const noexcept;
   /// The address at which the device sees a device address. Other addresses are returned unchanged.
   std::byte* seen_by_device(const void* address) const noexcept;
-  void write(std::byte* device, const void* source, std::size_t bytes) const;
-  void read(void* target, const std::byte* device, std::size_t bytes) const;
+  void write(std::byte* device, const void* source, std::size_t bytes) const override;
+  void read(void* target, const std::byte* device, std::size_t bytes) const override;
 
  private:
   std::size_t bytes_ = 0, used_ = 0;
@@ -64,6 +63,9 @@ class DelayedCompute final : public execution::Compute {
 
   /// Makes a ticket that completes when it is opened. Any thread may call this.
   Ticket make_gate();
+  /// Makes a gate for something that waits for a call to end.
+  Ticket make_end();
+  bool has_opened_all_ends() const noexcept { return ends_opened_ == ends_; }
   std::uint64_t gates_made() const noexcept { return gates_; }
   std::uint64_t gates_forgotten() const noexcept { return forgotten_.size(); }
   bool is_open(Ticket gate) const;
@@ -102,7 +104,8 @@ class DelayedCompute final : public execution::Compute {
   DelayedComputeOptions options_;
   std::mt19937_64 random_;
   std::vector<Queue> queues_;
-  std::atomic<std::uint64_t> gates_{0};
+  std::atomic<std::uint64_t> gates_{0}, ends_{0};
+  std::uint64_t ends_opened_ = 0;
   std::uint64_t done_ = 0;
   std::set<std::uint64_t> open_gates_, forgotten_;
 };

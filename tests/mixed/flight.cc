@@ -114,7 +114,8 @@ Flight Flight::begin(const MixedCall& call, const Communicator& comm, const Devi
   flight.size_ = comm.size();
   flight.root_ = call.root % comm.size();
   if (draw(call.seed, 32, flight.rank_) % 3 != 0) flight.device_ = device;
-  flight.start(comm);
+  const bool on_stream = flight.device_ != nullptr && draw(call.seed, 33, flight.rank_) % 3 != 0;
+  flight.start(on_stream ? comm.on({nullptr, device->memory}) : comm);
   return flight;
 }
 

@@ -18,6 +18,8 @@
 namespace xylem::test {
 
 inline constexpr Memory kDevice{MemoryKind::cuda, 0};
+/// The stream of a made-up device. What it was given before a call is done at a random moment.
+inline constexpr Stream kStream{nullptr, kDevice};
 
 /// Gives each rank a made-up device with memory of its own.
 class MadeUpDevices {
@@ -31,11 +33,12 @@ class MadeUpDevices {
   MadeUpDevices(const MadeUpDevices&) = delete;
   MadeUpDevices& operator=(const MadeUpDevices&) = delete;
   /// Destroy this only after all ranks have ended. Checks that by then every gate that was made has
-  /// been forgotten, except after never_finish().
+  /// been forgotten, and that every call on a stream has let it go on, except after never_finish().
   ~MadeUpDevices() {
     for (const auto& compute : made_) {
       if (!finishes_) break;
       EXPECT_EQ(compute->gates_forgotten(), compute->gates_made());
+      EXPECT_TRUE(compute->has_opened_all_ends());
     }
   }
 
@@ -54,7 +57,8 @@ class MadeUpDevices {
                                                .opens_gates = opens_gates_});
     const std::lock_guard lock(mutex_);
     made_.push_back(compute);
-    return {{kDevice, compute, [compute = compute.get()] { return compute->make_gate(); }}};
+    return {{kDevice, compute, [made = compute.get()](void*) { return made->make_gate(); },
+             [made = compute.get()](void*) { return made->make_end(); }}};
   }
   DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
 

@@ -24,6 +24,9 @@ struct Ticket {
   friend bool operator==(const Ticket&, const Ticket&) = default;
 };
 
+/// A device reduces at most this many sources at once.
+inline constexpr std::uint32_t kMostSourcesOnDevice = 128;
+
 /// One slice of a copy, a reduction or a scaling. All memory that it names must be memory that the
 /// Compute reaches, and must stay valid until the work has completed.
 struct ComputeWork {
@@ -46,6 +49,7 @@ struct ComputeWork {
   std::span<const void*> sources{};
   ReduceKernel reduce = nullptr;
   ScaleKernel scale = nullptr;
+  KernelId kernel = 0;  ///< The same as `reduce` or `scale`, for devices.
   Finish finish{};
   double factor = 1;
 };
@@ -63,8 +67,8 @@ class Compute {
   /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
   virtual std::uint32_t queues() const noexcept = 0;
   /// Takes a piece of work. It begins when the earlier work of its queue and all of `after` have
-  /// completed; the tickets in `after` belong to any queues of this Compute. If queues() is 0,
-  /// `queue` is ignored and the returned ticket is never pending. Cannot fail: see health().
+  /// completed; the tickets in `after` belong to work of any queues of this Compute. If queues() is
+  /// 0, `queue` is ignored and the returned ticket is never pending. Cannot fail: see health().
   virtual Ticket enqueue(std::uint32_t queue,
                          const ComputeWork& work,
                          std::span<const Ticket> after) noexcept = 0;
@@ -80,6 +84,11 @@ class Compute {
   /// Tells the Compute that the execution that waited for this gate does not refer to it any more.
   /// Called once for each gate for which an execution waited, even if the gate never completed.
   virtual void forget(Ticket gate) noexcept = 0;
+  /// Memory that the CPU, the transports and this Compute reach, for programs that this Compute
+  /// runs; aligned to cache lines. Null if there is none. Pass it to free_scratch() when no work
+  /// uses it.
+  virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
+  virtual void free_scratch(std::byte* memory) noexcept;
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;
 };

@@ -250,6 +250,8 @@ class Engine {
   void add_pending(const PendingWork& work);
   void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
   void await_gate(Execution& execution);
+  void begin_copy(Execution& execution);
+  static void queue_all(Run& run);
   PendingQueue& pending_queue(Compute& compute, std::uint32_t queue);
   void look_at_work();
   void work_ended(const PendingWork& work);

@@ -27,18 +27,21 @@ namespace xylem::execution {
 class Engine;
 class Execution;
 
+struct FreeScratch {
+  Compute* compute = nullptr;  ///< Null stands for the CPU.
+  void operator()(std::byte* memory) const noexcept;
+};
+
 /// Memory that belongs to an execution, aligned to cache lines. It only grows, and is kept when the
 /// execution is used again.
 class ScratchBuffer {
  public:
-  /// Returns at least `bytes` of memory. Null only if `bytes` is 0 or if there is no memory.
-  std::byte* reserve(std::uint64_t bytes) noexcept;
+  /// Returns at least `bytes` of memory that `compute` reaches; null stands for the CPU. The
+  /// Compute must outlive this buffer. Null only if `bytes` is 0 or if there is no memory.
+  std::byte* reserve(std::uint64_t bytes, Compute* compute) noexcept;
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  std::unique_ptr<std::byte[], Free> memory_;
+  std::unique_ptr<std::byte, FreeScratch> memory_;
   std::uint64_t capacity_ = 0;
 };
 
@@ -102,9 +105,15 @@ struct RunState {
 
 /// What concerns an execution that a device computes.
 struct OnDevice {
+  struct Copy {
+    void* target = nullptr;
+    const void* source = nullptr;
+    std::uint64_t bytes = 0;
+  };
   Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
   Memory memory[3] = {};       ///< memory[b]: where the buffer b (collectives::Buffer) is.
-  Ticket gate;                 ///< No work of the execution begins before this ticket is done.
+  Ticket gate;                 ///< The execution does nothing before this ticket is done.
+  Copy copy{};                 ///< Point to point: begins when the gate has opened.
   Ticket end;                  ///< A gate that opens when the execution has ended.
 };
 

@@ -95,6 +95,7 @@ struct Program {
   std::uint32_t divisor = 1;
   /// If set, copies out of the input multiply it by the factor of the call.
   ScaleKernel scale = nullptr;
+  KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
   std::vector<ProgramStep> steps;
   std::vector<Place> sources;
   std::vector<collectives::Edge> edges;
@@ -137,6 +138,7 @@ struct ProgramOptions {
   /// Multiplies the input by the factor of the call (premul_sum). The schedule must then be staged
   /// with Staging::input. Then only copies read the input, and these copies scale it.
   ScaleKernel scale = nullptr;
+  KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
   /// True if steps may work on messages in the memory where they travel, and small programs may run
   /// as exchanges. Must be false for programs that a device computes.
   bool fuses = true;

@@ -29,4 +29,8 @@ using ReduceKernel = void (*)(void* target,
 /// target[i] = source[i] · factor. `target` may be `source`; otherwise they must not overlap.
 using ScaleKernel = void (*)(void* target, const void* source, std::size_t count, double factor);
 
+/// Names a kernel to a device, which cannot call functions of the CPU. The numbers are those of the
+/// list with which the device's Compute was made.
+using KernelId = std::uint16_t;
+
 }  // namespace xylem::execution

@@ -25,7 +25,8 @@ namespace xylem {
 
 namespace runtime {
 class Group;
-}
+struct EvenArguments;
+}  // namespace runtime
 
 /// What functions return for a rank that does not exist, and what an empty handle returns.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;
@@ -51,6 +52,20 @@ class XYLEM_API Communicator {
   std::uint32_t id() const noexcept;
   /// The rank in the job of a rank of this communicator; kNoRank if it has no such rank.
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
+
+  /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
+  /// the stream has done what it was given before the call. What the stream is given after the call
+  /// waits until the call has ended. The calling thread does not wait, and need not wait for the
+  /// Work. The buffers of such calls are in the memory of the stream's device. If a call fails, the
+  /// stream goes on, and its outputs are undefined: ask the Work.
+  ///
+  /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
+  /// and for the Work before the device uses the buffers again.
+  Communicator on(Stream stream) const {
+    Communicator other = *this;
+    other.stream_ = stream;
+    return other;
+  }
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
@@ -132,7 +147,11 @@ class XYLEM_API Communicator {
   friend class Runtime;
   explicit Communicator(std::shared_ptr<runtime::Group> group) noexcept
       : group_(std::move(group)) {}
+  Work submit(const runtime::EvenArguments& arguments) const;
+  template <typename Make>
+  Work submit_made(Make&& make) const;
   std::shared_ptr<runtime::Group> group_;
+  std::optional<Stream> stream_;
 };
 
 }  // namespace xylem

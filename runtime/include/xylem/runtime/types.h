@@ -101,6 +101,14 @@ constexpr DataType data_type_of() {
 }
 }  // namespace detail
 
+/// A stream of a device, in whose order calls run (Communicator::on). Xylem never owns the stream:
+/// the caller keeps it alive until it has done all that it was given.
+struct Stream {
+  void* handle =
+      nullptr;  ///< For CUDA a CUstream, which is a cudaStream_t; null is the default stream.
+  Memory device{MemoryKind::cuda, 0};
+};
+
 /// `count` elements of `type` at `data`, which an operation writes. Xylem never owns the memory:
 /// the caller keeps it alive and untouched until the Work that uses it has ended. `data` may be
 /// null only if `count` is 0.

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/cuda_compute.h"
+
+#include "cuda/kernels/arguments.h"
+#include "xylem/base/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::execution::cuda {
+
+namespace {
+
+constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
+constexpr std::uint64_t kBytesPerThread = 64;  ///< What one thread should have to do, at least.
+static_assert(kMostSources == kMostSourcesOnDevice);
+constexpr auto kAskEvery = std::chrono::milliseconds(1);
+
+CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+/// Errors after which the device does nothing any more for this process.
+bool ends_context(CUresult result) noexcept {
+  constexpr CUresult kFinal[] = {CUDA_ERROR_DEINITIALIZED,
+                                 CUDA_ERROR_ECC_UNCORRECTABLE,
+                                 CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                                 CUDA_ERROR_ILLEGAL_ADDRESS,
+                                 CUDA_ERROR_LAUNCH_TIMEOUT,
+                                 CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                 CUDA_ERROR_ASSERT,
+                                 CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                 CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                 CUDA_ERROR_MISALIGNED_ADDRESS,
+                                 CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                 CUDA_ERROR_INVALID_PC,
+                                 CUDA_ERROR_LAUNCH_FAILED,
+                                 CUDA_ERROR_DEVICE_UNAVAILABLE};
+  return std::ranges::find(kFinal, result) != std::end(kFinal);
+}
+
+}  // namespace
+
+// ---- beginning and end ----
+
+Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Driver> driver,
+                                                       const CudaComputeOptions& options) {
+  std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver), options.device));
+  const Driver& cuda = *made->driver_;
+  CUdevice device = 0;
+  XYLEM_TRY(cuda.check(cuda.cuDeviceGet(&device, options.device), "cuDeviceGet"));
+  XYLEM_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&made->context_, device),
+                       "cuDevicePrimaryCtxRetain"));
+  XYLEM_TRY(made->set_up(options));
+  return made;
+}
+
+Status CudaCompute::set_up(const CudaComputeOptions& options) {
+  const CurrentContext current(*driver_, context_);
+  XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
+  int processors = 0, has_words = 0;
+  XYLEM_TRY(driver_->check(
+      driver_->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_),
+      "cuDeviceGetAttribute"));
+  XYLEM_TRY(
+      driver_->check(driver_->cuDeviceGetAttribute(
+                         &has_words, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_),
+                     "cuDeviceGetAttribute"));
+  if (has_words == 0) {
+    return failure(Code::unsupported,
+                   fmt::format("CUDA device {} has no stream memory operations, by which streams "
+                               "and calls wait for each other",
+                               device_));
+  }
+  most_blocks_ = static_cast<std::uint32_t>(processors) * 8;
+  int least = 0, greatest = 0;
+  XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
+                           "cuCtxGetStreamPriorityRange"));
+  queues_.reserve(options.queues);
+  scratch_.emplace(*driver_, context_);
+  XYLEM_TRY(load(options));
+  for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
+  return allocate_words();
+}
+
+Status CudaCompute::make_queue(int priority) {
+  Queue& queue = queues_.emplace_back();
+  XYLEM_TRY(driver_->check(
+      driver_->cuStreamCreateWithPriority(&queue.stream, CU_STREAM_NON_BLOCKING, priority),
+      "cuStreamCreateWithPriority"));
+  return driver_->check(driver_->cuEventCreate(&queue.event, CU_EVENT_DISABLE_TIMING),
+                        "cuEventCreate");
+}
+
+Status CudaCompute::allocate_words() {
+  const std::size_t count = queues_.size() + Gates::kMost;
+  void* memory = nullptr;
+  XYLEM_TRY(driver_->check(
+      driver_->cuMemHostAlloc(&memory, count * sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
+      "cuMemHostAlloc"));
+  words_ = static_cast<std::uint64_t*>(memory);
+  std::fill_n(words_, count, 0);
+  CUdeviceptr on_device = 0;
+  XYLEM_TRY(driver_->check(driver_->cuMemHostGetDevicePointer(&on_device, memory, 0),
+                           "cuMemHostGetDevicePointer"));
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    queues_[i].done = words_ + i;
+    queues_[i].done_on_device = on_device + i * sizeof(std::uint64_t);
+  }
+  gates_.emplace(*driver_, words_ + queues_.size(),
+                 on_device + queues_.size() * sizeof(std::uint64_t));
+  return {};
+}
+
+/// Loads all kernels now: the first launch of a kernel that is not loaded may wait for the device.
+Status CudaCompute::load(const CudaComputeOptions& options) {
+  XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, options.image.data(), nullptr,
+                                                      nullptr, 0, nullptr, nullptr, 0),
+                           "cuLibraryLoadData"));
+  for (const std::string& name : options.kernel_names) {
+    CUkernel kernel = nullptr;
+    if (!name.empty()) {
+      XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),
+                               "cuLibraryGetKernel"));
+      CUfunction function = nullptr;
+      XYLEM_TRY(
+          driver_->check(driver_->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
+    }
+    kernels_.push_back(kernel);
+  }
+  return {};
+}
+
+CudaCompute::~CudaCompute() {
+  if (context_ == nullptr) return;
+  {
+    const CurrentContext current(*driver_, context_);
+    gates_.reset();
+    scratch_.reset();
+    for (const Queue& queue : queues_) {
+      if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
+      if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);
+    }
+    if (words_ != nullptr) driver_->cuMemFreeHost(words_);
+    if (library_ != nullptr) driver_->cuLibraryUnload(library_);
+  }
+  driver_->cuDevicePrimaryCtxRelease(device_);
+}
+
+// ---- work ----
+
+Ticket CudaCompute::enqueue(std::uint32_t queue,
+                            const ComputeWork& work,
+                            std::span<const Ticket> after) noexcept {
+  Queue& own = queues_[queue];
+  if (!is_dead_) {
+    const CurrentContext current(*driver_, context_);
+    if (!note(current.result(), "cuCtxPushCurrent")) {
+      for (const Ticket before : after) follow(own, before);
+      issue(own, work);
+      // Written even if the work could not be given to the stream, so that its ticket completes.
+      note(driver_->cuStreamWriteValue64(own.stream, own.done_on_device, own.issued + 1, 0),
+           "cuStreamWriteValue64");
+    }
+  }
+  return {++own.issued, queue};
+}
+
+/// Lets what a queue is given next wait for a piece of work.
+void CudaCompute::follow(Queue& queue, Ticket before) noexcept {
+  Queue& other = queues_[before.queue];
+  if (&other == &queue || is_done(other, before.number)) return;
+  if (other.recorded < before.number) {
+    if (note(driver_->cuEventRecord(other.event, other.stream), "cuEventRecord")) return;
+    other.recorded = other.issued;
+  }
+  note(driver_->cuStreamWaitEvent(queue.stream, other.event, CU_EVENT_WAIT_DEFAULT),
+       "cuStreamWaitEvent");
+}
+
+void CudaCompute::issue(const Queue& queue, const ComputeWork& work) noexcept {
+  const std::uint64_t count = work.bytes / work.element_bytes;
+  switch (work.kind) {
+    case ComputeWork::Kind::copy:
+      note(driver_->cuMemcpyAsync(address(work.target), address(work.sources[0]), work.bytes,
+                                  queue.stream),
+           "cuMemcpyAsync");
+      return;
+    case ComputeWork::Kind::reduce: {
+      ReduceArguments arguments;
+      XYLEM_CHECK(work.sources.size() <= kMostSources, work.sources.size());
+      arguments.target = work.target;
+      arguments.count = count;
+      arguments.source_count = static_cast<std::uint32_t>(work.sources.size());
+      arguments.divisor = work.finish.divisor;
+      std::ranges::copy(work.sources, arguments.sources);
+      return launch(queue, work.kernel, work.bytes / kBytesPerThread, &arguments);
+    }
+    case ComputeWork::Kind::scale: {
+      ScaleArguments arguments{work.target, work.sources[0], count, work.factor};
+      return launch(queue, work.kernel, work.bytes / kBytesPerThread, &arguments);
+    }
+  }
+}
+
+void CudaCompute::launch(const Queue& queue,
+                         KernelId kernel,
+                         std::uint64_t threads,
+                         void* arguments) noexcept {
+  const auto function = reinterpret_cast<CUfunction>(kernels_[kernel]);
+  const auto blocks = static_cast<unsigned>(
+      std::clamp<std::uint64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks_));
+  void* parameters[] = {arguments};
+  note(driver_->cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, queue.stream, parameters,
+                               nullptr),
+       "cuLaunchKernel");
+}
+
+// ---- completion and faults ----
+
+bool CudaCompute::is_done(const Queue& queue, std::uint64_t number) const noexcept {
+  return std::atomic_ref(*queue.done).load(std::memory_order_acquire) >= number;
+}
+
+bool CudaCompute::has_completed(Ticket ticket) noexcept {
+  if (is_dead_) return true;
+  if (Gates::is_gate(ticket)) {
+    if (gates_->is_open(ticket)) return true;
+    ask(queues_.front());
+    return is_dead_;
+  }
+  Queue& queue = queues_[ticket.queue];
+  if (is_done(queue, ticket.number)) return true;
+  // After a fault the number may not have been given to the stream. Then the stream's end tells.
+  return ask(queue) == CUDA_SUCCESS && !health().is_ok();
+}
+
+/// Asks the driver now and then for the state of a stream, since no word is written any more after
+/// a fault of the device.
+CUresult CudaCompute::ask(Queue& queue) noexcept {
+  const auto now = Clock::now();
+  if (now < queue.asked_at + kAskEvery) return CUDA_ERROR_NOT_READY;
+  queue.asked_at = now;
+  const CurrentContext current(*driver_, context_);
+  const CUresult state = driver_->cuStreamQuery(queue.stream);
+  if (state != CUDA_ERROR_NOT_READY) note(state, "cuStreamQuery");
+  return is_dead_ ? CUDA_SUCCESS : state;
+}
+
+bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
+  if (result == CUDA_SUCCESS) return false;
+  const std::lock_guard lock(mutex_);
+  if (fault_.is_ok()) {
+    const Status why = driver_->check(result, function);
+    fault_ = failure(Code::internal, fmt::format("CUDA device {}: {}", device_, why.message()));
+  }
+  if (ends_context(result)) is_dead_ = true;
+  return true;
+}
+
+Status CudaCompute::health() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
+// ---- gates ----
+
+Ticket CudaCompute::gate(Result<Ticket> made) noexcept {
+  if (made) return *made;
+  const std::lock_guard lock(mutex_);
+  if (fault_.is_ok()) fault_ = made.status();
+  return {};
+}
+
+Ticket CudaCompute::gate_after(CUstream stream) noexcept {
+  const CurrentContext current(*driver_, context_);
+  return gate(gates_->after(stream));
+}
+
+Ticket CudaCompute::gate_before(CUstream stream) noexcept {
+  const CurrentContext current(*driver_, context_);
+  return gate(gates_->before(stream));
+}
+
+// ---- scratch ----
+
+std::byte* CudaCompute::allocate_scratch(std::uint64_t bytes) noexcept {
+  return scratch_->take(bytes);
+}
+
+void CudaCompute::free_scratch(std::byte* memory) noexcept { scratch_->give_back(memory); }
+
+}  // namespace xylem::execution::cuda

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of the CUDA driver that Xylem calls. The driver's library is opened at run time, so
+// nothing of CUDA is needed where there is no GPU.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <cuda.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+/// Calls F(name) for each function. All of them exist with these parameters since CUDA 12.0.
+#define XYLEM_CUDA_FUNCTIONS(F)                                                                \
+  F(cuInit)                                                                                    \
+  F(cuGetErrorName)                                                                            \
+  F(cuGetErrorString)                                                                          \
+  F(cuDeviceGetCount)                                                                          \
+  F(cuDeviceGet)                                                                               \
+  F(cuDeviceGetName) F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain)                       \
+      F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent)                      \
+          F(cuCtxGetStreamPriorityRange) F(cuPointerGetAttributes) F(cuMemAlloc) F(cuMemFree)  \
+              F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemHostGetDevicePointer) F(cuMemcpyAsync) \
+                  F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamQuery)            \
+                      F(cuStreamSynchronize) F(cuStreamWaitEvent) F(cuStreamWriteValue64)      \
+                          F(cuStreamWaitValue64) F(cuEventCreate) F(cuEventDestroy)            \
+                              F(cuEventRecord) F(cuLibraryLoadData) F(cuLibraryUnload)         \
+                                  F(cuLibraryGetKernel) F(cuKernelGetFunction) F(cuLaunchKernel)
+
+namespace xylem::execution::cuda {
+
+/// The oldest driver that is supported, as cuDriverGetVersion() counts: 12.0.
+inline constexpr int kOldestDriver = 12000;
+
+/// The driver's functions by their names in cuda.h. Never closed, since cuInit() starts threads and
+/// state that stay in the process. All threads may call it.
+struct Driver {
+  /// Opens the driver and initialises it. Fails with `unsupported` if there is no driver, if it is
+  /// older than kOldestDriver, or if it does not start (no GPU, or no permission); the message says
+  /// which.
+  static Result<std::shared_ptr<const Driver>> open(const std::string& library = "libcuda.so.1");
+
+  /// OK for CUDA_SUCCESS. Otherwise `exhausted` for memory, `unsupported` for what the device
+  /// cannot do, and `internal`; the message names the function and CUDA's error.
+  Status check(CUresult result, std::string_view function) const;
+
+  int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
+#define XYLEM_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+  XYLEM_CUDA_FUNCTIONS(XYLEM_CUDA_MEMBER)
+#undef XYLEM_CUDA_MEMBER
+};
+
+/// Makes a context current for the calling thread, as long as the object exists.
+class CurrentContext {
+ public:
+  CurrentContext(const Driver& driver, CUcontext context) noexcept : driver_(driver) {
+    result_ = driver_.cuCtxPushCurrent(context);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+  ~CurrentContext() {
+    CUcontext popped = nullptr;
+    if (result_ == CUDA_SUCCESS) driver_.cuCtxPopCurrent(&popped);
+  }
+  CUresult result() const noexcept { return result_; }
+
+ private:
+  const Driver& driver_;
+  CUresult result_ = CUDA_SUCCESS;
+};
+
+}  // namespace xylem::execution::cuda

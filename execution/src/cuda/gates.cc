@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/gates.h"
+
+#include <fmt/format.h>
+
+namespace xylem::execution::cuda {
+
+Gates::Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device)
+    : driver_(driver), words_(words), words_on_device_(words_on_device) {
+  generations_.reserve(kMost);
+}
+
+Result<std::uint32_t> Gates::take() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(retired_, [&](std::uint32_t slot) {
+    if (word(slot).load(std::memory_order_acquire) < generations_[slot]) return false;
+    free_.push_back(slot);
+    return true;
+  });
+  if (free_.empty()) {
+    if (generations_.size() == kMost) {
+      return failure(Code::exhausted,
+                     fmt::format("{} calls of this device wait for streams, or streams for calls; "
+                                 "wait for some of them",
+                                 kMost));
+    }
+    free_.push_back(static_cast<std::uint32_t>(generations_.size()));
+    generations_.push_back(0);
+  }
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  ++generations_[slot];
+  return slot;
+}
+
+void Gates::give_back(std::uint32_t slot) noexcept {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(slot);
+}
+
+Status Gates::give_up(std::uint32_t slot, CUresult why, std::string_view function) {
+  word(slot).store(generations_[slot], std::memory_order_release);
+  give_back(slot);
+  return driver_.check(why, function);
+}
+
+Result<Ticket> Gates::after(CUstream stream) {
+  XYLEM_TRY(const std::uint32_t slot, take());
+  const std::uint64_t generation = generations_[slot];
+  const CUresult written =
+      driver_.cuStreamWriteValue64(stream, word_on_device(slot), generation, 0);
+  if (written != CUDA_SUCCESS) return give_up(slot, written, "cuStreamWriteValue64");
+  return ticket(slot, generation);
+}
+
+Result<Ticket> Gates::before(CUstream stream) {
+  XYLEM_TRY(const std::uint32_t slot, take());
+  const std::uint64_t generation = generations_[slot];
+  const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
+                                                      CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS) return give_up(slot, result, "cuStreamWaitValue64");
+  return ticket(slot, generation);
+}
+
+bool Gates::is_open(Ticket gate) const noexcept {
+  return word(slot_of(gate)).load(std::memory_order_acquire) >= generation_of(gate);
+}
+
+void Gates::open(Ticket gate) noexcept {
+  word(slot_of(gate)).store(generation_of(gate), std::memory_order_release);
+  give_back(slot_of(gate));
+}
+
+void Gates::forget(Ticket gate) noexcept {
+  const std::lock_guard lock(mutex_);
+  retired_.push_back(slot_of(gate));
+}
+
+}  // namespace xylem::execution::cuda

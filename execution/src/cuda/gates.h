@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gates: tickets between streams of the user and calls, in both directions. A gate has one word of
+// pinned memory, which the CPU, streams and transports' threads see. A gate is open when its word
+// has reached the gate's generation. Words only grow, so a wait that comes late still sees an open
+// gate.
+#pragma once
+
+#include "cuda/driver.h"
+#include "xylem/execution/compute.h"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace xylem::execution::cuda {
+
+/// Numbers, words and events of the gates of one device. All threads may call it. The context of
+/// the device must be current where a function takes a stream.
+class Gates {
+ public:
+  static constexpr std::uint32_t kMost = 4096;  ///< Gates at a time.
+
+  /// `words` are kMost words of pinned memory, all zero, which `words_on_device` names to the
+  /// device.
+  Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device);
+  Gates(const Gates&) = delete;
+  Gates& operator=(const Gates&) = delete;
+
+  /// A gate that opens when `stream` has done everything that it was given so far.
+  Result<Ticket> after(CUstream stream);
+  /// A gate that open() opens. What `stream` is given after this call waits for it.
+  Result<Ticket> before(CUstream stream);
+
+  bool is_open(Ticket gate) const noexcept;
+  void open(Ticket gate) noexcept;
+  /// Nobody refers to the gate any more. Its word is used again once it is open.
+  void forget(Ticket gate) noexcept;
+
+  static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
+
+ private:
+  static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+
+  std::atomic_ref<std::uint64_t> word(std::uint32_t slot) const noexcept {
+    return std::atomic_ref(words_[slot]);
+  }
+  CUdeviceptr word_on_device(std::uint32_t slot) const noexcept {
+    return words_on_device_ + slot * sizeof(std::uint64_t);
+  }
+  static Ticket ticket(std::uint32_t slot, std::uint64_t generation) noexcept {
+    return {generation * kMost + slot, kQueue};
+  }
+  static std::uint32_t slot_of(Ticket gate) noexcept {
+    return static_cast<std::uint32_t>(gate.number % kMost);
+  }
+  static std::uint64_t generation_of(Ticket gate) noexcept { return gate.number / kMost; }
+  /// A slot with its next generation. It belongs to the caller until it is returned.
+  Result<std::uint32_t> take();
+  void give_back(std::uint32_t slot) noexcept;
+  /// A gate that nobody has seen is given up, since a stream did not take it.
+  Status give_up(std::uint32_t slot, CUresult why, std::string_view function);
+
+  const Driver& driver_;
+  std::uint64_t* const words_;
+  const CUdeviceptr words_on_device_;
+  /// Not held while the driver is called, since a call may wait for room in a stream that waits for
+  /// a gate.
+  std::mutex mutex_;
+  /// Of each slot. It never moves, and an element belongs to who took the slot.
+  std::vector<std::uint64_t> generations_;
+  std::vector<std::uint32_t> free_;     // «mutex_»
+  std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+};
+
+}  // namespace xylem::execution::cuda

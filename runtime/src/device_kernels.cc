@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_kernels.h"
+
+#include <fmt/format.h>
+
+namespace xylem::runtime {
+
+using execution::KernelId;
+
+namespace {
+
+/// Averages and premultiplied sums are sums.
+RedOp combines_as(RedOp op) noexcept {
+  return op == RedOp::avg || op == RedOp::premul_sum ? RedOp::sum : op;
+}
+
+constexpr std::size_t kReductions = kRedOpCount * kDataTypeCount;
+
+}  // namespace
+
+KernelId device_reduce_kernel(RedOp op, DataType type) noexcept {
+  return static_cast<KernelId>(static_cast<std::size_t>(combines_as(op)) * kDataTypeCount +
+                               static_cast<std::size_t>(type));
+}
+
+KernelId device_scale_kernel(DataType type) noexcept {
+  return static_cast<KernelId>(kReductions + static_cast<std::size_t>(type));
+}
+
+std::vector<std::string> device_kernel_names() {
+  std::vector<std::string> names(kReductions + kDataTypeCount);
+  for (std::size_t t = 0; t < kDataTypeCount; ++t) {
+    const auto type = static_cast<DataType>(t);
+    for (std::size_t o = 0; o < kRedOpCount; ++o) {
+      const auto op = static_cast<RedOp>(o);
+      if (combines_as(op) != op || !check_reduction(op, type)) continue;
+      names[device_reduce_kernel(op, type)] =
+          fmt::format("xylem_reduce_{}_{}", name(op), name(type));
+    }
+    if (check_reduction(RedOp::premul_sum, type)) {
+      names[device_scale_kernel(type)] = fmt::format("xylem_scale_{}", name(type));
+    }
+  }
+  return names;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The numbers and names of the kernels on devices (execution/src/cuda/kernels/arguments.h).
+#pragma once
+
+#include "xylem/execution/reduce_kernel.h"
+#include "xylem/runtime/types.h"
+
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// The kernel that reduces like reduce_kernel(op, type). Precondition: check_reduction(op, type) is
+/// OK.
+execution::KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
+/// The kernel that scales like scale_kernel(type).
+execution::KernelId device_scale_kernel(DataType type) noexcept;
+
+/// The names of all kernels, in the order of their numbers; empty where no kernel has the number.
+std::vector<std::string> device_kernel_names();
+
+}  // namespace xylem::runtime

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls in the order of CUDA streams: what a stream was given before a call, the call, and what it
+// is given after the call run one after the other, while the calling thread goes on.
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using execution::cuda::CurrentContext;
+using execution::cuda::Driver;
+
+constexpr std::uint32_t kRanks = 3;
+constexpr std::uint64_t kCount = 3000;
+constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
+
+RankOptions options_for(CudaRanks& devices) {
+  RankOptions options{.size = kRanks, .transport = "shm"};
+  options.environment["XYLEM_SLICE"] = "4K";
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+/// Memory of the host that streams read and write later than the copy is given to them.
+class Pinned {
+ public:
+  Pinned(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
+    const CurrentContext current(driver_, context_);
+    void* memory = nullptr;
+    EXPECT_EQ(driver_.cuMemHostAlloc(&memory, kBytes, 0), CUDA_SUCCESS);
+    words_ = static_cast<std::uint32_t*>(memory);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() {
+    const CurrentContext current(driver_, context_);
+    driver_.cuMemFreeHost(words_);
+  }
+  std::span<std::uint32_t> words() const { return {words_, kCount}; }
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(words_); }
+
+ private:
+  const Driver& driver_;
+  const CUcontext context_;
+  std::uint32_t* words_ = nullptr;
+};
+
+/// A rank's stream: writes values into a buffer, lets a call reduce it, reads the result, and
+/// writes other values into the buffer, all without waiting.
+class Round {
+ public:
+  Round(CudaRanks& devices, std::uint32_t rank)
+      : driver_(devices.driver()),
+        memory_(devices.memory(rank)),
+        rank_(rank),
+        before_(driver_, memory_.context()),
+        result_(driver_, memory_.context()),
+        after_(driver_, memory_.context()),
+        buffer_(memory_.allocate(kBytes), kCount, DataType::uint32, devices.kind(rank)) {}
+
+  /// `comm` decides whether the call runs in the stream's order.
+  Work give(const Communicator& comm, std::uint32_t number) {
+    number_ = number;
+    std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
+    std::fill(after_.words().begin(), after_.words().end(), 0xdead);
+    copy(address(), before_.address());
+    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
+    copy(result_.address(), address());
+    copy(address(), after_.address());
+    return work;
+  }
+  CUresult wait() const {
+    const CurrentContext current(driver_, memory_.context());
+    return driver_.cuStreamSynchronize(memory_.stream());
+  }
+  bool is_right() const {
+    const auto words = result_.words();
+    for (std::uint64_t i = 0; i < words.size(); ++i) {
+      const auto sum =
+          static_cast<std::uint32_t>(kRanks * (10 * number_ + i) + kRanks * (kRanks - 1) / 2);
+      if (words[i] != sum) return false;
+    }
+    return true;
+  }
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(buffer_.data); }
+  void copy(CUdeviceptr target, CUdeviceptr source) const {
+    const CurrentContext current(driver_, memory_.context());
+    EXPECT_EQ(driver_.cuMemcpyAsync(target, source, kBytes, memory_.stream()), CUDA_SUCCESS);
+  }
+
+  const Driver& driver_;
+  CudaMemory& memory_;
+  const std::uint32_t rank_;
+  std::uint32_t number_ = 0;
+  Pinned before_, result_, after_;
+  Buffer buffer_;
+};
+
+Stream stream_of(CudaRanks& devices, std::uint32_t rank) {
+  return {devices.memory(rank).stream(), devices.kind(rank)};
+}
+
+TEST(CudaStreams, OrderProducersCallsAndConsumers) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = runtime.world().on(stream_of(devices, rank));
+    Round round(devices, rank);
+    for (std::uint32_t number = 0; number < 50; ++number) {
+      const Work work = round.give(world, number);
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(round.is_right()) << "round " << number;
+      ASSERT_TRUE(work.wait());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// Many calls are under way at once, and nobody waits for one of them.
+TEST(CudaStreams, HoldManyCalls) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = runtime.world().on(stream_of(devices, rank));
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<Work> works;
+    for (std::uint32_t number = 0; number < 40; ++number) {
+      rounds.push_back(std::make_unique<Round>(devices, rank));
+      works.push_back(rounds.back()->give(world, number));
+    }
+    ASSERT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+    for (const auto& round : rounds) EXPECT_TRUE(round->is_right());
+    for (const Work& work : works) EXPECT_TRUE(work.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// The same program without the stream's order is wrong, so the tests above can fail.
+TEST(CudaStreams, AreNeededForThat) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    Round round(devices, runtime.rank());
+    std::uint32_t wrong = 0;
+    for (std::uint32_t number = 1; number <= 100; ++number) {
+      const Work work = round.give(runtime.world(), number);
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(work.wait());
+      wrong += round.is_right() ? 0 : 1;
+    }
+    EXPECT_GT(wrong, 0U);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaStreams, GoOnWhenTheCallFails) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    auto part = runtime.world().duplicate();
+    ASSERT_TRUE(part) << part.status().to_string();
+    Round round(devices, rank);
+    // Rank 0 does not call, so the streams of the others wait until it aborts.
+    if (rank != 0) {
+      const Work work = round.give(part->on(stream_of(devices, rank)), 1);
+      EXPECT_FALSE(work.test());
+      EXPECT_TRUE(runtime.world().barrier().wait());
+      EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+      EXPECT_EQ(work.wait().code(), Code::cancelled);
+    } else {
+      EXPECT_TRUE(runtime.world().barrier().wait());
+      EXPECT_TRUE(part->abort("the test"));
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaStreams, OrderMessages) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = runtime.world().on(stream_of(devices, rank));
+    Round sent(devices, rank), received(devices, rank);
+    const std::uint32_t to = (rank + 1) % kRanks, from = (rank + kRanks - 1) % kRanks;
+    const Work send = world.send(sent.buffer(), to), receive = world.recv(received.buffer(), from);
+    EXPECT_EQ(received.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(send.wait());
+    EXPECT_TRUE(receive.wait());
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All calls on buffers of CUDA devices, over the driver that CUDA_DRIVER names. Several ranks share
+// a device.
+#include "conformance/run_case.h"
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "support/sanitizer.h"
+#include "xylem/collectives/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+RankOptions options_for(std::uint32_t ranks, CudaRanks& devices) {
+  RankOptions options{.size = ranks, .transport = "shm"};
+  options.environment["XYLEM_SLICE"] = "1K";  // Even small messages have several slices.
+  options.environment["XYLEM_WINDOW"] = "3";
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
+ protected:
+  /// If `are_mixed`, odd ranks use memory of the host.
+  static void run(bool are_mixed, std::size_t most_cases) {
+    const auto& planner = *GetParam();
+    for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+      const auto cases =
+          sample(planner.collective, ranks, kHasSanitizer ? most_cases / 3 : most_cases);
+      CudaRanks devices(ranks);
+      RankOptions options = options_for(ranks, devices);
+      options.environment["XYLEM_ALGORITHM"] =
+          std::string(name(planner.collective)) + "=" + std::string(planner.name);
+      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        const std::uint32_t rank = world.rank();
+        const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
+        const BuffersOnDevice there{devices.memory(rank), devices.kind(rank)};
+        const bool is_on_device = !are_mixed || rank % 2 == 0;
+        for (const auto& one : cases) {
+          const std::string wrong =
+              is_on_device ? run_case(on_stream, one, &there) : run_case(world, one);
+          ASSERT_EQ(wrong, "") << planner.name;
+        }
+        EXPECT_TRUE(world.barrier().wait());
+      });
+      if (HasFailure()) return;
+    }
+  }
+};
+
+TEST_P(OnCuda, IsRight) { run(/*are_mixed=*/false, 24); }
+TEST_P(OnCuda, IsRightBesideRanksOnTheHost) { run(/*are_mixed=*/true, 9); }
+
+std::vector<const collectives::Planner*> all_planners() {
+  std::vector<const collectives::Planner*> all;
+  for (const auto& planner : collectives::planners()) all.push_back(&planner);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Planners, OnCuda, testing::ValuesIn(all_planners()), [](const auto& tested) {
+      return std::string(name(tested.param->collective)) + "_" + std::string(tested.param->name);
+    });
+
+}  // namespace
+}  // namespace xylem::test

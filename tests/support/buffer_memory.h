@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace xylem::test {
+
+/// Memory of a device, for the buffers of tests. For one thread.
+class BufferMemory {
+ public:
+  BufferMemory() = default;
+  BufferMemory(const BufferMemory&) = delete;
+  BufferMemory& operator=(const BufferMemory&) = delete;
+  virtual ~BufferMemory() = default;
+
+  /// Returns a device address, aligned to 256 bytes.
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  /// Frees everything that was allocated.
+  virtual void clear() noexcept = 0;
+  virtual void write(std::byte* device, const void* source, std::size_t bytes) const = 0;
+  virtual void read(void* target, const std::byte* device, std::size_t bytes) const = 0;
+};
+
+}  // namespace xylem::test

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The driver's table and the CUDA device by themselves, over the stand-in for the driver: drivers
+// that are missing, old or broken, and devices that fail.
+#include "cuda/cuda_compute.h"
+
+#include "cuda/device_kernels.h"
+#include "tests/fakes/cuda_driver/fake_cuda.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace xylem::execution::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+/// A driver that begins anew with these settings (fake_cuda.h).
+class CudaComputeTest : public testing::Test {
+ protected:
+  using Settings = std::vector<std::pair<const char*, const char*>>;
+
+  ~CudaComputeTest() override {
+    for (const char* name : set_) ::unsetenv(name);
+  }
+  void begin(const Settings& settings) {
+    for (const auto& [name, value] : settings) {
+      ::setenv(name, value, 1);
+      set_.push_back(name);
+    }
+    void* const library = ::dlopen(XYLEM_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << ::dlerror();
+    reinterpret_cast<decltype(&fake_cuda_reset)>(::dlsym(library, "fake_cuda_reset"))();
+  }
+  static Result<std::shared_ptr<const Driver>> open() { return Driver::open(XYLEM_FAKE_CUDA); }
+  static Result<std::shared_ptr<CudaCompute>> make() {
+    XYLEM_TRY(auto driver, open());
+    CudaComputeOptions options;
+    options.queues = 2;
+    options.image = device_kernels();
+    options.kernel_names = {"", "xylem_reduce_sum_float32"};
+    return CudaCompute::make(std::move(driver), options);
+  }
+  /// The device copies `source`, which is in scratch of its own, to `target`.
+  static Ticket copy(CudaCompute& compute, std::byte* target, const std::byte* source) {
+    const std::array<const void*, 1> sources = {source};
+    std::array<const void*, 1> given = sources;
+    ComputeWork work;
+    work.bytes = kBytes;
+    work.target = target;
+    work.sources = given;
+    return compute.enqueue(0, work, {});
+  }
+  static void wait(CudaCompute& compute, Ticket ticket) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!compute.has_completed(ticket)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      std::this_thread::yield();
+    }
+  }
+  static constexpr std::uint64_t kBytes = 4096;
+
+ private:
+  std::vector<const char*> set_;
+};
+
+TEST_F(CudaComputeTest, ADriverThatIsMissingIsUnsupported) {
+  const auto driver = Driver::open("libno_such_driver.so.1");
+  EXPECT_EQ(driver.status().code(), Code::unsupported);
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("libno_such_driver.so.1"));
+}
+
+TEST_F(CudaComputeTest, ADriverThatIsTooOldIsToldWithItsVersion) {
+  begin({{"FAKE_CUDA_VERSION", "11080"}});
+  const auto driver = open();
+  EXPECT_EQ(driver.status().code(), Code::unsupported);
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("CUDA 11.8; Xylem needs 12.0"));
+}
+
+TEST_F(CudaComputeTest, ADriverThatDoesNotStartSaysWhy) {
+  begin({{"FAKE_CUDA_INIT", "100"}});  // CUDA_ERROR_NO_DEVICE
+  const auto driver = open();
+  EXPECT_EQ(driver.status().code(), Code::unsupported);
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("CUDA_ERROR_NO_DEVICE"));
+}
+
+TEST_F(CudaComputeTest, ADeviceWithoutMemoryOperationsIsUnsupported) {
+  begin({{"FAKE_CUDA_FAULTS", "unsupported=memops"}});
+  const auto compute = make();
+  EXPECT_EQ(compute.status().code(), Code::unsupported);
+  EXPECT_THAT(std::string(compute.status().message()), HasSubstr("stream memory operations"));
+}
+
+TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
+  begin({});  // Without FAKE_CUDA_KERNELS no kernel is found.
+  const auto compute = make();
+  EXPECT_THAT(std::string(compute.status().message()), HasSubstr("cuLibraryGetKernel"));
+}
+
+class CudaComputeWithKernels : public CudaComputeTest {
+ protected:
+  void begin_with(const char* faults) {
+    begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS}, {"FAKE_CUDA_FAULTS", faults}});
+    auto made = make();
+    ASSERT_TRUE(made) << made.status().to_string();
+    compute = *made;
+    source = compute->allocate_scratch(kBytes);
+    target = compute->allocate_scratch(kBytes);
+    ASSERT_NE(source, nullptr);
+    ASSERT_NE(target, nullptr);
+    std::fill_n(source, kBytes, std::byte{7});
+    std::fill_n(target, kBytes, std::byte{0});
+  }
+  ~CudaComputeWithKernels() override {
+    if (compute == nullptr) return;
+    compute->free_scratch(source);
+    compute->free_scratch(target);
+  }
+
+  std::shared_ptr<CudaCompute> compute;
+  std::byte *source = nullptr, *target = nullptr;
+};
+
+TEST_F(CudaComputeWithKernels, ATicketIsDoneWhenTheBytesAreThere) {
+  ASSERT_NO_FATAL_FAILURE(begin_with(""));
+  for (int round = 0; round < 100; ++round) {
+    std::fill_n(source, kBytes, std::byte(round));
+    wait(*compute, copy(*compute, target, source));
+    ASSERT_EQ(target[kBytes - 1], std::byte(round));
+  }
+  EXPECT_TRUE(compute->health());
+}
+
+TEST_F(CudaComputeWithKernels, AWorkThatTheDriverRefusesCompletesWithAFault) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:2=1"));  // CUDA_ERROR_INVALID_VALUE
+  wait(*compute, copy(*compute, target, source));
+  EXPECT_TRUE(compute->health());
+  wait(*compute, copy(*compute, target, source));
+  const Status health = compute->health();
+  EXPECT_EQ(health.code(), Code::internal);
+  EXPECT_THAT(std::string(health.message()), HasSubstr("CUDA device 0"));
+  EXPECT_THAT(std::string(health.message()), HasSubstr("cuMemcpyAsync"));
+}
+
+TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamWriteValue64_v2:1=1"));
+  wait(*compute, copy(*compute, target, source));
+  EXPECT_EQ(compute->health().code(), Code::internal);
+}
+
+TEST_F(CudaComputeWithKernels, ALostDeviceEndsAllTicketsAndGates) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:3=719"));  // CUDA_ERROR_LAUNCH_FAILED
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 5; ++i) tickets.push_back(copy(*compute, target, source));
+  const Ticket gate = compute->gate_after(nullptr);
+  for (const Ticket ticket : tickets) wait(*compute, ticket);
+  if (gate.is_pending()) wait(*compute, gate);
+  EXPECT_EQ(compute->health().code(), Code::internal);
+}
+
+}  // namespace
+}  // namespace xylem::execution::cuda
