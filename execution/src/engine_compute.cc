@@ -18,7 +18,6 @@
 namespace xylem::execution {
 
 using collectives::EdgeKind;
-using collectives::kNone;
 
 /// Enqueues a slice of a copy or a reduction.
 Ticket Engine::compute(Execution& execution, StepId id, std::uint32_t slice, std::byte* target) {
@@ -90,6 +89,10 @@ void Engine::post_copy(Execution& execution,
 void Engine::begin_copy(Execution& execution) {
   auto& device = execution.run.device;
   OnDevice::Copy copy = std::exchange(device.copy, {});
+  if (copy.bytes == 0) {
+    listener_.on_copied(execution);
+    return end_if_idle(execution);
+  }
   ComputeWork work;
   work.bytes = copy.bytes;
   work.target = static_cast<std::byte*>(copy.target);
@@ -170,7 +173,10 @@ void Engine::open_gate(Execution& execution) {
   execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
   forget_gate(execution.run.device);
-  if (execution.run.device.copy.bytes > 0) {
+  if (const Status health = execution.run.device.compute->health(); !health) {
+    listener_.on_compute_error(execution, health);
+    end_if_idle(execution);
+  } else if (execution.run.program == nullptr) {
     begin_copy(execution);
   } else {
     queue_all(execution.run);

@@ -16,6 +16,12 @@ void deallocate(std::byte* memory) noexcept { ::operator delete(memory, kAlignme
 
 }  // namespace
 
+Result<Ticket> Compute::gate_after(void* /*stream*/) {
+  return failure(Code::unsupported, "the device has no streams");
+}
+
+Result<Ticket> Compute::gate_before(void* stream) { return gate_after(stream); }
+
 std::byte* Compute::allocate_scratch(std::uint64_t bytes) noexcept { return allocate(bytes); }
 
 void Compute::free_scratch(std::byte* memory) noexcept { deallocate(memory); }

@@ -8,12 +8,10 @@
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
 
-#include <algorithm>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace xylem::runtime {
@@ -21,38 +19,27 @@ namespace xylem::runtime {
 struct ComputeDevice {
   Memory memory;  ///< The memory that the device serves.
   std::shared_ptr<execution::Compute> compute;
-  /// Makes a gate that opens when a stream (Stream::handle) has done all that it was given so far.
-  /// Null if the device has no streams. Any thread may call it.
-  std::function<execution::Ticket(void* stream)> gate_after{};
-  /// Makes a gate for which everything waits that the stream is given from now on.
-  std::function<execution::Ticket(void* stream)> gate_before{};
 };
 
 /// Makes the device that serves a kind of memory, or says why there is none.
 using ComputeDeviceMaker = std::function<Result<ComputeDevice>(const Memory&)>;
 
-/// All threads may call it. A device stays where it is until the object ends.
+/// Makes the GPUs of this machine.
+Result<ComputeDevice> make_device_of_machine(const Memory& memory);
+
+/// All threads may call it. A Compute lives as long as this object.
 class ComputeDevices {
  public:
   ComputeDevices() = default;
-  ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker)
-      : maker_(std::move(maker)),
-        devices_(std::make_move_iterator(devices.begin()), std::make_move_iterator(devices.end())) {
-  }
+  ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker);
 
   /// The device that serves this memory. It is made when its memory is first used, so that a job
   /// touches no device that it does not need. Fails if there is no such device.
-  Result<const ComputeDevice*> of(const Memory& memory) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(devices_, memory, &ComputeDevice::memory);
-    if (found != devices_.end()) return &*found;
-    if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
-    XYLEM_TRY(auto made, maker_(memory));
-    devices_.push_back(std::move(made));
-    return &devices_.back();
-  }
+  Result<execution::Compute*> of(const Memory& memory) const;
 
  private:
+  execution::Compute* find(const Memory& memory) const;
+
   ComputeDeviceMaker maker_;
   mutable std::mutex mutex_;
   mutable std::list<ComputeDevice> devices_;  // «mutex_»

@@ -190,12 +190,13 @@ Work Group::submit(Call&& call) {
     operation.unplanned = plan.status();
   } else if (*plan != nullptr) {
     operation.plan = std::move(plan).value();
-    // Scratch is allocated here, without the token, since the system takes long to allocate and
-    // free large memory. bind() reports a failed allocation.
-    operation.run.scratch.reserve(operation.plan->program->scratch_bytes,
-                                  operation.run.device.compute);
   }
-  end_on_stream(operation);
+  reserve_memory(operation);
+  if (Status taken = take_place_on_stream(operation); !taken) {
+    operation.end(std::move(taken));
+    operation.release();
+    return work;
+  }
   if (!context.progress.try_acquire()) {
     hand_in(operation);
     return work;
@@ -413,34 +414,52 @@ bool Group::bind(
   // No plan writes to `input`, as verify() proves. So nothing is written through this cast.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
   run.base[1] = static_cast<std::byte*>(output);
-  run.base[2] = run.scratch.reserve(program.scratch_bytes, run.device.compute);
+  execution::Compute* const device = run.device.compute;
+  run.base[2] = device == nullptr ? run.scratch.reserve(program.scratch_bytes, device)
+                                  : run.scratch.reserved(program.scratch_bytes, device);
   run.factor = factor;
   return run.base[2] != nullptr || program.scratch_bytes == 0;
 }
 
-/// If the buffers are on a device, lets that device compute the operation, after all work that the
-/// stream of the call has been given so far. Called by the thread that makes the call, without the
-/// token, since a driver may wait for its device.
+/// If the buffers are on a device, lets that device compute the operation.
 void Group::place_on_device(Operation& operation) const {
   const Call& call = operation.call;
   if (call.memory.kind == MemoryKind::host) return;
-  const ComputeDevice& device =
-      *context_->devices.of(call.memory).value();  // The call was checked.
   auto& placed = operation.run.device;
-  placed.compute = device.compute.get();
+  placed.compute = context_->devices.of(call.memory).value();  // The call was checked.
   for (const collectives::Buffer buffer :
        {collectives::Buffer::input, collectives::Buffer::output}) {
     placed.memory[static_cast<int>(buffer)] = call.memory;
   }
-  if (call.stream) placed.gate = device.gate_after(call.stream->handle);
 }
 
-/// Lets the stream of the call wait for the operation. Called after everything for which the
-/// device's driver might wait for the stream.
-void Group::end_on_stream(Operation& operation) const {
-  if (!operation.call.stream) return;
-  const ComputeDevice& device = *context_->devices.of(operation.call.memory).value();
-  operation.run.device.end = device.gate_before(operation.call.stream->handle);
+/// Allocates scratch without the token, since the system takes long to allocate and free large
+/// memory, and a device's driver may wait for the device. Who needs the memory reports that there
+/// is none.
+void Group::reserve_memory(Operation& operation) {
+  Run& run = operation.run;
+  if (operation.plan != nullptr) {
+    run.scratch.reserve(operation.plan->program->scratch_bytes, run.device.compute);
+  } else if (run.device.compute != nullptr && operation.call.kind != CallKind::collective) {
+    run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);
+  }
+}
+
+/// Lets the operation wait for what the stream of the call has been given, and the stream for the
+/// operation. Called by the thread that makes the call, without the token, since the driver may
+/// wait for its device; and after everything else for which the driver might wait for the stream.
+Status Group::take_place_on_stream(Operation& operation) {
+  if (!operation.call.stream) return {};
+  auto& placed = operation.run.device;
+  void* const stream = operation.call.stream->handle;
+  XYLEM_TRY(placed.gate, placed.compute->gate_after(stream));
+  auto end = placed.compute->gate_before(stream);
+  if (end) {
+    placed.end = *end;
+  } else {
+    placed.compute->forget(std::exchange(placed.gate, {}));
+  }
+  return end.status();
 }
 
 void Group::on_ended(Operation& operation) {

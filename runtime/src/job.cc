@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
-#include "device_maker.h"
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -54,7 +53,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
             ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
-  parts.make_device = devices_of_machine();
+  parts.make_device = make_device_of_machine;
   parts.wires = configured_wires(config, parts.control->interface(), parts.logger);
   return start(std::move(parts), deadline);
 }

@@ -13,9 +13,12 @@
 namespace xylem::runtime {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the keeper dozes.
+/// The same while a device has work, since no descriptor tells when it ends.
+constexpr microseconds kDeviceLook{50};
 constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
 constexpr milliseconds kIdleLook{1000};  ///< Time between two looks while the keeper dozes.
 /// After so many looks that find nothing to do, the keeper dozes: it looks only once a second.
@@ -59,15 +62,17 @@ void Keeper::keep(ControlPlane& control) {
   auto control_due = Clock::now();
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool busy = has_work();
-    milliseconds wait = attention.wait;
+    microseconds wait = attention.wait;
     if (attention.quiet_looks > kLooksUntilDoze) {
       dozes_.store(true, std::memory_order_seq_cst);
       if (!has_work()) wait = kIdleLook;
     }
-    const auto until_control = std::chrono::ceil<milliseconds>(control_due - Clock::now());
-    const auto limit = std::clamp(until_control, milliseconds(0), wait);
+    const auto until_control = std::chrono::ceil<microseconds>(control_due - Clock::now());
+    const auto limit = std::clamp(until_control, microseconds(0), wait);
+    const timespec timeout{.tv_sec = limit.count() / 1'000'000,
+                           .tv_nsec = limit.count() % 1'000'000 * 1000};
     pollfd descriptors[] = {{control.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    ::poll(descriptors, 2, static_cast<int>(limit.count()));
+    ::ppoll(descriptors, 2, &timeout, nullptr);
     dozes_.store(false, std::memory_order_relaxed);
     std::uint64_t drained = 0;
     if (descriptors[1].revents != 0) {
@@ -105,8 +110,9 @@ void Keeper::attend(Attention& attention, int control_fd) {
   // transport whose messages wait for room may refuse this.
   const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
                      progress_.doze(pollfd{control_fd, POLLIN, 0});
+  if (!slept && progress_.waits_for_device()) attention.wait = kDeviceLook;
   progress_.release();
-  if (slept || worked == Progress::Worked::interrupted) attention.wait = milliseconds(0);
+  if (slept || worked == Progress::Worked::interrupted) attention.wait = microseconds(0);
 }
 
 }  // namespace xylem::runtime

@@ -63,7 +63,7 @@ class Keeper {
     unsigned unattended = 0;
     /// How many looks in a row found neither work nor a user thread.
     unsigned quiet_looks = 0;
-    std::chrono::milliseconds wait{1};  ///< Time until the next look.
+    std::chrono::microseconds wait{1000};  ///< Time until the next look.
   };
 
   void set_pending(std::uint32_t count) noexcept {

@@ -58,12 +58,13 @@ void PointToPoint::send(Operation& operation) {
   Call& call = operation.call;
   Pair& pair = pairs_[call.peer];
   const std::uint64_t bytes = call.count * size_of(call.type);
-  if (operation.run.device.compute == nullptr || bytes == 0) {
+  const auto& device = operation.run.device;
+  if (device.compute == nullptr || (bytes == 0 && !device.gate.is_pending())) {
     if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_any_send(operation);
     return wait_for_turn(operation);
   }
-  std::byte* const room = host_room(operation, bytes);
-  if (room == nullptr) return;
+  std::byte* const room = bytes == 0 ? nullptr : host_room(operation, bytes);
+  if (room == nullptr && bytes > 0) return;
   const void* const source = std::exchange(call.input, room);
   operation.lists.is_staging = true;
   wait_for_turn(operation);
@@ -100,10 +101,10 @@ void PointToPoint::begin_any_send(Operation& operation) {
   }
 }
 
-/// Host memory for a message from or to a device. If there is none, poisons the group and returns
-/// null.
+/// Host memory for a message from or to a device, which submit() has reserved. If there is none,
+/// poisons the group and returns null.
 std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
-  std::byte* const room = operation.run.staged.reserve(bytes, operation.run.device.compute);
+  std::byte* const room = operation.run.staged.reserved(bytes, operation.run.device.compute);
   if (room == nullptr) {
     client_.announce(Code::exhausted, spec_.own_world_rank(),
                      fmt::format("rank {} has no host memory for a message of {} bytes",

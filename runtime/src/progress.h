@@ -78,6 +78,8 @@ class Progress {
     /// Appends the descriptors to poll during a sleep. False if the holder must not sleep, since
     /// there is something to do, or since no descriptor would wake it.
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
+    /// Whether a device has work, whose end wakes no descriptor.
+    virtual bool waits_for_device() = 0;
     /// Called when the holder is about to give up the token.
     virtual void on_release() = 0;
   };
@@ -132,6 +134,8 @@ class Progress {
   /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there
   /// was work or since the transports cannot be slept on. For the token holder only.
   bool doze(pollfd extra);
+  /// See Client. For the token holder.
+  bool waits_for_device() { return client_.waits_for_device(); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Counts how often user threads have taken the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }

@@ -7,8 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -196,6 +200,69 @@ TEST(CudaStreams, OrderMessages) {
     EXPECT_EQ(received.wait(), CUDA_SUCCESS);
     EXPECT_TRUE(send.wait());
     EXPECT_TRUE(receive.wait());
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+// The stream of the sender waits for a word of the host, and so do its messages, also one without
+// bytes.
+TEST(CudaStreams, HoldMessagesBackUntilTheirTurn) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = runtime.world();
+    const Driver& driver = devices.driver();
+    const CudaMemory& memory = devices.memory(rank);
+    const Pinned word(driver, memory.context());
+    word.words()[0] = word.words()[1] = 0;
+    const Buffer empty(nullptr, 0, DataType::uint32, devices.kind(rank));
+    Work work = world.barrier();
+    EXPECT_TRUE(work.wait());
+    if (rank == 0) {
+      const CurrentContext current(driver, memory.context());
+      ASSERT_EQ(
+          driver.cuStreamWaitValue64(memory.stream(), word.address(), 1, CU_STREAM_WAIT_VALUE_GEQ),
+          CUDA_SUCCESS);
+      work = world.on(stream_of(devices, rank)).send(empty, 1);
+    } else if (rank == 1) {
+      work = world.recv(empty, 0);
+    }
+    EXPECT_TRUE(world.barrier().wait());
+    EXPECT_EQ(work.test(), rank == 2);
+    EXPECT_TRUE(world.barrier().wait());
+    if (rank == 0) std::atomic_ref(word.words()[0]).store(1, std::memory_order_release);
+    EXPECT_TRUE(work.wait());
+    const CurrentContext current(driver, memory.context());
+    EXPECT_EQ(driver.cuStreamSynchronize(memory.stream()), CUDA_SUCCESS);
+  });
+}
+
+TEST(CudaStreams, ThatTakeNoMoreGatesAreAnError) {
+  CudaRanks devices(1);
+  RankOptions options = options_for(devices);
+  options.size = 1;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const Driver& driver = devices.driver();
+    const CudaMemory& memory = devices.memory(0);
+    const Pinned word(driver, memory.context());
+    word.words()[0] = word.words()[1] = 0;
+    {
+      const CurrentContext current(driver, memory.context());
+      ASSERT_EQ(
+          driver.cuStreamWaitValue64(memory.stream(), word.address(), 1, CU_STREAM_WAIT_VALUE_GEQ),
+          CUDA_SUCCESS);
+    }
+    const auto world = runtime.world().on(stream_of(devices, 0));
+    std::vector<Work> works;
+    Status refused;
+    while (refused && works.size() < 10'000) {
+      works.push_back(world.barrier());
+      if (works.back().test()) refused = works.back().status();
+    }
+    EXPECT_EQ(refused.code(), Code::exhausted) << refused.to_string();
+    works.pop_back();
+    std::atomic_ref(word.words()[0]).store(1, std::memory_order_release);
+    for (const Work& work : works) EXPECT_TRUE(work.wait());
     EXPECT_TRUE(world.barrier().wait());
   });
 }

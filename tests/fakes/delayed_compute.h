@@ -72,6 +72,9 @@ class DelayedCompute final : public execution::Compute {
   /// The number of pieces of work that have run.
   std::uint64_t done() const noexcept { return done_; }
 
+  /// The device has one stream, whose earlier work is done when the gate is opened.
+  Result<Ticket> gate_after(void* /*stream*/) override { return make_gate(); }
+  Result<Ticket> gate_before(void* /*stream*/) override { return make_end(); }
   std::uint32_t queues() const noexcept override { return options_.queues; }
   Ticket enqueue(std::uint32_t queue,
                  const execution::ComputeWork& work,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/cuda_ranks.h"
 
-#include "runtime/src/cuda_device.h"
+#include "runtime/src/device_kernels.h"
 #include "xylem/base/check.h"
+#include "xylem/execution/cuda.h"
 
 #include <cstdlib>
 #include <string>
@@ -81,9 +82,14 @@ CudaRanks::CudaRanks(std::uint32_t ranks, std::size_t bytes) {
 }
 
 std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
-  auto device = runtime::make_cuda_device(driver_, kind(rank), /*queues=*/1 + rank % 4);
-  XYLEM_CHECK(device.is_ok(), device.status().message());
-  return {*std::move(device)};
+  execution::CudaOptions options;
+  options.device = kind(rank).device;
+  options.queues = 1 + rank % 4;
+  options.kernel_names = runtime::device_kernel_names();
+  options.driver = driver_name();
+  auto compute = execution::make_cuda_compute(options);
+  XYLEM_CHECK(compute.is_ok(), compute.status().message());
+  return {{kind(rank), *std::move(compute)}};
 }
 
 }  // namespace xylem::test

@@ -57,8 +57,7 @@ class MadeUpDevices {
                                                .opens_gates = opens_gates_});
     const std::lock_guard lock(mutex_);
     made_.push_back(compute);
-    return {{kDevice, compute, [made = compute.get()](void*) { return made->make_gate(); },
-             [made = compute.get()](void*) { return made->make_end(); }}};
+    return {{kDevice, compute}};
   }
   DeviceMemory& memory(std::uint32_t rank) { return memories_[rank]; }
 

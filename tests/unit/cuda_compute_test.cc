@@ -4,7 +4,6 @@
 // that are missing, old or broken, and devices that fail.
 #include "cuda/cuda_compute.h"
 
-#include "cuda/device_kernels.h"
 #include "tests/fakes/cuda_driver/fake_cuda.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +31,7 @@ class CudaComputeTest : public testing::Test {
  protected:
   using Settings = std::vector<std::pair<const char*, const char*>>;
 
-  ~CudaComputeTest() override {
+  void TearDown() override {
     for (const char* name : set_) ::unsetenv(name);
   }
   void begin(const Settings& settings) {
@@ -47,9 +46,8 @@ class CudaComputeTest : public testing::Test {
   static Result<std::shared_ptr<const Driver>> open() { return Driver::open(XYLEM_FAKE_CUDA); }
   static Result<std::shared_ptr<CudaCompute>> make() {
     XYLEM_TRY(auto driver, open());
-    CudaComputeOptions options;
+    CudaOptions options;
     options.queues = 2;
-    options.image = device_kernels();
     options.kernel_names = {"", "xylem_reduce_sum_float32"};
     return CudaCompute::make(std::move(driver), options);
   }
@@ -123,10 +121,13 @@ class CudaComputeWithKernels : public CudaComputeTest {
     std::fill_n(source, kBytes, std::byte{7});
     std::fill_n(target, kBytes, std::byte{0});
   }
-  ~CudaComputeWithKernels() override {
-    if (compute == nullptr) return;
-    compute->free_scratch(source);
-    compute->free_scratch(target);
+  void TearDown() override {
+    if (compute != nullptr) {
+      compute->free_scratch(source);
+      compute->free_scratch(target);
+      compute.reset();
+    }
+    CudaComputeTest::TearDown();
   }
 
   std::shared_ptr<CudaCompute> compute;
@@ -164,9 +165,9 @@ TEST_F(CudaComputeWithKernels, ALostDeviceEndsAllTicketsAndGates) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:3=719"));  // CUDA_ERROR_LAUNCH_FAILED
   std::vector<Ticket> tickets;
   for (int i = 0; i < 5; ++i) tickets.push_back(copy(*compute, target, source));
-  const Ticket gate = compute->gate_after(nullptr);
+  const auto gate = compute->gate_after(nullptr);
   for (const Ticket ticket : tickets) wait(*compute, ticket);
-  if (gate.is_pending()) wait(*compute, gate);
+  if (gate) wait(*compute, *gate);
   EXPECT_EQ(compute->health().code(), Code::internal);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_compute.h"
 
+#include "cuda/device_kernels.h"
 #include "cuda/kernels/arguments.h"
 #include "xylem/base/check.h"
 
@@ -20,42 +21,30 @@ constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-/// Errors after which the device does nothing any more for this process.
-bool ends_context(CUresult result) noexcept {
-  constexpr CUresult kFinal[] = {CUDA_ERROR_DEINITIALIZED,
-                                 CUDA_ERROR_ECC_UNCORRECTABLE,
-                                 CUDA_ERROR_NVLINK_UNCORRECTABLE,
-                                 CUDA_ERROR_ILLEGAL_ADDRESS,
-                                 CUDA_ERROR_LAUNCH_TIMEOUT,
-                                 CUDA_ERROR_CONTEXT_IS_DESTROYED,
-                                 CUDA_ERROR_ASSERT,
-                                 CUDA_ERROR_HARDWARE_STACK_ERROR,
-                                 CUDA_ERROR_ILLEGAL_INSTRUCTION,
-                                 CUDA_ERROR_MISALIGNED_ADDRESS,
-                                 CUDA_ERROR_INVALID_ADDRESS_SPACE,
-                                 CUDA_ERROR_INVALID_PC,
-                                 CUDA_ERROR_LAUNCH_FAILED,
-                                 CUDA_ERROR_DEVICE_UNAVAILABLE};
-  return std::ranges::find(kFinal, result) != std::end(kFinal);
-}
-
 }  // namespace
 
 // ---- beginning and end ----
 
 Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Driver> driver,
-                                                       const CudaComputeOptions& options) {
-  std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver), options.device));
+                                                       const CudaOptions& options) {
+  XYLEM_CHECK(options.queues > 0, options.queues);
+  std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver)));
   const Driver& cuda = *made->driver_;
-  CUdevice device = 0;
-  XYLEM_TRY(cuda.check(cuda.cuDeviceGet(&device, options.device), "cuDeviceGet"));
-  XYLEM_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&made->context_, device),
+  if (const CUresult found = cuda.cuDeviceGet(&made->device_, options.device);
+      found != CUDA_SUCCESS) {
+    int count = 0;
+    XYLEM_TRY(cuda.check(cuda.cuDeviceGetCount(&count), "cuDeviceGetCount"));
+    return failure(
+        Code::unsupported,
+        fmt::format("there is no CUDA device {}; this process sees {}", options.device, count));
+  }
+  XYLEM_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&made->context_, made->device_),
                        "cuDevicePrimaryCtxRetain"));
   XYLEM_TRY(made->set_up(options));
   return made;
 }
 
-Status CudaCompute::set_up(const CudaComputeOptions& options) {
+Status CudaCompute::set_up(const CudaOptions& options) {
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   int processors = 0, has_words = 0;
@@ -77,7 +66,7 @@ Status CudaCompute::set_up(const CudaComputeOptions& options) {
   XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
-  scratch_.emplace(*driver_, context_);
+  scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
   XYLEM_TRY(load(options));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   return allocate_words();
@@ -107,14 +96,14 @@ Status CudaCompute::allocate_words() {
     queues_[i].done = words_ + i;
     queues_[i].done_on_device = on_device + i * sizeof(std::uint64_t);
   }
-  gates_.emplace(*driver_, words_ + queues_.size(),
-                 on_device + queues_.size() * sizeof(std::uint64_t));
+  gates_ = std::make_unique<Gates>(*driver_, words_ + queues_.size(),
+                                   on_device + queues_.size() * sizeof(std::uint64_t));
   return {};
 }
 
 /// Loads all kernels now: the first launch of a kernel that is not loaded may wait for the device.
-Status CudaCompute::load(const CudaComputeOptions& options) {
-  XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, options.image.data(), nullptr,
+Status CudaCompute::load(const CudaOptions& options) {
+  XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
                                                       nullptr, 0, nullptr, nullptr, 0),
                            "cuLibraryLoadData"));
   for (const std::string& name : options.kernel_names) {
@@ -135,13 +124,16 @@ CudaCompute::~CudaCompute() {
   if (context_ == nullptr) return;
   {
     const CurrentContext current(*driver_, context_);
+    const bool has_gates = gates_ != nullptr && gates_->were_made();
     gates_.reset();
     scratch_.reset();
     for (const Queue& queue : queues_) {
       if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
       if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);
     }
-    if (words_ != nullptr) driver_->cuMemFreeHost(words_);
+    // If there were gates, streams of the caller may still have to read or write their words. So
+    // these stay as long as the process.
+    if (words_ != nullptr && !has_gates) driver_->cuMemFreeHost(words_);
     if (library_ != nullptr) driver_->cuLibraryUnload(library_);
   }
   driver_->cuDevicePrimaryCtxRelease(device_);
@@ -232,19 +224,22 @@ bool CudaCompute::has_completed(Ticket ticket) noexcept {
   Queue& queue = queues_[ticket.queue];
   if (is_done(queue, ticket.number)) return true;
   // After a fault the number may not have been given to the stream. Then the stream's end tells.
-  return ask(queue) == CUDA_SUCCESS && !health().is_ok();
+  return ask(queue) == CUDA_SUCCESS && has_fault_;
 }
 
 /// Asks the driver now and then for the state of a stream, since no word is written any more after
-/// a fault of the device.
+/// a fault of the device. Such a fault ends the work of all streams.
 CUresult CudaCompute::ask(Queue& queue) noexcept {
   const auto now = Clock::now();
   if (now < queue.asked_at + kAskEvery) return CUDA_ERROR_NOT_READY;
   queue.asked_at = now;
   const CurrentContext current(*driver_, context_);
-  const CUresult state = driver_->cuStreamQuery(queue.stream);
-  if (state != CUDA_ERROR_NOT_READY) note(state, "cuStreamQuery");
-  return is_dead_ ? CUDA_SUCCESS : state;
+  CUresult state = current.result();
+  if (state == CUDA_SUCCESS) state = driver_->cuStreamQuery(queue.stream);
+  if (state == CUDA_SUCCESS || state == CUDA_ERROR_NOT_READY) return state;
+  note(state, "cuStreamQuery");
+  is_dead_ = true;
+  return CUDA_SUCCESS;
 }
 
 bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
@@ -253,33 +248,29 @@ bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
   if (fault_.is_ok()) {
     const Status why = driver_->check(result, function);
     fault_ = failure(Code::internal, fmt::format("CUDA device {}: {}", device_, why.message()));
+    has_fault_ = true;
   }
-  if (ends_context(result)) is_dead_ = true;
   return true;
 }
 
 Status CudaCompute::health() const {
+  if (!has_fault_) return {};
   const std::lock_guard lock(mutex_);
   return fault_;
 }
 
 // ---- gates ----
 
-Ticket CudaCompute::gate(Result<Ticket> made) noexcept {
-  if (made) return *made;
-  const std::lock_guard lock(mutex_);
-  if (fault_.is_ok()) fault_ = made.status();
-  return {};
+Result<Ticket> CudaCompute::gate_after(void* stream) {
+  const CurrentContext current(*driver_, context_);
+  XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
+  return gates_->after(static_cast<CUstream>(stream));
 }
 
-Ticket CudaCompute::gate_after(CUstream stream) noexcept {
+Result<Ticket> CudaCompute::gate_before(void* stream) {
   const CurrentContext current(*driver_, context_);
-  return gate(gates_->after(stream));
-}
-
-Ticket CudaCompute::gate_before(CUstream stream) noexcept {
-  const CurrentContext current(*driver_, context_);
-  return gate(gates_->before(stream));
+  XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
+  return gates_->before(static_cast<CUstream>(stream));
 }
 
 // ---- scratch ----
@@ -291,3 +282,13 @@ std::byte* CudaCompute::allocate_scratch(std::uint64_t bytes) noexcept {
 void CudaCompute::free_scratch(std::byte* memory) noexcept { scratch_->give_back(memory); }
 
 }  // namespace xylem::execution::cuda
+
+namespace xylem::execution {
+
+Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& options) {
+  XYLEM_TRY(auto driver, cuda::Driver::open(options.driver));
+  XYLEM_TRY(auto compute, cuda::CudaCompute::make(std::move(driver), options));
+  return std::shared_ptr<Compute>(std::move(compute));
+}
+
+}  // namespace xylem::execution

@@ -12,27 +12,18 @@
 #include "cuda/gates.h"
 #include "cuda/pinned_pool.h"
 #include "xylem/base/clock.h"
-#include "xylem/execution/compute.h"
+#include "xylem/execution/cuda.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace xylem::execution::cuda {
-
-struct CudaComputeOptions {
-  int device = 0;  ///< As cuDeviceGet() counts.
-  std::uint32_t queues = 4;
-  std::span<const std::byte> image{};  ///< The kernels as nvcc made them: a fatbin.
-  std::vector<std::string>
-      kernel_names{};  ///< [id] is the kernel that KernelId id names, or empty.
-};
 
 class CudaCompute final : public Compute {
  public:
@@ -40,16 +31,11 @@ class CudaCompute final : public Compute {
   /// make it before any stream waits for a call. The device's primary context is kept while the
   /// object exists.
   static Result<std::shared_ptr<CudaCompute>> make(std::shared_ptr<const Driver> driver,
-                                                   const CudaComputeOptions& options);
+                                                   const CudaOptions& options);
   ~CudaCompute() override;
 
-  /// A gate that opens when `stream` has done everything that it was given so far. Any thread may
-  /// call it.
-  Ticket gate_after(CUstream stream) noexcept;
-  /// A gate for which everything waits that `stream` is given after this call. Any thread may call
-  /// it.
-  Ticket gate_before(CUstream stream) noexcept;
-
+  Result<Ticket> gate_after(void* stream) override;
+  Result<Ticket> gate_before(void* stream) override;
   std::uint32_t queues() const noexcept override {
     return static_cast<std::uint32_t>(queues_.size());
   }
@@ -75,12 +61,12 @@ class CudaCompute final : public Compute {
     Clock::time_point asked_at{};  ///< When the driver was last asked for the stream's state.
   };
 
-  CudaCompute(std::shared_ptr<const Driver> driver, int device) noexcept
-      : driver_(std::move(driver)), device_(device) {}
-  Status set_up(const CudaComputeOptions& options);
+  explicit CudaCompute(std::shared_ptr<const Driver> driver) noexcept
+      : driver_(std::move(driver)) {}
+  Status set_up(const CudaOptions& options);
   Status allocate_words();
   Status make_queue(int priority);
-  Status load(const CudaComputeOptions& options);
+  Status load(const CudaOptions& options);
 
   void follow(Queue& queue, Ticket before) noexcept;
   void issue(const Queue& queue, const ComputeWork& work) noexcept;
@@ -89,22 +75,23 @@ class CudaCompute final : public Compute {
   /// Notes an error; true if there is one.
   bool note(CUresult result, std::string_view function) noexcept;
   CUresult ask(Queue& queue) noexcept;
-  Ticket gate(Result<Ticket> made) noexcept;
 
   const std::shared_ptr<const Driver> driver_;
-  const int device_;
+  CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUlibrary library_ = nullptr;
   std::vector<CUkernel> kernels_;
   std::uint32_t most_blocks_ = 1;
-  std::uint64_t* words_ = nullptr;  ///< Pinned: one word for each queue, then those of the gates.
+  /// Pinned: one word for each queue, then those of the gates.
+  std::uint64_t* words_ = nullptr;
   std::vector<Queue> queues_;
-  std::optional<Gates> gates_;
-  std::optional<PinnedPool> scratch_;
+  std::unique_ptr<Gates> gates_;
+  std::unique_ptr<PinnedPool> scratch_;
 
   mutable std::mutex mutex_;
-  Status fault_;                       ///< «mutex_»
-  std::atomic<bool> is_dead_ = false;  ///< The device does nothing any more.
+  Status fault_;                         // «mutex_»
+  std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
+  std::atomic<bool> is_dead_ = false;    ///< The device does nothing any more.
 };
 
 }  // namespace xylem::execution::cuda

@@ -53,13 +53,13 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& library) {
     return unsupported(fmt::format("the driver is for CUDA {}; Xylem needs {} or newer",
                                    version_name(driver->version), version_name(kOldestDriver)));
   }
-#define XYLEM_CUDA_FIND(function)                                              \
-  if (!find(entry, #function, driver->function)) {                             \
-    return unsupported(fmt::format("the driver for CUDA {} has no {}",         \
-                                   version_name(driver->version), #function)); \
+#define XYLEM_CUDA(name)                                                                        \
+  if (!find(entry, #name, driver->name)) {                                                      \
+    return unsupported(                                                                         \
+        fmt::format("the driver for CUDA {} has no {}", version_name(driver->version), #name)); \
   }
-  XYLEM_CUDA_FUNCTIONS(XYLEM_CUDA_FIND)
-#undef XYLEM_CUDA_FIND
+#include "cuda/driver_functions.inc"
+#undef XYLEM_CUDA
   if (const CUresult result = driver->cuInit(0); result != CUDA_SUCCESS) {
     return unsupported(driver->check(result, "cuInit").message());
   }

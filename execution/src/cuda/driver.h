@@ -12,23 +12,6 @@
 #include <string>
 #include <string_view>
 
-/// Calls F(name) for each function. All of them exist with these parameters since CUDA 12.0.
-#define XYLEM_CUDA_FUNCTIONS(F)                                                                \
-  F(cuInit)                                                                                    \
-  F(cuGetErrorName)                                                                            \
-  F(cuGetErrorString)                                                                          \
-  F(cuDeviceGetCount)                                                                          \
-  F(cuDeviceGet)                                                                               \
-  F(cuDeviceGetName) F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain)                       \
-      F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent)                      \
-          F(cuCtxGetStreamPriorityRange) F(cuPointerGetAttributes) F(cuMemAlloc) F(cuMemFree)  \
-              F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemHostGetDevicePointer) F(cuMemcpyAsync) \
-                  F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamQuery)            \
-                      F(cuStreamSynchronize) F(cuStreamWaitEvent) F(cuStreamWriteValue64)      \
-                          F(cuStreamWaitValue64) F(cuEventCreate) F(cuEventDestroy)            \
-                              F(cuEventRecord) F(cuLibraryLoadData) F(cuLibraryUnload)         \
-                                  F(cuLibraryGetKernel) F(cuKernelGetFunction) F(cuLaunchKernel)
-
 namespace xylem::execution::cuda {
 
 /// The oldest driver that is supported, as cuDriverGetVersion() counts: 12.0.
@@ -47,9 +30,9 @@ struct Driver {
   Status check(CUresult result, std::string_view function) const;
 
   int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
-#define XYLEM_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
-  XYLEM_CUDA_FUNCTIONS(XYLEM_CUDA_MEMBER)
-#undef XYLEM_CUDA_MEMBER
+#define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
+#include "cuda/driver_functions.inc"
+#undef XYLEM_CUDA
 };
 
 /// Makes a context current for the calling thread, as long as the object exists.

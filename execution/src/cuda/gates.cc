@@ -7,7 +7,8 @@ namespace xylem::execution::cuda {
 
 Gates::Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device)
     : driver_(driver), words_(words), words_on_device_(words_on_device) {
-  generations_.reserve(kMost);
+  free_.reserve(kMost);
+  retired_.reserve(kMost);
 }
 
 Result<std::uint32_t> Gates::take() {
@@ -18,19 +19,23 @@ Result<std::uint32_t> Gates::take() {
     return true;
   });
   if (free_.empty()) {
-    if (generations_.size() == kMost) {
+    if (used_ == kMost) {
       return failure(Code::exhausted,
                      fmt::format("{} calls of this device wait for streams, or streams for calls; "
                                  "wait for some of them",
                                  kMost));
     }
-    free_.push_back(static_cast<std::uint32_t>(generations_.size()));
-    generations_.push_back(0);
+    free_.push_back(used_++);
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
   ++generations_[slot];
   return slot;
+}
+
+bool Gates::were_made() noexcept {
+  const std::lock_guard lock(mutex_);
+  return used_ > 0;
 }
 
 void Gates::give_back(std::uint32_t slot) noexcept {

@@ -38,6 +38,8 @@ class Gates {
   /// Nobody refers to the gate any more. Its word is used again once it is open.
   void forget(Ticket gate) noexcept;
 
+  /// Whether there was any gate.
+  bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
  private:
@@ -68,8 +70,9 @@ class Gates {
   /// Not held while the driver is called, since a call may wait for room in a stream that waits for
   /// a gate.
   std::mutex mutex_;
-  /// Of each slot. It never moves, and an element belongs to who took the slot.
-  std::vector<std::uint64_t> generations_;
+  /// Of each slot. An element belongs to who took the slot.
+  std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
+  std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
   std::vector<std::uint32_t> free_;     // «mutex_»
   std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
 };

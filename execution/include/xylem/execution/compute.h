@@ -54,8 +54,9 @@ struct ComputeWork {
   double factor = 1;
 };
 
-/// Does the copies, reductions and scalings of an engine. All calls come from one thread at a time:
-/// the thread that drives the engine.
+/// Does the copies, reductions and scalings of an engine. The thread that drives the engine makes
+/// the calls, one at a time; any thread may call gate_after(), gate_before(), allocate_scratch()
+/// and free_scratch().
 class Compute {
  public:
   Compute() = default;
@@ -78,8 +79,13 @@ class Compute {
   /// Tells the Compute that the result of the work is not wanted any more. Work that has not begun
   /// need not run, but its ticket still completes in order.
   virtual void cancel(Ticket ticket) noexcept = 0;
-  /// Opens a gate: a ticket that completes by this call and by nothing else. Gates are made by code
-  /// that knows the kind of Compute, for instance for a stream that waits for a call to end.
+  /// A gate that opens when a stream of the device (Stream::handle) has done all that it was given
+  /// so far. Fails if the device has no streams, or if the stream does not take it.
+  virtual Result<Ticket> gate_after(void* stream);
+  /// A gate for which everything waits that the stream is given from now on. It must be opened
+  /// once.
+  virtual Result<Ticket> gate_before(void* stream);
+  /// Opens a gate: a ticket that completes by this call and by nothing else.
   virtual void open(Ticket gate) noexcept = 0;
   /// Tells the Compute that the execution that waited for this gate does not refer to it any more.
   /// Called once for each gate for which an execution waited, even if the gate never completed.

@@ -39,6 +39,11 @@ class ScratchBuffer {
   /// Returns at least `bytes` of memory that `compute` reaches; null stands for the CPU. The
   /// Compute must outlive this buffer. Null only if `bytes` is 0 or if there is no memory.
   std::byte* reserve(std::uint64_t bytes, Compute* compute) noexcept;
+  /// The same, without allocating: null if reserve() was not called before, or found no memory.
+  std::byte* reserved(std::uint64_t bytes, const Compute* compute) const noexcept {
+    const bool suits = bytes <= capacity_ && memory_.get_deleter().compute == compute;
+    return suits ? memory_.get() : nullptr;
+  }
 
  private:
   std::unique_ptr<std::byte, FreeScratch> memory_;

@@ -36,7 +36,7 @@ inline constexpr std::uint32_t kNoRank = UINT32_MAX;
 ///
 /// Buffers: `count` is in elements, and n is size(). Input and output must not overlap, unless the
 /// call is in place in the way that it states. The caller keeps the buffers alive and untouched
-/// until the Work has ended.
+/// until the Work has ended; of a call on a stream, until the stream has gone on.
 ///
 /// A handle is empty if it was default-constructed, if split() returned it to a rank that takes no
 /// part, after destroy(), and if it is Runtime::world() after shutdown. The size of an empty handle
@@ -55,9 +55,15 @@ class XYLEM_API Communicator {
 
   /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
   /// the stream has done what it was given before the call. What the stream is given after the call
-  /// waits until the call has ended. The calling thread does not wait, and need not wait for the
-  /// Work. The buffers of such calls are in the memory of the stream's device. If a call fails, the
-  /// stream goes on, and its outputs are undefined: ask the Work.
+  /// waits until the call has ended. So neither the thread nor the program needs to wait for the
+  /// Work: the stream's order says when buffers may be used again.
+  ///
+  /// The buffers of such calls are in the memory of the stream's device. The call returns without
+  /// waiting for the stream; but the first use of a device, larger scratch than before, and a
+  /// stream that can take no more may make the driver wait. The time limit counts from the call. If
+  /// a call fails, the stream goes on: its outputs are undefined, and if Status::holds_buffers() is
+  /// true, they may still be written. Ask the Work. Sends to one rank begin in the order of the
+  /// calls, whatever their streams and tags.
   ///
   /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
   /// and for the Work before the device uses the buffers again.

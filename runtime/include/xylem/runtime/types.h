@@ -102,10 +102,12 @@ constexpr DataType data_type_of() {
 }  // namespace detail
 
 /// A stream of a device, in whose order calls run (Communicator::on). Xylem never owns the stream:
-/// the caller keeps it alive until it has done all that it was given.
+/// the caller keeps it alive until it has done all that it was given. Its priority must be lower
+/// than the device's greatest, which Xylem's own streams have: streams of equal priority may share
+/// a hardware queue, where the wait for a call would stop the call's own work.
 struct Stream {
-  void* handle =
-      nullptr;  ///< For CUDA a CUstream, which is a cudaStream_t; null is the default stream.
+  void* handle = nullptr;  ///< For CUDA a CUstream, which is a cudaStream_t; null is the legacy
+                           ///< default stream.
   Memory device{MemoryKind::cuda, 0};
 };
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA devices, if Xylem is built with CUDA. This header needs nothing of CUDA.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/execution/compute.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xylem::execution {
+
+struct CudaOptions {
+  int device = 0;            ///< The device's number in this process, as cuDeviceGet() counts.
+  std::uint32_t queues = 4;  ///< At least 1. Each is a stream.
+  /// [id] is the name of the kernel that KernelId id stands for, or empty
+  /// (src/cuda/kernels/arguments.h).
+  std::vector<std::string> kernel_names{};
+  std::string driver = "libcuda.so.1";  ///< The driver's library.
+};
+
+/// Opens the driver, makes the device's streams and loads the kernels. That may have to wait for
+/// what runs on the device. Fails with `unsupported` if there is no driver or no such device, or if
+/// Xylem is built without CUDA; the message says which. The driver is never closed.
+Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& options);
+
+}  // namespace xylem::execution
