@@ -174,6 +174,8 @@ void CudaCompute::issue(const Queue& queue, const ComputeWork& work) noexcept {
   const std::uint64_t count = work.bytes / work.element_bytes;
   switch (work.kind) {
     case ComputeWork::Kind::copy:
+      // A copy onto itself, as of a call in place. Others may read the bytes meanwhile.
+      if (work.target == work.sources[0]) return;
       note(driver_->cuMemcpyAsync(address(work.target), address(work.sources[0]), work.bytes,
                                   queue.stream),
            "cuMemcpyAsync");
