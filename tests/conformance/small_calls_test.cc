@@ -5,6 +5,7 @@
 // messages change their form.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
+#include "support/sanitizer.h"
 
 #include <gtest/gtest.h>
 
@@ -54,7 +55,7 @@ TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
     const std::uint32_t size = world.size(), me = world.rank();
     // All ranks make the same calls, but are late at different times.
     std::mt19937 script(7), dice(me);
-    constexpr int kRounds = 400;
+    constexpr int kRounds = kHasThreadSanitizer ? 120 : 400;
     for (int round = 0; round < kRounds; ++round) {
       dawdle(dice);
       // Programs often repeat the same call, so this makes each call several times in a row.

@@ -3,6 +3,7 @@
 // Starts of real processes under every launcher, and what the survivors report when a rank dies.
 #include "process/command.h"
 #include "runtime/src/bootstrap/socket.h"
+#include "support/sanitizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -197,7 +198,7 @@ std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point kille
 
 /// Starts a job many times, and kills one rank at a random moment of each start.
 void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& meet) {
-  constexpr int kStarts = 12;
+  constexpr int kStarts = kHasSanitizer ? 5 : 12;
   // --gtest_shuffle and --gtest_random_seed choose other moments.
   if (testing::GTEST_FLAG(shuffle)) {
     seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());

@@ -11,6 +11,7 @@
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
+#include "support/sanitizer.h"
 #include "xylem/transport/shared_memory.h"
 
 #include <gmock/gmock.h>
@@ -249,7 +250,7 @@ void settle(Outcomes& outcomes, std::size_t& under_way) {
 }
 
 TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
-  constexpr int kMessages = 20'000;
+  constexpr int kMessages = test::kHasThreadSanitizer ? 4000 : 20'000;
   constexpr std::uint64_t kSeed = 20261122;
   constexpr Tag kTag = 5;
   // With little memory, rings and slots are full most of the time.
