@@ -195,10 +195,11 @@ class Failures(unittest.TestCase):
             run_ranks(size, body, killed=(1,))
 
     def test_abort_ends_what_goes_on(self):
-        aborted = Condition()
+        joined, aborted = Condition(), Condition()
 
         def body(rank, size):
             if rank == 0:
+                joined.wait()  # An abort would end the other rank's start, too.
                 work = dist.irecv(torch.zeros(2), 1)
                 backend = dist.group.WORLD._get_backend(torch.device("cpu"))
                 thread = threading.Thread(target=backend.abort)
@@ -208,6 +209,7 @@ class Failures(unittest.TestCase):
                 thread.join()
                 aborted.tell()
             else:
+                joined.tell()
                 aborted.wait()
 
         run_ranks(2, body)

@@ -21,16 +21,18 @@ def reduced_later() -> dist.Work:
 
 class Sparse(unittest.TestCase):
     def test_abort_ends_calls(self):
-        aborted = Condition()
+        joined, aborted = Condition(), Condition()
 
         def body(rank, size):
             if rank == 0:
+                joined.wait()  # An abort would end the other rank's start, too.
                 work = reduced_later()
                 dist.group.WORLD._get_backend(torch.device("cpu")).abort()
                 with raising(dist.DistBackendError, "abort"):
                     work.wait()
                 aborted.tell()
             else:
+                joined.tell()
                 aborted.wait()
 
         run_ranks(2, body)
