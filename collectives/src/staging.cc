@@ -14,7 +14,7 @@ namespace {
 /// Builds the staged schedule, one step of the original after the other.
 class Stager {
  public:
-  Stager(const Schedule& original, Staging staging)
+  Stager(const Schedule& original, const Staging& staging)
       : original_(original),
         staging_(staging),
         first_staged_input_(static_cast<std::uint32_t>(original.scratch.size())) {
@@ -88,8 +88,8 @@ class Stager {
     const bool writes_output =
         step.target != kNone && original_.operands[step.target].buffer == Buffer::output;
     if (staging_.input && is_overwritten() && writes_output) before.push_back(input_copies_[0]);
-    const bool is_staged = staging_.messages && step.chunk_count > 0;
-    if (is_staged && step.kind == StepKind::send && sources[0].buffer != Buffer::scratch) {
+    if (step.kind == StepKind::send && is_in(staging_.sends, step.peer) &&
+        sources[0].buffer != Buffer::scratch) {
       const Operand room = add_scratch(sources[0], step.chunk_count);
       before = {add_copy(room, sources[0], step.chunk_count, before)};
       sources[0] = room;
@@ -97,12 +97,17 @@ class Stager {
     if (step.target == kNone) return append(step, sources, nullptr, before);
     const Operand target = original_.operands[step.target];
     XYLEM_CHECK(target.rank == original_.rank, target.rank);
-    if (is_staged && step.kind == StepKind::recv && target.buffer != Buffer::scratch) {
+    if (step.kind == StepKind::recv && is_in(staging_.receives, step.peer) &&
+        target.buffer != Buffer::scratch) {
       const Operand room = add_scratch(target, step.chunk_count);
       const StepId received = append(step, sources, &room, before);
       return add_copy(target, room, step.chunk_count, {received});
     }
     return append(step, sources, &target, before);
+  }
+
+  static bool is_in(const std::vector<bool>& ranks, std::uint32_t rank) {
+    return rank < ranks.size() && ranks[rank];
   }
 
   /// The operand that a step reads. If the input is staged, this is its copy, and `before` gets the
@@ -162,7 +167,7 @@ class Stager {
   }
 
   const Schedule& original_;
-  const Staging staging_;
+  const Staging& staging_;
   const std::uint32_t first_staged_input_;
   Schedule staged_;
   StepIds last_of_;  ///< For each step of the original, the new step that completes it.
@@ -172,7 +177,12 @@ class Stager {
 
 }  // namespace
 
-Schedule stage(const Schedule& schedule, Staging staging) {
+Staging staged_messages(std::uint32_t ranks) {
+  const std::vector<bool> all(ranks, true);
+  return {.sends = all, .receives = all};
+}
+
+Schedule stage(const Schedule& schedule, const Staging& staging) {
   return Stager(schedule, staging).run();
 }
 

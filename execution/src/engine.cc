@@ -8,6 +8,7 @@
 
 namespace xylem::execution {
 
+using collectives::kNone;
 using transport::Posted;
 
 namespace {
@@ -98,7 +99,12 @@ Message& Engine::post_recv(Execution& execution,
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = true;
-  if (link.transport->recv(tag, mask, target, message) == Posted::done) on_done(message);
+  const Memory reader = execution.run.device.reader();
+  const bool may_show = reader.kind != MemoryKind::host && link.views != nullptr;
+  const Posted posted = may_show && mask == transport::kExactMatch
+                            ? link.views->recv_view(tag, target, message, reader)
+                            : link.transport->recv(tag, mask, target, message);
+  if (posted == Posted::done) on_done(message);
   return message;
 }
 
@@ -112,6 +118,7 @@ void Engine::completed(Message& message) {
     } else if (execution.health) {
       listener_.on_wire_error(execution, collectives::kNone, code);
     }
+    if (message.view.data != nullptr) message.views->release(message.view);
     drop_message(message);
     return end_if_idle(execution);
   }
@@ -134,7 +141,12 @@ void Engine::completed(Message& message) {
     const std::uint32_t peer = execution.run.program->lanes[step.lane].peer;
     return listener_.on_wire_error(execution, peer, code == Code::ok ? Code::mismatch : code);
   }
-  if (shows) take_slice(execution, id, slice, view);
+  if (shows && view.view.is_on_device && step.target.view == kNone) {
+    // The slice is done when the device has copied it.
+    if (fetch(execution, view)) return queue(execution, id);
+  } else if (shows) {
+    take_slice(execution, id, slice, view);
+  }
   if (execution.run.is_lost) return;
   slice_done(execution, id, slice);
   // The lane has room for another message now.
@@ -205,6 +217,9 @@ void Engine::finish(Execution& execution, Status outcome) {
   deactivate(execution);
   execution.has_ended = true;
   OnDevice& device = execution.run.device;
+  // A message that arrived before its receive's gate opened, if the receive has failed since.
+  if (device.copy.view.views != nullptr) device.copy.view.views->release(device.copy.view.view);
+  device.copy = {};
   forget_gate(device);
   if (device.end.is_pending()) device.compute->open(device.end);
   listener_.on_ended(execution, std::move(outcome));

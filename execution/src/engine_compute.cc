@@ -7,12 +7,16 @@
 // the order. It polls the oldest work of each queue. When a slice has completed, the messages that
 // wait for it may go.
 //
+// A message that lies in device memory is a view (transport/views.h): the work reads it there, and
+// the view is released when the work has completed.
+//
 // Nothing of a call is enqueued before its gate is open. The calls share the queues, and a gate may
 // open only when an earlier call has ended. If work behind the gate were in the queues already, the
 // rest of the earlier call would wait behind it for ever.
 #include "xylem/execution/engine.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace xylem::execution {
@@ -76,13 +80,15 @@ void Engine::await(Execution& execution, StepId id, std::uint32_t slice, Ticket 
   }
 }
 
-void Engine::post_copy(Execution& execution,
-                       void* target,
-                       const void* source,
-                       std::uint64_t bytes) {
+void Engine::post_copy(Execution& execution, const OnDevice::Copy& copy) {
   auto& device = execution.run.device;
-  device.copy = {target, source, bytes};
+  device.copy = copy;
   if (device.gate.is_pending()) return await_gate(execution);
+  begin_copy(execution);
+}
+
+void Engine::post_copy_before_gate(Execution& execution, const OnDevice::Copy& copy) {
+  execution.run.device.copy = copy;
   begin_copy(execution);
 }
 
@@ -102,7 +108,51 @@ void Engine::begin_copy(Execution& execution) {
     listener_.on_copied(execution);
     return end_if_idle(execution);
   }
-  add_pending({&execution, kPointToPoint, 0, ticket});
+  add_pending({&execution, kPointToPoint, 0, ticket, copy.view});
+}
+
+/// Lets the device copy a slice that has arrived in device memory to its place. False if the device
+/// is done at once.
+bool Engine::fetch(Execution& execution, const HeldView& view) {
+  auto& run = execution.run;
+  const ProgramStep& step = run.program->steps[view.step];
+  Compute& compute = *run.device.compute;
+  const void* source = view.view.data;
+  ComputeWork work;
+  work.bytes = run.program->slice_size(step, view.slice);
+  work.target = place_of(run, step.target, view.slice);
+  work.sources = {&source, 1};
+  const Ticket ticket = compute.enqueue(view.step % compute.queues(), work, {});
+  if (ticket.is_pending()) {
+    add_pending({&execution, view.step, view.slice, ticket, view});
+    return true;
+  }
+  if (!view.views->release(view.view)) lose_view(execution, view.step);
+  return false;
+}
+
+/// Notes that pending work reads the views of a slice.
+void Engine::mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  for (std::uint32_t i = 0; i < step.source_count; ++i) {
+    const Place& place = run.program->sources[step.first_source + i];
+    if (place.view != collectives::kNone) {
+      run.views[place.view + slice % run.program->window].is_read = true;
+    }
+  }
+}
+
+void Engine::copy_and_wait(Compute& compute,
+                           std::byte* target,
+                           const std::byte* source,
+                           std::uint64_t bytes) noexcept {
+  const void* from = source;
+  ComputeWork work;
+  work.bytes = bytes;
+  work.target = target;
+  work.sources = {&from, 1};
+  const Ticket ticket = compute.enqueue(0, work, {});
+  // Nothing in a queue waits for anything but the device.
+  while (ticket.is_pending() && !compute.has_completed(ticket)) std::this_thread::yield();
 }
 
 void Engine::await_gate(Execution& execution) {
@@ -146,6 +196,9 @@ void Engine::work_ended(const PendingWork& work) {
   Execution& execution = *work.execution;
   execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
+  if (work.view.views != nullptr && !work.view.views->release(work.view.view)) {
+    lose_view(execution, work.step);
+  }
   if (execution.health && !execution.run.is_lost) {
     if (const Status health = execution.run.device.compute->health(); !health) {
       listener_.on_compute_error(execution, health);
@@ -163,8 +216,10 @@ void Engine::work_ended(const PendingWork& work) {
 /// of the same step.
 void Engine::advance_after(const PendingWork& work) {
   Execution& execution = *work.execution;
-  slice_done(execution, work.step, work.slice);
   const ProgramStep& step = execution.run.program->steps[work.step];
+  if (step.is_computed()) release_views(execution, step, work.slice);
+  if (execution.run.is_lost) return;
+  slice_done(execution, work.step, work.slice);
   if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }
 

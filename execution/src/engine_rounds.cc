@@ -248,10 +248,13 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
     const auto target = bytes == 0
                             ? transport::Region{}
                             : transport::Region{place_of(run, step.target, slice), bytes, memory};
+    // Views for a device may have any length, since they are not in slots.
+    const Memory reader = run.device.reader();
+    const bool fits = program.slice_bytes <= link.view_bytes || reader.kind != MemoryKind::host;
     message.in_place =
-        bytes > 0 && program.slice_bytes <= link.view_bytes && memory.kind == MemoryKind::host;
+        bytes > 0 && link.views != nullptr && fits && memory.kind == MemoryKind::host;
     return Posted::done ==
-           (message.in_place ? link.views->recv_view(tag, target, message)
+           (message.in_place ? link.views->recv_view(tag, target, message, reader)
                              : link.transport->recv(tag, transport::kExactMatch, target, message));
   }
   const auto source = bytes == 0 ? transport::ConstRegion{} : source_of(run, step, slice);
@@ -313,7 +316,10 @@ Ticket Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
     compute_shared(execution, step, slice, slot, target);
   } else {
     const Ticket ticket = compute(execution, id, slice, target);
-    if (ticket.is_pending()) return ticket;
+    if (ticket.is_pending()) {
+      mark_read(run, step, slice);
+      return ticket;
+    }
     release_views(execution, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);
@@ -413,6 +419,7 @@ void Engine::release(Execution& execution, HeldView& held) {
   if (held.views == nullptr) return;
   const bool is_whole = held.views->release(held.view);
   held.views = nullptr;
+  if (held.view.is_on_device) --views_on_device_;
   --execution.run.views_held;
   --views_held_;
   ++views_touched_;
@@ -424,8 +431,10 @@ void Engine::release(Execution& execution, HeldView& held) {
 void Engine::lose_view(Execution& execution, StepId id) {
   if (!execution.health || execution.has_ended || execution.run.is_lost) return;
   execution.run.is_lost = true;
-  const auto& program = *execution.run.program;
-  listener_.on_wire_error(execution, program.lanes[program.steps[id].lane].peer, Code::peer_lost);
+  const auto* const program = execution.run.program;
+  const std::uint32_t peer =
+      id == kPointToPoint ? kNone : program->lanes[program->steps[id].lane].peer;
+  listener_.on_wire_error(execution, peer, Code::peer_lost);
 }
 
 /// Handles a slice that has arrived. If a step reads it through a view, the slice stays where it
@@ -438,6 +447,7 @@ void Engine::take_slice(Execution& execution, StepId id, std::uint32_t slice, He
     run.views[step.target.view + slice % run.program->window] = view;
     ++run.views_held;
     ++views_held_;
+    if (view.view.is_on_device) ++views_on_device_;
     ++views_touched_;
     return;
   }
@@ -523,32 +533,48 @@ void Engine::commit(Execution& execution, std::uint32_t slice) {
 
 bool Engine::relieve() {
   if (views_held_ == 0) return false;
-  const auto put_away = [&](Execution& execution, HeldView& held) {
-    if (held.views == nullptr) return;
-    ++views_given_up_;
-    const auto& run = execution.run;
-    const auto& step = run.program->steps[held.step];
-    const std::uint64_t bytes = run.program->slice_size(step, held.slice);
-    copy_bytes(place_of(run, step.target, held.slice), held.view.data, bytes);
-    release(execution, held);
-  };
+  const std::uint64_t given_up_before = views_given_up_;
+  std::uint32_t holders = 0;
   for (Execution* execution = active_; execution != nullptr; execution = execution->active_next) {
-    if (execution->run.views_held == 0) continue;
+    if (execution->run.views_held > 0) ++holders;
+  }
+  for (Execution* execution = active_; execution != nullptr; execution = execution->active_next) {
+    const bool is_on_device = execution->run.device.reader().kind != MemoryKind::host;
+    // Views of device memory hold no slots. They need not be given up for a call that runs alone.
+    if (execution->run.views_held == 0 || (is_on_device && holders == 1)) continue;
     for (HeldView& held : execution->run.views) put_away(*execution, held);
     for (HeldView& held : execution->run.arrived) put_away(*execution, held);
   }
-  return true;
+  return views_given_up_ > given_up_before;
+}
+
+/// Copies a viewed message to its own place, unless work of a device reads it already.
+void Engine::put_away(Execution& execution, HeldView& held) {
+  if (held.views == nullptr || held.is_read) return;
+  ++views_given_up_;
+  const auto& run = execution.run;
+  const auto& step = run.program->steps[held.step];
+  const std::uint64_t bytes = run.program->slice_size(step, held.slice);
+  std::byte* const target = place_of(run, step.target, held.slice);
+  if (held.view.is_on_device) {
+    copy_and_wait(*run.device.compute, target, held.view.data, bytes);
+  } else {
+    copy_bytes(target, held.view.data, bytes);
+  }
+  release(execution, held);
 }
 
 /// Gives up all views if no view has been taken or given up for many turns. The steps that read the
 /// views wait for messages of other peers, and these peers may wait for the slots of the viewed
 /// messages.
 void Engine::look_at_views() {
-  constexpr std::uint32_t kPatientTurns = 200;
+  // Views of device memory hold no slots, but numbers of streams, of which there are more.
+  constexpr std::uint32_t kPatientTurnsForSlots = 200, kPatientTurnsForStreams = 20'000;
+  const bool holds_slots = views_held_ > views_on_device_;
   const bool stand_still = views_held_ > 0 && views_touched_ == views_touched_before_;
   views_touched_before_ = views_touched_;
   still_turns_ = stand_still ? still_turns_ + 1 : 0;
-  if (still_turns_ >= kPatientTurns) relieve();
+  if (still_turns_ >= (holds_slots ? kPatientTurnsForSlots : kPatientTurnsForStreams)) relieve();
 }
 
 }  // namespace xylem::execution

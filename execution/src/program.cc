@@ -61,8 +61,9 @@ class Compiler {
     add_lanes();
     add_successors();
     list_local_steps();
-    if (options_.fuses) {
-      mark_views();
+    if (options_.fusion != Fusion::none) mark_views();
+    if (options_.fusion == Fusion::views) let_all_stay();
+    if (options_.fusion == Fusion::all) {
       mark_casts();
       mark_exchange();
       choose_stay();
@@ -299,13 +300,12 @@ class Compiler {
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 
-  /// Chooses where sent data may stay. A reduction that reads views keeps its peers' data where it
-  /// is until it has run. If it also follows sends of the user's memory, since it writes over what
-  /// they read, two ranks could wait for each other; then nothing may stay.
-  void choose_stay() {
+  /// A step that reads views keeps its peers' data where it is until it has run. If it also follows
+  /// sends of the user's memory, since it writes over what they read, two ranks could wait for each
+  /// other if what they send stays with them. True if there is such a step.
+  bool keeps_others() const {
     const auto& steps = program_->steps;
     std::vector<bool> follows_send(steps.size(), false);
-    bool keeps_others = false;
     for (StepId id = 0; id < steps.size(); ++id) {
       const ProgramStep& step = steps[id];
       for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
@@ -319,11 +319,26 @@ class Compiler {
       const auto first = program_->sources.begin() + step.first_source;
       const bool reads_views = std::any_of(first, first + step.source_count,
                                            [](const Place& at) { return at.view != kNone; });
-      keeps_others = keeps_others || (reads_views && follows_send[id]);
+      if (reads_views && follows_send[id]) return true;
     }
-    if (program_->is_exchange || keeps_others) return;
+    return false;
+  }
+
+  /// Chooses where sent data may stay.
+  void choose_stay() {
+    if (program_->is_exchange || keeps_others()) return;
     program_->stay =
         program_->kernel == nullptr ? transport::Stay::anywhere : transport::Stay::in_shared;
+  }
+
+  /// Device memory always stays where it is until it has been read. So there are no views if they
+  /// would keep two ranks waiting for each other: received slices are copied to their places.
+  void let_all_stay() {
+    program_->stay = transport::Stay::in_shared;
+    if (!keeps_others()) return;
+    program_->view_count = 0;
+    for (ProgramStep& step : program_->steps) step.target.view = kNone;
+    for (Place& source : program_->sources) source.view = kNone;
   }
 
   /// What becomes a lane: the steps to or from one peer on one channel. Signals and waits have

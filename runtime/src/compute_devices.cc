@@ -3,6 +3,7 @@
 
 #include "device_kernels.h"
 #include "xylem/execution/cuda.h"
+#include "xylem/transport/transport.h"
 
 #include <algorithm>
 #include <iterator>
@@ -41,6 +42,35 @@ Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
   if (auto* const compute = find(memory)) return compute;
   const std::lock_guard lock(mutex_);
   return devices_.emplace_back(std::move(made)).compute.get();
+}
+
+// ---- for transports ----
+
+transport::DeviceMemory* ComputeDevices::memory_of(const Memory& memory) const noexcept {
+  auto* const compute = find(memory);
+  return compute == nullptr ? nullptr : compute->device_memory();
+}
+
+bool ComputeDevices::share(const transport::ConstRegion& source,
+                           transport::DevicePlace& place) noexcept {
+  auto* const memory = memory_of(source.memory);
+  return memory != nullptr && memory->share(source, place);
+}
+
+const std::byte* ComputeDevices::open(const transport::DevicePlace& place,
+                                      std::uint64_t bytes,
+                                      const Memory& reader) noexcept {
+  auto* const memory = memory_of(reader);
+  return memory == nullptr ? nullptr : memory->open(place, bytes, reader);
+}
+
+void ComputeDevices::close(const transport::DevicePlace& place, const Memory& reader) noexcept {
+  if (auto* const memory = memory_of(reader)) memory->close(place, reader);
+}
+
+bool ComputeDevices::read(std::byte* target, const transport::ConstRegion& source) noexcept {
+  auto* const memory = memory_of(source.memory);
+  return memory != nullptr && memory->read(target, source);
 }
 
 }  // namespace xylem::runtime

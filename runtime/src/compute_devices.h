@@ -7,7 +7,10 @@
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
+#include "xylem/transport/device_memory.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -27,8 +30,9 @@ using ComputeDeviceMaker = std::function<Result<ComputeDevice>(const Memory&)>;
 /// Makes the GPUs of this machine.
 Result<ComputeDevice> make_device_of_machine(const Memory& memory);
 
-/// All threads may call it. A Compute lives as long as this object.
-class ComputeDevices {
+/// All threads may call it. A Compute lives as long as this object. For transports, it stands for
+/// the memory of all its devices.
+class ComputeDevices final : public transport::DeviceMemory {
  public:
   ComputeDevices() = default;
   ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker);
@@ -37,8 +41,16 @@ class ComputeDevices {
   /// touches no device that it does not need. Fails if there is no such device.
   Result<execution::Compute*> of(const Memory& memory) const;
 
+  bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
+  const std::byte* open(const transport::DevicePlace& place,
+                        std::uint64_t bytes,
+                        const Memory& reader) noexcept override;
+  void close(const transport::DevicePlace& place, const Memory& reader) noexcept override;
+  bool read(std::byte* target, const transport::ConstRegion& source) noexcept override;
+
  private:
   execution::Compute* find(const Memory& memory) const;
+  transport::DeviceMemory* memory_of(const Memory& memory) const noexcept;
 
   ComputeDeviceMaker maker_;
   mutable std::mutex mutex_;

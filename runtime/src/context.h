@@ -61,7 +61,7 @@ struct Context {
   const LoadedConfig loaded;
   const Placement placement;
   const Logger logger;
-  const ComputeDevices devices;
+  ComputeDevices devices;
   const GivenSchedules given;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;

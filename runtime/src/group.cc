@@ -31,21 +31,18 @@ std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> w
   return fits == 0 ? wanted : std::min(wanted, fits);
 }
 
-/// True if every transport can send and receive device memory directly.
-bool reach_devices(const Wires& wires) noexcept {
-  return std::ranges::all_of(wires.all(), [](const Wire& wire) {
-    return wire.transport == nullptr || wire.transport->capabilities().cuda;
-  });
-}
-
-Plans::Site site_of(const Context& context, const GroupSpec& spec) {
+Plans::Site site_of(Context& context, const GroupSpec& spec) {
+  std::vector<transport::Capabilities> wires;
+  for (const std::uint32_t rank : spec.world_ranks) {
+    wires.push_back(context.wires->capabilities(rank));
+  }
   return {.rank = spec.rank,
           .size = spec.size(),
           .slice_bytes = slice_for(context, spec.world_ranks),
           .window = context.config().window,
           .algorithm = context.config().algorithm,
           .given = &context.given,
-          .reaches_devices = reach_devices(*context.wires),
+          .wires = std::move(wires),
           .devices = &context.devices,
           .slot = spec.slot};
 }
@@ -62,7 +59,7 @@ Group::Group(std::shared_ptr<Context> context,
       plans_(site_of(*context_, spec_), std::move(model), context_->logger),
       peers_{spec_.rank, spec_.slot, std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
-      messages_(*this, spec_, peers_, context_->engine, context_->headers) {}
+      messages_(*this, spec_, peers_, *context_->wires, context_->engine, context_->headers) {}
 
 std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
                                    GroupObserver& observer,
@@ -436,11 +433,12 @@ void Group::place_on_device(Operation& operation) const {
 /// Allocates scratch without the token, since the system takes long to allocate and free large
 /// memory, and a device's driver may wait for the device. Who needs the memory reports that there
 /// is none.
-void Group::reserve_memory(Operation& operation) {
+void Group::reserve_memory(Operation& operation) const {
   Run& run = operation.run;
   if (operation.plan != nullptr) {
     run.scratch.reserve(operation.plan->program->scratch_bytes, run.device.compute);
-  } else if (run.device.compute != nullptr && operation.call.kind != CallKind::collective) {
+  } else if (operation.call.kind != CallKind::collective &&
+             messages_.is_staged(operation.call, run.device)) {
     run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);
   }
 }

@@ -159,7 +159,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   static bool bind(
       Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept;
   void place_on_device(Operation& operation) const;
-  static void reserve_memory(Operation& operation);
+  void reserve_memory(Operation& operation) const;
   static Status take_place_on_stream(Operation& operation);
 
   const std::shared_ptr<Context> context_;

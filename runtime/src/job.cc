@@ -93,8 +93,9 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
                    fmt::format("{} ranks; tags tell apart at most {}", size(), kMaxRanks));
   }
   const Config& config = context_.config();
-  XYLEM_TRY(context_.wires, Wires::connect(*context_.control, facts, make, wire_options(config),
-                                           *this, context_.logger, deadline));
+  XYLEM_TRY(context_.wires,
+            Wires::connect(*context_.control, facts, make, wire_options(config, &context_.devices),
+                           *this, context_.logger, deadline));
   const std::uint32_t local = context_.wires->local_ranks();
   const WaitPolicy policy = WaitPolicy::make(config.wait, context_.wires->local_cores(), local);
   context_.progress.set_policy(policy);

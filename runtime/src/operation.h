@@ -69,7 +69,7 @@ struct OperationLists {
   Operation* queue_next = nullptr;
   /// Links receives that wait for a message, or sends that wait for room.
   Operation* match_next = nullptr;
-  bool is_staging = false;  ///< True for a send whose bytes are still being copied to the host.
+  bool is_staging = false;  ///< The bytes of a message are still being copied to the host.
   /// True for a point-to-point operation in a list of operations that wait for a partner or for
   /// room.
   bool is_unmatched = false;

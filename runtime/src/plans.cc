@@ -6,7 +6,6 @@
 #include "token_trace.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
-#include "xylem/collectives/staging.h"
 
 #include <fmt/format.h>
 
@@ -20,6 +19,7 @@ namespace xylem::runtime {
 using collectives::Collective;
 using collectives::Shape;
 using execution::compile;
+using execution::Fusion;
 using execution::Program;
 using execution::ProgramOptions;
 
@@ -180,6 +180,18 @@ std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
   return nullptr;
 }
 
+Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant variant) const {
+  collectives::Staging staging{.input = variant.stages_input};
+  if (!variant.is_on_device) return staging;
+  XYLEM_TRY(auto* const device, site_.devices->of(call.memory));
+  const bool is_shared = device->device_memory() != nullptr;
+  for (const transport::Capabilities& wire : site_.wires) {
+    staging.sends.push_back(!is_shared || !wire.sends_devices);
+    staging.receives.push_back(!is_shared || !wire.receives_devices);
+  }
+  return staging;
+}
+
 Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
   XYLEM_TRY(auto schedule, schedule_for(call));
   ProgramOptions options;
@@ -200,10 +212,9 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
     options.scale = scale_kernel(call.type);
     options.scale_id = device_scale_kernel(call.type);
   }
-  options.fuses = !variant.is_on_device;
-  const collectives::Staging staging{.input = variant.stages_input,
-                                     .messages = variant.is_on_device && !site_.reaches_devices};
-  if (staging.input || staging.messages) schedule = stage(schedule, staging);
+  options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
+  XYLEM_TRY(const auto staging, staging_for(call, variant));
+  if (staging.changes_anything()) schedule = stage(schedule, staging);
   trace_token(TokenEvent::planned);
   XYLEM_TRY(auto program, compile(schedule, options));
   if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));

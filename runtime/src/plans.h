@@ -12,9 +12,11 @@
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/choose.h"
+#include "xylem/collectives/staging.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/program.h"
 #include "xylem/runtime/plan_info.h"
+#include "xylem/transport/transport.h"
 
 #include <cstdint>
 #include <list>
@@ -22,6 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -66,8 +69,8 @@ class Plans {
     std::uint32_t window = 1;
     std::string algorithm;  ///< XYLEM_ALGORITHM
     const GivenSchedules* given = nullptr;
-    /// True if messages go directly from and to the memory of devices.
-    bool reaches_devices = false;
+    /// What the wire to each rank is able to do.
+    std::vector<transport::Capabilities> wires;
     const ComputeDevices* devices = nullptr;
     std::uint32_t slot = 0;  ///< The communicator's tag slot, for the log.
   };
@@ -99,6 +102,8 @@ class Plans {
   void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
   Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
+  /// What a call has to copy to scratch before it is sent, or used.
+  Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
   /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
   /// fastest planner.
   Result<collectives::Schedule> schedule_for(const Call& call);

@@ -31,11 +31,13 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
 PointToPoint::PointToPoint(Client& client,
                            const GroupSpec& spec,
                            const execution::Peers& peers,
+                           const Wires& wires,
                            Engine& engine,
                            HeaderPool& headers)
     : client_(client),
       spec_(spec),
       peers_(peers),
+      wires_(wires),
       engine_(engine),
       pool_(headers),
       patience_(engine.patience()) {}
@@ -53,22 +55,36 @@ void PointToPoint::start(Operation& operation) {
   send(operation);
 }
 
+bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  if (device.compute == nullptr || bytes == 0) return false;
+  // A receive needs host memory for a message that its device does not reach.
+  if (call.kind == CallKind::recv || bytes <= kInlineMessage) return true;
+  return device.compute->device_memory() == nullptr ||
+         !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices;
+}
+
 void PointToPoint::send(Operation& operation) {
   note_send();
   Call& call = operation.call;
   Pair& pair = pairs_[call.peer];
-  const std::uint64_t bytes = call.count * size_of(call.type);
   const auto& device = operation.run.device;
-  if (device.compute == nullptr || (bytes == 0 && !device.gate.is_pending())) {
+  const bool is_copied = is_staged(call, device);
+  if (!is_copied && !device.gate.is_pending()) {
     if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_any_send(operation);
     return wait_for_turn(operation);
   }
-  std::byte* const room = bytes == 0 ? nullptr : host_room(operation, bytes);
-  if (room == nullptr && bytes > 0) return;
-  const void* const source = std::exchange(call.input, room);
+  execution::OnDevice::Copy copy;  // Of nothing: then only the gate is awaited.
+  if (is_copied) {
+    const std::uint64_t bytes = call.count * size_of(call.type);
+    std::byte* const room = host_room(operation, bytes);
+    if (room == nullptr) return;
+    copy = {room, std::exchange(call.input, room), bytes};
+    call.memory = {};
+  }
   operation.lists.is_staging = true;
   wait_for_turn(operation);
-  engine_.post_copy(operation, room, source, bytes);
+  engine_.post_copy(operation, copy);
 }
 
 /// Puts a send at the end of the list of sends that wait for their turn, for its destination.
@@ -114,10 +130,12 @@ std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
 }
 
 void PointToPoint::on_copied(Operation& operation) {
-  // A receive ends now, since this was its last copy.
-  if (operation.call.kind == CallKind::recv) return;
-  operation.lists.is_staging = false;
-  send_waiting(pairs_[operation.call.peer]);
+  const Call& call = operation.call;
+  const bool was_staging = std::exchange(operation.lists.is_staging, false);
+  if (call.kind == CallKind::send) return send_waiting(pairs_[call.peer]);
+  // If a receive has brought its message to the host, it copies it to the device. Otherwise it ends
+  // now.
+  if (was_staging) copy_to_device(operation);
 }
 
 /// Begins a send. The send of a small message ends at once, since the message has been copied. The
@@ -125,7 +143,7 @@ void PointToPoint::on_copied(Operation& operation) {
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
-  const Sent sent = send_at_once(link_to(call.peer), header, call.input);
+  const Sent sent = send_at_once(link_to(call.peer), header, {call.input, 0, call.memory});
   ++pairs_[call.peer].sent;
   if (sent == Sent::nothing) send_header(header, call);
   const bool is_small = body_bytes(header) <= kInlineMessage;
@@ -175,9 +193,11 @@ transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noex
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
   const Call& call = operation.call;
-  engine_.post_send(
-      operation, link_to(call.peer), tag_of_body(header),
-      {.data = call.input, .bytes = body_bytes(header), .stay = transport::Stay::anywhere});
+  engine_.post_send(operation, link_to(call.peer), tag_of_body(header),
+                    {.data = call.input,
+                     .bytes = body_bytes(header),
+                     .memory = call.memory,
+                     .stay = transport::Stay::anywhere});
 }
 
 void PointToPoint::send_to_self(Operation& operation) {
@@ -276,7 +296,7 @@ void PointToPoint::complete_receive(Operation& operation, const void* source) {
   std::byte* const room = host_room(operation, bytes);
   if (room == nullptr) return;
   std::memcpy(room, source, bytes);
-  engine_.post_copy(operation, call.output, room, bytes);
+  copy_to_device(operation);
 }
 
 void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
@@ -290,6 +310,32 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
                     {target, body_bytes(header), {}});
 }
 
+/// Copies a message to the device, from the host memory into which it was received.
+void PointToPoint::copy_to_device(Operation& operation) {
+  const Call& call = operation.call;
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  operation.run.steps_left = 0;
+  if (const std::byte* const room = host_room(operation, bytes)) {
+    engine_.post_copy(operation, {call.output, room, bytes});
+  }
+}
+
+/// Copies a message to the device, from the device memory of its sender.
+void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
+  const Call& call = operation.call;
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  const auto& device = operation.run.device;
+  if (!device.gate.is_pending() || device.compute->has_completed(device.gate)) {
+    operation.run.steps_left = 0;
+    return engine_.post_copy(operation, {call.output, held.view.data, bytes, held});
+  }
+  // The stream of the receive may wait for something that waits for the sender. So the message is
+  // brought to the host meanwhile, and the send ends.
+  operation.lists.is_staging = true;
+  engine_.post_copy_before_gate(operation,
+                                {host_room(operation, bytes), held.view.data, bytes, held});
+}
+
 void PointToPoint::on_body(Message& message) {
   Operation& operation = operation_of(message);
   const Call& call = operation.call;
@@ -300,10 +346,13 @@ void PointToPoint::on_body(Message& message) {
                     spec_.own_world_rank(), message.bytes, operation.source, call.count,
                     name(call.type)));
   }
-  operation.run.steps_left = 0;
-  if (!message.incoming || operation.run.device.compute == nullptr) return;
-  const std::byte* const room = host_room(operation, message.bytes);
-  engine_.post_copy(operation, call.output, room, message.bytes);
+  if (!message.incoming || operation.run.device.compute == nullptr) {
+    operation.run.steps_left = 0;
+    return;
+  }
+  const transport::View view = std::exchange(message.view, {});
+  if (view.data == nullptr) return copy_to_device(operation);
+  copy_on_device(operation, {message.views, view, Engine::kPointToPoint});
 }
 
 void PointToPoint::post_slots(const Operation& receive) {

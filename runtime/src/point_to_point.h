@@ -19,13 +19,16 @@
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 //
-// A message from or to the memory of a device goes through host memory as a whole. It is copied to
-// the host before it is sent, and to the device after it has arrived.
+// The body of a message in the memory of a device is sent from there if the transport can do that,
+// and read there by the receiver's device if that reaches it. Otherwise the message goes through
+// host memory as a whole: it is copied to the host before it is sent, and to the device after it
+// has arrived.
 #pragma once
 
 #include "group_spec.h"
 #include "header_pool.h"
 #include "operation.h"
+#include "wires.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/link.h"
@@ -70,10 +73,13 @@ class PointToPoint final : private HeaderUser {
   PointToPoint(Client& client,
                const GroupSpec& spec,
                const execution::Peers& peers,
+               const Wires& wires,
                Engine& engine,
                HeaderPool& headers);
 
   void start(Operation& operation);
+  /// True if the message of a call goes through host memory (Run::staged). For any thread.
+  bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
   /// Sends or receives a message at once, if that is possible. If only a large body remains, an
   /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
@@ -129,7 +135,10 @@ class PointToPoint final : private HeaderUser {
                                            std::uint64_t bytes);
   /// How much of a message has been sent at once.
   enum class Sent : std::uint8_t { nothing, header, all };
-  Sent send_at_once(const Link& link, const MessageHeader& header, const void* data);
+  /// Of `body`, only the address and the kind of memory matter.
+  Sent send_at_once(const Link& link,
+                    const MessageHeader& header,
+                    const transport::ConstRegion& body);
   void send_header(const MessageHeader& header, const Call& call);
   bool try_send_body(const Link& link, const MessageHeader& header, const void* data);
   std::optional<MessageHeader> next_of(const transport::View& message,
@@ -145,6 +154,8 @@ class PointToPoint final : private HeaderUser {
   void send_waiting(Pair& pair);
   void begin_any_send(Operation& operation);
   void send_to_self(Operation& operation);
+  void copy_to_device(Operation& operation);
+  void copy_on_device(Operation& operation, const execution::HeldView& held);
   std::byte* host_room(Operation& operation, std::uint64_t bytes);
   void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
@@ -179,6 +190,7 @@ class PointToPoint final : private HeaderUser {
   Client& client_;
   const GroupSpec& spec_;
   const execution::Peers& peers_;
+  const Wires& wires_;
   Engine& engine_;
   HeaderPool& pool_;
   /// How long a call of recv polls for its message. If both ranks first receive and then send, the

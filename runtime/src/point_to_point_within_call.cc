@@ -41,7 +41,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (pair.waiting != nullptr) return std::nullopt;
   note_send();
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
-  const Sent sent = send_at_once(link_to(to), header, buffer.data);
+  const Sent sent = send_at_once(link_to(to), header, {buffer.data});
   if (sent == Sent::nothing) return std::nullopt;
   ++pair.sent;
   if (sent == Sent::all) return Work(spec_.own_world_rank());
@@ -55,7 +55,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
 /// Sends as much of a message as there is room for in the shared memory that the peer reads.
 PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
                                               const MessageHeader& header,
-                                              const void* data) {
+                                              const transport::ConstRegion& body) {
   if (link.view_bytes == 0) return Sent::nothing;
   const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
   const std::uint64_t bytes = body_bytes(header);
@@ -64,7 +64,7 @@ PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
   const std::uint64_t whole = sizeof header + payload;
   std::array<std::byte, 256> message;
   if (whole <= std::min<std::uint64_t>(link.inline_bytes, message.size())) {
-    write_message(message.data(), header, data, payload);
+    write_message(message.data(), header, body.data, payload);
     if (!link.transport->send_inline(link.endpoint, tag, message.data(), whole)) {
       return Sent::nothing;
     }
@@ -73,10 +73,12 @@ PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
     if (link.views->reserve({&link.endpoint, 1}, whole, slot) != Room::given) {
       return Sent::nothing;
     }
-    write_message(slot.memory, header, data, payload);
+    write_message(slot.memory, header, body.data, payload);
     link.views->commit(link.endpoint, tag);
   }
-  return is_small || try_send_body(link, header, data) ? Sent::all : Sent::header;
+  if (is_small) return Sent::all;
+  const bool is_on_host = body.memory.kind == MemoryKind::host;
+  return is_on_host && try_send_body(link, header, body.data) ? Sent::all : Sent::header;
 }
 
 /// Sends the body of a message if it fits into a slot and a slot is free.

@@ -26,10 +26,14 @@ using transport::Meeting;
 /// Peers on one host answer within moments. If they do not in this time, the network is used.
 constexpr std::chrono::seconds kLongestMeeting{5};
 
-Result<Wire> make_host_wire(const Config& config, std::uint32_t peers, const Logger& logger) {
+Result<Wire> make_host_wire(const Config& config,
+                            const WireRequest& request,
+                            const Logger& logger) {
+  const transport::ShmOptions options{
+      .endpoints = request.peers, .bytes = config.shared_memory.value, .devices = request.devices};
   Wire wire;
   wire.name = "shm";
-  XYLEM_TRY(wire.transport, transport::make_shm({peers, config.shared_memory.value}, logger));
+  XYLEM_TRY(wire.transport, transport::make_shm(options, logger));
   return wire;
 }
 
@@ -105,16 +109,17 @@ Result<Wire> make_network_wire(const Config& config,
 
 WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger) {
   return [config, interface = std::move(interface), logger](const WireRequest& request) {
-    return request.reach == Reach::host ? make_host_wire(config, request.peers, logger)
+    return request.reach == Reach::host ? make_host_wire(config, request, logger)
                                         : make_network_wire(config, request, interface, logger);
   };
 }
 
-WireOptions wire_options(const Config& config) {
+WireOptions wire_options(const Config& config, transport::DeviceMemory* devices) {
   const std::string& transport = config.transport;
   return {.use_host = transport == "auto" || transport == "shm",
           .require_host = transport == "shm",
-          .protection = config.protection};
+          .protection = config.protection,
+          .devices = devices};
 }
 
 Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
@@ -173,7 +178,8 @@ WireRequest Wires::request(Reach reach, std::uint32_t peers) const {
           .peers = peers,
           .ranks = control_.size(),
           .has_rdma = std::ranges::all_of(peers_, &PeerFacts::has_rdma),
-          .is_one_host = local_ranks() == control_.size()};
+          .is_one_host = local_ranks() == control_.size(),
+          .devices = options_.devices};
 }
 
 Status Wires::open_host(const WireMaker& make, Deadline deadline) {
@@ -346,6 +352,12 @@ void Wires::close(std::uint32_t world_rank) noexcept {
 bool Wires::flush(std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   return link.transport == nullptr || link.transport->flush(link.endpoint);
+}
+
+transport::Capabilities Wires::capabilities(std::uint32_t world_rank) const noexcept {
+  const auto& transport = wires_[wire_of(world_rank)].transport;
+  if (world_rank == rank_ || transport == nullptr) return {};
+  return transport->capabilities();
 }
 
 std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept {

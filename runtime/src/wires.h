@@ -14,6 +14,7 @@
 #include "xylem/base/status.h"
 #include "xylem/execution/link.h"
 #include "xylem/runtime/path_info.h"
+#include "xylem/transport/device_memory.h"
 #include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 
@@ -44,6 +45,8 @@ struct WireRequest {
   std::uint32_t ranks = 0;   ///< Number of ranks of the job.
   bool has_rdma = false;     ///< True if all ranks have RDMA.
   bool is_one_host = false;  ///< True if all ranks are on this host.
+  /// The devices of this rank, which outlive the wire; null if there are none.
+  transport::DeviceMemory* devices = nullptr;
 };
 using WireMaker = std::function<Result<Wire>(const WireRequest& request)>;
 /// Makes wires as the configuration says: shared memory, TCP, or UCX. `interface` is the network
@@ -55,8 +58,9 @@ struct WireOptions {
   bool require_host = false;  ///< If set, it is an error if any peer needs the network wire.
   /// How TCP protects payload.
   transport::Protection protection = transport::Protection::auth;
+  transport::DeviceMemory* devices = nullptr;  ///< See WireRequest.
 };
-WireOptions wire_options(const Config& config);
+WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
 /// The wires tell their listener of connections that end by themselves.
 class WiresListener {
@@ -105,6 +109,8 @@ class Wires final : private transport::TcpOwner {
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
+  /// What the wire to a rank is able to do. Nothing for this rank itself.
+  transport::Capabilities capabilities(std::uint32_t world_rank) const noexcept;
   /// The largest message that every pair of these ranks can read where it arrives. So it is also
   /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
   /// same number.

@@ -35,12 +35,21 @@ using Programs = std::vector<std::shared_ptr<const Program>>;
 constexpr std::uint64_t kSlice = 1024;
 constexpr std::uint32_t kWindow = 4;
 
-/// Compiles programs as the runtime does: the input of a scaled call is staged.
-Programs compile_all(const EngineCall& call, const Shape& shape) {
+/// Which ranks have their buffers on a device.
+enum class OnDevice { none, all, odd };
+
+/// Compiles programs as the runtime does: the input of a scaled call is staged, and so is what a
+/// rank on a device receives from the ranks of its host.
+Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which = OnDevice::none) {
   Programs programs;
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
-    const auto plan = stage(call.planner->plan(shape, rank), {.input = call.is_scaled});
-    programs.push_back(call.program(plan, {.slice_bytes = kSlice, .window = kWindow}));
+    const bool is_on_device = which == OnDevice::all || (which == OnDevice::odd && rank % 2 == 1);
+    collectives::Staging staging{.input = call.is_scaled};
+    if (is_on_device) staging.receives.assign(shape.ranks, true);
+    const auto plan = stage(call.planner->plan(shape, rank), staging);
+    programs.push_back(call.program(plan, {.slice_bytes = kSlice,
+                                           .window = kWindow,
+                                           .fusion = is_on_device ? Fusion::views : Fusion::all}));
   }
   return programs;
 }
@@ -71,10 +80,13 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
             if (is_scaled && ranks > kFew && ranks != 64) continue;
             const EngineCall call{&planner, ranks, std::max<std::uint64_t>(1, chunk * ranks),
                                   is_scaled};
-            const Status outcome = verify(compile_all(call, shape));
-            ASSERT_TRUE(outcome) << collectives::model::title(planner, shape) << ", " << slices
-                                 << " slices" << (is_scaled ? ", scaled: " : ": ")
-                                 << outcome.to_string();
+            for (const OnDevice which : {OnDevice::none, OnDevice::all, OnDevice::odd}) {
+              if (which != OnDevice::none && ranks > kFew) continue;
+              const Status outcome = verify(compile_all(call, shape, which));
+              ASSERT_TRUE(outcome) << collectives::model::title(planner, shape) << ", " << slices
+                                   << " slices" << (is_scaled ? ", scaled" : "") << ", devices "
+                                   << static_cast<int>(which) << ": " << outcome.to_string();
+            }
           }
         }
       }

@@ -38,8 +38,10 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
   static std::uint32_t ranks() { return GetParam(); }
 
   static std::shared_ptr<const Program> program(const EngineCall& call, std::uint32_t rank) {
-    const auto plan = stage(call.plan(rank), {.input = call.is_scaled, .messages = true});
-    return call.program(plan, {.slice_bytes = 256, .window = 3, .fuses = false});
+    collectives::Staging staging = collectives::staged_messages(ranks());
+    staging.input = call.is_scaled;
+    const auto plan = stage(call.plan(rank), staging);
+    return call.program(plan, {.slice_bytes = 256, .window = 3, .fusion = Fusion::views});
   }
   /// Makes new devices, one for each rank. Only rank 0's can have faults.
   void power_up(DelayedComputeOptions options) {

@@ -269,7 +269,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
       const auto message = traffic.next();
       Operation operation;
       std::size_t under_way =
-          outgoing.send(kTag, message.data(), message.size(), operation) == Posted::pending;
+          outgoing.send(kTag, {message.data(), message.size()}, operation) == Posted::pending;
       for (; under_way > 0; settle(outcomes, under_way)) {
         if (outgoing.pump() == 0) std::this_thread::yield();
       }
@@ -335,7 +335,7 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
 
   const std::vector<std::byte> large(100'000);
   Operation first, second;
-  ASSERT_EQ(outgoing.send(1, large.data(), large.size(), first), Posted::pending);
+  ASSERT_EQ(outgoing.send(1, {large.data(), large.size()}, first), Posted::pending);
   incoming.drain();
   incoming.give_up();
   while (sent.empty()) {
@@ -347,7 +347,7 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   // After close(), nothing is received and nothing is sent.
   outgoing.close(true);
   EXPECT_FALSE(outgoing.is_open());
-  ASSERT_EQ(outgoing.send(1, large.data(), 8, second), Posted::done);
+  ASSERT_EQ(outgoing.send(1, {large.data(), 8}, second), Posted::done);
   EXPECT_EQ(second.code, Code::peer_lost);
   incoming.drain();
   EXPECT_FALSE(incoming.has_entry());
@@ -382,7 +382,7 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     Operation sending, receiving;
     matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
     const Location at{Location::Where::process, 0, reinterpret_cast<std::uintptr_t>(large.data())};
-    ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
+    ASSERT_EQ(outgoing.send(1, {large.data(), large.size(), {}, at}, sending), Posted::pending);
     incoming.drain();
     ASSERT_TRUE(incoming.is_fetching());
     // The stream is withdrawn before the receiver could know this from an entry.
@@ -423,7 +423,7 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     std::vector<std::byte> got(large.size());
     Operation sending, receiving;
     matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
-    ASSERT_EQ(outgoing.send(1, large.data(), large.size(), sending, at), Posted::pending);
+    ASSERT_EQ(outgoing.send(1, {large.data(), large.size(), {}, at}, sending), Posted::pending);
     for (int round = 0; round < 100; ++round) incoming.drain(), outgoing.pump();
     ASSERT_EQ(received.size(), 1U);
     EXPECT_EQ(received[0].code, Code::ok);

@@ -158,7 +158,7 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
       Silent listener;
       const auto wires = runtime::Wires::connect(
           *control, facts, runtime::configured_wires(loaded->config, "lo", {}),
-          runtime::wire_options(loaded->config), listener, {},
+          runtime::wire_options(loaded->config, nullptr), listener, {},
           Deadline::after(std::chrono::seconds(20)));
       ASSERT_TRUE(wires) << wires.status().to_string();
       if (rank == 2) return;

@@ -69,7 +69,9 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
   XYLEM_TRY(load(options));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
-  return allocate_words();
+  XYLEM_TRY(allocate_words());
+  shared_ = std::make_unique<SharedMemory>(*driver_, context_, options.device, *gates_);
+  return shared_->set_up(greatest);
 }
 
 Status CudaCompute::make_queue(int priority) {
@@ -125,6 +127,7 @@ CudaCompute::~CudaCompute() {
   {
     const CurrentContext current(*driver_, context_);
     const bool has_gates = gates_ != nullptr && gates_->were_made();
+    shared_.reset();
     gates_.reset();
     scratch_.reset();
     for (const Queue& queue : queues_) {

@@ -11,6 +11,7 @@
 #include "cuda/driver.h"
 #include "cuda/gates.h"
 #include "cuda/pinned_pool.h"
+#include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
 #include "xylem/execution/cuda.h"
 
@@ -49,6 +50,7 @@ class CudaCompute final : public Compute {
   Status health() const override;
   std::byte* allocate_scratch(std::uint64_t bytes) noexcept override;
   void free_scratch(std::byte* memory) noexcept override;
+  transport::DeviceMemory* device_memory() noexcept override { return shared_.get(); }
 
  private:
   struct Queue {
@@ -87,6 +89,7 @@ class CudaCompute final : public Compute {
   std::vector<Queue> queues_;
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<PinnedPool> scratch_;
+  std::unique_ptr<SharedMemory> shared_;
 
   mutable std::mutex mutex_;
   Status fault_;                         // «mutex_»

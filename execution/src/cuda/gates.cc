@@ -64,6 +64,7 @@ Result<Ticket> Gates::before(CUstream stream) {
   const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
                                                       CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) return give_up(slot, result, "cuStreamWaitValue64");
+  ++waited_for_;
   return ticket(slot, generation);
 }
 
@@ -72,6 +73,7 @@ bool Gates::is_open(Ticket gate) const noexcept {
 }
 
 void Gates::open(Ticket gate) noexcept {
+  --waited_for_;
   word(slot_of(gate)).store(generation_of(gate), std::memory_order_release);
   give_back(slot_of(gate));
 }

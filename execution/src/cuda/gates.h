@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gates: tickets between streams of the user and calls, in both directions. A gate has one word of
-// pinned memory, which the CPU, streams and transports' threads see. A gate is open when its word
-// has reached the gate's generation. Words only grow, so a wait that comes late still sees an open
-// gate.
+// pinned memory, which the CPU and streams see. A gate is open when its word has reached the gate's
+// generation. Words only grow, so a wait that comes late still sees an open gate.
 #pragma once
 
 #include "cuda/driver.h"
@@ -16,7 +15,7 @@
 
 namespace xylem::execution::cuda {
 
-/// Numbers, words and events of the gates of one device. All threads may call it. The context of
+/// The gates of one device. All threads may call it. The context of
 /// the device must be current where a function takes a stream.
 class Gates {
  public:
@@ -38,6 +37,8 @@ class Gates {
   /// Nobody refers to the gate any more. Its word is used again once it is open.
   void forget(Ticket gate) noexcept;
 
+  /// Whether any stream may wait for a gate.
+  bool are_streams_waiting() const noexcept { return waited_for_ > 0; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
@@ -72,9 +73,10 @@ class Gates {
   std::mutex mutex_;
   /// Of each slot. An element belongs to who took the slot.
   std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
-  std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
-  std::vector<std::uint32_t> free_;     // «mutex_»
-  std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+  std::uint32_t used_ = 0;                    // «mutex_» Slots [0, used_) have been taken before.
+  std::vector<std::uint32_t> free_;           // «mutex_»
+  std::vector<std::uint32_t> retired_;        // «mutex_» Forgotten before they were open.
+  std::atomic<std::uint32_t> waited_for_{0};  ///< Gates for which streams wait.
 };
 
 }  // namespace xylem::execution::cuda

@@ -68,7 +68,7 @@ bool Incoming::is_sound(const Head& head) const noexcept {
     case EntryKind::slotted:
     case EntryKind::fragment:
       return head.slot < geometry.slots() && head.bytes <= geometry.slot_bytes(head.slot);
-    case EntryKind::announce:
+    case EntryKind::announce: return head.slot <= kOnDevice;
     case EntryKind::withdrawn:
     case EntryKind::want:
     case EntryKind::closed: return true;
@@ -97,7 +97,7 @@ Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
       return outcome(take_message(head, entry.payload.data()), Taken::no_memory);
     case EntryKind::slotted:
       return outcome(take_message(head, segment_->slot(head.slot)), Taken::no_memory);
-    case EntryKind::announce: return streams_.announce(head, location_of(entry));
+    case EntryKind::announce: return streams_.announce(head, entry);
     case EntryKind::fragment:
       return outcome(streams_.take_fragment(head, segment_->slot(head.slot)), Taken::never);
     case EntryKind::withdrawn: streams_.withdraw(head.id); break;
@@ -126,7 +126,7 @@ void Incoming::end() {
 bool Incoming::take_message(const Head& head, const std::byte* data) {
   Receive receive;
   if (matcher_->take_receive(head.tag, receive)) {
-    outcomes_->push_back(receive.wants_view
+    outcomes_->push_back(receive.wants_host_view()
                              ? Outcome{receive.operation, Code::ok, head.bytes, show(data)}
                              : copy_out(receive, head.tag, data, head.bytes));
     return true;

@@ -31,7 +31,8 @@ class Incoming {
            Credit& credit,
            Matcher& matcher,
            Outcomes& outcomes,
-           std::vector<HeardWant>& wants) noexcept
+           std::vector<HeardWant>& wants,
+           DeviceMemory* devices = nullptr) noexcept
       : channel_(channel),
         segment_(&theirs),
         ring_(theirs.ring(their_channel)),
@@ -40,8 +41,14 @@ class Incoming {
         matcher_(&matcher),
         outcomes_(&outcomes),
         wants_(&wants),
-        streams_(
-            channel, theirs.withdrawal(their_channel), sender, memory, credit, matcher, outcomes) {}
+        streams_(channel,
+                 theirs.withdrawal(their_channel),
+                 sender,
+                 memory,
+                 credit,
+                 matcher,
+                 outcomes,
+                 devices) {}
 
   bool has_entry() const noexcept;
   /// Whether drain() has work even if the ring has no entry.

@@ -20,7 +20,7 @@ constexpr std::uint64_t kPiece = 512 << 10;
 
 // ---- announced ----
 
-IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Location& location) {
+IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Entry& entry) {
   Stream& stream = streams_[head.id];
   if (stream.use != Stream::Use::free) return Taken::never;
   Receive receive;
@@ -29,7 +29,10 @@ IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Locatio
   if (!is_met && matcher_->keep({channel_, head.id}, head.tag, head.bytes, weight) == nullptr) {
     return Taken::no_memory;
   }
-  stream = {Stream::Use::announced, false, head.tag, head.bytes, 0, {}, location};
+  stream = {Stream::Use::announced, false, head.tag, head.bytes, 0, {}, location_of(entry, head)};
+  if (stream.location.where == Location::Where::device) {
+    stream.place = payload_of<DevicePlace>(entry);
+  }
   ++open_;
   if (is_met) meet(head.id, receive);
   return Taken::well;
@@ -40,7 +43,9 @@ void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
   stream.use = Stream::Use::met;
   stream.receive = receive;
   if (receive.sender_tag != nullptr) *receive.sender_tag = stream.tag;
-  const bool can_show = receive.wants_view && stream.location.where == Location::Where::shared;
+  if (show_on_device(id)) return;
+  const bool can_show =
+      receive.wants_host_view() && stream.location.where == Location::Where::shared;
   if (!can_show && !receive.fits(stream.bytes)) {
     outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
     return refuse(id);
@@ -107,7 +112,7 @@ void IncomingStreams::fetch_piece(std::uint8_t id) {
     if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
     if (data == nullptr && receive.fits(stream.bytes)) return take_through_slots(id);
     if (data == nullptr) return end_with(id, Code::mismatch);
-    if (receive.wants_view) return show(id, data);
+    if (receive.wants_host_view()) return show(id, data);
     bring(stream, data + at, bytes);
   } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
                             stream.location.at + at, bytes)) {
@@ -127,9 +132,30 @@ void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
   outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes, view});
 }
 
+/// Shows a message in device memory to the reader's device. False if that is not possible.
+bool IncomingStreams::show_on_device(std::uint8_t id) {
+  Stream& stream = streams_[id];
+  const Receive& receive = stream.receive;
+  const bool may_show = devices_ != nullptr && stream.location.where == Location::Where::device &&
+                        receive.wants_view && receive.reader.kind != MemoryKind::host;
+  if (!may_show) return false;
+  const std::byte* data = devices_->open(stream.place, stream.bytes, receive.reader);
+  if (data == nullptr) return false;
+  stream.use = Stream::Use::viewed;
+  const View view{
+      .data = data, .id = pack({channel_, true, id}), .may_change = true, .is_on_device = true};
+  outcomes_->push_back({receive.operation, Code::ok, stream.bytes, view});
+  return true;
+}
+
 bool IncomingStreams::release(std::uint8_t id) noexcept {
   const bool is_whole = !is_withdrawn(id);
-  memory_->release(streams_[id].location);
+  const Stream& stream = streams_[id];
+  if (stream.location.where == Location::Where::device) {
+    devices_->close(stream.place, stream.receive.reader);
+  } else {
+    memory_->release(stream.location);
+  }
   end_here(id);
   return is_whole;
 }

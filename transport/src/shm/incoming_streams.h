@@ -21,21 +21,23 @@ namespace xylem::transport::shm {
 class IncomingStreams {
  public:
   /// Makes the streams of the channel `channel`. Grants are written to `credit`; `memory` is the
-  /// memory of the sender.
+  /// memory of the sender, and `devices` opens its device memory (null if there are no devices).
   IncomingStreams(std::uint32_t channel,
                   const Withdrawal& withdrawal,
                   const Owner& sender,
                   PeerMemory& memory,
                   Credit& credit,
                   Matcher& matcher,
-                  Outcomes& outcomes) noexcept
+                  Outcomes& outcomes,
+                  DeviceMemory* devices) noexcept
       : channel_(channel),
         withdrawal_(&withdrawal),
         sender_(sender),
         memory_(&memory),
         credit_(&credit),
         matcher_(&matcher),
-        outcomes_(&outcomes) {}
+        outcomes_(&outcomes),
+        devices_(devices) {}
 
   /// Whether any stream is under way.
   bool any_open() const noexcept { return open_ > 0; }
@@ -48,8 +50,8 @@ class IncomingStreams {
     no_memory,  ///< There is no memory for it, so it stays in the ring.
     never,      ///< No sender of this build writes such an entry.
   };
-  /// Begins a new stream.
-  Taken announce(const Head& head, const Location& location);
+  /// Begins the new stream that an entry announces.
+  Taken announce(const Head& head, const Entry& entry);
   /// Takes a fragment of a stream. False if the stream expects none.
   bool take_fragment(const Head& head, const std::byte* data);
   /// Continues with streams that can be read where they lie; returns the number of them.
@@ -89,11 +91,13 @@ class IncomingStreams {
     std::uint64_t received = 0;
     Receive receive;
     Location location{};
+    DevicePlace place{};  ///< For Location::Where::device.
   };
 
   static void bring(const Stream& stream, const std::byte* data, std::uint64_t bytes) noexcept;
   void fetch_piece(std::uint8_t id);
   void show(std::uint8_t id, const std::byte* data);
+  bool show_on_device(std::uint8_t id);
   void take_through_slots(std::uint8_t id);
   void end_stream(std::uint8_t id) noexcept;
   void end_here(std::uint8_t id) noexcept;
@@ -111,6 +115,7 @@ class IncomingStreams {
   Credit* credit_;
   Matcher* matcher_;
   Outcomes* outcomes_;
+  DeviceMemory* devices_;
   std::uint64_t granted_ = 0, fetched_ = 0;  ///< The values last reported to the sender.
   std::uint64_t fetching_ = 0;               ///< A bit for each stream on which fetch() has work.
   std::uint32_t open_ = 0;

@@ -82,11 +82,11 @@ void Outgoing::publish() noexcept {
 // ---- messages ----
 
 bool Outgoing::fits_slot(const Sending& sending) const noexcept {
-  return sending.bytes <= segment_->geometry().large_bytes;
+  return sending.message.bytes <= segment_->geometry().large_bytes;
 }
 
 bool Outgoing::is_announced(const Sending& sending) const noexcept {
-  return sending.location.where != Location::Where::nowhere || !fits_slot(sending);
+  return sending.message.location.where != Location::Where::nowhere || !fits_slot(sending);
 }
 
 Room Outgoing::room() noexcept {
@@ -120,15 +120,23 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   publish();
 }
 
-/// Writes a slot in the faster way, or in the other way for a trial.
-void Outgoing::fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept {
+/// Writes the next `bytes` of a message into a slot or an entry. Host memory is written into slots
+/// in the faster way, or in the other way for a trial.
+void Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept {
+  const Outbound& message = sending.message;
+  const std::byte* data = message.data + sending.sent;
+  sending.sent += bytes;
   delay();
+  if (message.memory.kind != MemoryKind::host) {
+    if (!devices_->read(target, {data, bytes, message.memory})) sending.code = Code::internal;
+    return;
+  }
   if (bytes < CacheChoice::kLeastBytes) {
-    copy_bytes(slot, data, bytes);
+    copy_bytes(target, data, bytes);
     return;
   }
   const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();
-  cache_choice_.learn(past_cache, copy_timed({slot, past_cache}, data, bytes));
+  cache_choice_.learn(past_cache, copy_timed({target, past_cache}, data, bytes));
 }
 
 /// Copies `bytes` of the message into a slot and publishes an entry for it.
@@ -138,12 +146,11 @@ bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   auto slot = slots_->take(channel_, bytes);
   if (!slot && retire()) slot = slots_->take(channel_, bytes);
   if (!slot) return false;
-  fill(segment_->slot(*slot), sending.data + sending.sent, bytes);
+  fill(segment_->slot(*slot), sending, bytes);
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;
   publish();
-  sending.sent += bytes;
   return true;
 }
 
@@ -160,46 +167,50 @@ bool Outgoing::has_number(const Sending& sending, bool is_wanted) const noexcept
 
 Outgoing::Begun Outgoing::announce(Sending& sending, bool is_wanted) {
   if (!has_number(sending, is_wanted)) return Begun::no_number;
-  Entry* entry = next_entry(EntryKind::announce, sending.tag, sending.bytes);
+  const Outbound& message = sending.message;
+  Entry* entry = next_entry(EntryKind::announce, sending.tag, message.bytes);
   if (entry == nullptr) return Begun::no_room;
   const std::uint64_t free = ~streams_used_ & numbers_for(fits_slot(sending));
   sending.id = static_cast<std::uint8_t>(std::countr_zero(free));
   streams_used_ |= bit_of(sending.id);
   entry->id = sending.id;
   delay();
-  std::memcpy(entry->payload.data(), &sending.location, sizeof sending.location);
+  const bool is_on_device = message.location.where == Location::Where::device;
+  entry->slot = is_on_device ? kOnDevice : 0;
+  if (is_on_device) {
+    std::memcpy(entry->payload.data(), &message.place, sizeof message.place);
+  } else {
+    std::memcpy(entry->payload.data(), &message.location, sizeof message.location);
+  }
   publish();
   return Begun::well;
 }
 
 /// Puts a message into the ring, either whole or as an announcement.
 Outgoing::Begun Outgoing::begin(Sending& sending, bool is_wanted) {
-  if (fits_slot(sending) && !has_number(sending, is_wanted)) sending.location = {};
+  const std::uint64_t bytes = sending.message.bytes;
+  if (fits_slot(sending) && !has_number(sending, is_wanted)) sending.message.location = {};
   if (is_announced(sending)) return announce(sending, is_wanted);
-  if (sending.bytes > kInlineBytes) {
-    return put_slot(EntryKind::slotted, sending, sending.bytes) ? Begun::well : Begun::no_room;
-  }
-  if (!put_inline(sending.tag, sending.data, sending.bytes)) return Begun::no_room;
-  sending.sent = sending.bytes;
-  return Begun::well;
+  const bool is_in =
+      bytes > kInlineBytes ? put_slot(EntryKind::slotted, sending, bytes) : put_inline(sending);
+  return is_in ? Begun::well : Begun::no_room;
 }
 
-Posted Outgoing::send(Tag tag,
-                      const std::byte* data,
-                      std::uint64_t bytes,
-                      Operation& operation,
-                      const Location& location) {
+Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
   operation.code = Code::ok;
   operation.bytes = 0;
   if (!is_open() || receiver_.is_gone()) {
     operation.code = Code::peer_lost;
     return Posted::done;
   }
-  Sending sending{&operation, data, bytes, 0, tag, 0, location};
+  Sending sending{&operation, message, 0, tag};
   const bool is_next = cleared_.empty() && numberless_.empty() && queue_.empty();
   const bool has_begun =
       is_next && !is_hold(holds_) && begin(sending, /*is_wanted=*/false) == Begun::well;
-  if (has_begun && !is_announced(sending)) return Posted::done;
+  if (has_begun && !is_announced(sending)) {
+    operation.code = sending.code;
+    return Posted::done;
+  }
   if (has_begun) {
     append(streams_, sending);
     return Posted::pending;
@@ -220,6 +231,14 @@ void Outgoing::append(Sendings& list, const Sending& sending) {
 bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
   if (bytes > kInlineBytes || room() != Room::given) return false;
   return put_inline(tag, data, bytes);
+}
+
+bool Outgoing::put_inline(Sending& sending) noexcept {
+  Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.message.bytes);
+  if (entry == nullptr) return false;
+  fill(entry->payload.data(), sending, sending.message.bytes);
+  publish();
+  return true;
 }
 
 /// Puts a short message into an entry. False if the ring is full.
@@ -268,7 +287,7 @@ bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
 }
 
 void Outgoing::end(Sendings& list, Sendings::iterator at) {
-  outcomes_->push_back({at->operation, Code::ok, 0});
+  outcomes_->push_back({at->operation, at->code, 0});
   spare_.splice(spare_.begin(), list, at);
 }
 
@@ -309,15 +328,16 @@ unsigned Outgoing::pump_streams(bool is_gone) {
     const auto at = it++;
     const std::uint64_t bit = bit_of(at->id);
     if (((granted ^ granted_) & bit) == 0) continue;
+    const std::uint64_t bytes = at->message.bytes;
     if ((fetched & bit) != 0) {
-      at->sent = at->bytes;
+      at->sent = bytes;
       ++count;
     }
-    while (has_slots && at->sent < at->bytes &&
-           put_slot(EntryKind::fragment, *at, std::min(most, at->bytes - at->sent))) {
+    while (has_slots && at->sent < bytes &&
+           put_slot(EntryKind::fragment, *at, std::min(most, bytes - at->sent))) {
       ++count;
     }
-    if (at->sent < at->bytes) {
+    if (at->sent < bytes) {
       has_slots = false;
       continue;
     }

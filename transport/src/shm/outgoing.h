@@ -3,7 +3,9 @@
 // Outgoing: the sending end of a channel. A message of up to 104 bytes travels within its entry. A
 // longer message that fits into a slot is copied there. An even longer message is announced as a
 // stream, and flows through slots after the receiver has granted it. A message that the receiver
-// can read in place is announced as well, and stays in place until the receiver has read it.
+// can read in place is announced as well, and stays in place until the receiver has read it. A
+// message in device memory stays in place if the receiver's device reaches it; otherwise it is
+// copied to the host here, in pieces.
 #pragma once
 
 #include "outcome.h"
@@ -23,31 +25,38 @@
 
 namespace xylem::transport::shm {
 
+/// A message that is to be sent.
+struct Outbound {
+  const std::byte* data = nullptr;
+  std::uint64_t bytes = 0;
+  Memory memory{};      ///< The kind of memory that `data` is in.
+  Location location{};  ///< Where the receiver may be able to read it.
+  DevicePlace place{};  ///< For Location::Where::device.
+};
+
 class Outgoing {
  public:
   /// The channel `channel` of our own segment `own`, whose slots `slots` manages. Completions are
-  /// appended to `outcomes`.
+  /// appended to `outcomes`. `devices` reads device memory, if any is sent.
   Outgoing(std::uint32_t channel,
            const Segment& own,
            SlotPool& slots,
            Outcomes& outcomes,
-           const CacheChoice& choice = CacheChoice()) noexcept
+           const CacheChoice& choice = CacheChoice(),
+           DeviceMemory* devices = nullptr) noexcept
       : channel_(channel),
         segment_(&own),
         ring_(own.ring(channel)),
         slots_(&slots),
         outcomes_(&outcomes),
+        devices_(devices),
         cache_choice_(choice) {}
 
   /// Connects the channel to the receiver, which reports its progress in `credit`. Call this when
   /// the receiver has answered.
   void open(const Owner& receiver, const Credit& credit) noexcept;
 
-  Posted send(Tag tag,
-              const std::byte* data,
-              std::uint64_t bytes,
-              Operation& operation,
-              const Location& location = {});
+  Posted send(Tag tag, const Outbound& message, Operation& operation);
   /// Sends a message of up to kInlineBytes if an entry is free now.
   bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
   /// Whether put() would find a free entry.
@@ -102,12 +111,11 @@ class Outgoing {
   /// A send that is not completely in the ring yet.
   struct Sending {
     Operation* operation = nullptr;
-    const std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
+    Outbound message;
     std::uint64_t sent = 0;
     Tag tag = 0;
-    std::uint8_t id = 0;  ///< The number of its stream, once announced.
-    Location location{};
+    std::uint8_t id = 0;   ///< The number of its stream, once announced.
+    Code code = Code::ok;  ///< How the send will end.
   };
   using Sendings = std::list<Sending>;
 
@@ -128,6 +136,7 @@ class Outgoing {
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
   bool put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept;
+  bool put_inline(Sending& sending) noexcept;
   Begun begin(Sending& sending, bool is_wanted);
   Begun announce(Sending& sending, bool is_wanted);
   bool has_number(const Sending& sending, bool is_wanted) const noexcept;
@@ -135,7 +144,7 @@ class Outgoing {
   void heed_holds() noexcept;
   void append(Sendings& list, const Sending& sending);
   bool pump_list(Sendings& list, bool is_wanted, unsigned& count);
-  void fill(std::byte* slot, const std::byte* data, std::uint64_t bytes) noexcept;
+  void fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept;
   bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
   unsigned pump_streams(bool is_gone);
   unsigned pump_queue();
@@ -153,6 +162,7 @@ class Outgoing {
   Entry* ring_;
   SlotPool* slots_;
   Outcomes* outcomes_;
+  DeviceMemory* devices_;
   Owner receiver_;
   const Credit* credit_ = nullptr;
   Standing standing_ = Standing::open;

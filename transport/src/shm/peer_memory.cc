@@ -86,7 +86,8 @@ void PeerMemory::release(const Location& location) noexcept {
 
 bool PeerMemory::can_read(const Location& location) noexcept {
   switch (location.where) {
-    case Location::Where::nowhere: return false;
+    case Location::Where::nowhere:
+    case Location::Where::device: return false;
     case Location::Where::shared: return true;
     case Location::Where::process: return can_pull();
   }

@@ -30,6 +30,7 @@
 
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
+#include "xylem/transport/device_memory.h"
 #include "xylem/transport/transport.h"
 
 #include <array>
@@ -38,6 +39,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace xylem::transport::shm {
@@ -107,7 +109,7 @@ enum class EntryKind : std::uint8_t {
   eager,      ///< A message, within the entry.
   slotted,    ///< A message, in a slot.
   announce,   ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
-              ///< Location.
+              ///< Location, or a DevicePlace if `slot` is kOnDevice.
   fragment,   ///< `bytes` more of stream `id`, in a slot.
   withdrawn,  ///< No more of stream `id` will come.
   want,    ///< To the sender of the opposite channel: the receiver waits for the next message that
@@ -121,11 +123,15 @@ struct Location {
     nowhere,  ///< Not readable by the receiver; sent through slots.
     shared,   ///< In memory that the sender shares: offset `at` in `allocation`.
     process,  ///< At the address `at` in the sender's process.
+    device,   ///< In the memory of a device, as a DevicePlace says.
   };
   Where where = Where::nowhere;
   std::uint32_t allocation = 0;
   std::uint64_t at = 0;
 };
+
+/// Entry::slot of an announcement whose message is in device memory.
+inline constexpr std::uint16_t kOnDevice = 1;
 
 inline constexpr std::uint64_t kInlineBytes = 104;
 inline constexpr unsigned kSizeBits = 64 - kCheckBits;
@@ -144,7 +150,8 @@ struct alignas(2 * kLine) Entry {
   std::array<std::byte, kInlineBytes> payload{};
 };
 static_assert(sizeof(Entry) == 2 * kLine && sizeof(Credit) == kLine &&
-              sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes);
+              sizeof(Withdrawal) == kLine && sizeof(Location) <= kInlineBytes &&
+              sizeof(DevicePlace) <= kInlineBytes);
 
 /// The size of a message combined with the check bits of its tag.
 constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
@@ -169,18 +176,23 @@ inline Head head_of(const Entry& entry) noexcept {
   head.tag |= static_cast<Tag>(size_and_check >> kSizeBits) << kNameBits;
   return head;
 }
-inline Location location_of(const Entry& announcement) noexcept {
-  Location location;
-  std::memcpy(&location, announcement.payload.data(), sizeof location);
+/// A copy of what an entry's payload holds.
+template <typename Value>
+Value payload_of(const Entry& entry) noexcept {
+  static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= kInlineBytes);
+  Value value{};
+  std::memcpy(&value, entry.payload.data(), sizeof value);
   std::atomic_signal_fence(std::memory_order_acq_rel);
-  return location;
+  return value;
+}
+inline Location location_of(const Entry& announcement, const Head& head) noexcept {
+  if (head.slot == kOnDevice) return {.where = Location::Where::device};
+  const auto location = payload_of<Location>(announcement);
+  return location.where == Location::Where::device ? Location{} : location;
 }
 
 inline std::uint64_t turn_of_want(const Entry& want) noexcept {
-  std::uint64_t turn = 0;
-  std::memcpy(&turn, want.payload.data(), sizeof turn);
-  std::atomic_signal_fence(std::memory_order_acq_rel);
-  return turn;
+  return payload_of<std::uint64_t>(want);
 }
 
 /// The bit of a stream in the words of a Credit or a Withdrawal.

@@ -127,7 +127,7 @@ void ShmTransport::heed_hello(const Introduction& hello, Peer& peer) {
   const auto channel = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back({&peer, hello.channel, false,
                       Incoming(channel, peer.segment, hello.channel, peer.owner(), peer.memory,
-                               segment_.credit(channel), matcher_, outcomes_, wants_)});
+                               segment_.credit(channel), matcher_, outcomes_, wants_, devices_)});
   ++unmet_;
   answer(channel);
 }
@@ -241,6 +241,7 @@ Location ShmTransport::locate(Endpoint& endpoint, const ConstRegion& source) {
 }
 
 bool ShmTransport::is_readable(const ConstRegion& source) noexcept {
+  if (source.memory.kind != MemoryKind::host) return true;
   switch (source.stay) {
     case Stay::nowhere: return false;
     case Stay::in_shared: return find_shared(source) != nullptr;

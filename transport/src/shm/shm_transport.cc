@@ -61,19 +61,23 @@ Result<std::unique_ptr<Transport>> ShmTransport::make(const ShmOptions& options,
     event.events = EPOLLIN;
     if (epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("epoll");
   }
-  return std::unique_ptr<Transport>(new ShmTransport(std::move(segment), std::move(door),
-                                                     std::move(wake), std::move(events),
-                                                     options.writes, logger));
+  return std::unique_ptr<Transport>(new ShmTransport(
+      std::move(segment), std::move(door), std::move(wake), std::move(events), options, logger));
 }
 
-ShmTransport::ShmTransport(
-    Segment segment, Door door, UniqueFd wake, UniqueFd events, ShmWrites writes, Logger logger)
+ShmTransport::ShmTransport(Segment segment,
+                           Door door,
+                           UniqueFd wake,
+                           UniqueFd events,
+                           const ShmOptions& options,
+                           Logger logger)
     : segment_(std::move(segment)),
       slots_(segment_.geometry()),
       door_(std::move(door)),
       wake_(std::move(wake)),
       events_(std::move(events)),
-      writes_(writes),
+      writes_(options.writes),
+      devices_(options.devices),
       logger_(std::move(logger)) {
   const Nonce& nonce = segment_.header().nonce;
   AddressWords words{kAddressMagic, nonce[0], nonce[1], 0};
@@ -101,8 +105,8 @@ Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {
                                                 endpoints_.size()));
   }
   const auto id = static_cast<EndpointId>(endpoints_.size());
-  endpoints_.push_back(
-      {{words[1], words[2]}, Outgoing(id, segment_, slots_, outcomes_, CacheChoice(writes_))});
+  endpoints_.push_back({{words[1], words[2]},
+                        Outgoing(id, segment_, slots_, outcomes_, CacheChoice(writes_), devices_)});
   ++unmet_;
   call(id);
   return id;
@@ -115,11 +119,17 @@ Posted ShmTransport::send(EndpointId to,
                           ConstRegion source,
                           Operation& operation) noexcept {
   XYLEM_CHECK(to < endpoints_.size(), to, endpoints_.size());
-  XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
+  XYLEM_CHECK(source.memory.kind == MemoryKind::host || devices_ != nullptr,
+              xylem::name(source.memory.kind));
   Endpoint& endpoint = endpoints_[to];
   endpoint.bytes_sent += source.bytes;
-  return endpoint.outgoing.send(tag, static_cast<const std::byte*>(source.data), source.bytes,
-                                operation, locate(endpoint, source));
+  Outbound message{static_cast<const std::byte*>(source.data), source.bytes, source.memory};
+  if (source.memory.kind == MemoryKind::host) {
+    message.location = locate(endpoint, source);
+  } else if (devices_->share(source, message.place)) {
+    message.location.where = Location::Where::device;
+  }
+  return endpoint.outgoing.send(tag, message, operation);
 }
 
 bool ShmTransport::send_inline(EndpointId to,
@@ -155,9 +165,13 @@ bool ShmTransport::flush(EndpointId id) noexcept {
 Posted ShmTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   XYLEM_CHECK(target.memory.kind == MemoryKind::host, xylem::name(target.memory.kind));
+  return take({tag, mask, target, &operation, sender_tag}, matcher_.find_arrived(tag, mask));
+}
+
+/// Posts a receive, or lets it take the message that has arrived for it.
+Posted ShmTransport::take(const Receive& receive, Arrived* arrived) noexcept {
+  Operation& operation = *receive.operation;
   operation.state = nullptr;
-  const Receive receive{tag, mask, target, &operation, sender_tag};
-  Arrived* arrived = matcher_.find_arrived(tag, mask);
   if (arrived == nullptr) {
     matcher_.post(receive);
     if (held_ > 0) want(receive);
@@ -176,22 +190,16 @@ Posted ShmTransport::recv(
   return Posted::done;
 }
 
-Posted ShmTransport::recv_view(Tag tag, Region target, Operation& operation) noexcept {
-  operation.state = nullptr;
+Posted ShmTransport::recv_view(Tag tag,
+                               Region target,
+                               Operation& operation,
+                               Memory reader) noexcept {
+  const Receive receive{tag, kExactMatch, target, &operation, nullptr, true, reader};
   Arrived* arrived = matcher_.find_arrived(tag, kExactMatch);
-  if (arrived == nullptr) {
-    const Receive receive{tag, kExactMatch, target, &operation, nullptr, true};
-    matcher_.post(receive);
-    if (held_ > 0) want(receive);
-    return Posted::pending;
+  if (arrived == nullptr || arrived->is_stream || !receive.wants_host_view()) {
+    return take(receive, arrived);
   }
-  if (arrived->is_stream) {
-    const StreamId stream = arrived->stream;
-    matcher_.drop(*arrived);
-    sources_[stream.channel].incoming.meet(static_cast<std::uint8_t>(stream.id),
-                                           {tag, kExactMatch, target, &operation, nullptr, true});
-    return Posted::pending;
-  }
+  operation.state = nullptr;
   operation.code = Code::ok;
   operation.bytes = arrived->bytes;
   operation.view = {arrived->payload.data(), kLent};

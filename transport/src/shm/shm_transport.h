@@ -38,7 +38,10 @@ class ShmTransport final : public Transport, public Views {
 
   std::string_view name() const noexcept override { return "shm"; }
   Capabilities capabilities() const noexcept override {
-    return {.inline_bytes = kInlineBytes, .withdraws = true, .checks_tags = true};
+    return {.sends_devices = devices_ != nullptr,
+            .inline_bytes = kInlineBytes,
+            .withdraws = true,
+            .checks_tags = true};
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
@@ -59,7 +62,7 @@ class ShmTransport final : public Transport, public Views {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
   std::uint64_t view_bytes() const noexcept override { return segment_.geometry().large_bytes; }
-  Posted recv_view(Tag tag, Region target, Operation& operation) noexcept override;
+  Posted recv_view(Tag tag, Region target, Operation& operation, Memory reader) noexcept override;
   bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept override;
   bool release(const View& view) noexcept override;
   bool is_readable(const ConstRegion& source) noexcept override;
@@ -115,8 +118,12 @@ class ShmTransport final : public Transport, public Views {
     std::vector<Want> unsaid{};  ///< Wants that have not been sent yet for lack of room.
   };
 
-  ShmTransport(
-      Segment segment, Door door, UniqueFd wake, UniqueFd events, ShmWrites writes, Logger logger);
+  ShmTransport(Segment segment,
+               Door door,
+               UniqueFd wake,
+               UniqueFd events,
+               const ShmOptions& options,
+               Logger logger);
 
   void meet_peers();
   void call(EndpointId id);
@@ -133,6 +140,7 @@ class ShmTransport final : public Transport, public Views {
   void follow_allocations();
   bool is_left(const Peer& peer) const noexcept;
   Location locate(Endpoint& endpoint, const ConstRegion& source);
+  Posted take(const Receive& receive, Arrived* arrived) noexcept;
   bool reclaim() noexcept;
   void bury_dead();
   Endpoint* way_back(const Source& source) noexcept;
@@ -148,6 +156,7 @@ class ShmTransport final : public Transport, public Views {
   UniqueFd wake_;    ///< eventfd with which peers wake this transport.
   UniqueFd events_;  ///< epoll set of `wake_` and the door.
   ShmWrites writes_;
+  DeviceMemory* devices_;
   Logger logger_;
   std::array<std::byte, 4 * sizeof(std::uint64_t)> address_{};
   bool wants_look_ = false;  ///< True if the door must be looked at.

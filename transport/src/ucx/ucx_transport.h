@@ -67,7 +67,9 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
-  Capabilities capabilities() const noexcept override { return {.cuda = facts_.cuda}; }
+  Capabilities capabilities() const noexcept override {
+    return {.sends_devices = facts_.cuda, .receives_devices = facts_.cuda};
+  }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;

@@ -8,21 +8,31 @@
 
 #include "xylem/collectives/schedule.h"
 
+#include <cstdint>
+#include <vector>
+
 namespace xylem::collectives {
 
 struct Staging {
   /// Only copies into scratch read the input, each chunk once. An all_to_all that is staged like
   /// this may be in place.
   bool input = false;
-  /// Sends and receives use only scratch. The source of a send is copied to scratch first, and a
-  /// received message is copied from scratch to its place.
-  bool messages = false;
+  /// sends[r]: what is sent to rank r is copied to scratch first. Empty: nothing is.
+  std::vector<bool> sends{};
+  /// receives[r]: what rank r sends is received into scratch, and copied to its place from there.
+  /// Empty: nothing is.
+  std::vector<bool> receives{};
+
+  bool changes_anything() const noexcept { return input || !sends.empty() || !receives.empty(); }
 };
+
+/// Sends and receives of all `ranks` use only scratch.
+Staging staged_messages(std::uint32_t ranks);
 
 /// Returns the staged schedule. It has the same result as `schedule`, and passes verify() if
 /// `schedule` does. The scratch chunks that it adds are rings where the steps allow that
 /// (pipeline.h), so their size does not grow with the message. Precondition: no step uses memory of
 /// another rank.
-Schedule stage(const Schedule& schedule, Staging staging);
+Schedule stage(const Schedule& schedule, const Staging& staging);
 
 }  // namespace xylem::collectives

@@ -7,6 +7,7 @@
 
 #include "xylem/base/status.h"
 #include "xylem/execution/reduce_kernel.h"
+#include "xylem/transport/device_memory.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -95,6 +96,9 @@ class Compute {
   /// uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
   virtual void free_scratch(std::byte* memory) noexcept;
+  /// Memory of this device for peers, and of peers for this device. Null if the device cannot share
+  /// memory: then its messages go through the host. Lives as long as the Compute.
+  virtual transport::DeviceMemory* device_memory() noexcept { return nullptr; }
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;
 };

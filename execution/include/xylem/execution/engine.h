@@ -102,12 +102,13 @@ class Engine {
   bool try_start(Execution& execution, const Exchange& exchange);
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
   /// and `fingerprint` are set, and runs it as far as it can go at once. It may end within this
-  /// call. If its Compute has queues, the program must be compiled without fusion
-  /// (ProgramOptions::fuses).
+  /// call. If its Compute has queues, the program must be compiled with Fusion::none or
+  /// Fusion::views.
   void start(Execution& execution);
   /// A Patience of the same kind, for callers that poll for messages of their own.
   Patience patience() const noexcept { return patience_.fresh(); }
-  /// Posts one message for a point-to-point call; its completion goes to on_body().
+  /// Posts one message for a point-to-point call; its completion goes to on_body(). If the call is
+  /// on a device, a received message may be shown in place (Message::view).
   Message& post_send(Execution& execution,
                      Link link,
                      transport::Tag tag,
@@ -119,7 +120,9 @@ class Engine {
                      transport::Region target);
   /// Lets the device of a point-to-point call (`run.device`) copy bytes, after its gate has opened.
   /// on_copied() follows, possibly within this call. The execution does not end before that.
-  void post_copy(Execution& execution, void* target, const void* source, std::uint64_t bytes);
+  void post_copy(Execution& execution, const OnDevice::Copy& copy);
+  /// The same, but the gate need not be open.
+  void post_copy_before_gate(Execution& execution, const OnDevice::Copy& copy);
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
   /// on_ended() follows when the last message and the last pending work have ended.
   void fail(Execution& execution, Status why);
@@ -133,8 +136,10 @@ class Engine {
         completed_ == nullptr && busy_.empty() && pending_count_ == 0 && views_held_ == 0;
     return is_idle ? 0 : run_round();
   }
-  /// Copies all viewed messages to their own places, and gives up their views, since their senders
-  /// may wait for the slots. Call before a sleep. True if there were any views.
+  /// Copies viewed messages to their own places, and gives up their views, since their senders may
+  /// wait for the slots. Views that pending work of a device reads stay, and so do those of the
+  /// only call that holds views if they are in device memory. Call before a sleep. True if any view
+  /// was given up.
   bool relieve();
   /// How many views relieve() has given up so far. A call that runs alone never needs this
   /// (verify_program.h), but several calls at once may.
@@ -160,6 +165,7 @@ class Engine {
     StepId step = collectives::kNone;
     std::uint32_t slice = 0;
     Ticket ticket;
+    HeldView view{};  ///< If it has views: what the work reads. It is released after the work.
   };
   /// The pending work of one queue, in order.
   struct PendingQueue {
@@ -242,6 +248,7 @@ class Engine {
   void release_and_commit(Execution& execution, const ProgramStep& step, std::uint32_t slice);
   void release_views(Execution& execution, const ProgramStep& step, std::uint32_t slice);
   void release(Execution& execution, HeldView& held);
+  void put_away(Execution& execution, HeldView& held);
   void lose_view(Execution& execution, StepId id);
   void look_at_views();
 
@@ -251,6 +258,12 @@ class Engine {
   void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
   void await_gate(Execution& execution);
   void begin_copy(Execution& execution);
+  bool fetch(Execution& execution, const HeldView& view);
+  static void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
+  static void copy_and_wait(Compute& compute,
+                            std::byte* target,
+                            const std::byte* source,
+                            std::uint64_t bytes) noexcept;
   static void queue_all(Run& run);
   PendingQueue& pending_queue(Compute& compute, std::uint32_t queue);
   void look_at_work();
@@ -266,6 +279,7 @@ class Engine {
   std::vector<Execution*> busy_, round_;  ///< The engine holds a reference to each.
   std::uint64_t moved_ = 0;               ///< Number of slices that have been moved so far.
   std::uint32_t views_held_ = 0;
+  std::uint32_t views_on_device_ = 0;  ///< How many of these are in the memory of a device.
   /// How often a view was taken or given up, in total and up to the last run().
   std::uint64_t views_touched_ = 0;
   std::uint64_t views_touched_before_ = 0;
@@ -282,8 +296,8 @@ class Engine {
   std::vector<Ticket> after_;
   /// Used by try_start(): messages that have not arrived.
   std::vector<const Exchange::Message*> expected_;
-  /// Used by try_start(): the sends for which a slot is reserved, the endpoint of each of them, and
-  /// the transport that all of them use.
+  /// The sends for which a slot is reserved, the endpoint of each of them, and the views of their
+  /// transport.
   std::vector<StepId> reserved_;
   std::vector<transport::EndpointId> reserved_peers_;
   transport::Views* reserved_on_ = nullptr;

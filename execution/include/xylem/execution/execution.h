@@ -87,6 +87,7 @@ struct HeldView {
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;
+  bool is_read = false;  ///< Pending work of a device reads it.
 };
 
 /// The part of Run that consists of plain values. It is replaced as a whole when the execution is
@@ -114,12 +115,19 @@ struct OnDevice {
     void* target = nullptr;
     const void* source = nullptr;
     std::uint64_t bytes = 0;
+    HeldView view{};  ///< If it has views: what `source` lies in. It is released after the copy.
   };
   Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
   Memory memory[3] = {};       ///< memory[b]: where the buffer b (collectives::Buffer) is.
   Ticket gate;                 ///< The execution does nothing before this ticket is done.
   Copy copy{};                 ///< Point to point: begins when the gate has opened.
   Ticket end;                  ///< A gate that opens when the execution has ended.
+
+  /// The memory whose device reads views. The CPU's if no device works for the execution.
+  Memory reader() const noexcept {
+    const bool has_queues = compute != nullptr && compute->queues() > 0;
+    return has_queues ? memory[static_cast<int>(collectives::Buffer::input)] : Memory{};
+  }
 };
 
 /// The progress of an execution.

@@ -127,6 +127,17 @@ struct Program {
   }
 };
 
+/// Which steps may work on messages in the memory where these travel.
+enum class Fusion : std::uint8_t {
+  none,
+  /// Copies and reductions may read received messages where they arrived. For programs that a
+  /// device computes.
+  views,
+  /// Also, results may be written where peers read them, and small programs may run as exchanges.
+  /// For the CPU.
+  all,
+};
+
 /// The sizes and functions that a schedule is bound to.
 struct ProgramOptions {
   collectives::Counts counts{};
@@ -139,9 +150,7 @@ struct ProgramOptions {
   /// with Staging::input. Then only copies read the input, and these copies scale it.
   ScaleKernel scale = nullptr;
   KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
-  /// True if steps may work on messages in the memory where they travel, and small programs may run
-  /// as exchanges. Must be false for programs that a device computes.
-  bool fuses = true;
+  Fusion fusion = Fusion::all;
 };
 
 /// Fails with `unsupported` for operands in other ranks' memory and for put, since no transport of

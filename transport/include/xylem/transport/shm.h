@@ -7,6 +7,7 @@
 
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
+#include "xylem/transport/device_memory.h"
 #include "xylem/transport/transport.h"
 
 #include <cstdint>
@@ -28,6 +29,9 @@ struct ShmOptions {
   /// it. More memory allows more large messages to be in flight.
   std::uint64_t bytes = 0;
   ShmWrites writes = ShmWrites::as_measured;
+  /// With it, device memory may be sent: it is read where it lies by peers whose devices reach it,
+  /// and copied through the host otherwise. It must outlive the transport.
+  DeviceMemory* devices = nullptr;
 };
 
 /// The sizes that a transport made with given options has.

@@ -34,7 +34,8 @@ inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 struct Capabilities {
   bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce steps.
   bool one_sided = false;          ///< Supports put steps.
-  bool cuda = false;               ///< Device memory may be sent and received.
+  bool sends_devices = false;      ///< Device memory may be sent.
+  bool receives_devices = false;   ///< Messages may be received into device memory.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
   /// True if cancel() ends every operation at once. If false, an operation that has met its partner
   /// continues until its message is complete or its endpoint is closed.
@@ -73,6 +74,7 @@ struct View {
   /// The sender can withdraw the message while it is viewed; Views::release() tells whether
   /// it did.
   bool may_change = false;
+  bool is_on_device = false;  ///< In memory that only the reader's device reaches.
 };
 
 /// One message in flight. The caller owns the operation and must not move it until it has

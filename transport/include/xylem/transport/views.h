@@ -47,7 +47,13 @@ class Views {
   /// `operation.view` then shows it until release(). Messages of up to view_bytes() can be viewed
   /// unless they are copied from the sender's process; longer messages can be viewed only if they
   /// are in memory that this process maps. Other messages are copied to `target`.
-  virtual Posted recv_view(Tag tag, Region target, Operation& operation) noexcept = 0;
+  ///
+  /// `reader` is the memory whose device will read the view; by default the CPU reads it. For a
+  /// device, only messages in device memory that it reaches are shown, of any length.
+  virtual Posted recv_view(Tag tag,
+                           Region target,
+                           Operation& operation,
+                           Memory reader = {}) noexcept = 0;
   /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
   /// this size (at most view_bytes(); kAnySize: any). Faster than recv_view() for a message that is
   /// about to arrive. Receives already posted for the tag are not considered. False means the
