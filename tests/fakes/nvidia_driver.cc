@@ -105,6 +105,9 @@ FAKE nvmlShutdown() {
   --opened;
   return kSuccess;
 }
+extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(int result) {
+  return result == kSuccess ? "The operation was successful" : "Unknown Error";
+}
 FAKE nvmlDeviceGetCount_v2(unsigned* count) {
   *count = static_cast<unsigned>(devices.size());
   return opened > 0 ? kSuccess : kFailure;

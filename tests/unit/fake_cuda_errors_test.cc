@@ -133,6 +133,36 @@ TEST_F(FakeCudaFault, OfADeviceStaysAndEndsItsWaits) {
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
 
+TEST_F(FakeCudaFault, IsToldToCallbacksButDropsHostFunctions) {
+  start({{"FAKE_CUDA_FAULTS", "cuStreamQuery:1=719"}});
+  std::uint32_t* gate = allocate_host(1);
+  const CUstream stream = make_stream();
+  struct Told {
+    std::atomic<int> callbacks{0}, host_functions{0};
+    std::atomic<CUresult> last{CUDA_ERROR_UNKNOWN};
+  } told;
+  const auto callback = [](CUstream, CUresult result, void* data) {
+    auto& of = *static_cast<Told*>(data);
+    of.last = result;
+    ++of.callbacks;
+  };
+  const auto host_function = [](void* data) { ++static_cast<Told*>(data)->host_functions; };
+  EXPECT_EQ(CU(cuStreamAddCallback)(stream, callback, &told, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(told.last, CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuLaunchHostFunc)(stream, host_function, &told), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamAddCallback)(stream, callback, &told, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_LAUNCH_FAILED);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (told.callbacks < 2 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(told.callbacks, 2);
+  EXPECT_EQ(told.last, CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(told.host_functions, 0);
+}
+
 TEST_F(FakeCudaFault, SwitchesFeaturesOff) {
   start({{"FAKE_CUDA_FAULTS", "unsupported=memops,unsupported=ipc"}});
   const CUdeviceptr memory = allocate(64);
@@ -194,6 +224,18 @@ TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
   EXPECT_EQ(misuses(), 2U) << last_misuse();
 }
 
+TEST_F(FakeCudaDevices, HaveNoVirtualMemoryManagement) {
+  start();
+  int is_supported = 7;
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(&is_supported,
+                                     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(is_supported, 0);
+  CUdeviceptr address = 0;
+  EXPECT_EQ(CU(cuMemAddressReserve)(&address, 1 << 21, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(misuses(), 0U);
+}
+
 TEST_F(FakeCudaDevices, RunOutOfMemory) {
   start({{"FAKE_CUDA_MEMORY_MB", "1"}});
   const CUdeviceptr memory = allocate(1 << 20);
@@ -223,7 +265,7 @@ TEST_F(FakeCudaLookup, FindsFunctionsByPlainNameAndVersion) {
   EXPECT_EQ(status_of("cuStreamWaitValue64", 11060), CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
   EXPECT_EQ(status_of("cuMemAlloc_v2", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_EQ(status_of("cuStreamBeginCapture", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
-  EXPECT_EQ(status_of("cuMemCreate", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(status_of("cuMemAllocPitch", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_NE(exported<decltype(&cuMemAlloc)>("cuMemAlloc_v2"), nullptr);
   load({{"FAKE_CUDA_VERSION", "11080"}});
   EXPECT_EQ(status_of("cuKernelGetFunction", 11080), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);

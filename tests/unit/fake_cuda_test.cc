@@ -47,6 +47,21 @@ TEST_F(FakeCudaMemory, HasNewBufferIdWhenAnAddressIsReused) {
   EXPECT_NE(id, id_of(second));
 }
 
+TEST_F(FakeCudaMemory, HasNoPreferredLocationIfItIsManaged) {
+  start();
+  CUdeviceptr managed = 0;
+  EXPECT_EQ(CU(cuMemAllocManaged)(&managed, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const auto location_of = [this](CUdeviceptr address, int& location) {
+    return CU(cuMemRangeGetAttribute)(&location, sizeof location,
+                                      CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, 8);
+  };
+  int location = 7;
+  EXPECT_EQ(location_of(managed + 56, location), CUDA_SUCCESS);
+  EXPECT_EQ(location, CU_DEVICE_INVALID);
+  EXPECT_EQ(location_of(managed + 57, location), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(location_of(allocate(64), location), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(FakeCudaMemory, IsDescribedByPointerAttributes) {
   start();
   const CUdeviceptr address = allocate(1000);

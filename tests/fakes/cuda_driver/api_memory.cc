@@ -3,6 +3,8 @@
 // Allocation, registration and queries of memory.
 #include "fakes/cuda_driver/call.h"
 
+#include <cstring>
+
 namespace xylem::fake_cuda {
 namespace {
 
@@ -167,6 +169,28 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* on_device, void* address, unsign
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "this is no pinned host memory");
   }
   *on_device = reinterpret_cast<CUdeviceptr>(address);
+  return CUDA_SUCCESS;
+}
+
+// Managed memory here has had no advice and no prefetch, for which there are no functions.
+CUresult cuMemRangeGetAttribute(
+    void* data, size_t bytes, CUmem_range_attribute attribute, CUdeviceptr address, size_t count) {
+  Call call(__func__, Needs::start);
+  if (call.has_failed() || !call.has(data)) return call.result();
+  const AllocationPtr allocation = call.driver().memory.find(pointer(address));
+  if (allocation == nullptr || allocation->kind != MemoryKind::managed || count == 0 ||
+      count > allocation->bytes - (address - allocation->start)) {
+    return call.fail(CUDA_ERROR_INVALID_VALUE);
+  }
+  int value = CU_DEVICE_INVALID;
+  switch (attribute) {
+    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY: value = 0; break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: break;
+    default: return call.fail(CUDA_ERROR_NOT_SUPPORTED);
+  }
+  if (bytes != sizeof value) return call.misuse(CUDA_ERROR_INVALID_VALUE, "the size of an int");
+  std::memcpy(data, &value, sizeof value);
   return CUDA_SUCCESS;
 }
 

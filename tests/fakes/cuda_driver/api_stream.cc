@@ -142,6 +142,26 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return CUDA_SUCCESS;
 }
 
+// Unlike a host function, a callback also runs when the device is lost, and is told why.
+CUresult cuStreamAddCallback(CUstream handle,
+                             CUstreamCallback function,
+                             void* data,
+                             unsigned flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  if (function == nullptr || flags != 0) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "no function, or flags that are not 0");
+  }
+  const auto command = enqueue(call.driver(), *stream, [function, data, handle](const Run& run) {
+    const InHostFunction scope;
+    function(handle, run.device().lost, data);
+  });
+  command->runs_on_lost_device = true;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(handle)) return call.result();

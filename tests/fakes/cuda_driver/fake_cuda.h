@@ -30,9 +30,12 @@
 //                          unsupported=ipc switch features off.
 //
 // Absent, so that cuGetProcAddress reports that it did not find them: stream capture and graphs,
-// virtual memory management (cuMemCreate and others), memory pools, contexts that are not primary
-// (cuCtxCreate), modules, arrays, textures, per-thread default-stream variants (_ptsz), event
-// times, legacy versions of functions. IPC handles of events give CUDA_ERROR_NOT_SUPPORTED.
+// contexts that are not primary (cuCtxCreate), modules, arrays, textures, per-thread default-stream
+// variants (_ptsz), event times, legacy versions of functions.
+//
+// The devices do not support virtual memory management (cuMemCreate and others) and memory pools.
+// Of their functions, those that UCX links are there and give CUDA_ERROR_NOT_SUPPORTED, and so do
+// the functions for IPC handles of events.
 //
 // Simplified: a seed fixes the delays, but not how the system schedules the threads. All memory is
 // coherent, and memory operations are not reordered. A kernel that reaches an allocation and runs

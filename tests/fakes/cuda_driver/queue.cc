@@ -74,6 +74,10 @@ bool Queue::may_start(const Command& command) const {
                      [](const CommandPtr& other) { return other->is_done; });
 }
 
+bool Queue::is_dropped(const Command& command) const {
+  return device_.is_ending || (device_.lost != CUDA_SUCCESS && !command.runs_on_lost_device);
+}
+
 void Queue::wait_delay() {
   if (delay_us_ == 0) return;
   const std::uint64_t delay = random_() % (delay_us_ + 1);
@@ -87,7 +91,7 @@ void Queue::work() {
     if (commands_.empty()) return;
     const CommandPtr command = commands_.front();
     driver_changed().wait(lock, [&] { return may_start(*command); });
-    if (command->run && !device_.drops_commands()) {
+    if (command->run && !is_dropped(*command)) {
       lock.unlock();
       wait_delay();
       command->run(Run(device_, random_));

@@ -49,6 +49,7 @@ class Run {
 struct Command {
   std::vector<std::shared_ptr<Command>> after;
   std::function<void(const Run&)> run;  ///< Nothing to do if it is empty.
+  bool runs_on_lost_device = false;
   bool is_done = false;
 };
 using CommandPtr = std::shared_ptr<Command>;
@@ -70,6 +71,7 @@ class Queue {
  private:
   void work();
   bool may_start(const Command& command) const;
+  bool is_dropped(const Command& command) const;
   void wait_delay();
 
   Device& device_;
