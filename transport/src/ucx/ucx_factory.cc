@@ -23,6 +23,13 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
+/// The version of the library that is loaded, which may not be the one that Xylem was built with.
+bool is_older_than(unsigned major, unsigned minor) {
+  unsigned its_major = 0, its_minor = 0, release = 0;
+  ucp_get_version(&its_major, &its_minor, &release);
+  return std::pair(its_major, its_minor) < std::pair(major, minor);
+}
+
 Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevice> found) {
   if (options.keepalive.count() <= 0) {
     return failure(Code::invalid_argument,
@@ -43,8 +50,11 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
     // of that send wait for the socket (seen in 1.13.1; later releases have the same code). Without
     // vectors it copies the bytes first. Segments as large as the receiver's (instead of the
     // default 8 KiB) compensate for the copy.
-    settings.emplace_back("MAX_IOV", "0");
-    settings.emplace_back("TX_SEG_SIZE", "64k");
+    // Since 1.17, ucp_config_modify() knows the options of a transport by the names that they have
+    // in the environment; before, it knew them without the transport's prefix.
+    const std::string prefix = is_older_than(1, 17) ? "" : "TCP_";
+    settings.emplace_back(prefix + "MAX_IOV", "0");
+    settings.emplace_back(prefix + "TX_SEG_SIZE", "64k");
   }
   if (options.reach == UcxReach::host) {
     // Without this, UCX refuses endpoints that can be closed forcibly.
@@ -119,11 +129,7 @@ Result<Worker> make_worker(ucp_context& context) {
   return worker;
 }
 
-bool aborts_on_answers() {
-  unsigned major = 0, minor = 0, release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return std::pair(major, minor) < std::pair(1U, 14U);
-}
+bool aborts_on_answers() { return is_older_than(1, 14); }
 
 bool moves_cuda(ucp_context& context) {
   ucp_context_attr_t attributes{};
