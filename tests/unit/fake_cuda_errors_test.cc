@@ -224,18 +224,6 @@ TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
   EXPECT_EQ(misuses(), 2U) << last_misuse();
 }
 
-TEST_F(FakeCudaDevices, HaveNoVirtualMemoryManagement) {
-  start();
-  int is_supported = 7;
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(&is_supported,
-                                     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
-            CUDA_SUCCESS);
-  EXPECT_EQ(is_supported, 0);
-  CUdeviceptr address = 0;
-  EXPECT_EQ(CU(cuMemAddressReserve)(&address, 1 << 21, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(misuses(), 0U);
-}
-
 TEST_F(FakeCudaDevices, RunOutOfMemory) {
   start({{"FAKE_CUDA_MEMORY_MB", "1"}});
   const CUdeviceptr memory = allocate(1 << 20);

@@ -72,7 +72,7 @@ class FakeCuda : public testing::Test {
   Function find(const char* name) const {
     const auto look_up = exported<decltype(&cuGetProcAddress)>("cuGetProcAddress_v2");
     void* function = nullptr;
-    EXPECT_EQ(look_up(name, &function, 12000, 0, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(look_up(name, &function, CUDA_VERSION, 0, nullptr), CUDA_SUCCESS);
     EXPECT_NE(function, nullptr) << name;
     return reinterpret_cast<Function>(function);
   }

@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stand-in of the CUDA driver: two processes share device memory.
-#include "unit/fake_cuda_fixture.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
+#include "unit/fake_cuda_processes.h"
 
 #include <atomic>
 
 namespace xylem::fake_cuda::test {
 namespace {
 
-class FakeCudaIpc : public FakeCuda {
- protected:
-  /// Runs `peer` in a process of its own, before this one has loaded the driver.
-  template <typename Peer>
-  void fork_peer(Peer peer) {
-    ASSERT_EQ(pipe(to_peer_), 0);
-    peer_ = fork();
-    ASSERT_GE(peer_, 0);
-    if (peer_ != 0) return;
-    close(to_peer_[1]);
-    peer();
-    _exit(HasFailure() ? 1 : 0);
-  }
-  void send(const CUipcMemHandle& handle) {
-    EXPECT_EQ(write(to_peer_[1], &handle, sizeof handle), ssize_t{sizeof handle});
-  }
-  CUipcMemHandle receive() {
-    CUipcMemHandle handle;
-    EXPECT_EQ(read(to_peer_[0], &handle, sizeof handle), ssize_t{sizeof handle});
-    return handle;
-  }
-  void expect_success_of_peer() {
-    int status = -1;
-    EXPECT_EQ(waitpid(peer_, &status, 0), peer_);
-    EXPECT_EQ(status, 0);
-    close(to_peer_[0]);
-    close(to_peer_[1]);
-  }
-
- private:
-  int to_peer_[2] = {-1, -1};
-  pid_t peer_ = -1;
-};
+using FakeCudaIpc = FakeCudaProcesses;
 
 constexpr unsigned kFlags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
@@ -51,7 +16,7 @@ TEST_F(FakeCudaIpc, LetsAProcessWriteAndSignalInMemoryOfAnother) {
   ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
     start();
     CUdeviceptr memory = 0;
-    const CUipcMemHandle handle = receive();
+    const CUipcMemHandle handle = receive<CUipcMemHandle>();
     EXPECT_EQ(CU(cuIpcOpenMemHandle)(&memory, handle, kFlags), CUDA_SUCCESS);
     const CUstream stream = make_stream();
     EXPECT_EQ(CU(cuMemsetD32Async)(memory + 4, 7, 1024, stream), CUDA_SUCCESS);
@@ -78,7 +43,7 @@ TEST_F(FakeCudaIpc, LetsAProcessWriteAndSignalInMemoryOfAnother) {
 TEST_F(FakeCudaIpc, CountsHowOftenMemoryIsOpen) {
   ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
     start();
-    const CUipcMemHandle handle = receive();
+    const CUipcMemHandle handle = receive<CUipcMemHandle>();
     CUdeviceptr first = 0;
     CUdeviceptr second = 0;
     EXPECT_EQ(CU(cuIpcOpenMemHandle)(&first, handle, 0), CUDA_ERROR_INVALID_VALUE);
@@ -104,7 +69,7 @@ TEST_F(FakeCudaIpc, FailsCommandsThatRunAfterTheMemoryWasClosed) {
   ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
     start();
     CUdeviceptr memory = 0;
-    const CUipcMemHandle handle = receive();
+    const CUipcMemHandle handle = receive<CUipcMemHandle>();
     EXPECT_EQ(CU(cuIpcOpenMemHandle)(&memory, handle, kFlags), CUDA_SUCCESS);
     std::uint32_t* gate = allocate_host(1);
     const CUstream stream = make_stream();
@@ -127,7 +92,7 @@ TEST_F(FakeCudaIpc, RefusesTheExportingProcessAndMemoryThatIsGone) {
   ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
     start();
     CUdeviceptr memory = 0;
-    const CUipcMemHandle handle = receive();
+    const CUipcMemHandle handle = receive<CUipcMemHandle>();
     EXPECT_EQ(CU(cuIpcOpenMemHandle)(&memory, handle, kFlags), CUDA_ERROR_INVALID_HANDLE);
   }));
   start();

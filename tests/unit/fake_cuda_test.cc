@@ -47,6 +47,22 @@ TEST_F(FakeCudaMemory, HasNewBufferIdWhenAnAddressIsReused) {
   EXPECT_NE(id, id_of(second));
 }
 
+TEST_F(FakeCudaMemory, IsFilledLaterUnlessItsContextSynchronizes) {
+  start();
+  std::uint32_t* gate = allocate_host(1);
+  const CUdeviceptr address = allocate(64);
+  EXPECT_EQ(CU(cuStreamWaitValue32)(nullptr, on_device(gate), 1, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemsetD8)(address, 7, 64), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamQuery)(nullptr), CUDA_ERROR_NOT_READY);
+  std::atomic_ref<std::uint32_t>(*gate).store(1);
+  unsigned flags = 7;
+  EXPECT_EQ(CU(cuCtxSetFlags)(CU_CTX_SYNC_MEMOPS), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxGetFlags)(&flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_CTX_SYNC_MEMOPS});
+  EXPECT_EQ(CU(cuMemsetD8)(address, 8, 64), CUDA_SUCCESS);
+  EXPECT_EQ(*view(address), 0x08080808U);
+}
+
 TEST_F(FakeCudaMemory, HasNoPreferredLocationIfItIsManaged) {
   start();
   CUdeviceptr managed = 0;

@@ -1,7 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fakes/cuda_driver/access.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+
 namespace xylem::fake_cuda {
+namespace {
+
+/// The mappings from `address` on that lie side by side and have the bytes, or nothing.
+std::vector<AllocationPtr> side_by_side(const Memory& memory,
+                                        const AllocationPtr& first,
+                                        std::uintptr_t end) {
+  std::vector<AllocationPtr> mappings{first};
+  std::uintptr_t at = first->start + first->bytes;
+  while (at < end) {
+    AllocationPtr next = memory.find(pointer(at));
+    if (next == nullptr || next->kind != MemoryKind::mapped) return {};
+    at = next->start + next->bytes;
+    mappings.push_back(std::move(next));
+  }
+  return mappings;
+}
+
+/// Maps all of the mappings once more, side by side. Returns nullptr if the system has no memory.
+std::shared_ptr<void> join(const std::vector<AllocationPtr>& mappings) {
+  std::size_t bytes = 0;
+  for (const AllocationPtr& each : mappings) bytes += each->bytes;
+  void* all = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  std::shared_ptr<void> joined(all, [bytes](void* at) { munmap(at, bytes); });
+  auto* at = static_cast<std::byte*>(all);
+  for (const AllocationPtr& each : mappings) {
+    if (mmap(at, each->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, each->physical->file,
+             0) == MAP_FAILED) {
+      return nullptr;
+    }
+    at += each->bytes;
+  }
+  return joined;
+}
+
+/// For bytes that begin in a mapping and go on in others.
+void find_further(Call& call, std::uintptr_t address, std::size_t bytes, Place& place) {
+  const Memory& memory = call.driver().memory;
+  std::vector<AllocationPtr> mappings = side_by_side(memory, place.allocation, address + bytes);
+  if (mappings.empty()) {
+    call.misuse(CUDA_ERROR_INVALID_VALUE, "beyond the end of what is mapped");
+    return;
+  }
+  place.joined = join(mappings);
+  if (place.joined == nullptr) {
+    call.fail(CUDA_ERROR_OUT_OF_MEMORY);
+    return;
+  }
+  place.view = static_cast<std::byte*>(place.joined.get()) + (address - place.allocation->start);
+  place.further.assign(mappings.begin() + 1, mappings.end());
+}
+
+}  // namespace
 
 Place find_place(Call& call,
                  const Device& device,
@@ -14,27 +71,40 @@ Place find_place(Call& call,
   place.allocation = memory.find(address);
   if (place.allocation == nullptr) {
     // Host code may pass any address, but not one that was device memory.
-    if (pageable == Pageable::refused || address == nullptr || memory.was_freed(address)) {
+    if (pageable == Pageable::refused || address == nullptr ||
+        is_device_address(call.driver(), address)) {
       call.misuse(CUDA_ERROR_INVALID_VALUE, "the driver does not know the memory, or it was freed");
     }
     place.view = static_cast<std::byte*>(const_cast<void*>(address));
     return place;
   }
   const Allocation& allocation = *place.allocation;
-  const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - allocation.start;
-  if (bytes > allocation.bytes - offset) {
-    call.misuse(CUDA_ERROR_INVALID_VALUE, "beyond the end of the allocation");
-  } else if (peers == Peers::need_access && !may_access(device, allocation)) {
-    call.misuse(CUDA_ERROR_INVALID_VALUE, "memory of a device without enabled peer access");
-  }
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
   place.view = allocation.view(address);
+  if (bytes > allocation.bytes - (at - allocation.start)) {
+    if (allocation.kind == MemoryKind::mapped) {
+      find_further(call, at, bytes, place);
+    } else {
+      call.misuse(CUDA_ERROR_INVALID_VALUE, "beyond the end of the allocation");
+    }
+  }
+  const auto is_accessible = [&](const AllocationPtr& each) { return may_access(device, *each); };
+  if (!call.has_failed() && peers == Peers::need_access &&
+      (!is_accessible(place.allocation) ||
+       !std::all_of(place.further.begin(), place.further.end(), is_accessible))) {
+    call.misuse(CUDA_ERROR_INVALID_VALUE, "memory that the device may not access");
+  }
   return place;
 }
 
 bool is_still_there(const Run& run, const Place& place) {
   if (place.is_pageable()) return true;
   const std::lock_guard lock(driver_mutex());
-  if (!place.allocation->is_gone) return true;
+  const auto is_gone = [](const AllocationPtr& each) { return each->is_gone; };
+  if (!is_gone(place.allocation) &&
+      std::none_of(place.further.begin(), place.further.end(), is_gone)) {
+    return true;
+  }
   Device& device = run.device();
   device.driver.count_misuse("a command", "its memory was freed before it ran");
   device.lose(CUDA_ERROR_ILLEGAL_ADDRESS);

@@ -7,12 +7,17 @@
 #include "fakes/cuda_driver/call.h"
 
 #include <cstddef>
+#include <memory>
+#include <vector>
 
 namespace xylem::fake_cuda {
 
 struct Place {
   AllocationPtr allocation;   ///< nullptr for pageable host memory.
   std::byte* view = nullptr;  ///< Where the host can touch the bytes.
+  /// The mappings of which the place also has bytes, and one view of them all.
+  std::vector<AllocationPtr> further;
+  std::shared_ptr<void> joined;
 
   bool is_pageable() const noexcept { return allocation == nullptr; }
   bool is_host() const noexcept { return is_pageable() || allocation->is_on_host(); }

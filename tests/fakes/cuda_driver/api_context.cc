@@ -53,7 +53,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* is_a
   if (call.has_failed() || !call.has(flags, is_active)) return call.result();
   const Device* device = call.device_at(ordinal);
   if (device == nullptr) return call.result();
-  *flags = 0;
+  *flags = device->context == nullptr ? 0 : device->context->flags;
   *is_active = device->context == nullptr ? 0 : 1;
   return CUDA_SUCCESS;
 }
@@ -103,6 +103,26 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
   const auto context = call.context_of(handle == nullptr ? context_stack().top() : handle);
   if (context == nullptr) return call.result();
   *id = context->id;
+  return CUDA_SUCCESS;
+}
+
+// Of the flags, only CU_CTX_SYNC_MEMOPS has an effect.
+CUresult cuCtxSetFlags(unsigned flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  constexpr unsigned kKnown =
+      CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX | CU_CTX_SYNC_MEMOPS;
+  if ((flags & ~kKnown) != 0) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags that do not exist here");
+  }
+  call.context().flags = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned* flags) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(flags)) return call.result();
+  *flags = call.context().flags;
   return CUDA_SUCCESS;
 }
 

@@ -6,7 +6,7 @@
 // - To pageable host memory, and between host memories: the call returns when the copy is done.
 // - Otherwise asynchronous calls return at once.
 // - Synchronous calls use the NULL stream. Those from pageable host memory may return before the
-//   device has the bytes, unless SYNC_MEMOPS is set for the memory.
+//   device has the bytes, unless SYNC_MEMOPS is set for the memory or the context.
 #include "fakes/cuda_driver/access.h"
 
 #include <cstring>
@@ -31,6 +31,11 @@ CommandPtr enqueue_copy(Call& call, Stream& stream, Copy copy) {
     std::memmove(shared->target.view, is_staged ? shared->staged.data() : shared->source.view,
                  shared->bytes);
   });
+}
+
+/// True if synchronous calls on the memory always wait for the device.
+bool is_synchronous(const Call& call, const Place& place) {
+  return place.is_synchronous() || (call.context().flags & CU_CTX_SYNC_MEMOPS) != 0;
 }
 
 bool returns_when_done(const Copy& copy) {
@@ -67,7 +72,7 @@ CUresult copy_now(Call& call, CUdeviceptr to, CUdeviceptr from, std::size_t byte
   copy.source = find_place(call, device, pointer(from), bytes, sides.source);
   if (call.has_failed()) return call.result();
   const bool waits =
-      returns_when_done(copy) || !copy.source.is_pageable() || copy.target.is_synchronous();
+      returns_when_done(copy) || !copy.source.is_pageable() || is_synchronous(call, copy.target);
   const CommandPtr command = enqueue_copy(call, *stream, std::move(copy));
   return waits ? call.wait({command}, device) : CUDA_SUCCESS;
 }
@@ -89,7 +94,7 @@ CUresult fill(Call& call,
   const Place place =
       find_place(call, device, pointer(address), count * sizeof(Element), Pageable::refused);
   if (call.has_failed()) return call.result();
-  const bool waits = !is_asynchronous && (place.is_host() || place.is_synchronous());
+  const bool waits = !is_asynchronous && (place.is_host() || is_synchronous(call, place));
   const CommandPtr command = enqueue(call.driver(), *stream, [place, value, count](const Run& run) {
     if (!is_still_there(run, place)) return;
     auto* elements = reinterpret_cast<Element*>(place.view);

@@ -19,6 +19,7 @@ std::size_t bytes_of(CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return sizeof(int);
     case CU_POINTER_ATTRIBUTE_CONTEXT:
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -27,31 +28,91 @@ std::size_t bytes_of(CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return sizeof(std::uint64_t);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return sizeof(std::uint64_t);
     default: return 0;
   }
 }
 
-std::uint64_t value_of(const Driver& driver,
-                       const Allocation& memory,
-                       CUpointer_attribute attribute,
-                       CUdeviceptr address) {
+/// What is at an address.
+struct Subject {
+  CUdeviceptr address = 0;
+  AllocationPtr memory;
+  const Reservation* range = nullptr;  ///< If the address belongs to one.
+  const Device* asking = nullptr;      ///< That of the current context.
+};
+
+Subject subject_at(const Call& call, CUdeviceptr address) {
+  return {address, call.driver().memory.find(pointer(address)),
+          call.driver().reservations.find(address), call.current_device()};
+}
+
+bool is_known(const Subject& subject) {
+  return subject.memory != nullptr || subject.range != nullptr;
+}
+
+/// The host cannot use the address of device memory. A reserved address at which nothing is mapped
+/// has only a range.
+bool has_value(const Subject& subject, CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPED: return is_known(subject);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return subject.memory != nullptr && subject.memory->is_touchable();
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return subject.memory != nullptr && subject.asking != nullptr;
+    default: return subject.memory != nullptr;
+  }
+}
+
+/// Of the attributes that an address has at which nothing is mapped.
+std::uint64_t range_value_of(const Subject& subject, CUpointer_attribute attribute) {
+  if (attribute == CU_POINTER_ATTRIBUTE_MAPPED) return subject.memory == nullptr ? 0 : 1;
+  const bool is_start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+  if (subject.range != nullptr) return is_start ? subject.range->start : subject.range->bytes;
+  return is_start ? subject.memory->start : subject.memory->bytes;
+}
+
+std::uint64_t memory_value_of(const Settings& settings,
+                              const Subject& subject,
+                              CUpointer_attribute attribute) {
+  const Allocation& memory = *subject.memory;
+  const Physical* physical = memory.physical.get();
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: return reinterpret_cast<std::uint64_t>(memory.context);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return memory.is_on_host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return address;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return subject.address;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return memory.sync_memops;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: return memory.buffer_id;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return memory.kind == MemoryKind::managed ? 1 : 0;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return static_cast<std::uint64_t>(memory.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return memory.kind == MemoryKind::device && driver.settings.has_ipc ? 1 : 0;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return memory.start;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return memory.bytes;
-    case CU_POINTER_ATTRIBUTE_MAPPED: return 1;
+      return memory.kind == MemoryKind::device && settings.has_ipc ? 1 : 0;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return physical == nullptr ? 0U : unsigned{physical->properties.requestedHandleTypes};
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return may_access(*subject.asking, memory) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                                 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return memory.start;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return memory.bytes;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return physical == nullptr ? memory.buffer_id : physical->block_id;
     default: return 0;
+  }
+}
+
+/// For an attribute that has a value.
+std::uint64_t value_at(const Call& call, const Subject& subject, CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPED: return range_value_of(subject, attribute);
+    default: return memory_value_of(call.driver().settings, subject, attribute);
   }
 }
 
@@ -62,12 +123,6 @@ void store(std::uint64_t value, CUpointer_attribute attribute, void* data) {
   } else {
     std::memcpy(data, &value, sizeof value);
   }
-}
-
-/// The host cannot use the address of device memory.
-bool has_value(const Allocation& memory, CUpointer_attribute attribute) {
-  const bool is_touchable = memory.is_on_host() || memory.kind == MemoryKind::managed;
-  return attribute != CU_POINTER_ATTRIBUTE_HOST_POINTER || is_touchable;
 }
 
 }  // namespace
@@ -84,11 +139,9 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   if (call.has_failed() || !call.has(data)) return call.result();
   if (bytes_of(attribute) == 0) return call.fail(CUDA_ERROR_INVALID_VALUE);
   // Asking about an unknown address is how programs tell host memory, so it is no misuse.
-  const AllocationPtr memory = call.driver().memory.find(pointer(address));
-  if (memory == nullptr || !has_value(*memory, attribute)) {
-    return call.fail(CUDA_ERROR_INVALID_VALUE);
-  }
-  store(value_of(call.driver(), *memory, attribute, address), attribute, data);
+  const Subject subject = subject_at(call, address);
+  if (!has_value(subject, attribute)) return call.fail(CUDA_ERROR_INVALID_VALUE);
+  store(value_at(call, subject, attribute), attribute, data);
   return CUDA_SUCCESS;
 }
 
@@ -98,13 +151,13 @@ CUresult cuPointerGetAttributes(unsigned count,
                                 CUdeviceptr address) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || !call.has(attributes, data)) return call.result();
-  const AllocationPtr memory = call.driver().memory.find(pointer(address));
+  const Subject subject = subject_at(call, address);
   for (unsigned i = 0; i < count; ++i) {
     if (bytes_of(attributes[i]) == 0) return call.fail(CUDA_ERROR_INVALID_VALUE);
     if (!call.has(data[i])) return call.result();
     std::uint64_t value = 0;
-    if (memory != nullptr && has_value(*memory, attributes[i])) {
-      value = value_of(call.driver(), *memory, attributes[i], address);
+    if (has_value(subject, attributes[i])) {
+      value = value_at(call, subject, attributes[i]);
     } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
       // CU_DEVICE_INVALID is the empty value of an ordinal.
       value = static_cast<std::uint64_t>(CU_DEVICE_INVALID);

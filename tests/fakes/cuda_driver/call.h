@@ -42,6 +42,10 @@ class Call {
   Driver& driver() const noexcept { return *driver_; }
   Context& context() const noexcept { return *context_; }
   Device& device() const noexcept { return *context_->device; }
+  /// nullptr without a current context.
+  const Device* current_device() const noexcept {
+    return context_ == nullptr ? nullptr : context_->device;
+  }
 
   /// These return nullptr, and have then failed, if the argument is not valid.
   Device* device_at(CUdevice ordinal);

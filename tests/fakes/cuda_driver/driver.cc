@@ -161,13 +161,19 @@ void Driver::destroy_context(Device& device, std::unique_lock<std::mutex>& lock)
   device.is_ending = false;
   streams.remove_if([&](const Stream& stream) { return stream.context == context.get(); });
   events.remove_if([&](const Event& event) { return event.context == context.get(); });
-  memory.remove_all_of(context->handle);
+  device.memory_used -= memory.remove_all_of(context->handle);
   contexts.remove(context->handle);
   device.context = nullptr;
-  device.memory_used = 0;
+}
+
+bool is_device_address(const Driver& driver, const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return driver.memory.was_freed(address) || driver.reservations.was_freed(at) ||
+         driver.reservations.find(at) != nullptr;
 }
 
 bool may_access(const Device& device, const Allocation& allocation) {
+  if (allocation.kind == MemoryKind::mapped) return allocation.accessors.contains(device.ordinal);
   if (allocation.is_on_host() || allocation.kind == MemoryKind::managed) return true;
   if (allocation.device == device.ordinal || allocation.opened_by == device.ordinal) return true;
   return device.context != nullptr && device.context->peers.contains(allocation.device);

@@ -8,9 +8,11 @@
 #include "execution/src/cuda/kernels/host_kernel.h"
 #include "fakes/cuda_driver/memory.h"
 #include "fakes/cuda_driver/queue.h"
+#include "fakes/cuda_driver/reservations.h"
 #include "fakes/cuda_driver/settings.h"
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -53,6 +55,7 @@ struct Context {
   std::map<std::uint64_t, StreamPtr> own;        ///< CU_STREAM_PER_THREAD, by thread.
   std::vector<CommandPtr> of_destroyed_streams;  ///< The last commands of blocking streams.
   std::set<int> peers;                           ///< Devices whose memory it may access.
+  unsigned flags = 0;
 };
 
 struct Device {
@@ -91,7 +94,7 @@ template <typename Handle, typename Object>
 class Handles {
  public:
   Handle add(std::shared_ptr<Object> object) {
-    const auto handle = reinterpret_cast<Handle>(new_handle());  // NOLINT
+    const auto handle = std::bit_cast<Handle>(new_handle());
     objects_.emplace(handle, std::move(object));
     return handle;
   }
@@ -133,6 +136,8 @@ struct Driver {
   unsigned long misuses = 0;
   std::string last_misuse;
   Memory memory;
+  Reservations reservations;
+  Handles<CUmemGenericAllocationHandle, Physical> physical;
   std::vector<std::unique_ptr<Device>> devices;
   Handles<CUcontext, Context> contexts;
   Handles<CUstream, Stream> streams;
@@ -148,6 +153,9 @@ struct Driver {
 Driver* current_driver();
 /// Replaces the driver by a new one.
 void reset_driver();
+
+/// True if the address is device memory, or was, or may become so: no address of host memory.
+bool is_device_address(const Driver& driver, const void* address);
 
 /// True if commands of `device` may use the memory.
 bool may_access(const Device& device, const Allocation& allocation);

@@ -39,6 +39,9 @@ size_t fake_cuda_live(const char* kind) {
   if (name == "context") return driver.contexts.size();
   if (name == "stream") return driver.streams.size();
   if (name == "event") return driver.events.size();
+  if (name == "physical") return driver.physical.size();
+  if (name == "mapping") return driver.memory.count({MemoryKind::mapped});
+  if (name == "reservation") return driver.reservations.size();
   if (name == "library") return driver.libraries.size();
   if (name == "memory") {
     return driver.memory.count({MemoryKind::device, MemoryKind::pinned, MemoryKind::managed});

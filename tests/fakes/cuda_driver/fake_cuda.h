@@ -33,9 +33,9 @@
 // contexts that are not primary (cuCtxCreate), modules, arrays, textures, per-thread default-stream
 // variants (_ptsz), event times, legacy versions of functions.
 //
-// The devices do not support virtual memory management (cuMemCreate and others) and memory pools.
-// Of their functions, those that UCX links are there and give CUDA_ERROR_NOT_SUPPORTED, and so do
-// the functions for IPC handles of events.
+// The devices do not support memory pools. Of their functions, those that UCX links are there and
+// give CUDA_ERROR_NOT_SUPPORTED. So do the functions for IPC handles of events, fabric handles,
+// physical memory on the host, and access for reading only.
 //
 // Simplified: a seed fixes the delays, but not how the system schedules the threads. All memory is
 // coherent, and memory operations are not reordered. A kernel that reaches an allocation and runs
@@ -63,7 +63,8 @@ void* fake_cuda_host_view(const void* device_address);
 unsigned long fake_cuda_calls(const char* function);
 
 /// The number of objects that exist: "context", "stream", "event", "library", "memory" (cuMemAlloc,
-/// cuMemHostAlloc, cuMemAllocManaged), "registration" (cuMemHostRegister), "opened" (IPC).
+/// cuMemHostAlloc, cuMemAllocManaged), "registration" (cuMemHostRegister), "opened" (IPC),
+/// "physical" (cuMemCreate, imported), "mapping" (cuMemMap), "reservation" (cuMemAddressReserve).
 size_t fake_cuda_live(const char* kind);
 
 /// Forgets everything, ends all waits and reads the environment again. cuInit has to be called

@@ -11,8 +11,6 @@ namespace xylem::fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-/// So much of new device memory is filled with a pattern, since CUDA does not clear memory either.
-constexpr std::size_t kMostPattern = 1 << 20;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -29,11 +27,23 @@ bool has_own_address(MemoryKind kind) {
   return kind == MemoryKind::device || kind == MemoryKind::opened;
 }
 
+bool has_alias(MemoryKind kind) { return has_own_address(kind) || kind == MemoryKind::mapped; }
+
+/// Maps the file where commands can reach the bytes. False if the system has no memory.
+bool map_alias(Allocation& allocation, int file) {
+  allocation.mapped_bytes = whole_pages(allocation.bytes);
+  void* alias = map(allocation.mapped_bytes + kPage, PROT_NONE);
+  if (alias == nullptr) return false;
+  allocation.alias = static_cast<std::byte*>(alias);
+  return mmap(alias, allocation.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+              0) != MAP_FAILED;
+}
+
 }  // namespace
 
 Allocation::~Allocation() {
   if (alias != nullptr && kind != MemoryKind::registered) {
-    munmap(alias, mapped_bytes + (has_own_address(kind) ? kPage : 0));
+    munmap(alias, mapped_bytes + (has_alias(kind) ? kPage : 0));
   }
   if (file >= 0) close(file);
 }
@@ -59,16 +69,8 @@ AllocationPtr Memory::add(AllocationPtr allocation) {
   return allocation;
 }
 
-/// Maps the file of `allocation` twice.
-AllocationPtr Memory::add_alias(AllocationPtr allocation) {
-  allocation->mapped_bytes = whole_pages(allocation->bytes);
-  void* alias = map(allocation->mapped_bytes + kPage, PROT_NONE);
-  if (alias == nullptr) return nullptr;
-  allocation->alias = static_cast<std::byte*>(alias);
-  if (mmap(alias, allocation->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-           allocation->file, 0) == MAP_FAILED) {
-    return nullptr;
-  }
+AllocationPtr Memory::add_with_own_address(AllocationPtr allocation) {
+  if (!map_alias(*allocation, allocation->file)) return nullptr;
   allocation->start = reserve(allocation->mapped_bytes);
   return allocation->start == 0 ? nullptr : add(std::move(allocation));
 }
@@ -79,8 +81,9 @@ AllocationPtr Memory::add_device(std::size_t bytes) {
   allocation->file = memfd_create("fake_cuda", MFD_CLOEXEC);
   const auto size = static_cast<off_t>(whole_pages(bytes));
   if (allocation->file < 0 || ftruncate(allocation->file, size) != 0) return nullptr;
-  allocation = add_alias(std::move(allocation));
-  if (allocation != nullptr) std::memset(allocation->alias, 0xa5, std::min(bytes, kMostPattern));
+  allocation = add_with_own_address(std::move(allocation));
+  if (allocation != nullptr)
+    std::memset(allocation->alias, kPattern, std::min(bytes, kMostPattern));
   return allocation;
 }
 
@@ -90,7 +93,7 @@ AllocationPtr Memory::add_opened(int file, const IpcKey& key) {
   allocation->bytes = key.bytes;
   allocation->file = file;
   allocation->key = key;
-  return add_alias(std::move(allocation));
+  return add_with_own_address(std::move(allocation));
 }
 
 AllocationPtr Memory::add_host(MemoryKind kind, std::size_t bytes) {
@@ -115,6 +118,28 @@ AllocationPtr Memory::add_registered(void* address, std::size_t bytes) {
   allocation->bytes = allocation->mapped_bytes = bytes;
   allocation->alias = static_cast<std::byte*>(address);
   return add(std::move(allocation));
+}
+
+AllocationPtr Memory::add_mapped(std::uintptr_t start,
+                                 std::size_t bytes,
+                                 std::shared_ptr<Physical> physical) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->kind = MemoryKind::mapped;
+  allocation->start = start;
+  allocation->bytes = bytes;
+  allocation->device = physical->properties.location.id;
+  allocation->physical = std::move(physical);
+  if (!map_alias(*allocation, allocation->physical->file)) return nullptr;
+  return add(std::move(allocation));
+}
+
+std::vector<AllocationPtr> Memory::find_all(std::uintptr_t start, std::size_t bytes) const {
+  std::vector<AllocationPtr> found;
+  for (auto at = allocations_.lower_bound(start);
+       at != allocations_.end() && at->first - start < bytes; ++at) {
+    found.push_back(at->second);
+  }
+  return found;
 }
 
 AllocationPtr Memory::find(const void* address) const {
@@ -153,12 +178,17 @@ void Memory::remove(const AllocationPtr& allocation) {
   allocations_.erase(allocation->start);
 }
 
-void Memory::remove_all_of(CUcontext context) {
+std::size_t Memory::remove_all_of(CUcontext context) {
   std::vector<AllocationPtr> leaving;
+  std::size_t bytes = 0;
   for (const auto& [start, allocation] : allocations_) {
     if (allocation->context == context) leaving.push_back(allocation);
   }
-  for (const AllocationPtr& allocation : leaving) remove(allocation);
+  for (const AllocationPtr& allocation : leaving) {
+    if (allocation->kind == MemoryKind::device) bytes += allocation->bytes;
+    remove(allocation);
+  }
+  return bytes;
 }
 
 std::size_t Memory::count(std::initializer_list<MemoryKind> kinds) const {

@@ -9,19 +9,24 @@
 // The alias of device memory maps a memfd, by which another process can open the memory. When
 // device memory is freed, its address range stays reserved, so that a stale access by the host
 // still faults. The next allocation of this size gets the range again.
+//
+// A mapping of physical memory (cuMemMap) is such an allocation, too. Its address range belongs to
+// a reservation (reservations.h), and its file to the physical memory.
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"
+#include "fakes/cuda_driver/physical.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace xylem::fake_cuda {
 
-enum class MemoryKind { device, pinned, registered, managed, opened };
+enum class MemoryKind { device, pinned, registered, managed, opened, mapped };
 
 /// Tells memory of other processes apart. `inode` detects that a descriptor was used again.
 struct IpcKey {
@@ -43,6 +48,7 @@ struct Allocation {
   bool is_on_host() const noexcept {
     return kind == MemoryKind::pinned || kind == MemoryKind::registered;
   }
+  bool is_touchable() const noexcept { return is_on_host() || kind == MemoryKind::managed; }
   bool contains(std::uintptr_t address) const noexcept {
     return address >= start && address - start < bytes;
   }
@@ -64,6 +70,8 @@ struct Allocation {
   bool is_gone = false;  ///< Freed, unregistered or closed.
   IpcKey key;
   unsigned opens = 0;
+  std::shared_ptr<Physical> physical;  ///< What a mapping maps.
+  std::set<int> accessors;             ///< The devices that may access a mapping.
 };
 
 using AllocationPtr = std::shared_ptr<Allocation>;
@@ -84,17 +92,25 @@ class Memory {
   /// Returns nullptr if some of the memory is known already.
   AllocationPtr add_registered(void* address, std::size_t bytes);
 
+  /// Maps the first bytes of `physical` at `start`, which is reserved.
+  AllocationPtr add_mapped(std::uintptr_t start,
+                           std::size_t bytes,
+                           std::shared_ptr<Physical> physical);
+
   AllocationPtr find(const void* address) const;
+  /// The allocations in an address range, in order.
+  std::vector<AllocationPtr> find_all(std::uintptr_t start, std::size_t bytes) const;
   AllocationPtr find_opened(const IpcKey& key, CUcontext context) const;
   /// True if device memory was at this address, and none is there now.
   bool was_freed(const void* address) const;
   void remove(const AllocationPtr& allocation);
-  void remove_all_of(CUcontext context);
+  /// Removes what the context allocated. Returns the number of bytes of device memory.
+  std::size_t remove_all_of(CUcontext context);
   std::size_t count(std::initializer_list<MemoryKind> kinds) const;
 
  private:
   AllocationPtr add(AllocationPtr allocation);
-  AllocationPtr add_alias(AllocationPtr allocation);
+  AllocationPtr add_with_own_address(AllocationPtr allocation);
   std::uintptr_t reserve(std::size_t bytes);
 
   std::map<std::uintptr_t, AllocationPtr> allocations_;  ///< By start.
