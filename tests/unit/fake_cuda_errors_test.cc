@@ -224,6 +224,45 @@ TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
   EXPECT_EQ(misuses(), 2U) << last_misuse();
 }
 
+TEST_F(FakeCudaDevices, CopyToEachOtherWithAndWithoutAccess) {
+  start({{"FAKE_CUDA_DEVICES", "2"}});
+  const CUdeviceptr here = allocate(64);
+  const CUcontext peer = retain(1);
+  EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
+  const CUdeviceptr there = allocate(64);
+  EXPECT_EQ(CU(cuMemsetD32Async)(there, 7, 16, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxPopCurrent)(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpy)(here, there, 64), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(misuses(), 1U);
+  EXPECT_EQ(CU(cuMemcpyPeer)(here, context(), there, peer, 64), CUDA_SUCCESS);
+  std::vector<std::uint32_t> out(16);
+  EXPECT_EQ(CU(cuMemcpyDtoH)(out.data(), here, 64), CUDA_SUCCESS);
+  EXPECT_EQ(out, std::vector<std::uint32_t>(16, 7));
+  EXPECT_EQ(CU(cuCtxEnablePeerAccess)(peer, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemsetD32Async)(here, 8, 16, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpyDtoD)(there, here, 64), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpy)(on_device(out.data()), there, 64), CUDA_SUCCESS);
+  EXPECT_EQ(out, std::vector<std::uint32_t>(16, 8));
+  EXPECT_EQ(misuses(), 1U) << last_misuse();
+}
+
+TEST_F(FakeCudaDevices, AreNoPeersIfThePlanSaysSo) {
+  for (const bool are_peers : {true, false}) {
+    SCOPED_TRACE(are_peers);
+    start({{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_CUDA_FAULTS", are_peers ? "" : "unsupported=peers"}});
+    int can = 7;
+    EXPECT_EQ(CU(cuDeviceCanAccessPeer)(&can, 0, 1), CUDA_SUCCESS);
+    EXPECT_EQ(can, are_peers ? 1 : 0);
+    EXPECT_EQ(
+        CU(cuDeviceGetP2PAttribute)(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0, 1),
+        CUDA_SUCCESS);
+    EXPECT_EQ(can, are_peers ? 1 : 0);
+    EXPECT_EQ(CU(cuCtxEnablePeerAccess)(retain(1), 0),
+              are_peers ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  }
+}
+
 TEST_F(FakeCudaDevices, RunOutOfMemory) {
   start({{"FAKE_CUDA_MEMORY_MB", "1"}});
   const CUdeviceptr memory = allocate(1 << 20);

@@ -143,8 +143,28 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice ordinal, CUdevice peer) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || !call.has(can)) return call.result();
   if (call.device_at(ordinal) == nullptr || call.device_at(peer) == nullptr) return call.result();
-  *can = ordinal == peer ? 0 : 1;
+  *can = ordinal != peer && call.driver().settings.has_peer_access ? 1 : 0;
   return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value,
+                                 CUdevice_P2PAttribute attribute,
+                                 CUdevice ordinal,
+                                 CUdevice peer) {
+  Call call(__func__, Needs::start);
+  if (call.has_failed() || !call.has(value)) return call.result();
+  if (call.device_at(ordinal) == nullptr || call.device_at(peer) == nullptr) return call.result();
+  if (ordinal == peer)
+    return call.misuse(CUDA_ERROR_INVALID_DEVICE, "a device is no peer of itself");
+  switch (attribute) {
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+      *value = call.driver().settings.has_peer_access ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: *value = 0; return CUDA_SUCCESS;
+    default: return call.misuse(CUDA_ERROR_INVALID_VALUE, "an attribute that does not exist here");
+  }
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
@@ -155,6 +175,9 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   if (flags != 0) return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
   if (other->device == &call.device()) {
     return call.misuse(CUDA_ERROR_INVALID_DEVICE, "a device is no peer of itself");
+  }
+  if (!call.driver().settings.has_peer_access) {
+    return call.misuse(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "cuDeviceCanAccessPeer says so");
   }
   // Not a misuse: libraries of one process cannot know of each other.
   const bool is_new = call.context().peers.insert(other->device->ordinal).second;

@@ -5,8 +5,9 @@
 // - From pageable host memory: the bytes are read before the call returns, and written later.
 // - To pageable host memory, and between host memories: the call returns when the copy is done.
 // - Otherwise asynchronous calls return at once.
-// - Synchronous calls use the NULL stream. Those from pageable host memory may return before the
-//   device has the bytes, unless SYNC_MEMOPS is set for the memory or the context.
+// - Synchronous calls use the NULL stream. Those from pageable host memory or from device memory to
+//   device memory may return before the device has the bytes, unless SYNC_MEMOPS is set for the
+//   memory or the context.
 #include "fakes/cuda_driver/access.h"
 
 #include <cstring>
@@ -68,11 +69,12 @@ CUresult copy_now(Call& call, CUdeviceptr to, CUdeviceptr from, std::size_t byte
   const Device& device = *stream->context->device;
   Copy copy;
   copy.bytes = bytes;
-  copy.target = find_place(call, device, pointer(to), bytes, sides.target);
-  copy.source = find_place(call, device, pointer(from), bytes, sides.source);
+  copy.target = find_place(call, device, pointer(to), bytes, sides.target, sides.peers);
+  copy.source = find_place(call, device, pointer(from), bytes, sides.source, sides.peers);
   if (call.has_failed()) return call.result();
-  const bool waits =
-      returns_when_done(copy) || !copy.source.is_pageable() || is_synchronous(call, copy.target);
+  const bool is_pinned = copy.source.is_host() && !copy.source.is_pageable();
+  const bool waits = copy.target.is_host() || is_pinned || is_synchronous(call, copy.target) ||
+                     is_synchronous(call, copy.source);
   const CommandPtr command = enqueue_copy(call, *stream, std::move(copy));
   return waits ? call.wait({command}, device) : CUDA_SUCCESS;
 }
@@ -149,6 +151,27 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to,
     return call.result();
   }
   return copy_in(call, stream, to, from, bytes, {Pageable::refused, Pageable::refused, Peers::any});
+}
+
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  Call call(__func__, Needs::context);
+  return call.has_failed() ? call.result() : copy_now(call, to, from, bytes, {});
+}
+
+CUresult cuMemcpyPeer(
+    CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  if (call.context_of(to_context) == nullptr || call.context_of(from_context) == nullptr) {
+    return call.result();
+  }
+  return copy_now(call, to, from, bytes, {Pageable::refused, Pageable::refused, Peers::any});
+}
+
+CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed()) return call.result();
+  return copy_now(call, to, from, bytes, {Pageable::refused, Pageable::refused});
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t bytes) {

@@ -34,7 +34,6 @@ int attribute_of(const Device& device, CUdevice_attribute attribute) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return settings.has_memory_operations ? 1 : 0;
-    // The header says that this tells whether IPC works, although events cannot be shared here.
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return settings.has_ipc ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams, events and host functions.
+// Streams and host functions.
 #include "fakes/cuda_driver/call.h"
 
 #include <algorithm>
@@ -93,18 +93,6 @@ CUresult cuStreamSynchronize(CUstream handle) {
   return call.wait(pending(call, *stream), *stream->context->device);
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
-  Call call(__func__, Needs::context);
-  if (call.has_failed()) return call.result();
-  const StreamPtr stream = call.stream(handle);
-  if (stream == nullptr) return call.result();
-  const auto event = call.event(event_handle);
-  if (event == nullptr) return call.result();
-  if (flags != 0) return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
-  if (event->record != nullptr) enqueue(call.driver(), *stream, {}, {event->record});
-  return CUDA_SUCCESS;
-}
-
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(context)) return call.result();
@@ -160,63 +148,6 @@ CUresult cuStreamAddCallback(CUstream handle,
   });
   command->runs_on_lost_device = true;
   return CUDA_SUCCESS;
-}
-
-CUresult cuEventCreate(CUevent* handle, unsigned flags) {
-  Call call(__func__, Needs::context);
-  if (call.has_failed() || !call.has(handle)) return call.result();
-  constexpr unsigned kKnown =
-      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-  const bool is_shared = (flags & CU_EVENT_INTERPROCESS) != 0;
-  if ((flags & ~kKnown) != 0 || (is_shared && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
-    return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags that do not exist or do not go together");
-  }
-  auto event = std::make_shared<Event>();
-  event->context = &call.context();
-  event->flags = flags;
-  *handle = call.driver().events.add(std::move(event));
-  return CUDA_SUCCESS;
-}
-
-CUresult cuEventDestroy(CUevent handle) {
-  Call call(__func__, Needs::context_even_if_lost);
-  if (call.has_failed()) return call.result();
-  const auto event = call.event(handle);
-  if (event == nullptr) return call.result();
-  call.driver().events.remove(handle);
-  return call.fail(event->context->device->lost);
-}
-
-CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-  Call call(__func__, Needs::context);
-  if (call.has_failed()) return call.result();
-  const StreamPtr stream = call.stream(stream_handle);
-  if (stream == nullptr) return call.result();
-  const auto event = call.event(handle);
-  if (event == nullptr) return call.result();
-  if (event->context != stream->context) {
-    return call.misuse(CUDA_ERROR_INVALID_HANDLE, "event and stream have different contexts");
-  }
-  event->record = enqueue(call.driver(), *stream, {});
-  return CUDA_SUCCESS;
-}
-
-CUresult cuEventQuery(CUevent handle) {
-  Call call(__func__, Needs::context);
-  if (call.has_failed()) return call.result();
-  const auto event = call.event(handle);
-  if (event == nullptr) return call.result();
-  if (event->context->device->lost != CUDA_SUCCESS) return event->context->device->lost;
-  const bool is_done = event->record == nullptr || event->record->is_done;
-  return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-CUresult cuEventSynchronize(CUevent handle) {
-  Call call(__func__, Needs::context);
-  if (call.has_failed()) return call.result();
-  const auto event = call.event(handle);
-  if (event == nullptr) return call.result();
-  return call.wait({event->record}, *event->context->device);
 }
 
 // NOLINTEND(readability-identifier-naming)

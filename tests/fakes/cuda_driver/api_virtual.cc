@@ -227,6 +227,9 @@ CUresult cuMemSetAccess(CUdeviceptr address,
     }
     if (call.device_at(access.location.id) == nullptr) return call.result();
     for (const AllocationPtr& each : mappings) {
+      if (each->device != access.location.id && !call.driver().settings.has_peer_access) {
+        return call.misuse(CUDA_ERROR_INVALID_DEVICE, "the device cannot access its peer");
+      }
       if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
         each->accessors.insert(access.location.id);
       } else {

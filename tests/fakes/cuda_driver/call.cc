@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
 namespace xylem::fake_cuda {
 namespace {
@@ -132,6 +133,13 @@ CUresult Call::wait(const std::vector<CommandPtr>& commands, const Device& devic
       return command == nullptr || command->is_done;
     });
   });
+  return result_ = device.lost;
+}
+
+CUresult Call::wait_until(const std::function<bool()>& holds, const Device& device) {
+  while (!holds() && device.lost == CUDA_SUCCESS) {
+    driver_changed().wait_for(lock_, std::chrono::microseconds(200));
+  }
   return result_ = device.lost;
 }
 

@@ -6,6 +6,7 @@
 
 #include "fakes/cuda_driver/driver.h"
 
+#include <functional>
 #include <mutex>
 #include <string_view>
 
@@ -56,6 +57,8 @@ class Call {
   /// Waits for commands, and returns why the device is lost if it is. Then its commands end soon,
   /// but one may still be using memory of the caller, so this waits for them all the same.
   CUresult wait(const std::vector<CommandPtr>& commands, const Device& device);
+  /// Waits for something that other processes may bring about, or until the device is lost.
+  CUresult wait_until(const std::function<bool()>& holds, const Device& device);
   /// Waits for everything that was issued on a device.
   CUresult wait_for_idle(const Device& device);
   /// CUDA_SUCCESS, or why the device is lost.

@@ -10,6 +10,7 @@
 #include "fakes/cuda_driver/queue.h"
 #include "fakes/cuda_driver/reservations.h"
 #include "fakes/cuda_driver/settings.h"
+#include "fakes/cuda_driver/shared_event.h"
 
 #include <atomic>
 #include <bit>
@@ -43,7 +44,9 @@ using StreamPtr = std::shared_ptr<Stream>;
 struct Event {
   Context* context = nullptr;
   unsigned flags = 0;
-  CommandPtr record;  ///< The newest record; nullptr if there was none.
+  CommandPtr record;  ///< The newest record of this process; nullptr if there was none.
+  std::shared_ptr<SharedEvent> shared;  ///< Of events that processes share.
+  bool was_opened = false;              ///< Another process exported it.
 };
 
 /// The primary context of a device.

@@ -26,21 +26,23 @@
 //                          returns CODE and does nothing else; functions are named as exported,
 //                          such as cuMemAlloc_v2. A code that means the loss of a device, such as
 //                          700 or 719, stays: later calls for this device return it, its commands
-//                          end without effect, and its waits end. unsupported=memops and
-//                          unsupported=ipc switch features off.
+//                          end without effect, and its waits end. unsupported=memops,
+//                          unsupported=ipc and unsupported=peers switch features off.
 //
 // Absent, so that cuGetProcAddress reports that it did not find them: stream capture and graphs,
 // contexts that are not primary (cuCtxCreate), modules, arrays, textures, per-thread default-stream
 // variants (_ptsz), event times, legacy versions of functions.
 //
 // The devices do not support memory pools. Of their functions, those that UCX links are there and
-// give CUDA_ERROR_NOT_SUPPORTED. So do the functions for IPC handles of events, fabric handles,
-// physical memory on the host, and access for reading only.
+// give CUDA_ERROR_NOT_SUPPORTED. So do fabric handles, physical memory on the host, and access for
+// reading only.
 //
 // Simplified: a seed fixes the delays, but not how the system schedules the threads. All memory is
 // coherent, and memory operations are not reordered. A kernel that reaches an allocation and runs
 // past its end is found only when it leaves the last page. Every device allocation holds a file
-// descriptor. The process must not fork after cuInit.
+// descriptor. The process must not fork after cuInit. Each process has the whole memory of a
+// device. If two processes record one shared event at the same time, it is done when the later
+// record is.
 //
 // A test program opens the library by dlopen and finds the functions below by dlsym.
 #pragma once

@@ -49,6 +49,8 @@ void read_faults(Settings& settings) {
       settings.has_memory_operations = false;
     } else if (item == "unsupported=ipc") {
       settings.has_ipc = false;
+    } else if (item == "unsupported=peers") {
+      settings.has_peer_access = false;
     } else {
       settings.faults.push_back(read_fault(item));
     }

@@ -31,6 +31,7 @@ struct Settings {
   std::vector<Fault> faults;
   bool has_memory_operations = true;
   bool has_ipc = true;
+  bool has_peer_access = true;
 };
 
 /// Ends the process if a variable cannot be read, since a test would then test something else.
