@@ -291,7 +291,7 @@ TEST_F(FakeCudaLookup, FindsFunctionsByPlainNameAndVersion) {
   EXPECT_EQ(status_of("cuStreamWaitValue64", 11070), CU_GET_PROC_ADDRESS_SUCCESS);
   EXPECT_EQ(status_of("cuStreamWaitValue64", 11060), CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
   EXPECT_EQ(status_of("cuMemAlloc_v2", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
-  EXPECT_EQ(status_of("cuStreamBeginCapture", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(status_of("cuGraphAddKernelNode", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_EQ(status_of("cuMemAllocPitch", 12000), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_NE(exported<decltype(&cuMemAlloc)>("cuMemAlloc_v2"), nullptr);
   load({{"FAKE_CUDA_VERSION", "11080"}});

@@ -37,7 +37,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   Device* device = call.device_at(ordinal);
   if (device == nullptr) return call.result();
@@ -127,7 +127,11 @@ CUresult cuCtxGetFlags(unsigned* flags) {
 }
 
 CUresult cuCtxSynchronize() {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
+  if (call.has_failed()) return call.result();
+  for (const CapturePtr& capture : captures_in(call.driver(), call.context())) {
+    call.invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream captures");
+  }
   return call.has_failed() ? call.result() : call.wait_for_idle(call.device());
 }
 
@@ -168,7 +172,7 @@ CUresult cuDeviceGetP2PAttribute(int* value,
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto other = call.context_of(peer);
   if (other == nullptr) return call.result();
@@ -185,7 +189,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto other = call.context_of(peer);
   if (other == nullptr) return call.result();

@@ -5,6 +5,7 @@
 // - From pageable host memory: the bytes are read before the call returns, and written later.
 // - To pageable host memory, and between host memories: the call returns when the copy is done.
 // - Otherwise asynchronous calls return at once.
+// - In a stream that captures, nothing waits, and pageable memory is read when the graph runs.
 // - Synchronous calls use the NULL stream. Those from pageable host memory or from device memory to
 //   device memory may return before the device has the bytes, unless SYNC_MEMOPS is set for the
 //   memory or the context.
@@ -22,7 +23,7 @@ struct Copy {
 };
 
 CommandPtr enqueue_copy(Call& call, Stream& stream, Copy copy) {
-  if (copy.source.is_pageable() && !copy.target.is_host()) {
+  if (copy.source.is_pageable() && !copy.target.is_host() && stream.capture == nullptr) {
     copy.staged.assign(copy.source.view, copy.source.view + copy.bytes);
   }
   auto shared = std::make_shared<Copy>(std::move(copy));
@@ -154,13 +155,13 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to,
 }
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   return call.has_failed() ? call.result() : copy_now(call, to, from, bytes, {});
 }
 
 CUresult cuMemcpyPeer(
     CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   if (call.context_of(to_context) == nullptr || call.context_of(from_context) == nullptr) {
     return call.result();
@@ -169,19 +170,19 @@ CUresult cuMemcpyPeer(
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   return copy_now(call, to, from, bytes, {Pageable::refused, Pageable::refused});
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   return copy_now(call, to, address_of(from), bytes, {Pageable::refused});
 }
 
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   return copy_now(call, address_of(to), from, bytes, {Pageable::allowed, Pageable::refused});
 }
@@ -197,7 +198,7 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream
 }
 
 CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   return call.has_failed() ? call.result() : fill(call, nullptr, to, value, count, false);
 }
 

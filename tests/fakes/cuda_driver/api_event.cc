@@ -16,6 +16,9 @@ bool is_done(const Event& event) {
 }
 
 void record(Call& call, Stream& stream, Event& event) {
+  event.capture = stream.capture;
+  event.captured = stream.newest;
+  if (stream.capture != nullptr) return;
   if (event.shared == nullptr) {
     event.record = enqueue(call.driver(), stream, {});
     return;
@@ -26,6 +29,37 @@ void record(Call& call, Stream& stream, Event& event) {
   });
   // Other processes must not wait for ever.
   event.record->runs_on_lost_device = true;
+}
+
+/// For an event or a stream in a capture.
+CUresult wait_in_capture(Call& call, const StreamPtr& stream, const Event& event) {
+  const CapturePtr& theirs = event.capture;
+  if (theirs == nullptr) {
+    return call.invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                           "the event was not recorded in the capture");
+  }
+  if (stream->capture != nullptr && stream->capture != theirs) {
+    theirs->is_invalid = true;
+    return call.invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_MERGE,
+                           "the event was recorded in another capture");
+  }
+  if (theirs->streams.empty()) {
+    return call.misuse(CUDA_ERROR_CAPTURED_EVENT, "the capture of the event has ended");
+  }
+  if (theirs->is_invalid) return call.fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  if (stream == stream->context->legacy) {
+    return call.invalidate(theirs, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                           "the NULL stream cannot capture");
+  }
+  join_capture(stream, theirs, event.captured);
+  return CUDA_SUCCESS;
+}
+
+/// Fails the call if the event was captured last, and with it the capture.
+bool is_captured(Call& call, const Event& event) {
+  if (event.capture == nullptr) return false;
+  call.invalidate(event.capture, CUDA_ERROR_CAPTURED_EVENT, "the event was captured");
+  return true;
 }
 
 void wait_in(Call& call, Stream& stream, const Event& event) {
@@ -94,24 +128,27 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   if (event->context != stream->context) {
     return call.misuse(CUDA_ERROR_INVALID_HANDLE, "event and stream have different contexts");
   }
+  if (event->shared != nullptr && call.is_refused_by_capture(*stream)) return call.result();
   record(call, *stream, *event);
   return CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent handle) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto event = call.event(handle);
   if (event == nullptr) return call.result();
+  if (is_captured(call, *event)) return call.result();
   if (event->context->device->lost != CUDA_SUCCESS) return event->context->device->lost;
   return is_done(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto event = call.event(handle);
   if (event == nullptr) return call.result();
+  if (is_captured(call, *event)) return call.result();
   if (event->shared == nullptr) return call.wait({event->record}, *event->context->device);
   const std::uint64_t number = event->shared->newest();
   return call.wait_until([&] { return event->shared->is_done(number); }, *event->context->device);
@@ -125,6 +162,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags
   const auto event = call.event(event_handle);
   if (event == nullptr) return call.result();
   if (flags != 0) return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
+  if (stream->capture != nullptr || event->capture != nullptr) {
+    return wait_in_capture(call, stream, *event);
+  }
   wait_in(call, *stream, *event);
   return CUDA_SUCCESS;
 }
@@ -144,7 +184,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
 
 // As for memory, the exporting process cannot open its own handle.
 CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle of) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(handle)) return call.result();
   if (!call.driver().settings.has_ipc) return call.fail(CUDA_ERROR_NOT_SUPPORTED);
   const IpcKey key = take_key(of);

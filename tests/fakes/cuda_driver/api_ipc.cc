@@ -51,7 +51,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
 // The exporting process cannot open its own handle. cuda.h does not say so, but drivers return
 // CUDA_ERROR_INVALID_CONTEXT.
 CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   if (!call.driver().settings.has_ipc) return call.fail(CUDA_ERROR_NOT_SUPPORTED);
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
@@ -74,7 +74,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  Call call(__func__, Needs::context_even_if_lost);
+  Call call(__func__, Needs::context_even_if_lost, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const AllocationPtr allocation = call.driver().memory.find(pointer(address));
   if (allocation == nullptr || allocation->kind != MemoryKind::opened ||

@@ -49,14 +49,14 @@ CUresult cuLibraryLoadData(CUlibrary* library,
                            CUlibraryOption*,
                            void**,
                            unsigned) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(library, code)) return call.result();
   *library = call.driver().libraries.add(std::make_shared<int>());
   return CUDA_SUCCESS;
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   if (call.driver().libraries.find(library) == nullptr) {
     return call.misuse(CUDA_ERROR_INVALID_HANDLE, "this is no library, or it was unloaded");

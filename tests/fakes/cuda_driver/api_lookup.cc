@@ -121,6 +121,19 @@ const Entry kEntries[] = {
     ENTRY(cuStreamWaitValue32, 11070),
     ENTRY(cuStreamWaitValue64, 11070),
     ENTRY(cuStreamBatchMemOp, 11070),
+    ENTRY(cuStreamBeginCapture, 10010),
+    ENTRY(cuStreamEndCapture, 10000),
+    ENTRY(cuStreamIsCapturing, 10000),
+    ENTRY(cuStreamGetCaptureInfo, 12030),
+    {"cuStreamGetCaptureInfo", 11030, address_of(cuStreamGetCaptureInfo_v2)},
+    ENTRY(cuThreadExchangeStreamCaptureMode, 10010),
+    ENTRY(cuGraphGetNodes, 10000),
+    ENTRY(cuGraphInstantiate, 12000),
+    {"cuGraphInstantiateWithFlags", 11040, address_of(cuGraphInstantiate)},
+    ENTRY(cuGraphUpload, 11010),
+    ENTRY(cuGraphLaunch, 10000),
+    ENTRY(cuGraphExecDestroy, 10000),
+    ENTRY(cuGraphDestroy, 10000),
     ENTRY(cuLibraryLoadData, 12000),
     ENTRY(cuLibraryUnload, 12000),
     ENTRY(cuLibraryGetKernel, 12000),
@@ -137,11 +150,16 @@ const Entry kEntries[] = {
 
 #undef ENTRY
 
-const Entry* find_entry(std::string_view name) {
+/// Of functions whose signature has changed, the newest that `version` of CUDA has, or the oldest.
+/// Those of one name stand from the newest to the oldest.
+const Entry* find_entry(std::string_view name, int version) {
+  const Entry* found = nullptr;
   for (const Entry& entry : kEntries) {
-    if (entry.name == name) return &entry;
+    if (entry.name != name) continue;
+    found = &entry;
+    if (entry.since <= version) break;
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace
@@ -167,7 +185,7 @@ CUresult cuGetProcAddress(const char* name,
   if ((flags & ~static_cast<cuuint64_t>(CU_GET_PROC_ADDRESS_LEGACY_STREAM)) != 0) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "the stand-in has no per-thread variants");
   }
-  const Entry* entry = find_entry(name);
+  const Entry* entry = find_entry(name, version);
   auto result = CU_GET_PROC_ADDRESS_SUCCESS;
   if (entry == nullptr || entry->since > call.driver().settings.version) {
     result = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

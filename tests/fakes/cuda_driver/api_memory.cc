@@ -63,7 +63,7 @@ extern "C" {
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   if (bytes == 0) return call.misuse(CUDA_ERROR_INVALID_VALUE, "no bytes");
   const AllocationPtr allocation = allocate_on_device(call, bytes);
@@ -72,7 +72,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   if (bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "no bytes, or flags that do not exist");
@@ -83,7 +83,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
-  Call call(__func__, Needs::context_even_if_lost);
+  Call call(__func__, Needs::context_even_if_lost, DuringCapture::unsafe);
   if (call.has_failed() || address == 0) return call.result();
   AllocationPtr allocation = beginning_at(call, pointer(address), MemoryKind::device);
   if (allocation == nullptr) {
@@ -114,7 +114,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
 }
 
 CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -127,7 +127,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemFreeHost(void* address) {
-  Call call(__func__, Needs::context_even_if_lost);
+  Call call(__func__, Needs::context_even_if_lost, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const AllocationPtr allocation = beginning_at(call, address, MemoryKind::pinned);
   if (allocation == nullptr) {
@@ -137,7 +137,7 @@ CUresult cuMemFreeHost(void* address) {
 }
 
 CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   if (bytes == 0 || (flags & ~kKnown) != 0) {
@@ -152,7 +152,7 @@ CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemHostUnregister(void* address) {
-  Call call(__func__, Needs::context_even_if_lost);
+  Call call(__func__, Needs::context_even_if_lost, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   const AllocationPtr allocation = beginning_at(call, address, MemoryKind::registered);
   if (allocation == nullptr) {

@@ -170,7 +170,7 @@ CUresult cuPointerGetAttributes(unsigned count,
 CUresult cuPointerSetAttribute(const void* value,
                                CUpointer_attribute attribute,
                                CUdeviceptr address) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(value)) return call.result();
   const AllocationPtr memory = call.driver().memory.find(pointer(address));
   if (memory == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {

@@ -62,13 +62,18 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   return call.has_failed() ? call.result() : make_stream(call, handle, flags, priority);
 }
 
-// The stream's commands still run.
+// The stream's commands still run. What it captures is lost.
 CUresult cuStreamDestroy(CUstream handle) {
   Call call(__func__, Needs::context_even_if_lost);
   if (call.has_failed()) return call.result();
   const StreamPtr stream = call.driver().streams.find(handle);
   if (stream == nullptr) {
     return call.misuse(CUDA_ERROR_INVALID_HANDLE, "this is no stream, or it was destroyed");
+  }
+  if (const CapturePtr capture = stream->capture) {
+    capture->is_invalid = true;
+    // Nobody can end it any more.
+    if (capture->streams.front() == stream) drop_capture(call.driver(), capture);
   }
   if (stream->is_blocking() && stream->last != nullptr && !stream->last->is_done) {
     stream->context->of_destroyed_streams.push_back(stream->last);
@@ -78,25 +83,27 @@ CUresult cuStreamDestroy(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const StreamPtr stream = call.stream(handle);
   if (stream == nullptr) return call.result();
+  if (call.is_refused_by_capture(*stream)) return call.result();
   return is_idle(call, *stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-  Call call(__func__, Needs::context);
+  Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const StreamPtr stream = call.stream(handle);
   if (stream == nullptr) return call.result();
+  if (call.is_refused_by_capture(*stream)) return call.result();
   return call.wait(pending(call, *stream), *stream->context->device);
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(context)) return call.result();
-  const StreamPtr stream = call.stream(handle);
+  const StreamPtr stream = call.any_stream(handle);
   if (stream != nullptr) *context = stream->context->handle;
   return call.result();
 }
@@ -104,7 +111,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(priority)) return call.result();
-  const StreamPtr stream = call.stream(handle);
+  const StreamPtr stream = call.any_stream(handle);
   if (stream != nullptr) *priority = stream->priority;
   return call.result();
 }
@@ -112,7 +119,7 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(flags)) return call.result();
-  const StreamPtr stream = call.stream(handle);
+  const StreamPtr stream = call.any_stream(handle);
   if (stream != nullptr) *flags = stream->flags;
   return call.result();
 }
@@ -139,6 +146,7 @@ CUresult cuStreamAddCallback(CUstream handle,
   if (call.has_failed()) return call.result();
   const StreamPtr stream = call.stream(handle);
   if (stream == nullptr) return call.result();
+  if (call.is_refused_by_capture(*stream)) return call.result();
   if (function == nullptr || flags != 0) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "no function, or flags that are not 0");
   }

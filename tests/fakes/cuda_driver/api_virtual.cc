@@ -128,7 +128,7 @@ CUresult cuMemCreate(Handle* handle,
                      size_t bytes,
                      const CUmemAllocationProp* properties,
                      unsigned long long flags) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(handle, properties)) return call.result();
   if (!are_valid(call, *properties)) return call.result();
   if (bytes == 0 || !is_granular(bytes) || flags != 0) {
@@ -146,7 +146,7 @@ CUresult cuMemCreate(Handle* handle,
 }
 
 CUresult cuMemRelease(Handle handle) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto physical = physical_of(call, handle);
   if (physical == nullptr) return call.result();
@@ -178,7 +178,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
 
 CUresult cuMemMap(
     CUdeviceptr address, size_t bytes, size_t offset, Handle handle, unsigned long long flags) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const auto physical = physical_of(call, handle);
   if (physical == nullptr) return call.result();
@@ -199,7 +199,7 @@ CUresult cuMemMap(
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();
   const std::vector<AllocationPtr> mappings = mappings_of(call, address, bytes);
   wait_for_accessors(call, mappings);
@@ -216,7 +216,7 @@ CUresult cuMemSetAccess(CUdeviceptr address,
                         size_t bytes,
                         const CUmemAccessDesc* accesses,
                         size_t count) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(accesses)) return call.result();
   const std::vector<AllocationPtr> mappings = mappings_of(call, address, bytes);
   for (size_t i = 0; i < count && !call.has_failed(); ++i) {
@@ -280,7 +280,7 @@ CUresult cuMemExportToShareableHandle(void* shareable,
 CUresult cuMemImportFromShareableHandle(Handle* handle,
                                         void* shareable,
                                         CUmemAllocationHandleType type) {
-  Call call(__func__, Needs::start);
+  Call call(__func__, Needs::start, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(handle)) return call.result();
   if (type == CU_MEM_HANDLE_TYPE_FABRIC) return call.fail(CUDA_ERROR_NOT_SUPPORTED);
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {

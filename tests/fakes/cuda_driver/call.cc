@@ -10,14 +10,6 @@ namespace {
 
 thread_local bool is_in_host_function = false;
 
-/// A number for this thread that no other thread has had.
-std::uint64_t thread_number() {
-  static std::atomic<std::uint64_t> threads{0};
-  thread_local std::uint64_t number = 0;
-  if (number == 0) number = ++threads;
-  return number;
-}
-
 StreamPtr own_stream(Context& context) {
   StreamPtr& stream = context.own[thread_number()];
   if (stream == nullptr) {
@@ -32,6 +24,18 @@ StreamPtr own_stream(Context& context) {
 
 }  // namespace
 
+std::uint64_t thread_number() {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local std::uint64_t number = 0;
+  if (number == 0) number = ++threads;
+  return number;
+}
+
+CUstreamCaptureMode& capture_mode_of_thread() {
+  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
 ContextStack& context_stack() {
   thread_local ContextStack stack;
   return stack;
@@ -40,7 +44,7 @@ ContextStack& context_stack() {
 InHostFunction::InHostFunction() { is_in_host_function = true; }
 InHostFunction::~InHostFunction() { is_in_host_function = false; }
 
-Call::Call(const char* function, Needs needs)
+Call::Call(const char* function, Needs needs, DuringCapture during_capture)
     : function_(function), lock_(driver_mutex()), driver_(current_driver()) {
   if (driver_ == nullptr) {
     result_ = CUDA_ERROR_DEINITIALIZED;
@@ -56,6 +60,7 @@ Call::Call(const char* function, Needs needs)
   } else {
     context_ = driver_->contexts.find(context_stack().top());
     if (!fails_by_plan(calls->second)) check_context(needs);
+    if (!has_failed() && during_capture == DuringCapture::unsafe) check_captures();
   }
 }
 
@@ -82,6 +87,30 @@ void Call::check_context(Needs needs) {
   }
 }
 
+void Call::check_captures() {
+  const CUstreamCaptureMode mode = capture_mode_of_thread();
+  if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return;
+  for (const CapturePtr& capture : driver_->captures) {
+    const bool is_own = capture->thread == thread_number();
+    const bool is_global = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if ((is_own && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
+        (!is_own && is_global && mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+      invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not while a stream captures");
+    }
+  }
+}
+
+CUresult Call::invalidate(const CapturePtr& capture, CUresult result, std::string_view what) {
+  capture->is_invalid = true;
+  return misuse(result, what);
+}
+
+bool Call::is_refused_by_capture(const Stream& stream) {
+  if (stream.capture == nullptr) return false;
+  invalidate(stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream captures");
+  return true;
+}
+
 CUresult Call::misuse(CUresult result, std::string_view what) {
   driver_->count_misuse(function_, what);
   return result_ = result;
@@ -96,6 +125,21 @@ Device* Call::device_at(CUdevice ordinal) {
 }
 
 StreamPtr Call::stream(CUstream handle) {
+  const StreamPtr stream = any_stream(handle);
+  if (stream == nullptr) return nullptr;
+  if (stream->capture != nullptr && stream->capture->is_invalid) {
+    fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    return nullptr;
+  }
+  if (stream != stream->context->legacy) return stream;
+  const CapturePtr blocking = capture_of_blocking_stream(*driver_, *stream->context);
+  if (blocking == nullptr) return stream;
+  invalidate(blocking, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+             "the NULL stream would wait for a stream that captures");
+  return nullptr;
+}
+
+StreamPtr Call::any_stream(CUstream handle) {
   StreamPtr stream;
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
     stream = context_->legacy;

@@ -21,9 +21,13 @@ enum class Needs {
   context_even_if_lost,
 };
 
+/// A call that is unsafe may not be made while some streams capture, since it would not be captured
+/// or waits for what does not run (cuThreadExchangeStreamCaptureMode).
+enum class DuringCapture { safe, unsafe };
+
 class Call {
  public:
-  Call(const char* function, Needs needs);
+  Call(const char* function, Needs needs, DuringCapture during_capture = DuringCapture::safe);
 
   /// The function must return result() at once.
   bool has_failed() const noexcept { return result_ != CUDA_SUCCESS; }
@@ -51,8 +55,15 @@ class Call {
   /// These return nullptr, and have then failed, if the argument is not valid.
   Device* device_at(CUdevice ordinal);
   StreamPtr stream(CUstream handle);
+  /// As stream(), for calls that give the stream nothing to do.
+  StreamPtr any_stream(CUstream handle);
   std::shared_ptr<Event> event(CUevent handle);
   std::shared_ptr<Context> context_of(CUcontext handle);
+
+  /// Fails the call if the stream captures, and with it the capture.
+  bool is_refused_by_capture(const Stream& stream);
+  /// Fails the call, and what is being captured.
+  CUresult invalidate(const CapturePtr& capture, CUresult result, std::string_view what);
 
   /// Waits for commands, and returns why the device is lost if it is. Then its commands end soon,
   /// but one may still be using memory of the caller, so this waits for them all the same.
@@ -68,6 +79,7 @@ class Call {
  private:
   bool fails_by_plan(unsigned long number);
   void check_context(Needs needs);
+  void check_captures();
 
   const char* function_;
   std::unique_lock<std::mutex> lock_;
@@ -75,6 +87,12 @@ class Call {
   std::shared_ptr<Context> context_;
   CUresult result_ = CUDA_SUCCESS;
 };
+
+/// A number for this thread that no other thread has had.
+std::uint64_t thread_number();
+
+/// How this thread's calls interact with captures.
+CUstreamCaptureMode& capture_mode_of_thread();
 
 /// The contexts of this thread; the last one is current. It has no destructor, so that the library
 /// can be unloaded while threads live.

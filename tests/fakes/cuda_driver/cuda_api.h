@@ -9,6 +9,16 @@
 #include "fakes/cuda_driver/fake_cuda.h"
 
 #include <cuda.h>
+
+extern "C" {
+// An older signature, which cuda.h does not declare any more.
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream,  // NOLINT(readability-identifier-naming)
+                                   CUstreamCaptureStatus* status,
+                                   cuuint64_t* id,
+                                   CUgraph* graph,
+                                   const CUgraphNode** after,
+                                   size_t* count);
+}
 #pragma GCC visibility pop
 
 namespace xylem::fake_cuda {

@@ -99,6 +99,7 @@ Driver::Driver(Settings from_environment) : settings(std::move(from_environment)
 }
 
 Driver::~Driver() {
+  while (!captures.empty()) end_capture(*this, CapturePtr(captures.back()));
   devices.clear();
   if (kernel_library != nullptr) dlclose(kernel_library);
   if (scratch_memory != nullptr) munmap(scratch_memory, kScratchBytes);
@@ -159,6 +160,7 @@ void Driver::destroy_context(Device& device, std::unique_lock<std::mutex>& lock)
   driver_changed().notify_all();
   driver_changed().wait(lock, [&] { return device.newest_commands().empty(); });
   device.is_ending = false;
+  for (const CapturePtr& capture : captures_in(*this, *context)) drop_capture(*this, capture);
   streams.remove_if([&](const Stream& stream) { return stream.context == context.get(); });
   events.remove_if([&](const Event& event) { return event.context == context.get(); });
   device.memory_used -= memory.remove_all_of(context->handle);
@@ -183,6 +185,12 @@ CommandPtr enqueue(Driver& driver,
                    Stream& stream,
                    std::function<void(const Run&)> run,
                    std::vector<CommandPtr> after) {
+  if (stream.capture != nullptr) {
+    add_node(stream, std::move(run));
+    auto nothing = std::make_shared<Command>();
+    nothing->is_done = true;
+    return nothing;
+  }
   Context& context = *stream.context;
   if (&stream == context.legacy.get()) {
     add_blocking_streams(driver, context, after);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "execution/src/cuda/kernels/host_kernel.h"
+#include "fakes/cuda_driver/graph.h"
 #include "fakes/cuda_driver/memory.h"
 #include "fakes/cuda_driver/queue.h"
 #include "fakes/cuda_driver/reservations.h"
@@ -36,7 +37,11 @@ struct Stream {
   Queue* queue = nullptr;
   unsigned flags = 0;
   int priority = 0;
-  CommandPtr last;  ///< Its newest command.
+  CommandPtr last;     ///< Its newest command.
+  CapturePtr capture;  ///< While it captures.
+  std::size_t branch = 0;
+  std::vector<NodePtr> newest;              ///< On which the next node depends.
+  std::vector<CUgraphNode> newest_handles;  ///< As a caller asked for them.
   bool is_blocking() const noexcept { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
 using StreamPtr = std::shared_ptr<Stream>;
@@ -47,6 +52,8 @@ struct Event {
   CommandPtr record;  ///< The newest record of this process; nullptr if there was none.
   std::shared_ptr<SharedEvent> shared;  ///< Of events that processes share.
   bool was_opened = false;              ///< Another process exported it.
+  CapturePtr capture;                   ///< The newest record was captured there,
+  std::vector<NodePtr> captured;        ///< behind these nodes.
 };
 
 /// The primary context of a device.
@@ -147,6 +154,10 @@ struct Driver {
   Handles<CUevent, Event> events;
   Handles<CUlibrary, int> libraries;
   Handles<CUkernel, Kernel> kernels;
+  Handles<CUgraph, Graph> graphs;
+  Handles<CUgraphExec, GraphExec> graph_execs;
+  std::vector<CapturePtr> captures;  ///< Those under way.
+  unsigned long long captures_made = 0;
   unsigned long long contexts_made = 0;
   void* kernel_library = nullptr;
   void* scratch_memory = nullptr;
@@ -163,7 +174,8 @@ bool is_device_address(const Driver& driver, const void* address);
 /// True if commands of `device` may use the memory.
 bool may_access(const Device& device, const Allocation& allocation);
 
-/// Adds a command to a stream, in the order that the rules for the NULL stream ask for.
+/// Adds a command to a stream, in the order that the rules for the NULL stream ask for. If the
+/// stream captures, adds a node instead, and returns a command that has run.
 CommandPtr enqueue(Driver& driver,
                    Stream& stream,
                    std::function<void(const Run&)> run,

@@ -42,6 +42,7 @@ size_t fake_cuda_live(const char* kind) {
   if (name == "physical") return driver.physical.size();
   if (name == "mapping") return driver.memory.count({MemoryKind::mapped});
   if (name == "reservation") return driver.reservations.size();
+  if (name == "graph") return driver.graphs.size() + driver.graph_execs.size();
   if (name == "library") return driver.libraries.size();
   if (name == "memory") {
     return driver.memory.count({MemoryKind::device, MemoryKind::pinned, MemoryKind::managed});
@@ -52,6 +53,7 @@ size_t fake_cuda_live(const char* kind) {
 
 void fake_cuda_reset() {
   context_stack().count = 0;
+  capture_mode_of_thread() = CU_STREAM_CAPTURE_MODE_GLOBAL;
   reset_driver();
 }
 

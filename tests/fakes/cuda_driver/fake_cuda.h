@@ -29,9 +29,10 @@
 //                          end without effect, and its waits end. unsupported=memops,
 //                          unsupported=ipc and unsupported=peers switch features off.
 //
-// Absent, so that cuGetProcAddress reports that it did not find them: stream capture and graphs,
-// contexts that are not primary (cuCtxCreate), modules, arrays, textures, per-thread default-stream
-// variants (_ptsz), event times, legacy versions of functions.
+// Absent, so that cuGetProcAddress reports that it did not find them: contexts that are not primary
+// (cuCtxCreate), modules, arrays, textures, per-thread default-stream variants (_ptsz), event times,
+// legacy versions of functions. Of graphs: nodes that are not captured, updates of executable
+// graphs, external events, launches from a device, cuStreamUpdateCaptureDependencies.
 //
 // The devices do not support memory pools. Of their functions, those that UCX links are there and
 // give CUDA_ERROR_NOT_SUPPORTED. So do fabric handles, physical memory on the host, and access for
@@ -66,7 +67,8 @@ unsigned long fake_cuda_calls(const char* function);
 
 /// The number of objects that exist: "context", "stream", "event", "library", "memory" (cuMemAlloc,
 /// cuMemHostAlloc, cuMemAllocManaged), "registration" (cuMemHostRegister), "opened" (IPC),
-/// "physical" (cuMemCreate, imported), "mapping" (cuMemMap), "reservation" (cuMemAddressReserve).
+/// "physical" (cuMemCreate, imported), "mapping" (cuMemMap), "reservation" (cuMemAddressReserve),
+/// "graph" (also executable ones, and those that are being captured).
 size_t fake_cuda_live(const char* kind);
 
 /// Forgets everything, ends all waits and reads the environment again. cuInit has to be called

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stand-in of the CUDA driver: capture of streams, and graphs.
+#include "unit/fake_cuda_fixture.h"
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace xylem::fake_cuda::test {
+namespace {
+
+class FakeCudaGraph : public FakeCuda {
+ protected:
+  void begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) const {
+    EXPECT_EQ(CU(cuStreamBeginCapture)(stream, mode), CUDA_SUCCESS);
+  }
+  CUgraph end(CUstream stream) const {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(CU(cuStreamEndCapture)(stream, &graph), CUDA_SUCCESS);
+    EXPECT_NE(graph, nullptr);
+    return graph;
+  }
+  void end_in_vain(CUstream stream, CUresult expected) const {
+    auto* graph = reinterpret_cast<CUgraph>(8);
+    EXPECT_EQ(CU(cuStreamEndCapture)(stream, &graph), expected);
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
+  }
+  /// Also destroys the graph, which an executable graph does not need.
+  CUgraphExec instantiate(CUgraph graph) const {
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(CU(cuGraphInstantiate)(&exec, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuGraphDestroy)(graph), CUDA_SUCCESS);
+    return exec;
+  }
+  void launch_graph(CUgraphExec exec, CUstream stream) const {
+    EXPECT_EQ(CU(cuGraphLaunch)(exec, stream), CUDA_SUCCESS);
+  }
+  /// Makes `to` wait for what `from` was given.
+  void order(CUstream from, CUstream to) const {
+    const CUevent event = make_event();
+    EXPECT_EQ(CU(cuEventRecord)(event, from), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamWaitEvent)(to, event, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
+  }
+  CUstreamCaptureStatus status_of(CUstream stream) const {
+    auto status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    EXPECT_EQ(CU(cuStreamIsCapturing)(stream, &status), CUDA_SUCCESS);
+    return status;
+  }
+  void fill(CUdeviceptr address, std::uint32_t value, std::size_t count, CUstream stream) const {
+    EXPECT_EQ(CU(cuMemsetD32Async)(address, value, count, stream), CUDA_SUCCESS);
+  }
+};
+
+using FakeCudaCapture = FakeCudaGraph;
+
+TEST_F(FakeCudaGraph, RunsWhatWasCapturedAtEachLaunchAndNotBefore) {
+  start();
+  std::uint32_t* in = allocate_host(16);
+  std::uint32_t* out = allocate_host(16);
+  const CUdeviceptr memory = allocate(64);
+  const CUdeviceptr sum = allocate(64);
+  const CUdeviceptr word = allocate(4);
+  fill(word, 0, 1, nullptr);
+  fill(memory, 1, 16, nullptr);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  const CUfunction add = kernel("test_add");
+  const CUstream stream = make_stream();
+  std::atomic<int> host_calls{0};
+  const auto count = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+
+  begin(stream);
+  fill(sum, 100, 16, stream);
+  EXPECT_EQ(CU(cuMemcpyAsync)(memory, on_device(in), 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(launch(add, sum, memory, 16, stream), CUDA_SUCCESS);
+  CUstreamBatchMemOpParams batch[2] = {};
+  batch[0].writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, word, {5}, 0, 0};
+  batch[1].waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, word, {5}, CU_STREAM_WAIT_VALUE_EQ, 0};
+  EXPECT_EQ(CU(cuStreamBatchMemOp)(stream, 2, batch, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuLaunchHostFunc)(stream, count, &host_calls), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpyAsync)(on_device(out), sum, 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  const CUgraph graph = end(stream);
+  EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
+  std::size_t nodes = 0;
+  EXPECT_EQ(CU(cuGraphGetNodes)(graph, nullptr, &nodes), CUDA_SUCCESS);
+  EXPECT_EQ(nodes, 6U);
+  const CUgraphExec exec = instantiate(graph);
+
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(host_calls, 0);
+  EXPECT_EQ(view(memory)[0], 1U);
+  EXPECT_EQ(view(word)[0], 0U);
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    for (std::uint32_t i = 0; i < 16; ++i) in[i] = round * i;
+    launch_graph(exec, stream);
+    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    for (std::uint32_t i = 0; i < 16; ++i) EXPECT_EQ(out[i], 100 + round * i);
+    EXPECT_EQ(host_calls, static_cast<int>(round));
+  }
+  EXPECT_EQ(view(word)[0], 5U);
+  EXPECT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+  EXPECT_EQ(live("graph"), 0U);
+  EXPECT_EQ(misuses(), 0U) << last_misuse();
+}
+
+// Both halves of the memory are made by streams of their own, and added in the first stream.
+TEST_F(FakeCudaGraph, HasTheBranchesThatEventsMadeForEverySeed) {
+  for (int seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    start({{"FAKE_CUDA_SEED", std::to_string(seed)}, {"FAKE_CUDA_DELAY_US", "300"}});
+    const CUdeviceptr memory = allocate(1024);
+    const CUstream first = make_stream();
+    const CUstream second = make_stream();
+    const CUfunction add = kernel("test_add");
+    begin(first);
+    fill(memory, 1, 256, first);
+    order(first, second);
+    EXPECT_EQ(status_of(second), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    EXPECT_EQ(launch(add, memory, memory, 128, second), CUDA_SUCCESS);
+    EXPECT_EQ(launch(add, memory + 512, memory + 512, 128, first), CUDA_SUCCESS);
+    EXPECT_EQ(launch(add, memory + 512, memory + 512, 128, first), CUDA_SUCCESS);
+    order(second, first);
+    EXPECT_EQ(launch(add, memory, memory + 512, 128, first), CUDA_SUCCESS);
+    const CUgraphExec exec = instantiate(end(first));
+    EXPECT_EQ(status_of(second), CU_STREAM_CAPTURE_STATUS_NONE);
+    fill(memory, 9, 256, second);
+    order(second, first);
+    launch_graph(exec, first);
+    // After the graph, in the stream of the launch.
+    EXPECT_EQ(launch(add, memory + 512, memory, 128, first), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < 128; ++i) {
+      ASSERT_EQ(view(memory)[i], 6U);
+      ASSERT_EQ(view(memory + 512)[i], 10U);
+    }
+    EXPECT_EQ(misuses(), 0U) << last_misuse();
+  }
+}
+
+TEST_F(FakeCudaGraph, HasBranchesThatRunBesideEachOther) {
+  start();
+  const CUdeviceptr words = allocate(8);
+  const CUstream first = make_stream();
+  const CUstream second = make_stream();
+  begin(first);
+  fill(words, 0, 2, first);
+  order(first, second);
+  EXPECT_EQ(CU(cuStreamWaitValue32)(first, words, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamWriteValue32)(first, words + 4, 1, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamWriteValue32)(second, words, 1, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamWaitValue32)(second, words + 4, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+  order(second, first);
+  const CUgraphExec exec = instantiate(end(first));
+  launch_graph(exec, first);
+  EXPECT_EQ(query_for(first, std::chrono::milliseconds(20000)), CUDA_SUCCESS);
+}
+
+TEST_F(FakeCudaGraph, StartsAfterWhatItsStreamWasGivenBefore) {
+  for (std::uint32_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    start({{"FAKE_CUDA_SEED", std::to_string(seed)}, {"FAKE_CUDA_DELAY_US", "300"}});
+    const CUdeviceptr memory = allocate(64);
+    std::uint32_t* out = allocate_host(1);
+    const CUstream first = make_stream();
+    const CUstream second = make_stream();
+    begin(first);
+    // The second stream has the only node.
+    order(first, second);
+    EXPECT_EQ(CU(cuMemcpyAsync)(on_device(out), memory, 4, second), CUDA_SUCCESS);
+    order(second, first);
+    const CUgraphExec exec = instantiate(end(first));
+    fill(memory, seed, 16, first);
+    launch_graph(exec, first);
+    EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+    EXPECT_EQ(*out, seed);
+  }
+}
+
+// Each launch uses the same memory for what comes between.
+TEST_F(FakeCudaGraph, RunsItsLaunchesOneAfterTheOtherAlsoInTwoStreams) {
+  start({{"FAKE_CUDA_DELAY_US", "200"}});
+  const CUdeviceptr between = allocate(4096);
+  const CUdeviceptr sum = allocate(4096);
+  const CUstream first = make_stream();
+  const CUstream second = make_stream();
+  fill(sum, 0, 1024, first);
+  EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+  const CUfunction add = kernel("test_add");
+  begin(first);
+  fill(between, 1, 1024, first);
+  EXPECT_EQ(launch(add, between, between, 1024, first), CUDA_SUCCESS);
+  EXPECT_EQ(launch(add, between, between, 1024, first), CUDA_SUCCESS);
+  EXPECT_EQ(launch(add, sum, between, 1024, first), CUDA_SUCCESS);
+  const CUgraphExec exec = instantiate(end(first));
+  for (int i = 0; i < 10; ++i) launch_graph(exec, i % 2 == 0 ? first : second);
+  // The launches that are under way still run.
+  EXPECT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(view(sum)[0], 40U);
+  EXPECT_EQ(view(sum)[1023], 40U);
+  EXPECT_EQ(CU(cuGraphLaunch)(exec, first), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(FakeCudaGraph, IsPartOfAnotherIfItIsLaunchedDuringCapture) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const CUfunction add = kernel("test_add");
+  begin(stream);
+  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
+  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
+  const CUgraphExec inner = instantiate(end(stream));
+  begin(stream);
+  fill(memory, 1, 16, stream);
+  launch_graph(inner, stream);
+  launch_graph(inner, stream);
+  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
+  const CUgraphExec outer = instantiate(end(stream));
+  EXPECT_EQ(CU(cuGraphExecDestroy)(inner), CUDA_SUCCESS);
+  launch_graph(outer, stream);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(view(memory)[15], 32U);
+}
+
+TEST_F(FakeCudaGraph, ReadsPageableMemoryWhenItRuns) {
+  start();
+  std::vector<std::uint32_t> in(16, 1);
+  std::vector<std::uint32_t> out(16);
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  begin(stream);
+  EXPECT_EQ(CU(cuMemcpyHtoDAsync)(memory, in.data(), 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpyDtoHAsync)(out.data(), memory, 64, stream), CUDA_SUCCESS);
+  const CUgraphExec exec = instantiate(end(stream));
+  in.assign(16, 7);
+  launch_graph(exec, stream);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(out, in);
+}
+
+TEST_F(FakeCudaGraph, FailsIfItsMemoryWasFreedAfterTheCapture) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  begin(stream);
+  fill(memory, 1, 16, stream);
+  const CUgraphExec exec = instantiate(end(stream));
+  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  EXPECT_EQ(misuses(), 0U);
+  launch_graph(exec, stream);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(misuses(), 1U);
+}
+
+TEST_F(FakeCudaCapture, IsEndedByCallsThatCannotBeCaptured) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const CUstream other = make_stream();
+  const CUevent elsewhere = make_event();
+  EXPECT_EQ(CU(cuEventRecord)(elsewhere, other), CUDA_SUCCESS);
+  CUdeviceptr address = 0;
+  std::uint32_t word = 0;
+  const auto callback = [](CUstream, CUresult, void*) {};
+  const std::vector<std::pair<std::function<CUresult()>, CUresult>> cases = {
+      {[&] { return CU(cuStreamQuery)(stream); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuStreamSynchronize)(stream); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuCtxSynchronize)(); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuMemAlloc)(&address, 64); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuMemFree)(memory); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuMemcpyHtoD)(memory, &word, 4); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuEventQuery)(elsewhere); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuStreamAddCallback)(stream, callback, nullptr, 0); },
+       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuStreamWaitEvent)(stream, elsewhere, 0); },
+       CUDA_ERROR_STREAM_CAPTURE_ISOLATION},
+  };
+  for (const auto& [call, expected] : cases) {
+    SCOPED_TRACE(&call - &cases.front().first);
+    const unsigned long before = misuses();
+    begin(stream);
+    fill(memory, 1, 16, stream);
+    EXPECT_EQ(call(), expected);
+    EXPECT_EQ(misuses(), before + 1);
+    EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    EXPECT_EQ(CU(cuMemsetD8Async)(memory, 1, 64, stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(CU(cuMemsetD8Async)(memory, 1, 64, stream), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(live("graph"), 0U);
+}
+
+TEST_F(FakeCudaCapture, LeavesOtherStreamsAlone) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const CUstream other = make_stream();
+  begin(stream);
+  fill(memory, 7, 16, other);
+  EXPECT_EQ(CU(cuEventRecord)(make_event(), other), CUDA_SUCCESS);
+  std::uint32_t word = 0;
+  EXPECT_EQ(CU(cuMemcpyDtoHAsync)(&word, memory, 4, other), CUDA_SUCCESS);
+  EXPECT_EQ(word, 7U);
+  // Nothing in this stream waits for one that does not block.
+  fill(memory, 8, 16, nullptr);
+  CUgraph graph = end(stream);
+  EXPECT_EQ(CU(cuGraphDestroy)(graph), CUDA_SUCCESS);
+  EXPECT_EQ(misuses(), 0U) << last_misuse();
+}
+
+TEST_F(FakeCudaCapture, OfABlockingStreamMakesTheNullStreamUnusable) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream(CU_STREAM_DEFAULT);
+  begin(stream);
+  auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+  EXPECT_EQ(CU(cuStreamIsCapturing)(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 1, 64, nullptr), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(CU(cuStreamBeginCapture)(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(misuses(), 2U);
+}
+
+TEST_F(FakeCudaCapture, ProhibitsUnsafeCallsByItsModeAndThatOfTheThread) {
+  start();
+  struct Case {
+    CUstreamCaptureMode of_capture, of_thread;
+    bool is_own_thread, is_allowed;
+  };
+  constexpr auto kGlobal = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  constexpr auto kLocal = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+  constexpr auto kRelaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const Case cases[] = {
+      {kGlobal, kGlobal, true, false}, {kGlobal, kGlobal, false, false},
+      {kLocal, kGlobal, true, false},  {kLocal, kGlobal, false, true},
+      {kRelaxed, kGlobal, true, true}, {kRelaxed, kGlobal, false, true},
+      {kGlobal, kLocal, true, false},  {kGlobal, kLocal, false, true},
+      {kGlobal, kRelaxed, true, true}, {kGlobal, kRelaxed, false, true},
+  };
+  for (const Case& of : cases) {
+    SCOPED_TRACE(&of - cases);
+    const CUstream stream = make_stream();
+    begin(stream, of.of_capture);
+    const auto call = [&] {
+      EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+      CUstreamCaptureMode mode = of.of_thread;
+      EXPECT_EQ(CU(cuThreadExchangeStreamCaptureMode)(&mode), CUDA_SUCCESS);
+      EXPECT_EQ(mode, kGlobal);
+      CUdeviceptr address = 0;
+      EXPECT_EQ(CU(cuMemAlloc)(&address, 64),
+                of.is_allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      EXPECT_EQ(CU(cuThreadExchangeStreamCaptureMode)(&mode), CUDA_SUCCESS);
+      EXPECT_EQ(mode, of.of_thread);
+    };
+    if (of.is_own_thread) {
+      call();
+    } else {
+      std::thread(call).join();
+    }
+    if (of.is_allowed) {
+      EXPECT_EQ(CU(cuGraphDestroy)(end(stream)), CUDA_SUCCESS);
+    } else {
+      end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+  }
+}
+
+TEST_F(FakeCudaCapture, InRelaxedModeStillHasStreamsThatCannotBeWaitedFor) {
+  start();
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_CAPTURED_EVENT);
+  end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  // Any thread may end it.
+  std::thread([&] {
+    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  }).join();
+  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_CAPTURED_EVENT);
+  EXPECT_EQ(CU(cuStreamWaitEvent)(stream, event, 0), CUDA_ERROR_CAPTURED_EVENT);
+  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_SUCCESS);
+}
+
+TEST_F(FakeCudaCapture, EndsWhereItBeganAndWithAllStreamsJoined) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream first = make_stream();
+  const CUstream second = make_stream();
+  begin(first);
+  EXPECT_EQ(CU(cuStreamBeginCapture)(first, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_ILLEGAL_STATE);
+  fill(memory, 1, 16, first);
+  order(first, second);
+  // A stream that joined and was given nothing need not be waited for.
+  EXPECT_EQ(CU(cuGraphDestroy)(end(first)), CUDA_SUCCESS);
+
+  begin(first);
+  order(first, second);
+  fill(memory, 1, 16, second);
+  end_in_vain(first, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  EXPECT_EQ(status_of(second), CU_STREAM_CAPTURE_STATUS_NONE);
+
+  begin(first);
+  order(first, second);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(CU(cuStreamEndCapture)(second, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+  end_in_vain(first, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+
+  begin(first);
+  std::thread([&] {
+    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamEndCapture)(first, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  }).join();
+  EXPECT_EQ(CU(cuGraphDestroy)(end(first)), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamEndCapture)(first, &graph), CUDA_ERROR_ILLEGAL_STATE);
+
+  begin(first);
+  EXPECT_EQ(CU(cuStreamDestroy)(first), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(live("graph"), 0U);
+}
+
+TEST_F(FakeCudaCapture, IsNotMergedWithAnother) {
+  start();
+  const CUstream first = make_stream();
+  const CUstream second = make_stream();
+  const CUevent event = make_event();
+  begin(first);
+  begin(second);
+  EXPECT_EQ(CU(cuEventRecord)(event, first), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuStreamWaitEvent)(second, event, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
+  end_in_vain(first, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  end_in_vain(second, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(FakeCudaCapture, IsDescribedInBothSignatures) {
+  start();
+  const CUdeviceptr memory = allocate(64);
+  const CUstream stream = make_stream();
+  const auto look_up = exported<decltype(&cuGetProcAddress)>("cuGetProcAddress_v2");
+  void* older = nullptr;
+  EXPECT_EQ(look_up("cuStreamGetCaptureInfo", &older, 12000, 0, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(older, exported<void*>("cuStreamGetCaptureInfo_v2"));
+  const auto describe =
+      reinterpret_cast<CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                                    const CUgraphNode**, size_t*)>(older);
+  auto status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  cuuint64_t id = 0;
+  CUgraph graph = nullptr;
+  const CUgraphNode* after = nullptr;
+  size_t count = 7;
+  EXPECT_EQ(describe(stream, &status, &id, &graph, &after, &count), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+  begin(stream);
+  fill(memory, 1, 16, stream);
+  EXPECT_EQ(describe(stream, &status, &id, &graph, &after, &count), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  ASSERT_EQ(count, 1U);
+  CUgraphNode node = nullptr;
+  EXPECT_EQ(CU(cuGraphGetNodes)(graph, &node, &count), CUDA_SUCCESS);
+  EXPECT_EQ(after[0], node);
+  cuuint64_t again = 0;
+  EXPECT_EQ(CU(cuStreamGetCaptureInfo)(stream, &status, &again, nullptr, nullptr, nullptr, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(again, id);
+  EXPECT_EQ(end(stream), graph);
+  begin(stream);
+  EXPECT_EQ(describe(stream, &status, &again, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(again, id);
+}
+
+}  // namespace
+}  // namespace xylem::fake_cuda::test
