@@ -57,15 +57,26 @@ constexpr Scenario kScenarios[] = {
     {"VirtualMemory", 8 << 20, 2, 1, true},
 };
 
+/// The driver that UCX has, too. It stays until the process ends.
+void* driver() {
+  static void* opened = dlopen("libcuda.so.1", RTLD_NOW);
+  return opened;
+}
+
 template <typename Function>
 Function function(const char* name) {
-  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  void* found = driver == nullptr ? nullptr : dlsym(driver, name);
+  void* found = driver() == nullptr ? nullptr : dlsym(driver(), name);
   if (found == nullptr) {
     std::fprintf(stderr, "libcuda.so.1 has no %s: %s\n", name, dlerror());
     std::abort();
   }
   return reinterpret_cast<Function>(found);
+}
+
+/// The stand-in's own functions; nullptr with the driver of a GPU.
+template <typename Function>
+Function own_function(const char* name) {
+  return reinterpret_cast<Function>(dlsym(driver(), name));
 }
 
 /// Ends the process: a scenario cannot go on, and the other process then sees the socket close.
@@ -258,8 +269,7 @@ void run_round(Rank& rank, const Scenario& scenario, int me, int round) {
 
 /// 1 for a driver that does not count calls: that of a GPU.
 unsigned long calls_of(const char* name) {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  const auto count = reinterpret_cast<decltype(&fake_cuda_calls)>(dlsym(driver, "fake_cuda_calls"));
+  const auto count = own_function<decltype(&fake_cuda_calls)>("fake_cuda_calls");
   return count == nullptr ? 1 : count(name);
 }
 
@@ -278,14 +288,10 @@ void run(const Scenario& scenario, int me, int fd) {
     require(opened + of_peer > 0 || scenario.is_virtual, "UCX did not use CUDA IPC");
     rank.meet();
   }
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  const auto misuses =
-      reinterpret_cast<decltype(&fake_cuda_misuses)>(dlsym(driver, "fake_cuda_misuses"));
-  if (misuses != nullptr && misuses() != 0) {
-    const auto last =
-        reinterpret_cast<decltype(&fake_cuda_last_misuse)>(dlsym(driver, "fake_cuda_last_misuse"));
-    require(false, std::string("UCX misused the driver: ") + last());
-  }
+  const auto misuses = own_function<decltype(&fake_cuda_misuses)>("fake_cuda_misuses");
+  if (misuses == nullptr || misuses() == 0) return;
+  const auto last = own_function<decltype(&fake_cuda_last_misuse)>("fake_cuda_last_misuse");
+  require(false, std::string("UCX misused the driver: ") + last());
 }
 
 /// Starts this executable in one of the two roles.

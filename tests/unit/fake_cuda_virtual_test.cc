@@ -47,7 +47,8 @@ class FakeCudaVirtual : public FakeCudaProcesses {
   template <typename Value>
   Value attribute(CUpointer_attribute which, CUdeviceptr address) const {
     Value value = {};
-    EXPECT_EQ(CU(cuPointerGetAttribute)(&value, which, address), CUDA_SUCCESS) << which;
+    EXPECT_EQ(CU(cuPointerGetAttribute)(static_cast<void*>(&value), which, address), CUDA_SUCCESS)
+        << which;
     return value;
   }
   std::vector<std::uint32_t> words_at(CUdeviceptr address, std::size_t count) const {
@@ -57,10 +58,21 @@ class FakeCudaVirtual : public FakeCudaProcesses {
   }
 };
 
-TEST_F(FakeCudaVirtual, MemoryIsReachedByCommandsAndNotByTheHost) {
+TEST_F(FakeCudaVirtual, MemoryFaultsWhenTheHostTouchesIt) {
   start();
   const CUdeviceptr address = reserve(2 * kGranule);
   EXPECT_EQ(address % kGranule, 0U);
+  map(address + kGranule);
+  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
+  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address) = 1, "");
+  EXPECT_EQ(CU(cuMemUnmap)(address + kGranule, kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemAddressFree)(address, 2 * kGranule), CUDA_SUCCESS);
+  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
+}
+
+TEST_F(FakeCudaVirtual, MemoryIsReachedByCommands) {
+  start();
+  const CUdeviceptr address = reserve(2 * kGranule);
   map(address + kGranule);
   EXPECT_EQ(CU(cuMemsetD32Async)(address + kGranule, 7, 1024, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(launch(kernel("test_add"), address + kGranule, address + kGranule, 1024, nullptr),
@@ -69,11 +81,8 @@ TEST_F(FakeCudaVirtual, MemoryIsReachedByCommandsAndNotByTheHost) {
   std::vector<std::uint32_t> expected(1024, 14);
   expected[0] = 3;
   EXPECT_EQ(words_at(address + kGranule, 1024), expected);
-  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
-  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address) = 1, "");
   EXPECT_EQ(CU(cuMemUnmap)(address + kGranule, kGranule), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemAddressFree)(address, 2 * kGranule), CUDA_SUCCESS);
-  EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
   EXPECT_EQ(live("physical") + live("mapping") + live("reservation"), 0U);
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }

@@ -101,12 +101,15 @@ bool is_still_there(const Run& run, const Place& place) {
   if (place.is_pageable()) return true;
   const std::lock_guard lock(driver_mutex());
   const auto is_gone = [](const AllocationPtr& each) { return each->is_gone; };
-  if (!is_gone(place.allocation) &&
+  const bool is_ready = place.allocation->is_ready;
+  if (is_ready && !is_gone(place.allocation) &&
       std::none_of(place.further.begin(), place.further.end(), is_gone)) {
     return true;
   }
   Device& device = run.device();
-  device.driver.count_misuse("a command", "its memory was freed before it ran");
+  device.driver.count_misuse("a command",
+                             is_ready ? "its memory was freed before it ran"
+                                      : "it ran before its memory was allocated in stream order");
   device.lose(CUDA_ERROR_ILLEGAL_ADDRESS);
   return false;
 }

@@ -37,7 +37,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (call.has_failed() || !call.has(handle)) return call.result();
   if (!call.driver().settings.has_ipc) return call.fail(CUDA_ERROR_NOT_SUPPORTED);
   const AllocationPtr allocation = call.driver().memory.find(pointer(address));
-  if (allocation == nullptr || allocation->kind != MemoryKind::device) {
+  if (allocation == nullptr || !allocation->is_ipc_capable()) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "only memory of cuMemAlloc can be exported");
   }
   IpcKey key = key_of(allocation->file);

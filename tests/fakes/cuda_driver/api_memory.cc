@@ -34,7 +34,7 @@ AllocationPtr allocate_on_device(Call& call, std::size_t bytes) {
 AllocationPtr beginning_at(Call& call, const void* address, MemoryKind kind) {
   AllocationPtr allocation = call.driver().memory.find(address);
   if (allocation != nullptr && allocation->kind == kind &&
-      allocation->start == reinterpret_cast<std::uintptr_t>(address)) {
+      allocation->start == reinterpret_cast<std::uintptr_t>(address) && !allocation->is_freeing) {
     return allocation;
   }
   return nullptr;
@@ -48,8 +48,7 @@ CUresult remove_when_idle(Call& call, const AllocationPtr& allocation) {
   if (allocation->is_gone) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "two threads free the same memory");
   }
-  if (allocation->kind == MemoryKind::device) home.memory_used -= allocation->bytes;
-  call.driver().memory.remove(allocation);
+  call.driver().remove(allocation);
   return call.end();
 }
 

@@ -92,9 +92,12 @@ std::uint64_t memory_value_of(const Settings& settings,
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return memory.kind == MemoryKind::managed ? 1 : 0;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return static_cast<std::uint64_t>(memory.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return memory.kind == MemoryKind::device && settings.has_ipc ? 1 : 0;
+      return memory.is_ipc_capable() && settings.has_ipc ? 1 : 0;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return physical == nullptr ? 0U : unsigned{physical->properties.requestedHandleTypes};
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return reinterpret_cast<std::uint64_t>(memory.pool == nullptr ? nullptr
+                                                                    : memory.pool->handle);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return may_access(*subject.asking, memory) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                  : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;

@@ -36,6 +36,7 @@ int attribute_of(const Device& device, CUdevice_attribute attribute) {
       return settings.has_memory_operations ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return settings.has_ipc ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:

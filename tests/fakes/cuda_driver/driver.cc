@@ -139,6 +139,14 @@ const execution::cuda::HostKernel* Driver::find_kernel(std::string_view name) {
   return nullptr;
 }
 
+void Driver::remove(const AllocationPtr& allocation) {
+  if (allocation->kind == MemoryKind::device) {
+    devices[static_cast<std::size_t>(allocation->device)]->memory_used -= allocation->bytes;
+  }
+  if (allocation->pool != nullptr) allocation->pool->used -= allocation->bytes;
+  memory.remove(allocation);
+}
+
 std::shared_ptr<Context> Driver::make_context(Device& device) {
   auto context = std::make_shared<Context>();
   context->id = ++contexts_made;
@@ -163,7 +171,7 @@ void Driver::destroy_context(Device& device, std::unique_lock<std::mutex>& lock)
   for (const CapturePtr& capture : captures_in(*this, *context)) drop_capture(*this, capture);
   streams.remove_if([&](const Stream& stream) { return stream.context == context.get(); });
   events.remove_if([&](const Event& event) { return event.context == context.get(); });
-  device.memory_used -= memory.remove_all_of(context->handle);
+  for (const AllocationPtr& allocation : memory.find_all_of(context->handle)) remove(allocation);
   contexts.remove(context->handle);
   device.context = nullptr;
 }
@@ -177,6 +185,9 @@ bool is_device_address(const Driver& driver, const void* address) {
 bool may_access(const Device& device, const Allocation& allocation) {
   if (allocation.kind == MemoryKind::mapped) return allocation.accessors.contains(device.ordinal);
   if (allocation.is_on_host() || allocation.kind == MemoryKind::managed) return true;
+  if (allocation.pool != nullptr && allocation.device != device.ordinal) {
+    return allocation.pool->accessors.contains(device.ordinal);
+  }
   if (allocation.device == device.ordinal || allocation.opened_by == device.ordinal) return true;
   return device.context != nullptr && device.context->peers.contains(allocation.device);
 }

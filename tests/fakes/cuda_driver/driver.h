@@ -68,6 +68,16 @@ struct Context {
   unsigned flags = 0;
 };
 
+/// A memory pool. It keeps no freed memory.
+struct Pool {
+  CUmemoryPool handle = nullptr;
+  Device* device = nullptr;
+  std::set<int> accessors;  ///< Other devices that may access its memory.
+  std::size_t used = 0, most_used = 0;
+  std::map<int, int> reuse;
+  cuuint64_t release_threshold = 0;
+};
+
 struct Device {
   explicit Device(Driver& of, int number);
   /// Ends all commands.
@@ -85,6 +95,7 @@ struct Device {
   std::atomic<CUresult> lost{CUDA_SUCCESS};  ///< Why the device cannot be used any more.
   std::atomic<bool> is_ending{false};        ///< Its context is being destroyed.
   std::size_t memory_used = 0;
+  std::shared_ptr<Pool> default_pool, pool;  ///< From their first use.
   std::vector<std::unique_ptr<Queue>> queues, urgent_queues;
   std::size_t streams_made = 0, urgent_streams_made = 0;
   unsigned retained = 0;
@@ -136,6 +147,8 @@ struct Driver {
   const execution::cuda::HostKernel* find_kernel(std::string_view name);
   /// Memory for kernels that reach an unknown address: they go on with it until their block ends.
   void* scratch();
+  /// Removes memory, and gives its bytes back to its device and its pool.
+  void remove(const AllocationPtr& allocation);
   std::shared_ptr<Context> make_context(Device& device);
   /// Waits until all commands of the device have been dropped. Needs the lock on the mutex.
   void destroy_context(Device& device, std::unique_lock<std::mutex>& lock);
@@ -154,6 +167,7 @@ struct Driver {
   Handles<CUevent, Event> events;
   Handles<CUlibrary, int> libraries;
   Handles<CUkernel, Kernel> kernels;
+  Handles<CUmemoryPool, Pool> pools;
   Handles<CUgraph, Graph> graphs;
   Handles<CUgraphExec, GraphExec> graph_execs;
   std::vector<CapturePtr> captures;  ///< Those under way.

@@ -30,13 +30,13 @@
 //                          unsupported=ipc and unsupported=peers switch features off.
 //
 // Absent, so that cuGetProcAddress reports that it did not find them: contexts that are not primary
-// (cuCtxCreate), modules, arrays, textures, per-thread default-stream variants (_ptsz), event times,
-// legacy versions of functions. Of graphs: nodes that are not captured, updates of executable
-// graphs, external events, launches from a device, cuStreamUpdateCaptureDependencies.
+// (cuCtxCreate), modules, arrays, textures, per-thread default-stream variants (_ptsz), event
+// times, legacy versions of functions. Of graphs: nodes that are not captured, updates of
+// executable graphs, external events, launches from a device, cuStreamUpdateCaptureDependencies.
 //
-// The devices do not support memory pools. Of their functions, those that UCX links are there and
-// give CUDA_ERROR_NOT_SUPPORTED. So do fabric handles, physical memory on the host, and access for
-// reading only.
+// CUDA_ERROR_NOT_SUPPORTED: sharing of memory pools between processes, fabric handles, physical
+// memory and pools on the host, access for reading only. Allocations and frees of pools are no
+// nodes of graphs: they invalidate a capture.
 //
 // Simplified: a seed fixes the delays, but not how the system schedules the threads. All memory is
 // coherent, and memory operations are not reordered. A kernel that reaches an allocation and runs

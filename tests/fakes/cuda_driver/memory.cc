@@ -178,17 +178,12 @@ void Memory::remove(const AllocationPtr& allocation) {
   allocations_.erase(allocation->start);
 }
 
-std::size_t Memory::remove_all_of(CUcontext context) {
-  std::vector<AllocationPtr> leaving;
-  std::size_t bytes = 0;
+std::vector<AllocationPtr> Memory::find_all_of(CUcontext context) const {
+  std::vector<AllocationPtr> found;
   for (const auto& [start, allocation] : allocations_) {
-    if (allocation->context == context) leaving.push_back(allocation);
+    if (allocation->context == context || allocation->owner == context) found.push_back(allocation);
   }
-  for (const AllocationPtr& allocation : leaving) {
-    if (allocation->kind == MemoryKind::device) bytes += allocation->bytes;
-    remove(allocation);
-  }
-  return bytes;
+  return found;
 }
 
 std::size_t Memory::count(std::initializer_list<MemoryKind> kinds) const {

@@ -38,6 +38,8 @@ struct IpcKey {
   bool operator==(const IpcKey&) const = default;
 };
 
+struct Pool;
+
 struct Allocation {
   Allocation() = default;
   Allocation(const Allocation&) = delete;
@@ -48,6 +50,7 @@ struct Allocation {
   bool is_on_host() const noexcept {
     return kind == MemoryKind::pinned || kind == MemoryKind::registered;
   }
+  bool is_ipc_capable() const noexcept { return kind == MemoryKind::device && pool == nullptr; }
   bool is_touchable() const noexcept { return is_on_host() || kind == MemoryKind::managed; }
   bool contains(std::uintptr_t address) const noexcept {
     return address >= start && address - start < bytes;
@@ -64,7 +67,11 @@ struct Allocation {
   int file = -1;
   int device = 0;               ///< Where the memory is; of host memory, who allocated it.
   CUcontext context = nullptr;  ///< Which allocated, registered or opened it.
-  int opened_by = -1;           ///< The device that opened it.
+  CUcontext owner = nullptr;    ///< With which memory of a pool ends; it has no context.
+  std::shared_ptr<Pool> pool;
+  bool is_ready = true;     ///< False until a stream reaches the allocation in its order.
+  bool is_freeing = false;  ///< A stream will free it.
+  int opened_by = -1;       ///< The device that opened it.
   std::uint64_t buffer_id = 0;
   unsigned sync_memops = 0;
   bool is_gone = false;  ///< Freed, unregistered or closed.
@@ -104,8 +111,8 @@ class Memory {
   /// True if device memory was at this address, and none is there now.
   bool was_freed(const void* address) const;
   void remove(const AllocationPtr& allocation);
-  /// Removes what the context allocated. Returns the number of bytes of device memory.
-  std::size_t remove_all_of(CUcontext context);
+  /// What the context allocated, registered or opened.
+  std::vector<AllocationPtr> find_all_of(CUcontext context) const;
   std::size_t count(std::initializer_list<MemoryKind> kinds) const;
 
  private:
