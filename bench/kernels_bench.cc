@@ -61,16 +61,17 @@ void reduce(benchmark::State& state, RedOp op, DataType type, bool in_place) {
                                                    (buffers.source_count() + 1) * buffers.bytes()));
 }
 
-void half_conversion(benchmark::State& state, DataType type, bool widening) {
+void conversion(benchmark::State& state, DataType type, bool widening) {
   const auto count = static_cast<std::size_t>(state.range(0));
   std::vector<float> wide(count);
-  std::vector<std::uint16_t> narrowed(count);
+  std::vector<std::byte> narrowed(count * size_of(type));
   for ([[maybe_unused]] auto _ : state) {
     widening ? widen(wide.data(), narrowed.data(), count, type)
              : narrow(narrowed.data(), wide.data(), count, type);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(6 * count));
+  state.SetBytesProcessed(state.iterations() *
+                          static_cast<std::int64_t>(count * sizeof(float) + narrowed.size()));
 }
 
 void sources_and_sizes(benchmark::internal::Benchmark* bench) {
@@ -91,16 +92,25 @@ BENCHMARK_CAPTURE(reduce, bfloat16_sum, RedOp::sum, DataType::bfloat16, false)
     ->Apply(sources_and_sizes);
 BENCHMARK_CAPTURE(reduce, float16_sum, RedOp::sum, DataType::float16, false)
     ->Apply(sources_and_sizes);
+BENCHMARK_CAPTURE(reduce, float8_e4m3_sum, RedOp::sum, DataType::float8_e4m3, false)
+    ->Apply(sources_and_sizes);
+BENCHMARK_CAPTURE(reduce, float8_e5m2_sum, RedOp::sum, DataType::float8_e5m2, false)
+    ->Apply(sources_and_sizes);
 BENCHMARK_CAPTURE(reduce, float32_max, RedOp::max, DataType::float32, false)
     ->Apply(sources_and_sizes);
 BENCHMARK_CAPTURE(reduce, int8_product, RedOp::product, DataType::int8, false)
     ->Apply(sources_and_sizes);
 BENCHMARK_CAPTURE(reduce, float32_tiny, RedOp::sum, DataType::float32, false)->Apply(tiny);
 BENCHMARK_CAPTURE(reduce, bfloat16_tiny, RedOp::sum, DataType::bfloat16, false)->Apply(tiny);
-BENCHMARK_CAPTURE(half_conversion, widen_float16, DataType::float16, true)->Arg(16 << 10);
-BENCHMARK_CAPTURE(half_conversion, narrow_float16, DataType::float16, false)->Arg(16 << 10);
-BENCHMARK_CAPTURE(half_conversion, widen_bfloat16, DataType::bfloat16, true)->Arg(16 << 10);
-BENCHMARK_CAPTURE(half_conversion, narrow_bfloat16, DataType::bfloat16, false)->Arg(16 << 10);
+BENCHMARK_CAPTURE(reduce, float8_e4m3_tiny, RedOp::sum, DataType::float8_e4m3, false)->Apply(tiny);
+BENCHMARK_CAPTURE(conversion, widen_float16, DataType::float16, true)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, narrow_float16, DataType::float16, false)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, widen_bfloat16, DataType::bfloat16, true)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, narrow_bfloat16, DataType::bfloat16, false)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, widen_float8_e4m3, DataType::float8_e4m3, true)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, narrow_float8_e4m3, DataType::float8_e4m3, false)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, widen_float8_e5m2, DataType::float8_e5m2, true)->Arg(16 << 10);
+BENCHMARK_CAPTURE(conversion, narrow_float8_e5m2, DataType::float8_e5m2, false)->Arg(16 << 10);
 
 }  // namespace
 }  // namespace xylem::runtime

@@ -114,7 +114,7 @@ Result<Value> parse(std::string_view kind,
                                                      hint, fmt::join(names, ", ")));
 }
 
-enum class Family { integer, boolean, floating, float8 };
+enum class Family { integer, boolean, floating };
 
 Family family_of(DataType type) {
   switch (type) {
@@ -122,9 +122,9 @@ Family family_of(DataType type) {
     case DataType::float16:
     case DataType::bfloat16:
     case DataType::float32:
-    case DataType::float64: return Family::floating;
+    case DataType::float64:
     case DataType::float8_e4m3:
-    case DataType::float8_e5m2: return Family::float8;
+    case DataType::float8_e5m2: return Family::floating;
     default: return Family::integer;
   }
 }
@@ -169,12 +169,6 @@ Status check_reduction(RedOp op, DataType type) {
                     kTypes.front().name, kTypes.back().name, kDataTypeCount - 1));
   }
   const Family family = family_of(type);
-  if (family == Family::float8) {
-    return failure(Code::unsupported,
-                   fmt::format("{} of {}: 8-bit floats are moved but not reduced; convert to "
-                               "float16 or bfloat16 first",
-                               name(op), name(type)));
-  }
   if (is_bitwise(op) && family == Family::floating) {
     return failure(
         Code::invalid_argument,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The device kernels, compiled for the host, against the CPU's kernels, bit for bit: every
-// reduction of every type, at every alignment, in place, by several threads in any order, and every
-// value of the sixteen-bit types. With XYLEM_DEVICE_KERNELS_ALL=1 every pair of them, which takes
-// 3 minutes.
+// reduction of every type, at every alignment, in place, by several threads in any order, every
+// value of the 16-bit types, and every pair of the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1
+// every pair of the 16-bit types, too, which takes 3 minutes.
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/host_kernel.h"
 #include "kernels/reduce.h"
 #include "unit/device_kernels_launch.h"
+#include "unit/kernels_types.h"
 
 #include <gtest/gtest.h>
 
@@ -30,13 +31,17 @@
 namespace xylem::execution::cuda {
 namespace {
 
-using Random = std::mt19937_64;
+using runtime::kFloats;
+using runtime::kIntegers;
+using runtime::Random;
+using runtime::type_name;
 
 /// A floating-point format, by the bits of its mantissa and exponent.
 struct Format {
   int mantissa, exponent;
 
   std::uint64_t unit() const { return std::uint64_t{1} << mantissa; }
+  /// In E4M3, which has no infinity, these bits are 256.
   std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << mantissa; }
   std::uint64_t sign() const { return std::uint64_t{1} << (mantissa + exponent); }
   std::uint64_t one() const { return ((std::uint64_t{1} << (exponent - 1)) - 1) << mantissa; }
@@ -61,6 +66,8 @@ struct Format {
 
 std::optional<Format> format_of(DataType type) {
   switch (type) {
+    case DataType::float8_e4m3: return Format{3, 4};
+    case DataType::float8_e5m2: return Format{2, 5};
     case DataType::float16: return Format{10, 5};
     case DataType::bfloat16: return Format{7, 8};
     case DataType::float32: return Format{23, 8};
@@ -186,23 +193,10 @@ TEST_P(DeviceScale, EqualsTheCpuKernelBitForBit) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<DataType>& test) {
-  return std::string(name(test.param));
-}
-const auto kFloats =
-    testing::Values(DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64);
-const auto kIntegers = testing::Values(DataType::int8,
-                                       DataType::uint8,
-                                       DataType::int16,
-                                       DataType::uint16,
-                                       DataType::int32,
-                                       DataType::uint32,
-                                       DataType::int64,
-                                       DataType::uint64,
-                                       DataType::boolean);
-INSTANTIATE_TEST_SUITE_P(Floats, DeviceKernel, kFloats, test_name);
-INSTANTIATE_TEST_SUITE_P(Integers, DeviceKernel, kIntegers, test_name);
-INSTANTIATE_TEST_SUITE_P(Floats, DeviceScale, kFloats, test_name);
+INSTANTIATE_TEST_SUITE_P(Floats, DeviceKernel, testing::ValuesIn(kFloats), type_name);
+INSTANTIATE_TEST_SUITE_P(Integers, DeviceKernel, testing::ValuesIn(kIntegers), type_name);
+INSTANTIATE_TEST_SUITE_P(Boolean, DeviceKernel, testing::Values(DataType::boolean), type_name);
+INSTANTIATE_TEST_SUITE_P(Floats, DeviceScale, testing::ValuesIn(kFloats), type_name);
 
 /// Every value of a sixteen-bit type.
 class DeviceHalf : public testing::TestWithParam<DataType> {
@@ -255,7 +249,35 @@ TEST_P(DeviceHalf, IsRightForEveryPair) {
 INSTANTIATE_TEST_SUITE_P(Halves,
                          DeviceHalf,
                          testing::Values(DataType::float16, DataType::bfloat16),
-                         test_name);
+                         type_name);
+
+class DeviceFloat8 : public testing::TestWithParam<DataType> {};
+
+TEST_P(DeviceFloat8, IsRightForEveryPair) {
+  constexpr std::size_t kPairs = 256 * 256;
+  std::vector<std::uint8_t> first(kPairs), second(kPairs), expected(kPairs), got(kPairs);
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    first[i] = static_cast<std::uint8_t>(i / 256);
+    second[i] = static_cast<std::uint8_t>(i % 256);
+  }
+  const std::vector<const void*> sources{first.data(), second.data()};
+  for (const RedOp op : {RedOp::sum, RedOp::product, RedOp::min, RedOp::max, RedOp::avg}) {
+    for (const std::uint32_t divisor : kDivisors) {
+      if (op != RedOp::avg && divisor != 1) continue;
+      runtime::reduce_kernel(op, GetParam())(expected.data(), sources.data(), 2, kPairs, {divisor});
+      launch_reduce(op, GetParam(), got.data(), sources, kPairs, divisor, 1);
+      for (std::size_t i = 0; i < kPairs; ++i) {
+        ASSERT_EQ(got[i], expected[i])
+            << name(op) << " of " << i / 256 << " and " << i % 256 << ", divisor " << divisor;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats,
+                         DeviceFloat8,
+                         testing::Values(DataType::float8_e4m3, DataType::float8_e5m2),
+                         type_name);
 
 TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
   std::set<std::string> expected;

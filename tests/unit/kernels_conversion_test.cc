@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conversion of sixteen-bit floats on every instruction set of this machine: all 65536 values,
-// every boundary between two neighbours, and fp32 values of every size.
+// Conversion of floats of 16 and 8 bits on every instruction set of this machine: all values, every
+// boundary between two neighbours, and fp32 values of every size.
 #include "kernels/reduce.h"
 #include "unit/kernels_reference.h"
+#include "unit/kernels_types.h"
 
 #include <gtest/gtest.h>
 
@@ -22,20 +23,33 @@ constexpr std::uint32_t kQuietNan = 0x7FC00000;
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-std::vector<float> widened(DataType type, const std::vector<std::uint16_t>& halves) {
-  std::vector<float> result(halves.size());
-  widen(result.data(), halves.data(), halves.size(), type);
+/// The elements of a format, each in the lower bits.
+using Codes = std::vector<std::uint16_t>;
+
+std::vector<float> widened(DataType type, const Codes& codes) {
+  const reference::NarrowFormat& format = reference::format_of(type);
+  std::vector<std::byte> elements(codes.size() * format.bytes);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    reference::put_narrow(format, elements.data(), i, codes[i]);
+  }
+  std::vector<float> result(codes.size());
+  widen(result.data(), elements.data(), codes.size(), type);
   return result;
 }
 
-std::vector<std::uint16_t> narrowed(DataType type, const std::vector<float>& floats) {
-  std::vector<std::uint16_t> result(floats.size());
-  narrow(result.data(), floats.data(), floats.size(), type);
+Codes narrowed(DataType type, const std::vector<float>& floats) {
+  const reference::NarrowFormat& format = reference::format_of(type);
+  std::vector<std::byte> elements(floats.size() * format.bytes);
+  narrow(elements.data(), floats.data(), floats.size(), type);
+  Codes result(floats.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] = reference::narrow_at(format, elements.data(), i);
+  }
   return result;
 }
 
-std::vector<std::uint16_t> all_halves() {
-  std::vector<std::uint16_t> result(1 << 16);
+Codes all_codes(DataType type) {
+  Codes result(reference::format_of(type).values());
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<std::uint16_t>(i);
   return result;
 }
@@ -56,10 +70,9 @@ class KernelConversion : public testing::TestWithParam<DataType> {
   }
 
   /// Narrows `inputs` and reports the first result that differs from `expected`.
-  void expect_narrowed(const std::vector<float>& inputs,
-                       const std::vector<std::uint16_t>& expected) {
+  void expect_narrowed(const std::vector<float>& inputs, const Codes& expected) {
     on_every_target([&] {
-      const std::vector<std::uint16_t> got = narrowed(GetParam(), inputs);
+      const Codes got = narrowed(GetParam(), inputs);
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         ASSERT_EQ(got[i], expected[i]) << std::hexfloat << inputs[i] << " bits " << std::hex
                                        << bits_of(inputs[i]) << ", element " << std::dec << i;
@@ -67,51 +80,52 @@ class KernelConversion : public testing::TestWithParam<DataType> {
     });
   }
 
-  const reference::HalfFormat& format() const { return reference::format_of(GetParam()); }
+  const reference::NarrowFormat& format() const { return reference::format_of(GetParam()); }
 };
 
 TEST_P(KernelConversion, WidensEveryValueExactly) {
-  const std::vector<std::uint16_t> halves = all_halves();
+  const Codes codes = all_codes(GetParam());
   on_every_target([&] {
-    const std::vector<float> got = widened(GetParam(), halves);
-    for (std::size_t i = 0; i < halves.size(); ++i) {
+    const std::vector<float> got = widened(GetParam(), codes);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
       const std::uint32_t expected =
-          reference::is_nan(format(), halves[i])
+          reference::is_nan(format(), codes[i])
               ? kQuietNan
-              : bits_of(static_cast<float>(reference::widen(format(), halves[i])));
-      ASSERT_EQ(bits_of(got[i]), expected) << "half " << std::hex << halves[i];
+              : bits_of(static_cast<float>(reference::widen(format(), codes[i])));
+      ASSERT_EQ(bits_of(got[i]), expected) << "element " << std::hex << codes[i];
     }
   });
 }
 
 TEST_P(KernelConversion, ReturnsEveryValueAfterWideningAndNarrowing) {
-  const std::vector<std::uint16_t> halves = all_halves();
+  const Codes codes = all_codes(GetParam());
   on_every_target([&] {
-    const std::vector<std::uint16_t> got = narrowed(GetParam(), widened(GetParam(), halves));
-    for (std::size_t i = 0; i < halves.size(); ++i) {
+    const Codes got = narrowed(GetParam(), widened(GetParam(), codes));
+    for (std::size_t i = 0; i < codes.size(); ++i) {
       const std::uint16_t expected =
-          reference::is_nan(format(), halves[i]) ? reference::quiet_nan(format()) : halves[i];
-      ASSERT_EQ(got[i], expected) << "half " << std::hex << halves[i];
+          reference::is_nan(format(), codes[i]) ? format().quiet_nan : codes[i];
+      ASSERT_EQ(got[i], expected) << "element " << std::hex << codes[i];
     }
   });
 }
 
 TEST_P(KernelConversion, RoundsTiesToEvenAndTheirNeighboursToTheNearer) {
   std::vector<float> inputs;
-  std::vector<std::uint16_t> expected;
-  // From zero to the largest finite value. Infinity counts as the neighbour above it.
-  for (std::uint16_t low = 0; low < format().infinity; ++low) {
-    const auto high = static_cast<std::uint16_t>(low + 1);
+  Codes expected;
+  // From zero to the greatest finite value. Overflow counts as the neighbour above it.
+  for (std::uint16_t low = 0; low <= format().greatest; ++low) {
+    const bool is_greatest = low == format().greatest;
+    const auto high = static_cast<std::uint16_t>(is_greatest ? format().overflow : low + 1);
     const std::uint16_t even = (low & 1) == 0 ? low : high;
     const double below = reference::widen(format(), low);
     const double unit =
-        low == format().infinity - 1
-            ? below - reference::widen(format(), static_cast<std::uint16_t>(low - 1))
-            : reference::widen(format(), high) - below;
+        is_greatest ? below - reference::widen(format(), static_cast<std::uint16_t>(low - 1))
+                    : reference::widen(format(), high) - below;
     const auto middle = static_cast<float>(below + unit / 2);
     ASSERT_EQ(static_cast<double>(middle), below + unit / 2);
-    for (const std::uint16_t sign : {0x0000, 0x8000}) {
-      const float direction = sign != 0 ? -1.0f : 1.0f;
+    for (const bool is_negative : {false, true}) {
+      const std::uint16_t sign = is_negative ? format().sign() : 0;
+      const float direction = is_negative ? -1.0f : 1.0f;
       inputs.push_back(direction * std::nextafterf(middle, 0.0f));
       expected.push_back(low | sign);
       inputs.push_back(direction * middle);
@@ -123,12 +137,12 @@ TEST_P(KernelConversion, RoundsTiesToEvenAndTheirNeighboursToTheNearer) {
   expect_narrowed(inputs, expected);
 }
 
-TEST_P(KernelConversion, KeepsInfinityAndEveryNan) {
+TEST_P(KernelConversion, TakesInfinityForOverflowAndKeepsEveryNan) {
   std::vector<float> inputs;
-  std::vector<std::uint16_t> expected;
+  Codes expected;
   for (const std::uint32_t sign : {0x00000000u, 0x80000000u}) {
     inputs.push_back(float_of(sign | 0x7F800000));
-    expected.push_back(static_cast<std::uint16_t>(format().infinity | sign >> 16));
+    expected.push_back(format().overflow | (sign != 0 ? format().sign() : 0));
     // Each payload bit alone, which truncation could lose, and all bits but one, where a carry
     // could overflow.
     for (int bit = 0; bit < 23; ++bit) {
@@ -136,14 +150,14 @@ TEST_P(KernelConversion, KeepsInfinityAndEveryNan) {
       inputs.push_back(float_of(sign | (0x7FFFFFFF ^ 1u << bit)));
     }
     inputs.push_back(float_of(sign | 0x7FFFFFFF));
-    expected.resize(inputs.size(), reference::quiet_nan(format()));
+    expected.resize(inputs.size(), format().quiet_nan);
   }
   expect_narrowed(inputs, expected);
 }
 
 TEST_P(KernelConversion, AgreesWithTheReferenceAllOverFp32) {
   std::vector<float> inputs;
-  std::vector<std::uint16_t> expected;
+  Codes expected;
   // A prime, so that every low bit pattern occurs with every exponent.
   constexpr std::uint64_t kStride = 4099;
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += kStride) {
@@ -154,31 +168,35 @@ TEST_P(KernelConversion, AgreesWithTheReferenceAllOverFp32) {
 }
 
 TEST_P(KernelConversion, TreatsEveryPositionAndCountAlike) {
-  const std::vector<std::uint16_t> halves = all_halves();
-  const std::vector<float> floats = widened(GetParam(), halves);
+  const Codes codes = all_codes(GetParam());
+  const std::vector<float> floats = widened(GetParam(), codes);
+  std::vector<std::byte> elements(codes.size() * format().bytes);
+  for (const std::uint16_t code : codes) {
+    reference::put_narrow(format(), elements.data(), code, code);
+  }
   on_every_target([&] {
-    for (std::size_t first : {std::size_t{0x03F1}, std::size_t{0x7BF3}, std::size_t{0xFBF5}}) {
-      for (std::size_t count = 0; count <= 70; ++count) {
+    constexpr std::size_t kMost = 70;
+    for (const std::size_t place : {0x03F1, 0x7BF3, 0xFBF5}) {
+      const std::size_t first = place % (codes.size() - kMost);
+      for (std::size_t count = 0; count <= kMost; ++count) {
         std::vector<float> wide(count + 1, -1.0f);
-        widen(wide.data(), halves.data() + first, count, GetParam());
-        std::vector<std::uint16_t> half(count + 1, 0x1234);
-        narrow(half.data(), floats.data() + first, count, GetParam());
+        widen(wide.data(), elements.data() + first * format().bytes, count, GetParam());
+        std::vector<std::byte> narrow_ones((count + 1) * format().bytes, std::byte{0x12});
+        narrow(narrow_ones.data(), floats.data() + first, count, GetParam());
         for (std::size_t i = 0; i < count; ++i) {
           ASSERT_EQ(bits_of(wide[i]), bits_of(floats[first + i])) << count << " elements, at " << i;
-          ASSERT_EQ(half[i], reference::narrow(format(), floats[first + i]))
+          ASSERT_EQ(reference::narrow_at(format(), narrow_ones.data(), i),
+                    reference::narrow(format(), floats[first + i]))
               << count << " elements, at " << i;
         }
         ASSERT_EQ(wide[count], -1.0f);
-        ASSERT_EQ(half[count], 0x1234);
+        ASSERT_EQ(narrow_ones.back(), std::byte{0x12});
       }
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Halves,
-                         KernelConversion,
-                         testing::Values(DataType::float16, DataType::bfloat16),
-                         [](const auto& test) { return std::string(name(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Narrow, KernelConversion, testing::ValuesIn(kNarrowFloats), type_name);
 
 }  // namespace
 }  // namespace xylem::runtime

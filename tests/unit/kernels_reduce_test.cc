@@ -5,6 +5,7 @@
 // aligned to the element.
 #include "kernels/reduce.h"
 #include "unit/kernels_reference.h"
+#include "unit/kernels_types.h"
 
 #include <gtest/gtest.h>
 
@@ -62,8 +63,6 @@ class Elements {
   std::size_t start_ = 0;
 };
 
-using Random = std::mt19937_64;
-
 template <typename T>
 T random_float(Random& random) {
   using Limits = std::numeric_limits<T>;
@@ -95,13 +94,15 @@ void fill(Elements& elements, DataType type, std::size_t count, Random& random) 
       case DataType::float64:
         reference::put(elements.data(), i, random_float<double>(random));
         break;
+      case DataType::float8_e4m3:
+      case DataType::float8_e5m2:
       case DataType::float16:
       case DataType::bfloat16: {
         const bool any_bits = random() % 4 == 0;
         const auto& format = reference::format_of(type);
-        reference::put(elements.data(), i,
-                       any_bits ? static_cast<std::uint16_t>(random())
-                                : reference::narrow(format, random_float<float>(random)));
+        reference::put_narrow(format, elements.data(), i,
+                              any_bits ? static_cast<std::uint16_t>(random())
+                                       : reference::narrow(format, random_float<float>(random)));
         break;
       }
       case DataType::boolean:
@@ -248,6 +249,12 @@ TEST_P(KernelReduce, StaysRightOverManyBlocks) {
   }
 }
 
+TEST_P(KernelReduce, StaysRightOverManySources) {
+  for (const RedOp op : {RedOp::sum, RedOp::product, RedOp::min}) {
+    ASSERT_NO_FATAL_FAILURE(check({.op = op, .type = GetParam(), .count = 75}, 128));
+  }
+}
+
 class KernelAverage : public KernelReduce {};
 
 TEST_P(KernelAverage, DividesTheSumOnceAtTheEnd) {
@@ -262,25 +269,11 @@ TEST_P(KernelAverage, DividesTheSumOnceAtTheEnd) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<DataType>& test) {
-  return std::string(name(test.param));
-}
-
-const auto kNumbers = testing::Values(DataType::int8,
-                                      DataType::uint8,
-                                      DataType::int16,
-                                      DataType::uint16,
-                                      DataType::int32,
-                                      DataType::uint32,
-                                      DataType::int64,
-                                      DataType::uint64,
-                                      DataType::float16,
-                                      DataType::bfloat16,
-                                      DataType::float32,
-                                      DataType::float64);
-INSTANTIATE_TEST_SUITE_P(Numbers, KernelReduce, kNumbers, test_name);
-INSTANTIATE_TEST_SUITE_P(Boolean, KernelReduce, testing::Values(DataType::boolean), test_name);
-INSTANTIATE_TEST_SUITE_P(Numbers, KernelAverage, kNumbers, test_name);
+INSTANTIATE_TEST_SUITE_P(Floats, KernelReduce, testing::ValuesIn(kFloats), type_name);
+INSTANTIATE_TEST_SUITE_P(Integers, KernelReduce, testing::ValuesIn(kIntegers), type_name);
+INSTANTIATE_TEST_SUITE_P(Boolean, KernelReduce, testing::Values(DataType::boolean), type_name);
+INSTANTIATE_TEST_SUITE_P(Floats, KernelAverage, testing::ValuesIn(kFloats), type_name);
+INSTANTIATE_TEST_SUITE_P(Integers, KernelAverage, testing::ValuesIn(kIntegers), type_name);
 
 TEST(KernelSum, GoesFromLeftToRight) {
   const float large = 1e8f;
@@ -327,8 +320,7 @@ TEST(KernelMinMax, PropagateNanAndOrderZeros) {
 
 TEST(KernelScale, MultipliesInFp32AndRoundsOnceOnEveryTarget) {
   Random random(7);
-  for (const DataType type :
-       {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64}) {
+  for (const DataType type : kFloats) {
     for (const std::size_t count : kCounts) {
       for (const double factor : {0.1, -3.0, 1.0 / 3.0, 0.0}) {
         Elements input(type, count, 1);

@@ -17,34 +17,43 @@
 
 namespace xylem::runtime::reference {
 
-/// A sixteen-bit format: a sign bit, the exponent, then `mantissa_bits`. The smallest normal number
-/// is 2^min_exponent.
-struct HalfFormat {
+/// A floating-point format of `bytes` bytes: a sign bit, the exponent, then `mantissa_bits`. The
+/// smallest normal number is 2^min_exponent. The other fields are bits of positive elements.
+struct NarrowFormat {
+  std::size_t bytes;
   int mantissa_bits;
   int min_exponent;
-  std::uint16_t infinity;
+  std::uint16_t greatest;   ///< The greatest finite number.
+  std::uint16_t overflow;   ///< What greater ones become: infinity, or `greatest` if there is none.
+  std::uint16_t quiet_nan;  ///< The only NaN that kernels store.
+
+  std::uint16_t sign() const { return static_cast<std::uint16_t>(1 << (8 * bytes - 1)); }
+  /// The number of different elements.
+  std::size_t values() const { return std::size_t{1} << (8 * bytes); }
 };
-inline constexpr HalfFormat kFloat16{10, -14, 0x7C00};
-inline constexpr HalfFormat kBFloat16{7, -126, 0x7F80};
+inline constexpr NarrowFormat kFloat16{2, 10, -14, 0x7BFF, 0x7C00, 0x7E00};
+inline constexpr NarrowFormat kBFloat16{2, 7, -126, 0x7F7F, 0x7F80, 0x7FC0};
+inline constexpr NarrowFormat kFloat8E4M3{1, 3, -6, 0x7E, 0x7E, 0x7F};
+inline constexpr NarrowFormat kFloat8E5M2{1, 2, -14, 0x7B, 0x7C, 0x7F};
 
-inline const HalfFormat& format_of(DataType type) {
-  return type == DataType::float16 ? kFloat16 : kBFloat16;
+inline const NarrowFormat& format_of(DataType type) {
+  switch (type) {
+    case DataType::float16: return kFloat16;
+    case DataType::bfloat16: return kBFloat16;
+    case DataType::float8_e4m3: return kFloat8E4M3;
+    default: return kFloat8E5M2;
+  }
 }
 
-/// The only NaN that kernels store.
-inline std::uint16_t quiet_nan(const HalfFormat& format) {
-  return static_cast<std::uint16_t>(format.infinity | (1 << (format.mantissa_bits - 1)));
+inline bool is_nan(const NarrowFormat& format, std::uint16_t bits) {
+  return (bits & (format.sign() - 1)) > format.overflow;
 }
 
-inline bool is_nan(const HalfFormat& format, std::uint16_t bits) {
-  return (bits & 0x7FFF) > format.infinity;
-}
-
-inline double widen(const HalfFormat& format, std::uint16_t bits) {
-  const int magnitude = bits & 0x7FFF;
-  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  if (magnitude > format.infinity) return std::numeric_limits<double>::quiet_NaN();
-  if (magnitude == format.infinity) return sign * std::numeric_limits<double>::infinity();
+inline double widen(const NarrowFormat& format, std::uint16_t bits) {
+  const int magnitude = bits & (format.sign() - 1);
+  const double sign = (bits & format.sign()) != 0 ? -1.0 : 1.0;
+  if (is_nan(format, bits)) return std::numeric_limits<double>::quiet_NaN();
+  if (magnitude > format.greatest) return sign * std::numeric_limits<double>::infinity();
   const int implicit_one = 1 << format.mantissa_bits;
   const int exponent = magnitude >> format.mantissa_bits;
   const int mantissa = magnitude & (implicit_one - 1);
@@ -55,11 +64,11 @@ inline double widen(const HalfFormat& format, std::uint16_t bits) {
 
 /// Rounds to the nearest, ties to even. The value is counted in units of the last place, which
 /// nearbyint() rounds in the default rounding mode.
-inline std::uint16_t narrow(const HalfFormat& format, double value) {
-  if (std::isnan(value)) return quiet_nan(format);
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+inline std::uint16_t narrow(const NarrowFormat& format, double value) {
+  if (std::isnan(value)) return format.quiet_nan;
+  const std::uint16_t sign = std::signbit(value) ? format.sign() : 0;
   const double magnitude = std::fabs(value);
-  if (std::isinf(magnitude)) return sign | format.infinity;
+  if (std::isinf(magnitude)) return sign | format.overflow;
   const int exponent =
       magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
   const auto units = static_cast<std::int64_t>(
@@ -67,7 +76,7 @@ inline std::uint16_t narrow(const HalfFormat& format, double value) {
   // The units of a normal number include the implicit one; adding it makes the exponent field 1.
   const std::int64_t bits =
       (static_cast<std::int64_t>(exponent - format.min_exponent) << format.mantissa_bits) + units;
-  return static_cast<std::uint16_t>(sign | (bits >= format.infinity ? format.infinity : bits));
+  return static_cast<std::uint16_t>(sign | (bits > format.greatest ? format.overflow : bits));
 }
 
 /// Rounds an fp64 result once to the precision in which kernels combine. For sums, products and
@@ -130,6 +139,22 @@ void put(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
+/// Element `index`, of one byte or two, in the lower bits.
+inline std::uint16_t narrow_at(const NarrowFormat& format,
+                               const std::byte* from,
+                               std::size_t index) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, from + index * format.bytes, format.bytes);
+  return bits;
+}
+
+inline void put_narrow(const NarrowFormat& format,
+                       std::byte* to,
+                       std::size_t index,
+                       std::uint16_t bits) {
+  std::memcpy(to + index * format.bytes, &bits, format.bytes);
+}
+
 template <typename Lane>
 Lane finished(Lane value, std::uint32_t divisor) {
   if (divisor > 1) {
@@ -167,21 +192,21 @@ void reduce_floats(RedOp op,
   put(target, index, finished(folded, divisor));
 }
 
-inline void reduce_halves(RedOp op,
+inline void reduce_narrow(RedOp op,
                           DataType type,
                           std::byte* target,
                           std::span<const std::byte* const> sources,
                           std::size_t index,
                           std::uint32_t divisor) {
-  const HalfFormat& format = format_of(type);
+  const NarrowFormat& format = format_of(type);
   const auto read = [&](const std::byte* source) {
-    return static_cast<float>(widen(format, at<std::uint16_t>(source, index)));
+    return static_cast<float>(widen(format, narrow_at(format, source, index)));
   };
   float folded = read(sources[0]);
   for (const std::byte* source : sources.subspan(1)) {
     folded = combine_floats<float>(op, folded, read(source));
   }
-  put(target, index, narrow(format, finished(folded, divisor)));
+  put_narrow(format, target, index, narrow(format, finished(folded, divisor)));
 }
 
 inline void reduce_booleans(RedOp op,
@@ -205,9 +230,9 @@ inline void scale(
   } else if (type == DataType::float32) {
     put(target, index, finished(rounded<float>(at<float>(source, index) * factor32), 1));
   } else {
-    const HalfFormat& format = format_of(type);
-    const double value = widen(format, at<std::uint16_t>(source, index));
-    put(target, index, narrow(format, rounded<float>(value * factor32)));
+    const NarrowFormat& format = format_of(type);
+    const double value = widen(format, narrow_at(format, source, index));
+    put_narrow(format, target, index, narrow(format, rounded<float>(value * factor32)));
   }
 }
 
@@ -233,7 +258,7 @@ inline void reduce(RedOp op,
     case DataType::boolean: return reduce_booleans(op, target, sources, index);
     case DataType::float32: return reduce_floats<float>(op, target, sources, index, divisor);
     case DataType::float64: return reduce_floats<double>(op, target, sources, index, divisor);
-    default: return reduce_halves(op, type, target, sources, index, divisor);
+    default: return reduce_narrow(op, type, target, sources, index, divisor);
   }
 }
 

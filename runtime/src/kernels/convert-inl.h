@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Converts sixteen-bit floats to fp32 and back, with the same results on every target: rounds to
-// nearest even, keeps subnormals, turns overflow into infinity and every NaN into one quiet NaN.
-// Highway 1.0.3's own conversions truncate (bfloat16 everywhere, float16 without F16C) and may turn
-// a NaN into an infinity.
+// Converts floats of 16 and 8 bits to fp32 and back, with the same results on every target: rounds
+// to nearest even, keeps subnormals, and turns every NaN into one quiet NaN. Overflow becomes
+// infinity, and the greatest number in E4M3. Highway 1.0.3's own conversions truncate (bfloat16
+// everywhere, float16 without F16C) and may turn a NaN into an infinity.
 
 // Included once per target by Highway's foreach_target, so the include guard toggles.
 #if defined(XYLEM_KERNELS_CONVERT_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -33,6 +33,34 @@ HWY_INLINE V with_one_nan(D d, V v) {
       sizeof(Bits) == 4 ? static_cast<Bits>(0x7FC00000u) : static_cast<Bits>(0x7FF8000000000000u);
   return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(du, kQuietNan)), v);
 }
+
+/// Rounds magnitudes, which are bits of fp32 without a sign, to a format with these numbers of
+/// exponent and mantissa bits. Uses integer arithmetic on the bits. For subnormal results, which
+/// would need a variable shift, it uses one fp32 addition instead, which is exact or rounds once.
+template <int kExponentBits, int kMantissaBits>
+struct Rounding {
+  static constexpr int kShift = 23 - kMantissaBits;
+  static constexpr std::int32_t kExponentGap =
+      127 - ((1 << (kExponentBits - 1)) - 1);  ///< Of biases.
+  static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1) << 23;
+  /// The power of two, as fp32 bits, next to which fp32 has the spacing of the format's subnormals.
+  static constexpr std::int32_t kSameSpacing = (kExponentGap + 1 + kShift) << 23;
+
+  /// The magnitude's bits in the format. A result whose exponent has too many bits means overflow.
+  template <class DI, class V = hn::Vec<DI>>
+  static HWY_INLINE V round(DI di, V magnitude) {
+    const hn::RebindToFloat<DI> d;
+    // Changes the bias, and rounds by adding half a unit less one plus the last bit. A carry goes
+    // into the exponent.
+    const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
+    const auto shift = hn::Set(di, (1 << (kShift - 1)) - 1 - (kExponentGap << 23));
+    const auto normal = hn::ShiftRight<kShift>(hn::Add(hn::Add(magnitude, shift), odd));
+    const auto large = hn::Set(di, kSameSpacing);
+    const auto subnormal =
+        hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, large))), large);
+    return hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kSmallestNormal)), subnormal, normal);
+  }
+};
 
 /// A bfloat16 is the upper half of the fp32 of the same value.
 struct BFloat16 {
@@ -104,13 +132,13 @@ struct Float16 {
 
 #else
 
-/// Uses integer arithmetic on the bits. For subnormal halves, which would need a variable shift, it
-/// uses one fp32 addition instead, which is exact or rounds once.
+/// Uses integer arithmetic on the bits. For subnormal halves it uses one fp32 subtraction, which is
+/// exact.
 struct Float16 {
   static constexpr bool kInPairs = false;
   static constexpr std::uint32_t kExponentGap = 127 - 15;  ///< Between the biases of fp32 and fp16.
-  static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1)
-                                                  << 23;       ///< 2^-14 as fp32 bits.
+  static constexpr std::uint32_t kSmallestNormal = (kExponentGap + 1)
+                                                   << 23;      ///< 2^-14 as fp32 bits.
   static constexpr std::int32_t kTooLarge = (127 + 16) << 23;  ///< 2^16 as fp32 bits.
 
   template <class D>
@@ -123,7 +151,7 @@ struct Float16 {
     const auto rebased = hn::Add(magnitude, hn::Set(du, kExponentGap << 23));
 
     // Exponent 0: puts an implicit one at 2^-14 before the mantissa, then subtracts that one.
-    const auto one = hn::Set(du, static_cast<std::uint32_t>(kSmallestNormal));
+    const auto one = hn::Set(du, kSmallestNormal);
     const auto subnormal = hn::BitCast(
         du, hn::Sub(hn::BitCast(d, hn::Add(rebased, hn::Set(du, 1u << 23))), hn::BitCast(d, one)));
     // Exponent 31 (infinity and NaN) becomes fp32's exponent 255.
@@ -140,22 +168,10 @@ struct Float16 {
     const auto all = hn::BitCast(di, with_one_nan(d, v));
     const auto magnitude = hn::And(all, hn::Set(di, 0x7FFFFFFF));
     const auto sign = hn::Xor(all, magnitude);
-
-    // Changes the bias, and rounds by adding half a unit less one plus the last bit. A carry goes
-    // into the exponent, and turns the largest finite value into infinity.
-    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
-    const auto shift = hn::Set(di, 0xFFF - static_cast<std::int32_t>(kExponentGap << 23));
-    const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, shift), odd));
-    // Next to 0.5, fp32 has the spacing of fp16's subnormals, 2^-24. So this addition shifts and
-    // rounds at once.
-    const auto half = hn::Set(di, (127 - 1) << 23);
-    const auto subnormal =
-        hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+    const auto rounded = Rounding<5, 10>::round(di, magnitude);
     const auto special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 255 << 23)),
                                         hn::Set(di, 0x7E00), hn::Set(di, 0x7C00));
-
-    auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kSmallestNormal)), subnormal, normal);
-    bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kTooLarge)), bits, special);
+    const auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kTooLarge)), rounded, special);
     const hn::RebindToUnsigned<D> du;
     const auto result = hn::Or(hn::BitCast(du, bits), hn::ShiftRight<16>(hn::BitCast(du, sign)));
     return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), result);
@@ -163,6 +179,63 @@ struct Float16 {
 };
 
 #endif
+
+/// E5M2 is the upper byte of an fp16. What is too large for it becomes an infinity.
+struct Float8E5M2 {
+  using Rounds = Rounding<5, 2>;
+  static constexpr std::int32_t kGreatest = (127 + 16) << 23;  ///< 2^16, which rounds to infinity.
+
+  /// What half() is multiplied with.
+  static constexpr float kScale = 1.0f;
+
+  /// Turns elements into fp16 of the same value over kScale. `upper` has an element in the upper
+  /// byte of each lane, and zero in the lower byte.
+  template <class D16, class V = hn::Vec<D16>>
+  static HWY_INLINE V half(D16, V upper) {
+    return upper;
+  }
+};
+
+/// E4M3 has no infinity, and one NaN, all bits but the sign. What is too large becomes ±448.
+struct Float8E4M3 {
+  using Rounds = Rounding<4, 3>;
+  static constexpr std::int32_t kGreatest = 0x43E00000;  ///< 448 as fp32 bits.
+
+  static constexpr float kScale = 256.0f;  ///< 2 to the difference of the biases.
+
+  /// As that of Float8E5M2. One bit lower, exponent and mantissa are those of the fp16. Subnormals,
+  /// too.
+  template <class D16, class V = hn::Vec<D16>>
+  static HWY_INLINE V half(D16 d16, V upper) {
+    const hn::RebindToSigned<D16> di16;
+    const auto shifted = hn::BitCast(d16, hn::ShiftRight<1>(hn::BitCast(di16, upper)));
+    const auto all_ones = hn::Set(d16, std::uint16_t{0x7F00});
+    return hn::IfThenElse(hn::Eq(hn::And(upper, all_ones), all_ones),
+                          hn::Set(d16, std::uint16_t{0x7E00}),
+                          hn::And(shifted, hn::Set(d16, std::uint16_t{0xBF80})));
+  }
+};
+
+/// Widens what half() has made.
+template <class Format, class D>
+HWY_INLINE hn::Vec<D> widen_half(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
+  const auto wide = Float16::widen(d, half);
+  if constexpr (Format::kScale == 1.0f) return wide;
+  else return hn::Mul(wide, hn::Set(d, Format::kScale));
+}
+
+/// Narrows to Float8E5M2 or Float8E4M3; the result is the lowest byte of each lane.
+template <class Format, class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> narrow_to_byte(D, hn::Vec<D> v) {
+  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
+  const auto all = hn::BitCast(di, v);
+  const auto magnitude = hn::And(all, hn::Set(di, 0x7FFFFFFF));
+  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(du, all)), hn::Set(du, 0x80u));
+  const auto bits = Format::Rounds::round(di, hn::Min(magnitude, hn::Set(di, Format::kGreatest)));
+  const auto is_nan = hn::RebindMask(du, hn::Gt(magnitude, hn::Set(di, 255 << 23)));
+  return hn::IfThenElse(is_nan, hn::Set(du, 0x7Fu), hn::Or(hn::BitCast(du, bits), sign));
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace xylem::runtime

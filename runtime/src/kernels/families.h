@@ -26,11 +26,16 @@ ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
 ReduceKernel float_kernel(RedOp op, DataType type) noexcept;
 ScaleKernel float_scale_kernel(DataType type) noexcept;
 
-/// float16, bfloat16.
-ReduceKernel half_kernel(RedOp op, DataType type) noexcept;
-ScaleKernel half_scale_kernel(DataType type) noexcept;
-ConvertKernel widen_kernel(DataType type) noexcept;
-ConvertKernel narrow_kernel(DataType type) noexcept;
+/// The kernels of a float that is narrower than fp32.
+struct NarrowKernels {
+  ReduceKernel (*reduce)(RedOp op) = nullptr;
+  ScaleKernel scale = nullptr;
+  ConvertKernel widen = nullptr;   ///< To fp32.
+  ConvertKernel narrow = nullptr;  ///< From fp32.
+};
+
+/// float16, bfloat16, float8_e4m3, float8_e5m2; for other types, all are null.
+NarrowKernels narrow_kernels(DataType type) noexcept;
 
 /// Ends the process, because a divisor was given to a reduction that is not a sum. Not inline, to
 /// keep the kernels small.

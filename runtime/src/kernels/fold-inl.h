@@ -164,11 +164,9 @@ struct Fold {
   HWY_INLINE void apply_four(D d, std::size_t i0) const {
     const std::size_t i2 = i0 + 2 * hn::Lanes(d);
     hn::Vec<D> f0, f1, f2, f3, s0, s1, s2, s3;
-    load_two(d, 0, i0, f0, f1);
-    load_two(d, 0, i2, f2, f3);
+    load_four<Element>(d, sources[0], begin + i0, f0, f1, f2, f3);
     for (std::size_t k = 1; k < sources.size(); ++k) {
-      load_two(d, k, i0, s0, s1);
-      load_two(d, k, i2, s2, s3);
+      load_four<Element>(d, sources[k], begin + i0, s0, s1, s2, s3);
       f0 = Op()(f0, s0);
       f1 = Op()(f1, s1);
       f2 = Op()(f2, s2);
@@ -182,10 +180,6 @@ struct Fold {
   template <class D>
   HWY_INLINE hn::Vec<D> load(D d, std::size_t source, std::size_t index) const {
     return Element::load(d, sources[source], begin + index);
-  }
-  template <class D, class V = hn::Vec<D>>
-  HWY_INLINE void load_two(D d, std::size_t source, std::size_t index, V& a, V& b) const {
-    load_pair<Element>(d, sources[source], begin + index, a, b);
   }
 };
 

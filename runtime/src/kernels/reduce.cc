@@ -9,33 +9,36 @@
 namespace xylem::runtime {
 namespace {
 
-bool is_half(DataType type) { return type == DataType::float16 || type == DataType::bfloat16; }
-
 bool is_full_float(DataType type) { return type == DataType::float32 || type == DataType::float64; }
 
 }  // namespace
 
 ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept {
-  const ReduceKernel kernel = is_half(type)         ? half_kernel(op, type)
-                              : is_full_float(type) ? float_kernel(op, type)
-                                                    : integer_kernel(op, type);
+  const NarrowKernels narrow_float = narrow_kernels(type);
+  const ReduceKernel kernel = narrow_float.reduce != nullptr ? narrow_float.reduce(op)
+                              : is_full_float(type)          ? float_kernel(op, type)
+                                                             : integer_kernel(op, type);
   XYLEM_CHECK(kernel != nullptr, name(op), name(type));
   return kernel;
 }
 
 ScaleKernel scale_kernel(DataType type) noexcept {
-  XYLEM_CHECK(is_half(type) || is_full_float(type), name(type));
-  return is_half(type) ? half_scale_kernel(type) : float_scale_kernel(type);
+  const ScaleKernel kernel =
+      is_full_float(type) ? float_scale_kernel(type) : narrow_kernels(type).scale;
+  XYLEM_CHECK(kernel != nullptr, name(type));
+  return kernel;
 }
 
-void widen(float* target, const void* source, std::size_t count, DataType half_type) {
-  XYLEM_CHECK(is_half(half_type), name(half_type));
-  widen_kernel(half_type)(target, source, count);
+void widen(float* target, const void* source, std::size_t count, DataType narrow_type) {
+  const ConvertKernel kernel = narrow_kernels(narrow_type).widen;
+  XYLEM_CHECK(kernel != nullptr, name(narrow_type));
+  kernel(target, source, count);
 }
 
-void narrow(void* target, const float* source, std::size_t count, DataType half_type) {
-  XYLEM_CHECK(is_half(half_type), name(half_type));
-  narrow_kernel(half_type)(target, source, count);
+void narrow(void* target, const float* source, std::size_t count, DataType narrow_type) {
+  const ConvertKernel kernel = narrow_kernels(narrow_type).narrow;
+  XYLEM_CHECK(kernel != nullptr, name(narrow_type));
+  kernel(target, source, count);
 }
 
 void refuse_divisor(std::uint32_t divisor) {

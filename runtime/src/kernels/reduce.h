@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reduction kernels on host memory: one pass over n sources, vectorised with run-time dispatch.
-// Sixteen-bit floats are widened to fp32, combined in source order, and rounded once to nearest
-// even.
+// Floats of 16 and 8 bits are widened to fp32, combined in source order, and rounded once to
+// nearest even.
 #pragma once
 
 #include "xylem/execution/reduce_kernel.h"
@@ -34,9 +34,9 @@ std::vector<std::string_view> kernel_targets();
 /// they were. Not thread-safe.
 bool force_kernel_target(std::string_view target);
 
-/// Convert many 16-bit values as the kernels do; exposed for the exhaustive tests and the
-/// benchmark.
-void widen(float* target, const void* source, std::size_t count, DataType half_type);
-void narrow(void* target, const float* source, std::size_t count, DataType half_type);
+/// Convert many values of a 16-bit or 8-bit float as the kernels do; exposed for the exhaustive
+/// tests and the benchmark.
+void widen(float* target, const void* source, std::size_t count, DataType narrow_type);
+void narrow(void* target, const float* source, std::size_t count, DataType narrow_type);
 
 }  // namespace xylem::runtime

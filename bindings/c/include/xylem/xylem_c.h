@@ -104,15 +104,15 @@ enum {
   XYLEM_BFLOAT16 = 10,
   XYLEM_FLOAT32 = 11,
   XYLEM_FLOAT64 = 12,
-  XYLEM_FLOAT8_E4M3 = 13,  ///< Transferred as bytes; not allowed in reductions.
-  XYLEM_FLOAT8_E5M2 = 14,  ///< Transferred as bytes; not allowed in reductions.
+  XYLEM_FLOAT8_E4M3 = 13,  ///< OFP8 E4M3 (torch's float8_e4m3fn). Sums beyond 448 become 448.
+  XYLEM_FLOAT8_E5M2 = 14,  ///< OFP8 E5M2 (torch's float8_e5m2). Has infinities.
 };
 
 /// Bytes of one element; 0 if `type` is not an element type.
 XYLEM_C_API size_t xylem_data_type_size(xylem_data_type type);
 
 /// Reductions, defined as in <xylem/runtime/types.h>: integers wrap around, min and max propagate
-/// NaN, and 16-bit floats are added in fp32. The values never change.
+/// NaN, and floats of 16 and 8 bits are added in fp32. The values never change.
 typedef int32_t xylem_redop;
 enum {
   XYLEM_SUM = 0,

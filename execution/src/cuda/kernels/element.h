@@ -5,8 +5,8 @@
 // compiled without contraction of a multiplication and an addition into one operation.
 //
 // An element type has two types: `Stored` is what lies in memory; `Value` is what operations
-// compute with, fp32 for sixteen-bit floats. load() and store() convert between them. store()
-// rounds once, to nearest even, and turns every NaN into the positive quiet NaN without payload.
+// compute with, fp32 for floats of 16 and 8 bits. load() and store() convert between them. store()
+// rounds once, to nearest even, and turns every NaN into one positive quiet NaN.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,26 @@ struct Floating {
   }
 };
 
+/// Rounds a magnitude, which is fp32 bits without a sign, to nearest even in a format with these
+/// numbers of exponent and mantissa bits. A carry goes into the exponent, so the least number that
+/// is too large becomes infinity. Greater ones need another treatment.
+template <std::uint32_t kExponentBits, std::uint32_t kMantissaBits>
+XYLEM_DEVICE std::uint32_t rounded(std::uint32_t magnitude) {
+  constexpr std::uint32_t kShift = 23u - kMantissaBits;
+  constexpr std::uint32_t kBiasGap = 127u - ((1u << (kExponentBits - 1u)) - 1u);
+  if (magnitude < (kBiasGap + 1u) << 23) {
+    // The result is subnormal. Next to this power of two, fp32 has the spacing of the format's
+    // subnormals. So this addition shifts and rounds at once.
+    constexpr std::uint32_t kSameSpacing = (kBiasGap + 1u + kShift) << 23;
+    return bit_cast<std::uint32_t>(bit_cast<float>(magnitude) + bit_cast<float>(kSameSpacing)) -
+           kSameSpacing;
+  }
+  // Changes the bias. Adds half a unit less one, plus the bit that will be last, so that a tie is
+  // rounded up only from an odd value.
+  constexpr std::uint32_t kHalfUnit = 1u << (kShift - 1u);
+  return (magnitude - (kBiasGap << 23) + (kHalfUnit - 1u) + (magnitude >> kShift & 1u)) >> kShift;
+}
+
 /// A bfloat16 is the upper half of the fp32 of the same value.
 struct BFloat16 {
   using Stored = std::uint16_t;
@@ -129,18 +149,7 @@ struct Float16 {
     const std::uint32_t sign = all >> 16 & 0x8000u;
     const std::uint32_t magnitude = all & 0x7FFFFFFFu;
     if (is_nan(value)) return kQuietNan;
-    std::uint32_t bits = kInfinity;
-    if (magnitude < kSmallest) {
-      // Next to 0.5, fp32 has the spacing of fp16's subnormals, 2^-24. So this addition shifts and
-      // rounds at once.
-      constexpr float kHalf = 0.5f;
-      bits = bit_cast<std::uint32_t>(bit_cast<float>(magnitude) + kHalf) -
-             bit_cast<std::uint32_t>(kHalf);
-    } else if (magnitude < kTooLarge) {
-      // Changes the bias and rounds as BFloat16 does. A carry turns the largest finite value into
-      // infinity.
-      bits = (magnitude - kBiasGap + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
-    }
+    const std::uint32_t bits = magnitude < kTooLarge ? rounded<5, 10>(magnitude) : kInfinity;
     return static_cast<Stored>(bits | sign);
 #endif
   }
@@ -151,6 +160,45 @@ struct Float16 {
   static constexpr std::uint32_t kBiasGap = (127u - 15u) << 23;   ///< Between the exponents.
   static constexpr std::uint32_t kSmallest = (127u - 14u) << 23;  ///< 2^-14, the least normal.
   static constexpr std::uint32_t kTooLarge = (127u + 16u) << 23;  ///< 2^16.
+};
+
+/// E5M2 is the upper byte of an fp16. What is too large for it becomes an infinity.
+struct Float8E5M2 {
+  using Stored = std::uint8_t;
+  using Value = float;
+
+  static XYLEM_DEVICE Value load(Stored stored) {
+    return Float16::load(static_cast<std::uint16_t>(stored << 8));
+  }
+  static XYLEM_DEVICE Stored store(Value value) {
+    constexpr std::uint32_t kTooLarge = (127u + 16u) << 23;  // 2^16, which rounds to infinity.
+    const auto all = bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = all & 0x7FFFFFFFu;
+    const std::uint32_t bits = rounded<5, 2>(magnitude < kTooLarge ? magnitude : kTooLarge);
+    return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
+  }
+};
+
+/// E4M3 has no infinity, and one NaN, all bits but the sign. What is too large becomes ±448.
+struct Float8E4M3 {
+  using Stored = std::uint8_t;
+  using Value = float;
+
+  static XYLEM_DEVICE Value load(Stored stored) {
+    // Exponent and mantissa are those of an fp16 that is smaller by the difference of the biases,
+    // 2^8. Subnormals, too.
+    const std::uint32_t magnitude = stored & 0x7Fu;
+    const std::uint32_t half =
+        magnitude == 0x7Fu ? 0x7E00u : (stored & 0x80u) << 8 | magnitude << 7;
+    return Float16::load(static_cast<std::uint16_t>(half)) * 256.0f;
+  }
+  static XYLEM_DEVICE Stored store(Value value) {
+    constexpr std::uint32_t kGreatest = 0x43E00000u;  // 448
+    const auto all = bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = all & 0x7FFFFFFFu;
+    const std::uint32_t bits = rounded<4, 3>(magnitude < kGreatest ? magnitude : kGreatest);
+    return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
+  }
 };
 
 // Operations. bool needs no case of its own: converted to bool, a sum is an or and a product is an

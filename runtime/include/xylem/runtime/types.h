@@ -30,8 +30,8 @@ enum class DataType : std::uint8_t {
   bfloat16 = 10,
   float32 = 11,
   float64 = 12,
-  float8_e4m3 = 13,  ///< Moved as bytes; refused in reductions.
-  float8_e5m2 = 14,  ///< Moved as bytes; refused in reductions.
+  float8_e4m3 = 13,  ///< OFP8 E4M3, torch's float8_e4m3fn: no infinity, greatest number 448.
+  float8_e5m2 = 14,  ///< OFP8 E5M2, torch's float8_e5m2: infinities, greatest number 57344.
 };
 inline constexpr std::size_t kDataTypeCount = 15;
 
@@ -45,9 +45,11 @@ XYLEM_API Result<DataType> parse_data_type(std::string_view text);
 
 /// Reduction operations. The enumerators' values are the C ABI's and never change.
 ///
-/// Integers wrap on overflow. Sums, products and averages of 16-bit floats are computed in fp32
-/// within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN. `avg`
-/// is the sum divided once, at the end, by the number of ranks (integers: truncated toward zero).
+/// Integers wrap on overflow. Sums, products and averages of floats of 16 and 8 bits are computed
+/// in fp32 within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN.
+/// What is too large for a float becomes an infinity. float8_e4m3 has none: it becomes 448 or -448,
+/// as where torch (from 2.12 on) and NCCL convert; only a NaN becomes NaN. `avg` is the sum divided
+/// once, at the end, by the number of ranks (integers: truncated toward zero).
 /// `bit_*` are defined for integers and bool. On bool, sum and max are logical or, product and min
 /// are logical and, and avg is refused.
 enum class RedOp : std::uint8_t {
