@@ -49,7 +49,7 @@ double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
 }
 
 /// Converts a double to the nearest float of this kind, ties to even. The value must be zero or
-/// within the normal range.
+/// within the normal range. In float8_e4m3, the exponent of infinities is that of normal numbers.
 std::uint32_t encode(double value, int exponent_bits, int mantissa_bits) {
   const std::uint32_t sign = std::signbit(value) ? 1U << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;
@@ -66,7 +66,7 @@ std::uint32_t encode(double value, int exponent_bits, int mantissa_bits) {
          (static_cast<std::uint32_t>(mantissa) & ((1U << mantissa_bits) - 1));
 }
 
-bool moves_bytes_only(DataType type) {
+bool is_float8(DataType type) {
   return type == DataType::float8_e4m3 || type == DataType::float8_e5m2;
 }
 
@@ -97,9 +97,16 @@ double reduced(const Case& one, std::uint32_t ranks, std::uint64_t i) {
   if (one.op != RedOp::avg) return result;
   result /= ranks;
   switch (one.type) {
+    case DataType::float8_e4m3:
+    case DataType::float8_e5m2:
     case DataType::float16:
     case DataType::bfloat16:
-    case DataType::float32: return static_cast<float>(result);
+    case DataType::float32: {
+      // The quotient is rounded to float32, then to the type.
+      std::byte element[sizeof(float)];
+      store(one.type, element, static_cast<float>(result));
+      return load(one.type, element);
+    }
     case DataType::float64: return result;
     default: return std::trunc(result);
   }
@@ -132,9 +139,11 @@ double load(DataType type, const std::byte* element) {
   switch (type) {
     case DataType::int8: return load_as<std::int8_t>(element);
     case DataType::uint8:
-    case DataType::boolean:
+    case DataType::boolean: return load_as<std::uint8_t>(element);
     case DataType::float8_e4m3:
-    case DataType::float8_e5m2: return load_as<std::uint8_t>(element);
+      return decode(static_cast<std::uint32_t>(load_as<std::uint8_t>(element)), 4, 3);
+    case DataType::float8_e5m2:
+      return decode(static_cast<std::uint32_t>(load_as<std::uint8_t>(element)), 5, 2);
     case DataType::int16: return load_as<std::int16_t>(element);
     case DataType::uint16: return load_as<std::uint16_t>(element);
     case DataType::int32: return load_as<std::int32_t>(element);
@@ -155,9 +164,9 @@ void store(DataType type, std::byte* element, double value) {
   switch (type) {
     case DataType::int8: return store_as<std::int8_t>(element, value);
     case DataType::uint8:
-    case DataType::boolean:
-    case DataType::float8_e4m3:
-    case DataType::float8_e5m2: return store_as<std::uint8_t>(element, value);
+    case DataType::boolean: return store_as<std::uint8_t>(element, value);
+    case DataType::float8_e4m3: return store_as<std::uint8_t>(element, encode(value, 4, 3));
+    case DataType::float8_e5m2: return store_as<std::uint8_t>(element, encode(value, 5, 2));
     case DataType::int16: return store_as<std::int16_t>(element, value);
     case DataType::uint16: return store_as<std::uint16_t>(element, value);
     case DataType::int32: return store_as<std::int32_t>(element, value);
@@ -184,7 +193,18 @@ std::uint64_t uneven_count(const Case& one, std::uint32_t from, std::uint32_t to
 
 double input_value(const Case& one, std::uint32_t rank, std::uint64_t i) {
   if (one.type == DataType::boolean) return static_cast<double>((rank + i * i + i / 3) % 2);
-  if (!reduces(one.collective)) return static_cast<double>((rank * 31 + i * 7) % 120);
+  if (!reduces(one.collective)) {
+    const std::uint64_t number = (rank * 31 + i * 7) % 120;
+    if (!is_float8(one.type)) return static_cast<double>(number);
+    // Has too few digits for all numbers up to 120. These bits are those of 120 normal numbers.
+    const auto element = static_cast<std::byte>(number % 112 + 8 + (number < 8 ? 0x80 : 0));
+    return load(one.type, &element);
+  }
+  if (is_float8(one.type) && one.op != RedOp::product) {
+    // Sums of 8 ranks are exact, too.
+    const double value = static_cast<double>((rank * 7 + i * 2) % 3) - 1;
+    return one.op == RedOp::premul_sum ? value / premul_factor(rank) : value;
+  }
   const double low = is_signed(one.type) ? 2 : 0;
   switch (one.op) {
     case RedOp::product: return (rank + i) % 3 == 0 ? 2 : 1;
@@ -277,7 +297,6 @@ std::vector<Case> full_product(Collective collective, std::uint32_t ranks) {
       one.type = static_cast<DataType>(type);
       one.op = static_cast<RedOp>(op);
       if (reduces(collective) ? !check_reduction(one.op, one.type) : op > 0) continue;
-      if (reduces(collective) && moves_bytes_only(one.type)) continue;
       // No element, one, fewer than ranks, a count that ranks do not divide, and several slices.
       for (const std::uint64_t count : {0, 1, 3, 193, 1601}) {
         for (const std::uint32_t root : roots) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The expected results of every operation, computed plainly in double. Inputs are small numbers
-// whose sums and products are exact in every type, so results are compared for equality. Only
-// averages may differ by one unit in the last place.
+// whose sums and products are exact in every type, so results are compared for equality.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
