@@ -118,7 +118,8 @@ TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
 }
 
 TEST(Bench, MeasuresInPlaceEveryTypeThatReduces) {
-  for (const char* type : {"int8", "uint64", "bool", "float16", "bfloat16", "float64"}) {
+  for (const char* type :
+       {"int8", "uint64", "bool", "float16", "bfloat16", "float64", "float8_e4m3", "float8_e5m2"}) {
     const auto done = run_command(bench({"reduce_scatter", "-n", "3", "-b", "96", "-e", "96",
                                          "--type", type, "--in-place", "--iters", "1"}),
                                   {}, kLimit);

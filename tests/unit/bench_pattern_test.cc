@@ -13,11 +13,23 @@
 namespace xylem::tools {
 namespace {
 
-constexpr std::array kFloats{DataType::float16, DataType::bfloat16, DataType::float32,
-                             DataType::float64};
+constexpr std::array kFloats{DataType::float8_e4m3, DataType::float8_e5m2, DataType::float16,
+                             DataType::bfloat16,    DataType::float32,     DataType::float64};
 constexpr std::array kIntegers{DataType::int8,   DataType::uint8,  DataType::int16,
                                DataType::uint16, DataType::int32,  DataType::uint32,
                                DataType::int64,  DataType::uint64, DataType::boolean};
+
+/// The binary digits of a number of `type`, with the one that is not stored.
+int digits_of(DataType type) {
+  switch (type) {
+    case DataType::float8_e5m2: return 3;
+    case DataType::float8_e4m3: return 4;
+    case DataType::bfloat16: return 8;
+    case DataType::float16: return 11;
+    case DataType::float32: return 24;
+    default: return 53;
+  }
+}
 
 /// Decodes an element by the definition of its format, independently of how the pattern encodes it.
 double decode(const std::byte* at, DataType type) {
@@ -32,12 +44,14 @@ double decode(const std::byte* at, DataType type) {
     return value;
   }
   std::uint16_t bits = 0;
-  std::memcpy(&bits, at, sizeof bits);
-  const int fraction_bits = type == DataType::float16 ? 10 : 7;
-  const int bias = type == DataType::float16 ? 15 : 127;
-  const int exponent = (bits & 0x7fff) >> fraction_bits;
+  std::memcpy(&bits, at, size_of(type));
+  const int width = 8 * static_cast<int>(size_of(type));
+  const int fraction_bits = digits_of(type) - 1;
+  const int bias = (1 << (width - fraction_bits - 2)) - 1;
+  const int sign_bit = 1 << (width - 1);
+  const int exponent = (bits & (sign_bit - 1)) >> fraction_bits;
   const int fraction = bits & ((1 << fraction_bits) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  const double sign = (bits & sign_bit) != 0 ? -1 : 1;
   if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - fraction_bits);
   return sign * std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
 }
@@ -59,12 +73,12 @@ double combine(RedOp op, double a, double b) {
   }
 }
 
+/// For whole numbers up to 2^digits, and greater ones that are in the range of every type.
 bool is_exact(double value, DataType type) {
-  const int digits = type == DataType::bfloat16  ? 8
-                     : type == DataType::float16 ? 11
-                     : type == DataType::float32 ? 24
-                                                 : 53;
-  return value == std::floor(value) && std::abs(value) <= std::ldexp(1.0, digits);
+  const int digits = digits_of(type);
+  const int unstored = value == 0 ? 0 : std::max(0, std::ilogb(value) + 1 - digits);
+  return value == std::floor(value) && std::fmod(value, std::ldexp(1.0, unstored)) == 0 &&
+         std::abs(value) <= std::ldexp(1.0, std::max(digits, 8));
 }
 
 class FloatPattern : public testing::TestWithParam<std::tuple<DataType, RedOp, std::uint32_t>> {};

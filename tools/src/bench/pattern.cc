@@ -17,7 +17,8 @@ namespace {
 
 bool is_float(DataType type) {
   return type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 ||
-         type == DataType::float64;
+         type == DataType::float64 || type == DataType::float8_e4m3 ||
+         type == DataType::float8_e5m2;
 }
 bool is_signed_integer(DataType type) {
   return type == DataType::int8 || type == DataType::int16 || type == DataType::int32 ||
@@ -27,6 +28,8 @@ bool is_signed_integer(DataType type) {
 /// All integers up to this one are exact in `type`.
 std::int64_t largest_exact(DataType type) {
   switch (type) {
+    case DataType::float8_e5m2: return 1 << 3;
+    case DataType::float8_e4m3: return 1 << 4;
     case DataType::bfloat16: return 1 << 8;
     case DataType::float16: return 1 << 11;
     case DataType::float32: return 1 << 24;
@@ -48,30 +51,30 @@ std::int64_t wrapped(std::uint64_t bits, DataType type) {
                                  : static_cast<std::int64_t>(bits << unused >> unused);
 }
 
-/// The float16 encoding of a number that float16 represents exactly. The patterns contain no
-/// subnormal numbers.
-std::uint16_t half_bits(float value) {
+/// The encoding of a number that a float with so many exponent and fraction bits represents
+/// exactly. The patterns contain no subnormal numbers.
+std::uint16_t encoded(float value, unsigned exponent_bits, unsigned fraction_bits) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
   if (value == 0) return 0;
-  constexpr std::uint32_t kBiasDifference = 127 - 15;
-  const std::uint32_t exponent = (bits >> 23 & 0xff) - kBiasDifference;
-  const std::uint32_t sign = bits >> 16 & 0x8000;
-  const std::uint32_t fraction = bits >> 13 & 0x3ff;
-  return static_cast<std::uint16_t>(sign | exponent << 10 | fraction);
+  const std::uint32_t bias_difference = 127 - ((1U << (exponent_bits - 1)) - 1);
+  const std::uint32_t exponent = (bits >> 23 & 0xff) - bias_difference;
+  const std::uint32_t sign = bits >> 31 << (exponent_bits + fraction_bits);
+  const std::uint32_t fraction = (bits & 0x7fffff) >> (23 - fraction_bits);
+  return static_cast<std::uint16_t>(sign | exponent << fraction_bits | fraction);
 }
 
 void store_float(std::byte* target, double value, DataType type) {
   const auto single = static_cast<float>(value);
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &single, sizeof bits);
-  const auto brain = static_cast<std::uint16_t>(bits >> 16);
-  const std::uint16_t half = half_bits(single);
+  // Numbers are little-endian: the first byte has all bits of an 8-bit float.
+  const auto put = [&](const auto& element) { std::memcpy(target, &element, size_of(type)); };
   switch (type) {
-    case DataType::float64: std::memcpy(target, &value, sizeof value); break;
-    case DataType::float32: std::memcpy(target, &single, sizeof single); break;
-    case DataType::bfloat16: std::memcpy(target, &brain, sizeof brain); break;
-    default: std::memcpy(target, &half, sizeof half);
+    case DataType::float64: return put(value);
+    case DataType::float32: return put(single);
+    case DataType::bfloat16: return put(encoded(single, 8, 7));
+    case DataType::float8_e4m3: return put(encoded(single, 4, 3));
+    case DataType::float8_e5m2: return put(encoded(single, 5, 2));
+    default: return put(encoded(single, 5, 10));
   }
 }
 
