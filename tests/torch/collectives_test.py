@@ -19,7 +19,8 @@ SIZES = [size for size in (1, 2, 3, 5, 8) if size <= int(os.environ.get("TEST_MO
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
-MOVED = (torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2)
+FLOATS8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+MOVED = (torch.bool, torch.uint16, torch.uint32, torch.uint64, *FLOATS8)
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -93,6 +94,40 @@ class Collectives(unittest.TestCase):
 
         for size in SIZES:
             run_ranks(size, body)
+
+    def test_all_reduce_of_8_bit_floats(self):
+        def few_values(rank, dtype):
+            """Integers whose sums over 8 ranks are exact in all types."""
+            return ((torch.arange(5000) * 2 + rank * 7) % 3 - 1).float().to(dtype)
+
+        def body(rank, size):
+            ops = dist.ReduceOp
+            for dtype in FLOATS8:
+                for op in (ops.SUM, ops.AVG, ops.PRODUCT, ops.MIN, ops.MAX):
+                    tensor = few_values(rank, dtype)
+                    dist.all_reduce(tensor, op)
+                    expected = reduction(op, [few_values(r, dtype).float() for r in range(size)])
+                    # A zero may have either sign.
+                    assert torch.equal(tensor.float(), expected.to(dtype).float()), (dtype, op)
+
+        for size in SIZES:
+            run_ranks(size, body)
+
+    def test_every_sum_of_two_8_bit_floats_is_that_of_torch(self):
+        def body(rank, size):
+            codes = torch.arange(256, dtype=torch.uint8)
+            sides = (codes.repeat_interleave(256), codes.repeat(256))
+            for dtype in FLOATS8:
+                tensor = sides[rank].clone().view(dtype)
+                dist.all_reduce(tensor)
+                expected = sides[0].view(dtype).float() + sides[1].view(dtype).float()
+                if dtype is torch.float8_e4m3fn:
+                    expected = expected.clamp(-448, 448)  # torch makes it NaN before 2.12.
+                torch.testing.assert_close(
+                    tensor.float(), expected.to(dtype).float(), rtol=0, atol=0, equal_nan=True
+                )
+
+        run_ranks(2, body)
 
     def test_moves_of_every_type(self):
         def body(rank, size):
