@@ -7,6 +7,7 @@
 
 #include "xylem/base/quantity.h"
 #include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/staging.h"
 
 #include <fmt/format.h>
 
@@ -46,6 +47,18 @@ struct Question {
   CostModel model;
 };
 
+Schedule schedule_of(const Planner& planner,
+                     const Shape& shape,
+                     std::uint32_t rank,
+                     bool is_staged) {
+  Schedule schedule = planner.plan(shape, rank);
+  return is_staged ? stage(schedule, {.messages = true}) : schedule;
+}
+
+Schedule schedule_of(const Planner& planner, const Question& asked, std::uint32_t rank) {
+  return schedule_of(planner, asked.shape, rank, asked.model.compute.is_staged());
+}
+
 // Whether all hosts have the same number of consecutive ranks.
 bool are_alike(const Question& asked) {
   const auto& host = asked.model.host;
@@ -84,7 +97,7 @@ double predict_exactly(const Planner& planner, const Question& asked) {
   std::vector<Schedule> ranks;
   ranks.reserve(actors.count);
   for (std::uint32_t rank = 0; rank < actors.count; ++rank) {
-    ranks.push_back(planner.plan(asked.shape, rank));
+    ranks.push_back(schedule_of(planner, asked, rank));
   }
   const Counts counts{.count = asked.bytes};
   return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, asked.model)
@@ -140,9 +153,11 @@ bool can_halve(const Question& asked, Along along) {
 // The number of steps to simulate, assuming that all ranks except the root have equally many.
 std::uint64_t count_steps(const Planner& planner, const Question& asked) {
   const Shape& shape = asked.shape;
-  const std::uint64_t others = planner.plan(shape, (shape.root + 1) % shape.ranks).steps.size();
+  const auto steps_of = [&](std::uint32_t rank) -> std::uint64_t {
+    return schedule_of(planner, asked, rank).steps.size();
+  };
   const std::uint32_t actors = actors_of(planner, asked).count;
-  return planner.plan(shape, shape.root).steps.size() + others * (actors - 1);
+  return steps_of(shape.root) + steps_of((shape.root + 1) % shape.ranks) * (actors - 1);
 }
 
 // If the times for n/8, n/4 and n/2 hosts differ by d and r·d, the next doubling adds r²·d. This is
@@ -267,6 +282,10 @@ std::uint64_t bytes_of(int size_class) {
 
 }  // namespace
 
+Schedule Choice::schedule(std::uint32_t rank) const {
+  return schedule_of(*planner, shape, rank, is_staged);
+}
+
 std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks) {
   if (host.empty()) return ranks;
   const auto end = std::ranges::find_if(host, [&](std::uint32_t one) { return one != host[0]; });
@@ -310,6 +329,7 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   choice.planner = best->planner;
   choice.shape = shape;
   choice.predicted_us = best->us;
+  choice.is_staged = model_.compute.is_staged();
   if (next != all.end()) {
     choice.runner_up = next->planner;
     choice.runner_up_us = next->us;

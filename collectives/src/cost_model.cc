@@ -12,8 +12,8 @@ CostModel assumed_costs() {
   model.step_us = kStepUs;
   model.local = {1.0, 5.0};
   model.remote = {15.0, 1.2};
-  model.reduce_GBps = 8.0;
-  model.copy_GBps = 8.0;
+  model.compute.reduce_GBps = 8.0;
+  model.compute.copy_GBps = 8.0;
   return model;
 }
 

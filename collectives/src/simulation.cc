@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Simulation in virtual time. A slice starts as soon as everything it waits for has completed, and
-// then queues for its resources. Dispatch, copies and reductions need the core. A message needs the
-// port at which it leaves and then the port at which it arrives, each at the bandwidth of the link:
-// within a host the ports of the ranks, between hosts the ports of the hosts and, if the model has
-// them, the ranks' own NICs. If ranks share cores, the cores also move the messages within the
-// host, and switching from rank to rank takes time. Rings of scratch are assumed to be large
-// enough, so lag edges are ignored.
+// then queues for its resources. Dispatch, copies and reductions need the core; if a device
+// computes, copies and reductions need the core only while it gives them to the device. A message
+// needs the port at which it leaves and then the port at which it arrives, each at the bandwidth of
+// the link: within a host the ports of the ranks, between hosts the ports of the hosts and, if the
+// model has them, the ranks' own NICs. If ranks share cores, the cores also move the messages
+// within the host, and switching from rank to rank takes time. Rings of scratch are assumed to be
+// large enough, so lag edges are ignored.
 #include "simulation.h"
 
 #include <algorithm>
@@ -99,6 +100,7 @@ Simulation::Simulation(const World& world,
   local_out_.assign(ranks, 0);
   local_in_.assign(ranks, 0);
   written_.assign(ranks, {});
+  devices_.assign(ranks, {});
   own_out_.assign(ranks, 0);
   own_in_.assign(ranks, 0);
   const auto last_host = std::ranges::max_element(model.host);
@@ -184,7 +186,12 @@ void Simulation::start_slice(Global step) {
     case StepKind::put:
     case StepKind::signal: return depart(step, bytes);
     case StepKind::copy:
-    case StepKind::reduce: return post(occupy_core(rank, step_us_ + compute_us(step, bytes)), step);
+    case StepKind::reduce: {
+      const double end = model_.compute.is_device
+                             ? occupy_device(step, bytes)
+                             : occupy_core(rank, step_us_ + compute_us(step, bytes));
+      return post(end, step);
+    }
     case StepKind::wait: return post(occupy_core(rank, step_us_), step);
     case StepKind::recv: return;  // The message is simulated with its send.
   }
@@ -238,6 +245,40 @@ double Simulation::read_by_core(std::uint32_t rank, double duration) {
   double& free = core_[core_of_[rank]];
   free = std::max(free, now_) + duration;
   return free;
+}
+
+/// A staged slice reads its sources in scratch, or writes its target there, over the link to the
+/// host. This link carries both directions at once, beside the device's own memory.
+double Simulation::occupy_device(Global step, double bytes) {
+  const ComputeCost& cost = model_.compute;
+  const std::uint32_t rank = world_.owner[step];
+  const double given = occupy_core(rank, step_us_ + cost.enqueue_us);
+  Device& device = devices_[rank];
+  if (!cost.is_staged()) {
+    device.memory = std::max(device.memory, given) + compute_us(step, bytes);
+    return device.memory + cost.latency_us;
+  }
+  const Schedule& schedule = world_.schedule(step);
+  const Step& it = world_.step(step);
+  const auto is_on_host = [](const Operand& operand) { return operand.buffer == Buffer::scratch; };
+  const auto reads = static_cast<double>(std::ranges::count_if(schedule.sources(it), is_on_host));
+  const double writes = is_on_host(schedule.operands[it.target]) ? 1 : 0;
+  const double own = it.source_count + 1 - reads - writes;
+  // A reduction of two sources touches memory three times, and a copy twice.
+  const double rate = it.kind == StepKind::reduce ? 3 * cost.reduce_GBps : 2 * cost.copy_GBps;
+  const std::pair<double*, double> uses[] = {
+      {&device.memory, transfer_us(own * bytes, rate)},
+      {&device.from_host, transfer_us(reads * bytes, cost.host_GBps)},
+      {&device.to_host, transfer_us(writes * bytes, cost.host_GBps)}};
+  // Each port takes the slice when it is free, so that a slice that waits for one port does not
+  // block the others.
+  double end = given;
+  for (const auto& [free, time] : uses) {
+    if (time <= 0) continue;
+    *free = std::max(*free, given) + time;
+    end = std::max(end, *free);
+  }
+  return end + cost.latency_us;
 }
 
 bool Simulation::has_own_nic(Global step) const {
@@ -309,7 +350,8 @@ double Simulation::compute_us(Global step, double bytes) const {
   // The memory traffic, compared with that of a reduction of two sources, which reads two buffers
   // and writes one. All sources are processed in one pass.
   const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
-  const double speed = it.kind == StepKind::reduce ? model_.reduce_GBps : model_.copy_GBps;
+  const ComputeCost& cost = model_.compute;
+  const double speed = it.kind == StepKind::reduce ? cost.reduce_GBps : cost.copy_GBps;
   double time = passes * bytes / (speed * kBytesPerUsPerGBps);
   for (const Operand& source : schedule.sources(it)) {
     if (source.rank == schedule.rank) continue;

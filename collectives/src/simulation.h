@@ -70,6 +70,9 @@ class Simulation {
   bool takes_turns(Global step) const { return shares_cores_ && is_local(step); }
   double occupy_core(std::uint32_t rank, double duration);
   double read_by_core(std::uint32_t rank, double duration);
+  /// Gives a slice of a copy or reduction to the device of its rank. Returns when the rank knows
+  /// that it is done.
+  double occupy_device(Global step, double bytes);
   double compute_us(Global step, double bytes) const;
   void complete(Global step);
   double slice_bytes(Global step) const;
@@ -95,7 +98,13 @@ class Simulation {
     const Step* send = nullptr;  // The first of the sends of these bytes.
     std::vector<double> at;      // When each slice was written.
   };
-  std::vector<Written> written_;        // Indexed by rank.
+  std::vector<Written> written_;  // Indexed by rank.
+  // When the device of a rank is free again: its memory, and its link to the host in each
+  // direction.
+  struct Device {
+    double memory = 0, from_host = 0, to_host = 0;
+  };
+  std::vector<Device> devices_;         // Indexed by rank.
   std::vector<std::uint32_t> core_of_;  // For each rank, its core.
   std::vector<std::uint32_t> turn_of_;  // For each rank, its place among the ranks of its core.
   std::vector<std::uint32_t> turns_;    // For each core, the number of its ranks.

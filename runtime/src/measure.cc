@@ -103,8 +103,8 @@ void measure_core(CostModel& model) {
   std::vector<float> a(kLarge / sizeof(float), 1.0F), b = a;
   const auto kernel = reduce_kernel(RedOp::sum, DataType::float32);
   const void* sources[] = {a.data(), b.data()};
-  model.reduce_GBps = rate([&] { kernel(a.data(), sources, 2, a.size(), {}); });
-  model.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
+  model.compute.reduce_GBps = rate([&] { kernel(a.data(), sources, 2, a.size(), {}); });
+  model.compute.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
 /// The rank with which this rank exchanges messages, if any. On a host all ranks do so at once, in
@@ -137,9 +137,12 @@ struct Constants {
 
 Status share(Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
-  Constants constants{model.local,       model.remote,
-                      model.reduce_GBps, model.copy_GBps,
-                      model.step_us,     tuning.pull_from.value_or(transport::kAnySize)};
+  Constants constants{model.local,
+                      model.remote,
+                      model.compute.reduce_GBps,
+                      model.compute.copy_GBps,
+                      model.step_us,
+                      tuning.pull_from.value_or(transport::kAnySize)};
   Call call;
   call.collective = collectives::Collective::broadcast;
   call.type = DataType::uint8;
@@ -148,8 +151,8 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
   XYLEM_TRY(complete(world, std::move(call), deadline));
   model.local = constants.local;
   model.remote = constants.remote;
-  model.reduce_GBps = constants.reduce_GBps;
-  model.copy_GBps = constants.copy_GBps;
+  model.compute.reduce_GBps = constants.reduce_GBps;
+  model.compute.copy_GBps = constants.copy_GBps;
   model.step_us = constants.step_us;
   tuning.pull_from = constants.pull_from;
   return {};

@@ -119,8 +119,8 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning&
   Tuning loaded = tuning;
   CostModel& model = loaded.model;
   if (!read(*found, "local", model.local) || !read(*found, "remote", model.remote) ||
-      !read(*found, "reduce_GBps", model.reduce_GBps) ||
-      !read(*found, "copy_GBps", model.copy_GBps) ||
+      !read(*found, "reduce_GBps", model.compute.reduce_GBps) ||
+      !read(*found, "copy_GBps", model.compute.copy_GBps) ||
       (found->contains("pull_from") && !read((*found)["pull_from"], loaded.pull_from))) {
     return failure(
         Code::invalid_argument,
@@ -140,8 +140,8 @@ Status save_tuning(const std::string& path, const Tuning& tuning) {
   content["machines"][key] = {
       {"local", to_json(model.local)},
       {"remote", to_json(model.remote)},
-      {"reduce_GBps", model.reduce_GBps},
-      {"copy_GBps", model.copy_GBps},
+      {"reduce_GBps", model.compute.reduce_GBps},
+      {"copy_GBps", model.compute.copy_GBps},
       {"pull_from", pull_from == transport::kAnySize ? json() : json(pull_from)}};
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   std::ofstream file(fresh, std::ios::trunc);

@@ -27,7 +27,7 @@ CostModel simple() {
   CostModel model;
   model.local = {2, 1};
   model.remote = {20, 0.5};
-  model.reduce_GBps = model.copy_GBps = 1e9;
+  model.compute.reduce_GBps = model.compute.copy_GBps = 1e9;
   model.step_us = model.exchange_step_us = 0;
   return model;
 }
@@ -143,17 +143,17 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
 TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
   CostModel model = simple();
   const double free = estimate(Collective::reduce, "binomial", 2, 10000, model);
-  model.reduce_GBps = 0.5;
+  model.compute.reduce_GBps = 0.5;
   EXPECT_NEAR(estimate(Collective::reduce, "binomial", 2, 10000, model), free + 20, 1e-6);
   model = simple();
-  model.copy_GBps = 0.1;
+  model.compute.copy_GBps = 0.1;
   EXPECT_NEAR(estimate(Collective::all_gather, "ring", 2, 10000, model), 100, 1e-6);
   model = simple();
   model.exchange_step_us = 1;
   EXPECT_NEAR(estimate(Collective::broadcast, "ring", 2, 10000, model), 12 + 1, 1e-6);
   // Three sources are read in one pass with one result, which costs 4/3 of a reduction of two.
   model = simple();
-  model.reduce_GBps = 0.5;
+  model.compute.reduce_GBps = 0.5;
   const double two = estimate(Collective::reduce_scatter, "direct", 2, 10000, model) - 12;
   EXPECT_NEAR(two, 20, 1e-6);
   const double three = estimate(Collective::reduce_scatter, "direct", 3, 10000, model) - 22;

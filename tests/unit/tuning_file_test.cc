@@ -44,8 +44,8 @@ class TuningFile : public testing::Test {
     CostModel& model = tuning.model;
     model.local = {2.5, 7.5};
     model.remote = {20.0, 1.5};
-    model.reduce_GBps = 9.0;
-    model.copy_GBps = 11.0;
+    model.compute.reduce_GBps = 9.0;
+    model.compute.copy_GBps = 11.0;
     tuning.pull_from = 65536;
     return tuning;
   }
@@ -92,8 +92,8 @@ TEST_F(TuningFile, GivesBackWhatWasSaved) {
   const CostModel model = loaded->value_or(Tuning()).model;
   EXPECT_EQ(model.local.alpha_us, 2.5);
   EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
-  EXPECT_EQ(model.reduce_GBps, 9.0);
-  EXPECT_EQ(model.copy_GBps, 11.0);
+  EXPECT_EQ(model.compute.reduce_GBps, 9.0);
+  EXPECT_EQ(model.compute.copy_GBps, 11.0);
 }
 
 TEST_F(TuningFile, TellsThatNothingIsPulled) {

@@ -75,8 +75,8 @@ void print_job(const PlannedJob& job) {
     break;  // The other hosts are usually equal.
   }
   fmt::print("  {:<24} reductions {}, copies {} (assumed, by CPUs)\n", "at a rank",
-             format_bandwidth(GBps{job.model.reduce_GBps}),
-             format_bandwidth(GBps{job.model.copy_GBps}));
+             format_bandwidth(GBps{job.model.compute.reduce_GBps}),
+             format_bandwidth(GBps{job.model.compute.copy_GBps}));
 }
 
 std::string counted(std::uint64_t count, std::string_view thing) {

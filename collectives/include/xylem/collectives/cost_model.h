@@ -14,14 +14,33 @@ struct LinkCost {
   double bandwidth_GBps = 1;  ///< 10^9 bytes per second.
 };
 
+/// What copies and reduces at a rank: its core or, for calls on the memory of a device, that
+/// device.
+struct ComputeCost {
+  double reduce_GBps = 10;  ///< Bytes of output that a reduction of two sources makes per time.
+  double copy_GBps = 10;
+  /// True for a device. It works beside the core of its rank, which only gives it each slice.
+  bool is_device = false;
+  /// For a device: the time of the core to give it one slice, beyond CostModel::step_us.
+  double enqueue_us = 0;
+  /// For a device: the time until it begins a slice that it was given, plus the time until the core
+  /// notices that the slice is done. Slices overlap in it.
+  double latency_us = 0;
+  /// For a device: the rate at which it reads memory of the host, and writes it at the same time.
+  /// If it is above 0, schedules are staged (staging.h): messages use only scratch, which is memory
+  /// of the host. If it is 0, messages go directly from and to the memory of the device.
+  double host_GBps = 0;
+
+  bool is_staged() const noexcept { return is_device && host_GBps > 0; }
+};
+
 /// The constants of one job. All ranks agree on them when a communicator is made.
 struct CostModel {
   LinkCost local;   ///< Between two ranks of one host.
   LinkCost remote;  ///< Between hosts; the ranks of a host share it.
   /// Bandwidth of one rank's own NICs, to or from other hosts; 0: as much as its host has.
   double rank_remote_GBps = 0;
-  double reduce_GBps = 10;  ///< Bytes of output that a reduction of two sources makes per time.
-  double copy_GBps = 10;
+  ComputeCost compute;    ///< The same at all ranks.
   double step_us = 0.05;  ///< Time to dispatch one slice of a step.
   /// Like step_us, but for an exchange (is_exchange() in schedule.h) within a host, with one slice
   /// per step.
