@@ -55,6 +55,8 @@ class NvidiaDriver : public testing::Test {
     return machine;
   }
 
+  const std::string& path() const { return path_; }
+
  private:
   std::string path_;
 };
@@ -195,6 +197,165 @@ TEST_F(NvidiaDriver, IsAskedThroughCudaWhereThereIsNoNvml) {
   EXPECT_EQ(machine.gpus[0].architecture, "sm_75");
   EXPECT_EQ(machine.gpus[1].uuid, "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
   EXPECT_TRUE(machine.links.empty());
+}
+
+TEST_F(NvidiaDriver, TellsMemoryAndItsRateFromClockAndBus) {
+  const std::string gpus =
+      "version 580.65.06 13000\n"
+      "gpu 00000000:02:00.0 GPU-a 9 0 NVIDIA H100 80GB HBM3\n"
+      "memory 85520809984 2619 5120\n"
+      "gpu 00000000:03:00.0 GPU-b 9 0 NVIDIA H100 80GB HBM3\nmemory 0 0 5120\n";
+  const Machine machine = tell(two_gpus(), gpus);
+  EXPECT_EQ(machine.gpus[0].memory.value, 85520809984);
+  EXPECT_NEAR(machine.gpus[0].memory_rate.bandwidth->value, 3352, 1);
+  EXPECT_EQ(machine.gpus[0].memory_rate.origin, Origin::derived);
+  EXPECT_EQ(machine.gpus[1].memory_rate, Rate()) << "without a clock it stays unknown";
+  EXPECT_EQ(machine.nvidia, (topology::NvidiaDriver{"580.65.06", "13.0", ""}));
+  // The CUDA driver tells the same as attributes, in kilohertz.
+  const Machine by_cuda = tell(two_gpus(),
+                               "version 580.65.06 12080\n"
+                               "gpu 0000:02:00.0 - 9 0 H100\nmemory 85520809984 0 0\n"
+                               "attribute 36 2619000\nattribute 37 5120\n"
+                               "attribute 125 1\nattribute 116 1\n"
+                               "gpu 0000:03:00.0 - 9 0 H100 MIG 3g.40gb\nmemory 42 0 0\n"
+                               "attribute 125 0\nattribute 116 0\nattribute 124 0\n",
+                               /*by_cuda=*/true);
+  EXPECT_EQ(by_cuda.gpus[0].memory_rate, machine.gpus[0].memory_rate);
+  EXPECT_EQ(by_cuda.gpus[0].memory, machine.gpus[0].memory);
+  EXPECT_EQ(by_cuda.gpus[0].ipc, true);
+  EXPECT_EQ(by_cuda.gpus[0].rdma, true);
+  EXPECT_EQ(by_cuda.gpus[1].memory.value, 0) << "of an instance, not of the GPU";
+  EXPECT_EQ(by_cuda.gpus[1].ipc, false);
+  EXPECT_EQ(by_cuda.gpus[1].rdma, false);
+  EXPECT_EQ(by_cuda.nvidia.cuda_version, "12.8");
+}
+
+TEST_F(NvidiaDriver, TellsThePcieLinkThatSysfsHides) {
+  const std::string gpus =
+      "gpu 00000000:02:00.0 GPU-a 9 0 H\npcie 8 16 5\n"
+      "gpu 00000000:03:00.0 GPU-b 9 0 H\npcie 8 16 5\n";
+  Machine before = two_gpus();
+  before.gpus[1].pci.uplink = {};
+  const Machine machine = tell(before, gpus);
+  EXPECT_EQ(machine.gpus[0].pci.uplink, before.gpus[0].pci.uplink) << "sysfs knows it better";
+  EXPECT_EQ(machine.gpus[0].pcie_lanes, 16U);
+  EXPECT_EQ(machine.gpus[1].pci.uplink, pcie_rate(32, 8));
+  EXPECT_THAT(to_tree(*Topology::create(machine)),
+              testing::HasSubstr("x8, 31.51 GB/s (it and its slot support x16)"));
+}
+
+TEST_F(NvidiaDriver, TellsWhichPairsReachEachOther) {
+  std::string gpus;
+  for (const char* bus : {"02", "03", "04"}) {
+    gpus += fmt::format("gpu 00000000:{}:00.0 GPU-{} 8 6 A\n", bus, bus);
+  }
+  const std::string all = gpus + "pair 0 1 0\npair 0 2 1\npair 1 2 4\n";
+  const Machine machine = tell(two_gpus(), all);
+  EXPECT_THAT(machine.gpu_pairs,
+              ElementsAre(GpuPair{0, 1, PeerAccess::yes}, GpuPair{0, 2, PeerAccess::no_by_chipset},
+                          GpuPair{1, 2, PeerAccess::disabled}));
+  const std::string tree = to_tree(*Topology::create(machine));
+  EXPECT_THAT(tree, testing::HasSubstr("peer access possible: GPU0-GPU1\n"));
+  EXPECT_THAT(tree,
+              testing::HasSubstr("peer access not possible (the chipset does not support it): "
+                                 "GPU0-GPU2\n"));
+  // The CUDA driver gives no reasons.
+  EXPECT_EQ(tell(two_gpus(), all, /*by_cuda=*/true).gpu_pairs[1].access, PeerAccess::no);
+  // A pair of which NVML says nothing is unknown.
+  EXPECT_EQ(tell(two_gpus(), gpus + "pair 0 1 6\npair 0 2 0\n").gpu_pairs,
+            std::vector(1, GpuPair{0, 2, PeerAccess::yes}));
+  // GPUs that were hidden move the numbers of the others.
+  Machine known = machine;
+  EXPECT_THAT(tell(known, "gpu 00000000:01:00.0 GPU-z 8 6 A\n").gpu_pairs[0],
+              (GpuPair{1, 2, PeerAccess::yes}));
+}
+
+TEST_F(NvidiaDriver, AddsWhatOnlyCudaKnowsToWhatNvmlTells) {
+  std::ofstream(path()) << "version 580.65.06 13000\n"
+                           "gpu 00000000:02:00.0 GPU-a 9 0 H\nattribute 125 1\n"
+                           "gpu 00000000:03:00.0 GPU-b 9 0 H\nattribute 125 0\npair 0 1 3\n";
+  setenv("FAKE_NVIDIA_DRIVER", path().c_str(), 1);
+  Machine machine = two_gpus();
+  DiscoverOptions options;
+  options.nvml = options.cuda = XYLEM_FAKE_NVIDIA_DRIVER;
+  add_nvidia_facts(machine, options);
+  EXPECT_EQ(machine.gpus[0].uuid, "GPU-a") << "NVML's";
+  EXPECT_EQ(machine.gpus[0].ipc, true);
+  EXPECT_EQ(machine.gpu_pairs[0].access, PeerAccess::no_by_topology) << "NVML's reason";
+  EXPECT_THAT(to_tree(*Topology::create(machine)),
+              testing::HasSubstr("processes can open each other's memory (CUDA IPC): not GPU1"));
+  machine.gpus[1].ipc.reset();
+  EXPECT_THAT(driver_lines(*Topology::create(machine)),
+              ElementsAre("NVIDIA's driver 580.65.06, CUDA 13.0",
+                          "peer access not possible (the path does not support it): all pairs",
+                          "processes can open each other's memory (CUDA IPC): GPU0, unknown of "
+                          "others"));
+  EXPECT_TRUE(driver_lines(*Topology::create(two_gpus())).empty());
+}
+
+TEST_F(NvidiaDriver, SaysWhyALibraryWasNotAskedIfThereAreGpus) {
+  Machine machine = two_gpus();
+  machine.gpus[0].pci.id.vendor = kVendorNvidia;
+  DiscoverOptions options;
+  options.nvml = "libnone-such.so.1";
+  options.cuda = XYLEM_FAKE_NVIDIA_DRIVER;
+  Machine told = machine;
+  add_nvidia_facts(told, options);
+  EXPECT_THAT(told.nvidia.trouble,
+              testing::HasSubstr("does not start (CUDA error 999); libnone-such.so.1 cannot be "
+                                 "opened"));
+  EXPECT_THAT(to_tree(*Topology::create(told)), testing::HasSubstr("not everything is known: "));
+  told.nvidia = {};
+  EXPECT_EQ(told, machine) << "nothing else changed";
+}
+
+TEST_F(NvidiaDriver, IsNotBelievedNumbersThatCannotBe) {
+  const std::string gpus =
+      "count 4000000000\nfails mig count\n"
+      "gpu 00000000:02:00.0 GPU-a -1 -5 A\nmemory 1 4000000000 4000000000\npcie 99 77 99\n"
+      "mig MIG-1 A MIG 1g\npair 0 1 -7\nversion 0 -12\n"
+      "gpu 00000000:02:00.0 GPU-c 9 9999 A\nmemory 1 1 1\n"
+      "pair 0 0 0\n";
+  for (const bool by_cuda : {false, true}) {
+    const Machine machine = tell(two_gpus(), gpus, by_cuda);
+    EXPECT_EQ(machine.gpus.size(), 2);
+    EXPECT_EQ(machine.gpus[0].architecture, "");
+    EXPECT_EQ(machine.gpus[0].memory_rate, Rate());
+    EXPECT_EQ(machine.gpus[0].pcie_lanes, std::nullopt);
+    EXPECT_TRUE(machine.gpu_pairs.empty()) << "a GPU and itself are no pair";
+    EXPECT_EQ(machine.nvidia.cuda_version, "");
+  }
+}
+
+TEST_F(NvidiaDriver, LeavesFactsUnknownWhoseFunctionsFail) {
+  const std::string gpus =
+      "version 580.65.06 13000\n"
+      "gpu 00000000:02:00.0 GPU-a 9 0 A\nmemory 1000 2619 5120\npcie 16 16 5\ndown\n"
+      "link 00000000:03:00.0 0\ngpu 00000000:03:00.0 GPU-b 9 0 A\npair 0 1 0\n";
+  Machine before = two_gpus();
+  before.gpus[0].pci.uplink = {};
+  const auto without = [&](const char* function) {
+    return tell(before, std::string("fails ") + function + "\n" + gpus);
+  };
+  const Machine all = without("nothing");
+  EXPECT_EQ(all.gpus[0].nvlinks_down, 1U);
+  EXPECT_EQ(without("nvmlDeviceGetMemoryInfo").gpus[0].memory.value, 0);
+  for (const char* function : {"nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetMaxClockInfo"}) {
+    EXPECT_EQ(without(function).gpus[0].memory_rate, Rate()) << function;
+  }
+  for (const char* function :
+       {"nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkGeneration"}) {
+    EXPECT_EQ(without(function).gpus[0].pci.uplink, Rate()) << function;
+  }
+  EXPECT_EQ(without("nvmlDeviceGetMaxPcieLinkWidth").gpus[0].pcie_lanes, std::nullopt);
+  EXPECT_TRUE(without("nvmlDeviceGetP2PStatus").gpu_pairs.empty());
+  EXPECT_EQ(without("nvmlSystemGetDriverVersion").nvidia.version, "");
+  EXPECT_EQ(without("nvmlSystemGetCudaDriverVersion_v2").nvidia.cuda_version, "");
+  for (const char* function : {"nvmlDeviceGetCount_v2", "nvmlDeviceGetPciInfo_v3"}) {
+    Machine nothing = without(function);
+    nothing.nvidia = {};
+    EXPECT_EQ(nothing, before) << function;
+  }
 }
 
 }  // namespace

@@ -5,11 +5,12 @@
 #include "xylem/topology/discover.h"
 
 #include "hwloc_xml/build.h"
-#include "nvidia.h"
+#include "nvidia/facts.h"
 
 #include <fmt/format.h>
 #include <hwloc.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -80,11 +81,20 @@ Result<std::string> exported(const HwlocTopology& topology) {
 }  // namespace
 
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
-  auto facts = nvidia::ask_nvml(options.nvml);
-  if (!facts) facts = nvidia::ask_cuda(options.cuda);
-  if (!facts) return;
   Machine told = machine;
-  nvidia::add_facts(told, *facts);
+  std::string trouble;
+  const auto add = [&](const std::string& library, auto& ask) {
+    if (library.empty()) return;
+    const Result<nvidia::Facts> facts = ask(library);
+    if (facts) return nvidia::add_facts(told, *facts);
+    trouble += fmt::format("{}{}", trouble.empty() ? "" : "; ", facts.status().message());
+  };
+  // NVML comes last, since it tells more: where both answer, its answers count.
+  add(options.cuda, nvidia::ask_cuda);
+  add(options.nvml, nvidia::ask_nvml);
+  const bool has_gpus = std::ranges::any_of(
+      told.gpus, [](const Gpu& gpu) { return gpu.pci.id.vendor == kVendorNvidia; });
+  if (has_gpus) told.nvidia.trouble = std::move(trouble);
   if (Topology::create(told)) machine = std::move(told);
 }
 

@@ -6,6 +6,7 @@ namespace xylem::topology {
 std::string_view name(Origin origin) noexcept { return name_of(origin); }
 std::string_view name(NodeKind kind) noexcept { return name_of(kind); }
 std::string_view name(LinkKind kind) noexcept { return name_of(kind); }
+std::string_view name(PeerAccess access) noexcept { return name_of(access); }
 std::string_view name(PortState state) noexcept { return name_of(state); }
 std::string_view name(LinkLayer layer) noexcept { return name_of(layer); }
 std::string_view name(GidType type) noexcept { return name_of(type); }

@@ -26,6 +26,10 @@ constexpr auto names_of(NodeKind /*of*/) noexcept {
 constexpr auto names_of(LinkKind /*of*/) noexcept {
   return std::to_array<std::string_view>({"pcie", "nvlink", "xgmi"});
 }
+constexpr auto names_of(PeerAccess /*of*/) noexcept {
+  return std::to_array<std::string_view>(
+      {"unknown", "yes", "no", "no_by_chipset", "no_by_gpu", "no_by_topology", "disabled"});
+}
 constexpr auto names_of(PortState /*of*/) noexcept {
   return std::to_array<std::string_view>({"unknown", "down", "initializing", "armed", "active"});
 }

@@ -84,6 +84,12 @@ void fields(Archive& archive, Gpu& gpu) {
   archive("architecture", gpu.architecture);
   archive("os_names", gpu.os_names);
   archive("partitions", gpu.partitions);
+  archive("memory_bytes", gpu.memory);
+  archive("memory_rate", gpu.memory_rate);
+  archive("nvlinks_down", gpu.nvlinks_down);
+  archive("pcie_lanes", gpu.pcie_lanes);
+  archive("ipc", gpu.ipc);
+  archive("rdma", gpu.rdma);
   archive("pci", gpu.pci);
 }
 
@@ -141,6 +147,20 @@ void fields(Archive& archive, Link& link) {
 }
 
 template <typename Archive>
+void fields(Archive& archive, GpuPair& pair) {
+  archive("a", pair.a);
+  archive("b", pair.b);
+  archive("access", pair.access);
+}
+
+template <typename Archive>
+void fields(Archive& archive, NvidiaDriver& driver) {
+  archive("version", driver.version);
+  archive("cuda_version", driver.cuda_version);
+  archive("trouble", driver.trouble);
+}
+
+template <typename Archive>
 void fields(Archive& archive, Machine& machine) {
   archive("host", machine.host);
   archive("product", machine.product);
@@ -154,6 +174,8 @@ void fields(Archive& archive, Machine& machine) {
   archive("nvswitches", machine.nvswitches);
   archive("interfaces", machine.interfaces);
   archive("links", machine.links);
+  archive("gpu_pairs", machine.gpu_pairs);
+  archive("nvidia_driver", machine.nvidia);
 }
 
 }  // namespace xylem::topology

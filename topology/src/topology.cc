@@ -41,6 +41,7 @@ class Checker {
     XYLEM_TRY(check_devices(machine_.nvswitches, NodeKind::nvswitch));
     XYLEM_TRY(check_tree_depth());
     XYLEM_TRY(check_network());
+    XYLEM_TRY(check_gpus());
     return check_links();
   }
 
@@ -65,6 +66,7 @@ class Checker {
              Count{"NVSwitches", machine_.nvswitches.size(), kMaxNvSwitches},
              Count{"interfaces", machine_.interfaces.size(), kMaxInterfaces},
              Count{"links", machine_.links.size(), kMaxLinks},
+             Count{"pairs of GPUs", machine_.gpu_pairs.size(), kMaxGpuPairs},
          }) {
       if (count > limit) {
         return wrong("machine",
@@ -205,6 +207,24 @@ class Checker {
         return wrong(what, fmt::format("there is no NIC of index {}", *interface.nic));
       }
       if (interface.rate) XYLEM_TRY(check_rate({interface.rate, Origin::read, {}, {}}, what));
+    }
+    return Status::ok();
+  }
+
+  Status check_gpus() const {
+    for (std::size_t i = 0; i < machine_.gpus.size(); ++i) {
+      XYLEM_TRY(check_rate(machine_.gpus[i].memory_rate, fmt::format("the memory of gpu{}", i)));
+    }
+    const auto key = [](const GpuPair& pair) { return std::pair(pair.a, pair.b); };
+    for (std::size_t i = 0; i < machine_.gpu_pairs.size(); ++i) {
+      const GpuPair& pair = machine_.gpu_pairs[i];
+      const std::string what = fmt::format("pair {} (gpu{} and gpu{})", i, pair.a, pair.b);
+      if (pair.a >= pair.b || pair.b >= machine_.gpus.size()) {
+        return wrong(what, "a pair names two GPUs that exist, the lower index first");
+      }
+      if (i > 0 && key(machine_.gpu_pairs[i - 1]) >= key(pair)) {
+        return wrong(what, "pairs are in order of their GPUs, each once");
+      }
     }
     return Status::ok();
   }

@@ -63,6 +63,7 @@ class TreeWriter {
       root.children.push_back({"no GPU and no NIC found", {}});
     }
     add_rings(root);
+    add_driver(root);
     return root;
   }
 
@@ -132,6 +133,11 @@ class TreeWriter {
     if (!gpu.model.empty()) label += ' ' + gpu.model;
     append(label, gpu.pci.address.to_string());
     append(label, pcie_text(gpu.pci.uplink));
+    const auto lanes = gpu.pci.uplink.width;
+    if (lanes && gpu.pcie_lanes && *lanes < *gpu.pcie_lanes) {
+      label += fmt::format(" (it and its slot support x{})", *gpu.pcie_lanes);
+    }
+    append(label, memory_text(gpu));
     const NearestNics nearest = nearest_nics(topology_, index);
     // Across NUMA nodes every NIC is equally near, so none is mentioned.
     if (!nearest.nics.empty() && nearest.path_class < PathClass::sys) {
@@ -170,6 +176,10 @@ class TreeWriter {
       std::string text = fmt::format("{} NVSwitch{}", switches, switches == 1 ? "" : "es");
       if (to_switches > 0) text += ' ' + format_bandwidth(GBps{to_switches});
       peers[LinkKind::nvlink].push_back(std::move(text));
+    }
+    const std::uint32_t down = gpu.nvlinks_down.value_or(0);
+    if (down > 0 && !peers.empty()) {
+      branch.children.push_back({counted(down, "NVLink") + " not up", {}});
     }
     for (const auto& [kind, texts] : peers) {
       branch.children.push_back({fmt::format("{} to {}", kind == LinkKind::xgmi ? "XGMI" : "NVLink",
@@ -239,6 +249,14 @@ class TreeWriter {
       rings.children.push_back({fmt::format("GPU{}", fmt::join(ring.gpus, " GPU")), {}});
     }
     root.children.push_back(std::move(rings));
+  }
+
+  void add_driver(Branch& root) const {
+    const auto lines = driver_lines(topology_);
+    if (lines.empty()) return;
+    Branch branch{lines.front(), {}};
+    for (std::size_t i = 1; i < lines.size(); ++i) branch.children.push_back({lines[i], {}});
+    root.children.push_back(std::move(branch));
   }
 
   const Topology& topology_;

@@ -58,6 +58,27 @@ std::string memory_text(const NumaNode& node) {
   return fmt::format("{:.1f} GiB", static_cast<double>(node.memory.value) / kGibibyte);
 }
 
+std::string memory_text(const Gpu& gpu) {
+  if (gpu.memory.value == 0 && !gpu.memory_rate.bandwidth) return {};
+  std::string text = "memory";
+  if (gpu.memory.value > 0) text += ' ' + format_bytes(gpu.memory);
+  if (gpu.memory_rate.bandwidth) text += " at " + format_bandwidth(*gpu.memory_rate.bandwidth);
+  return text;
+}
+
+std::string_view peer_access_text(PeerAccess access) {
+  switch (access) {
+    case PeerAccess::yes: return "possible";
+    case PeerAccess::no: return "not possible";
+    case PeerAccess::no_by_chipset: return "not possible (the chipset does not support it)";
+    case PeerAccess::no_by_gpu: return "not possible (a GPU does not support it)";
+    case PeerAccess::no_by_topology: return "not possible (the path does not support it)";
+    case PeerAccess::disabled: return "disabled by a setting of the driver";
+    case PeerAccess::unknown: break;
+  }
+  return "unknown";
+}
+
 std::string_view fabric_text(const Topology& topology, GpuFabric fabric) {
   const bool is_xgmi = std::ranges::any_of(
       topology.links(), [](const Link& link) { return link.kind == LinkKind::xgmi; });

@@ -33,6 +33,12 @@ std::string pcie_text(const Rate& rate);
 /// "64.0 GiB"; empty if it is unknown.
 std::string memory_text(const NumaNode& node);
 
+/// "memory 80.0 GiB at 3352 GB/s", or the known part of it, as the driver reports it.
+std::string memory_text(const Gpu& gpu);
+
+/// "possible", "not possible: the chipset does not support it".
+std::string_view peer_access_text(PeerAccess access);
+
 /// What connects the GPUs: "NVSwitches", "PCIe"; "nothing" if nothing was found.
 std::string_view fabric_text(const Topology& topology, GpuFabric fabric);
 

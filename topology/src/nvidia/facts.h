@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Facts that NVIDIA's driver reports about its GPUs. The libraries belong to the driver and not to
-// a package, so they are opened at run time, and their answers are turned into plain data.
+// a package, so they are opened at run time, and their answers are turned into plain data. A
+// missing function, an error and an impossible number leave a fact unknown.
 #pragma once
 
+#include "xylem/base/status.h"
 #include "xylem/topology/topology.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace xylem::topology::nvidia {
+
+/// If there are more GPUs, their pairs are not asked about.
+inline constexpr std::size_t kMostPairedGpus = 64;
 
 /// The active NVLinks of a GPU that lead to the same target.
 struct Links {
@@ -31,24 +36,47 @@ struct GpuFacts {
   std::string architecture;           ///< "sm_90"
   std::vector<Partition> partitions;  ///< MIG instances.
   std::vector<Links> links;
+  std::optional<std::uint32_t> nvlinks_down;
+  Bytes memory;      ///< 0: unknown.
+  Rate memory_rate;  ///< Computed from the clock and the width of the memory's bus.
+  /// The highest speed that GPU and slot support, with the present width.
+  Rate pcie;
+  std::optional<std::uint32_t> pcie_lanes;  ///< The width that GPU and slot support.
+  std::optional<bool> ipc;
+  std::optional<bool> rdma;
+};
 
-  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
+/// Whether two GPUs reach each other's memory.
+struct PairFacts {
+  PciAddress a, b;
+  PeerAccess access = PeerAccess::unknown;
+};
+
+struct Facts {
+  std::vector<GpuFacts> gpus;
+  std::vector<PairFacts> pairs;
+  std::string driver_version;  ///< "580.65.06"
+  std::string cuda_version;    ///< "13.0": the newest that the driver supports.
 };
 
 /// Asks the management library (NVML), which reports all GPUs, regardless of CUDA_VISIBLE_DEVICES,
-/// and their links. Nothing if `library` cannot be opened or does not start; then no driver is
-/// running.
-std::optional<std::vector<GpuFacts>> ask_nvml(const std::string& library);
+/// and their links. Fails with `unsupported` if `library` cannot be opened or does not start, which
+/// is how machines without a driver look.
+Result<Facts> ask_nvml(const std::string& library);
 
-/// Asks the CUDA driver, for machines without NVML. It reports only the GPUs that
-/// CUDA_VISIBLE_DEVICES allows, without links and partitions. Nothing if `library` cannot be opened
-/// or does not start. No context is created, but after the driver has been started, children that
-/// this process forks cannot use CUDA.
-std::optional<std::vector<GpuFacts>> ask_cuda(const std::string& library);
+/// Asks the CUDA driver. It reports only the GPUs that CUDA_VISIBLE_DEVICES allows, without links
+/// and partitions, and alone knows what a process may do with their memory. Fails like ask_nvml().
+/// No context is created, but after the driver has been started, children that this process forks
+/// cannot use CUDA.
+Result<Facts> ask_cuda(const std::string& library);
+
+/// The bandwidth of memory whose bus is `bits` wide and has a clock of `megahertz`; it transfers
+/// twice per cycle. Unknown if the numbers are impossible.
+Rate memory_rate_of(double megahertz, double bits);
 
 /// Completes the GPUs at these PCI addresses, and replaces the machine's NVLinks by the reported
 /// NVLinks. GPUs that the machine does not have (/sys/bus/pci may be hidden) are added with an
 /// unknown place.
-void add_facts(Machine& machine, std::span<const GpuFacts> facts);
+void add_facts(Machine& machine, const Facts& facts);
 
 }  // namespace xylem::topology::nvidia

@@ -105,8 +105,50 @@ struct Gpu {
   std::string architecture;
   std::vector<std::string> os_names;  ///< "card1", "nvml0": to show to people, never used to match.
   std::vector<Partition> partitions;  ///< Empty for an undivided GPU, otherwise two or more.
+  // The facts below come from a driver, and are absent if no driver reports them:
+  Bytes memory;      ///< The size of its own memory; 0: unknown.
+  Rate memory_rate;  ///< Of its own memory; reads and writes share it.
+  /// The number of its NVLinks that are not up.
+  std::optional<std::uint32_t> nvlinks_down;
+  /// The PCIe lanes that it and its slot support; its `uplink` may have fewer.
+  std::optional<std::uint32_t> pcie_lanes;
+  /// Whether processes can open each other's memory on it (CUDA IPC).
+  std::optional<bool> ipc;
+  /// Whether NICs can read and write its memory (GPUDirect RDMA), as far as the GPU decides it.
+  std::optional<bool> rdma;
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
+};
+
+/// Whether two GPUs can read and write each other's memory (peer access), and otherwise why not.
+enum class PeerAccess : std::uint8_t {
+  unknown,
+  yes,
+  no,              ///< For no reason that the driver gives.
+  no_by_chipset,   ///< The chipset does not support it.
+  no_by_gpu,       ///< A GPU does not support it.
+  no_by_topology,  ///< The paths of the machine do not support it.
+  disabled,        ///< By a setting of the driver.
+};
+std::string_view name(PeerAccess access) noexcept;
+
+/// What a driver reports about two GPUs. No entry: it reports nothing.
+struct GpuPair {
+  std::uint32_t a = 0;  ///< Indices of the GPUs, a < b.
+  std::uint32_t b = 0;
+  PeerAccess access = PeerAccess::unknown;
+
+  friend bool operator==(const GpuPair&, const GpuPair&) = default;
+};
+
+/// NVIDIA's driver on a machine with GPUs of NVIDIA; all texts are empty on other machines.
+struct NvidiaDriver {
+  std::string version;       ///< "580.65.06"; empty if NVML did not tell.
+  std::string cuda_version;  ///< The newest CUDA that it supports: "13.0".
+  /// Why libraries of the driver could not be asked; empty if all of them answered.
+  std::string trouble;
+
+  friend bool operator==(const NvidiaDriver&, const NvidiaDriver&) = default;
 };
 
 /// State of a port, named as in the InfiniBand specification.

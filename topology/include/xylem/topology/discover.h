@@ -20,9 +20,9 @@ struct DiscoverOptions {
   /// Places where distributions keep the PCI ID database. The first one that can be read is used
   /// for the names of vendors and models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
-  /// Libraries of NVIDIA's driver, as dlopen() takes them. Empty: not used. The CUDA driver is used
-  /// only if there is no NVML. The CUDA driver stays loaded, so children that this process forks
-  /// cannot use CUDA.
+  /// Libraries of NVIDIA's driver, as dlopen() takes them. Empty: not asked. If both answer, NVML's
+  /// answers count, and the CUDA driver adds what NVML does not know. The CUDA driver stays loaded,
+  /// so children that this process forks cannot use CUDA, and its start takes up to some seconds.
   std::string nvml = "libnvidia-ml.so.1";
   std::string cuda = "libcuda.so.1";
 };
@@ -46,10 +46,12 @@ Result<Topology> discover(const DiscoverOptions& options = {});
 /// width.
 void add_sysfs_facts(Machine& machine, const std::string& root);
 
-/// Adds facts from NVIDIA's driver, if there is one: model, UUID, compute capability and MIG
-/// instances of the GPUs, which are matched by PCI address; their NVLinks; and the NVSwitches at
-/// the other ends. GPUs whose PCI functions are hidden by a container are added with an unknown
-/// place. If the facts do not form a valid machine, none of them is used.
+/// Adds facts from NVIDIA's driver, if there is one: model, UUID, compute capability, memory and
+/// MIG instances of the GPUs, which are matched by PCI address; their PCIe links if sysfs hides
+/// them; their NVLinks and the NVSwitches at the other ends; and which GPUs reach each other's
+/// memory. GPUs whose PCI functions are hidden by a container are added with an unknown place. If
+/// the facts do not form a valid machine, none of them is used. A library that cannot be asked is
+/// no error: if there are GPUs of NVIDIA, Machine::nvidia says why it could not.
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options);
 
 /// Fills in missing names of vendors and models from the PCI ID database at `path`. False if it

@@ -26,6 +26,7 @@ inline constexpr std::size_t kMaxNics = 4096;
 inline constexpr std::size_t kMaxNvSwitches = 256;
 inline constexpr std::size_t kMaxInterfaces = 16384;
 inline constexpr std::size_t kMaxLinks = 65536;
+inline constexpr std::size_t kMaxGpuPairs = kMaxGpus * (kMaxGpus - 1) / 2;
 /// PCI numbers buses with one byte, so a tree cannot be deeper.
 inline constexpr std::size_t kMaxBridgeDepth = 255;
 /// The least and the largest bandwidth of a link. No real link is slower or faster.
@@ -46,6 +47,8 @@ struct Machine {
   std::vector<NvSwitch> nvswitches;      ///< Ordered by address.
   std::vector<NetInterface> interfaces;  ///< Ordered by name.
   std::vector<Link> links;               ///< Ordered by (a, b, kind), without duplicates.
+  std::vector<GpuPair> gpu_pairs;        ///< Ordered by (a, b), without duplicates.
+  NvidiaDriver nvidia;
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
@@ -74,6 +77,7 @@ class Topology {
   const std::vector<NvSwitch>& nvswitches() const noexcept { return machine_->nvswitches; }
   const std::vector<NetInterface>& interfaces() const noexcept { return machine_->interfaces; }
   const std::vector<Link>& links() const noexcept { return machine_->links; }
+  const std::vector<GpuPair>& gpu_pairs() const noexcept { return machine_->gpu_pairs; }
 
   /// Indices of the NICs that can carry a collective between hosts: those with `fabric` set or, if
   /// the host has none, all NICs.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How fast GPUs reach memory: their own, and the host's.
+#pragma once
+
+#include "xylem/topology/topology.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace xylem::topology {
+
+/// A bandwidth with its origin for people, such as "data sheet of H100 SXM".
+struct KnownRate {
+  GBps bandwidth;
+  std::string origin;
+
+  friend bool operator==(const KnownRate&, const KnownRate&) = default;
+};
+
+/// The bandwidth of a GPU's own memory, which reads and writes share: by its driver if that reports
+/// it, otherwise by the data sheet of its model, otherwise the least of its architecture, otherwise
+/// an assumption. `origin` says which of them.
+KnownRate memory_rate(const Gpu& gpu);
+
+/// The share of a GPU in the PCIe links between it and the processor, in each direction, if all
+/// GPUs below the same bridges use them at once. Nothing if the rate of no link is known.
+std::optional<GBps> host_rate(const Topology& topology, std::uint32_t gpu);
+
+}  // namespace xylem::topology
