@@ -29,6 +29,11 @@ TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
   EXPECT_THAT(done.out, Not(HasSubstr(" 3 ranks")));
 }
 
+TEST(Info, TellsOfGpus) {
+  const Finished done = test::run_command({kXylem, "info"}, {}, kLimit);
+  EXPECT_THAT(done.out, ContainsRegex("\nGPUs \\(xylem topo shows [^\n]*\n  (none found|GPU0 )"));
+}
+
 // Otherwise a script could take a truncated answer for a complete one.
 TEST(Output, ThatCannotBeWrittenIsAnError) {
   for (const std::string arguments :

@@ -5,6 +5,9 @@
 
 #include "exit_code.h"
 #include "xylem/base/quantity.h"
+#include "xylem/topology/discover.h"
+#include "xylem/topology/gpu_memory.h"
+#include "xylem/topology/writers.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -94,9 +97,27 @@ std::string variables_text(const std::vector<std::string>& variables) {
   return fmt::format("UCX variables in the environment\n  {}\n", fmt::join(variables, "\n  "));
 }
 
+std::string gpus_text(const Result<topology::Topology>& machine) {
+  std::string text = "GPUs (xylem topo shows their places and links)\n";
+  if (!machine) return text + fmt::format("  unknown: {}\n", machine.status().message());
+  if (machine->gpus().empty()) return text + "  none found\n";
+  for (std::size_t i = 0; i < machine->gpus().size(); ++i) {
+    const topology::Gpu& gpu = machine->gpus()[i];
+    const topology::KnownRate rate = topology::memory_rate(gpu);
+    const std::string model = gpu.model.empty() ? "model unknown" : gpu.model;
+    const std::string size =
+        gpu.memory.value == 0 ? "" : fmt::format(" {}", format_bytes(gpu.memory));
+    text += fmt::format("  GPU{:<3} {}, {}, memory{} at {} ({})\n", i, model,
+                        gpu.pci.address.to_string(), size, format_bandwidth(rate.bandwidth),
+                        rate.origin);
+  }
+  for (const std::string& line : topology::driver_lines(*machine)) text += "  " + line + '\n';
+  return text;
+}
+
 }  // namespace
 
-std::string info_text(const Info& facts) {
+std::string info_text(const Info& facts, const Result<topology::Topology>& machine) {
   std::string text = fmt::format("xylem {}, UCX {}\n", facts.version, facts.ucx_version);
   text += fmt::format("launcher: {}, rank {} of {}\n", facts.launcher.name, facts.launcher.rank,
                       facts.launcher.size);
@@ -106,6 +127,7 @@ std::string info_text(const Info& facts) {
   text += '\n' + interfaces_text(facts);
   text += '\n' + shared_memory_text(facts.shared_memory);
   text += '\n' + devices_text(facts.devices);
+  text += '\n' + gpus_text(machine);
   text += '\n' + algorithms_text(facts.algorithms);
   return text;
 }
@@ -116,7 +138,7 @@ int info() {
     fmt::print(stderr, "xylem info: {}\n", facts.status().message());
     return exit_code(facts.code());
   }
-  fmt::print("{}", info_text(*facts));
+  fmt::print("{}", info_text(*facts, topology::discover()));
   return kExitRight;
 }
 
