@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -48,6 +49,60 @@ TEST(Plan, TakesRanksAndBandwidthFromTheMachine) {
   EXPECT_THAT(done.out, HasSubstr("450 GB/s (latency assumed, bandwidth of the GPU rings)"));
   EXPECT_THAT(done.out, HasSubstr("400 GB/s (latency assumed, bandwidth of all rails of a host, "
                                   "50 GB/s of one rank)"));
+}
+
+TEST(Plan, ReckonsWithGpusWhereEachRankHasOne) {
+  const std::string machine = "2 packages, 8 gpus, 1 nic/gpu 400 Gb/s, nvswitch";
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"all_reduce", machine, "--hosts", "4", "--bytes", "1G"});
+    more.emplace_back("--no-steps");
+    const Finished done = plan(std::move(more));
+    EXPECT_EQ(done.exit_status, 0) << done.err;
+    return done.out;
+  };
+  const std::string direct = with({});
+  EXPECT_THAT(direct, HasSubstr("in memory of GPUs, sent directly over their links"));
+  EXPECT_THAT(direct, HasSubstr("reductions 600 GB/s, copies 900 GB/s (by GPUs: 90 % of 2000 GB/s, "
+                                "assumed: the model of the GPU is unknown)"));
+  EXPECT_THAT(direct, HasSubstr("4 MiB (assumed for GPUs)"));
+  EXPECT_THAT(direct, HasSubstr("\n  today                    "));
+  // Each host sends and receives 1.5 GiB over 400 GB/s, and each GPU 1.75 GiB over 450 GB/s: 4.0
+  // and 4.2 ms, which overlap more or less.
+  std::smatch time;
+  ASSERT_TRUE(std::regex_search(direct, time, std::regex("chosen +[a-z_]+, ([0-9.]+) ms")));
+  EXPECT_GT(std::stod(time[1]), 4.2);
+  EXPECT_LT(std::stod(time[1]), 8.5);
+
+  const std::string staged = with({"--staged"});
+  EXPECT_THAT(staged, HasSubstr("sent through pinned memory of the hosts"));
+  EXPECT_THAT(staged,
+              HasSubstr("memory of the host 56.71 GB/s each way: 90 % of its share of PCIe"));
+  EXPECT_THAT(staged, HasSubstr("256 KiB (the default of XYLEM_SLICE)"));
+  const std::string host = with({"--device", "host", "--slice", "1M"});
+  EXPECT_THAT(host, HasSubstr("in memory of the hosts\n"));
+  EXPECT_THAT(host, HasSubstr("reductions 8 GB/s, copies 8 GB/s (assumed, by CPUs)"));
+  EXPECT_THAT(host, HasSubstr("1 MiB (as given)"));
+  EXPECT_THAT(host, testing::Not(HasSubstr("\n  today  ")));
+}
+
+TEST(Plan, SaysThatTheDriverForbidsWhatItReckonsWith) {
+  std::vector<std::string> describe{XYLEM_TEST_BIN "/xylem", "topo", "--format", "json"};
+  describe.emplace_back("2 gpus, nvlink pairs x2");
+  const Finished machine = test::run_command(describe, {}, kLimit);
+  std::string json = machine.out;
+  json.insert(json.rfind("\"derived\""),
+              R"("gpu_pairs": [{"a": 0, "b": 1, "access": "no_by_chipset"}], )");
+  const std::string path = testing::TempDir() + "/no_peer_access.json";
+  std::ofstream(path) << json;
+  EXPECT_THAT(plan({"all_reduce", path}).out,
+              HasSubstr("50 GB/s (latency assumed, bandwidth of the GPU rings; but the driver says "
+                        "that some GPUs have no peer access)"));
+}
+
+TEST(Plan, TakesTheHostsMemoryWhereRanksShareGpus) {
+  EXPECT_THAT(plan({"all_reduce", "2 gpus", "--ranks", "3"}).out, HasSubstr("memory of the hosts"));
+  EXPECT_THAT(plan({"all_reduce", "2 gpus, xgmi pairs"}).out, HasSubstr("memory of the hosts"));
+  EXPECT_THAT(plan({"all_reduce", "4 gpus", "--ranks", "3"}).out, HasSubstr("in memory of GPUs"));
 }
 
 TEST(Plan, SaysWhatDecidedAndWhatCameNext) {
@@ -139,6 +194,15 @@ TEST(Plan, RefusesWhatCannotBe) {
   EXPECT_THAT(message({"all_reduce", "128 gpus", "--hosts", "1024"}),
               HasSubstr("131072 ranks: at most 65535"));
   EXPECT_THAT(message({"all_reduce", "--network", "fast"}), HasSubstr("say oversubscription"));
+  EXPECT_EQ(
+      message({"all_reduce", "2 gpus", "--ranks", "3", "--device", "cuda"}),
+      "xylem plan: --device cuda: host 0 has 3 ranks and 2 GPUs, and each rank needs a GPU of "
+      "NVIDIA; use --device host, or fewer ranks (--ranks)\n");
+  EXPECT_THAT(message({"all_reduce", "1 packages", "--staged"}), HasSubstr("--staged: host 0 has"));
+  EXPECT_THAT(message({"all_reduce", "2 gpus", "--staged", "--device", "host"}),
+              HasSubstr("only memory of GPUs is staged"));
+  EXPECT_THAT(message({"all_reduce", "--device", "gpu"}), HasSubstr("is none of host, cuda"));
+  EXPECT_THAT(message({"all_reduce", "--slice", "0"}), HasSubstr("at least one byte"));
   EXPECT_THAT(message({"all_reduce", "none.xml"}), HasSubstr("none.xml: cannot read it"));
 }
 

@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 7> kFormats{"tree", "matrix", "json", "sv
                                                    "html", "xml",    "nccl"};
 
 constexpr std::array<std::string_view, 3> kPlanFormats{"text", "svg", "schedules"};
+constexpr std::array<std::string_view, 2> kPlanDevices{"host", "cuda"};
 
 void describe_run(CLI::App& app, RunOptions& options) {
   app.description(
@@ -107,7 +108,8 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan broadcast '2 packages, 8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --root 3\n"
       "  xylem plan all_reduce node1.xml node2.xml --network 'oversubscription 2, latency 5 us'\n"
       "  xylem plan all_reduce '4 gpus' --hosts 2 --format svg > plan.svg\n"
-      "  xylem plan all_reduce --ranks 4 --algorithm ring --format schedules > ring.txt\n\n"
+      "  xylem plan all_reduce --ranks 4 --algorithm ring --format schedules > ring.txt\n"
+      "  xylem plan all_reduce '8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --bytes 1G --staged\n\n"
       "Exit status: 0, even without a proof; 1 if the plan is wrong; 2 if it cannot be made");
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
@@ -148,13 +150,32 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "text; svg: a picture of the messages between ranks over time; or schedules: those of all "
       "ranks, for XYLEM_SCHEDULES [text]");
   app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
+  using Device = PlanOptions::Device;
+  add_value<Device, Device>(
+      app, "--device", options.device,
+      [](const std::string& text) -> Result<Device> {
+        XYLEM_TRY(const std::string device, one_of(text, kPlanDevices));
+        return device == "cuda" ? Device::cuda : Device::host;
+      },
+      "DEVICE", "Whose memory has the data: host or cuda [cuda if each rank has a GPU]");
+  app.add_flag("--staged", options.is_staged,
+               "Send GPU memory through pinned memory of the hosts, as Xylem does today, and not\n"
+               "directly over NVLink and the network");
+  add_value<Bytes, Bytes>(
+      app, "--slice", options.slice,
+      [](const std::string& text) -> Result<Bytes> {
+        XYLEM_TRY(const Bytes slice, parse_bytes(text));
+        if (slice.value > 0) return slice;
+        return failure(Code::invalid_argument, "a slice has at least one byte");
+      },
+      "SIZE", "Slices of this size, as XYLEM_SLICE sets [256K; 4M if GPUs send directly]");
 }
 
 void describe_info(CLI::App& app) {
   app.description(
       "Show what Xylem would do here, and why\n\n"
       "Versions, every setting with the origin of its value, UCX_ variables, transports and\n"
-      "devices, the network interface chosen, algorithms.\n");
+      "devices, the network interface chosen, GPUs and their driver, algorithms.\n");
   app.formatter(std::make_shared<HelpFormatter>("xylem info"));
 }
 

@@ -38,6 +38,8 @@ struct PlanOptions {
   /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, as
   /// XYLEM_SCHEDULES takes them.
   enum class Format : std::uint8_t { text, svg, schedules };
+  /// In whose memory the data is. `automatic`: of the GPUs if each rank has one, else of the hosts.
+  enum class Device : std::uint8_t { automatic, host, cuda };
 
   collectives::Collective collective = collectives::Collective::all_reduce;
   /// Files or descriptions, one for each host; empty: this machine.
@@ -51,6 +53,9 @@ struct PlanOptions {
   std::uint32_t rank = 0;  ///< The rank whose steps are printed.
   Format format = Format::text;
   bool no_steps = false;
+  Device device = Device::automatic;
+  bool is_staged = false;  ///< Messages of GPU memory go through memory of the hosts.
+  Bytes slice;             ///< XYLEM_SLICE; 0: the default for the memory.
 };
 
 struct InfoOptions {};

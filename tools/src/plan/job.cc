@@ -5,11 +5,11 @@
 #include "machine.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/placement.h"
-#include "xylem/topology/rings.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace xylem::tools {
 namespace {
@@ -60,20 +60,6 @@ Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>&
   return result;
 }
 
-/// The least of the hosts' ring bandwidths, if all are known.
-std::optional<GBps> ring_rate(const std::vector<topology::Topology>& hosts) {
-  std::optional<GBps> least;
-  const topology::Machine* last = nullptr;
-  for (const topology::Topology& host : hosts) {
-    if (&host.machine() == last) continue;
-    last = &host.machine();
-    const auto rate = topology::plan_rings(host).bandwidth;
-    if (!rate) return std::nullopt;
-    least = least ? std::min(*least, *rate) : *rate;
-  }
-  return least;
-}
-
 /// The total NIC bandwidth of the rank with the least; 0 if the rate of a NIC is unknown.
 double rank_rate(const topology::Topology& host,
                  std::uint32_t ranks,
@@ -93,15 +79,27 @@ double rank_rate(const topology::Topology& host,
   return least;
 }
 
-/// The number of cores for all ranks of the host; 0 if it is unknown, or if the ranks use GPUs.
+/// The number of cores for all ranks of the host; 0 if it is unknown.
 std::uint32_t cores_of(const topology::Topology& host) {
-  if (!host.gpus().empty()) return 0;
   std::uint32_t cores = 0;
   for (const topology::Package& package : host.packages()) cores += package.cpus.count();
   return cores;
 }
 
 }  // namespace
+
+void use_memory(PlannedJob& job, PlannedMemory memory) {
+  job.memory = std::move(memory);
+  job.model.compute = job.memory.compute;
+  job.model.local = job.memory.local;
+  job.model.slice_bytes = job.memory.slice_bytes;
+  job.model.host_cores.clear();
+  // GPUs that send directly need no cores for it.
+  const bool need_cores = !job.memory.is_on_gpus || job.memory.is_staged;
+  for (const topology::Topology& host : job.cluster.hosts) {
+    job.model.host_cores.push_back(need_cores ? cores_of(host) : 0);
+  }
+}
 
 Result<PlannedJob> job_of(const PlanOptions& options) {
   XYLEM_TRY(const auto network, topology::read_network(options.network));
@@ -115,14 +113,9 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
                    fmt::format("{} ranks: at most {} are planned for", ranks, kMostPlannedRanks));
   }
   XYLEM_TRY(job.cluster, topology::make_cluster(std::move(hosts), network));
+  XYLEM_TRY(auto memory, memory_of(options, job.cluster.hosts, job.ranks_of_host));
   job.model = collectives::assumed_costs();
-  for (const topology::Topology& host : job.cluster.hosts) {
-    job.model.host_cores.push_back(cores_of(host));
-  }
-  if (const auto rate = ring_rate(job.cluster.hosts)) {
-    job.model.local.bandwidth_GBps = rate->value;
-    job.local_origin = "latency assumed, bandwidth of the GPU rings";
-  }
+  use_memory(job, std::move(memory));
   const std::string_view latency = network.latency_us ? "as given" : "assumed";
   if (network.latency_us) job.model.remote.alpha_us = *network.latency_us;
   if (const auto all = job.cluster.host_rate()) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "command_line.h"
+#include "plan/memory.h"
 #include "xylem/collectives/estimate.h"
 #include "xylem/topology/cluster.h"
 
@@ -18,9 +19,8 @@ struct PlannedJob {
   topology::Cluster cluster;
   std::vector<std::uint32_t> ranks_of_host;
   collectives::CostModel model;  ///< Includes the host of each rank.
-  /// Where the costs of the model come from.
-  std::string local_origin = "assumed";
-  std::string remote_origin = "assumed";
+  PlannedMemory memory;          ///< From which the model has its costs within a host.
+  std::string remote_origin;     ///< Where the cost between hosts comes from.
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(cluster.hosts.size()); }
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(model.host.size()); }
@@ -28,6 +28,9 @@ struct PlannedJob {
 
 /// Makes the job from the given machines and flags. An error is one line that says what is wrong.
 Result<PlannedJob> job_of(const PlanOptions& options);
+
+/// Puts the data of the call into other memory, and sets the costs of the model that follow.
+void use_memory(PlannedJob& job, PlannedMemory memory);
 
 /// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"
 std::string place_of(const PlannedJob& job, std::uint32_t rank);

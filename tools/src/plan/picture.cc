@@ -178,7 +178,7 @@ std::string draw_plan(const PlannedJob& job,
   std::vector<Schedule> ranks;
   ranks.reserve(choice.shape.ranks);
   for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
-    ranks.push_back(choice.planner->plan(choice.shape, rank));
+    ranks.push_back(choice.schedule(rank));
   }
   auto times = collectives::predict_steps(ranks, collectives::Counts{.count = bytes}, job.model);
   return Pen(job, std::move(ranks), std::move(times)).draw(title);

@@ -53,13 +53,20 @@ Operation operation_of(collectives::Collective collective) {
   return *parse_operation(name(collective));
 }
 
+std::string_view data_text(const PlannedMemory& memory) {
+  if (!memory.is_on_gpus) return "in memory of the hosts";
+  return memory.is_staged ? "in memory of GPUs, sent through pinned memory of the hosts"
+                          : "in memory of GPUs, sent directly over their links";
+}
+
 void print_job(const PlannedJob& job) {
   const auto line = [](const char* where, const collectives::LinkCost& cost,
                        const std::string& origin) {
     fmt::print("  {:<24} {:.4g} us + {} ({})\n", where, cost.alpha_us,
                format_bandwidth(GBps{cost.bandwidth_GBps}), origin);
   };
-  line("between ranks of a host", job.model.local, job.local_origin);
+  fmt::print("  {:<24} {}\n", "data", data_text(job.memory));
+  line("between ranks of a host", job.model.local, job.memory.local_origin);
   if (job.hosts() > 1) {
     line("between hosts", job.model.remote, job.remote_origin);
     const auto rails = rails_of(job);
@@ -74,9 +81,38 @@ void print_job(const PlannedJob& job) {
                fmt::format("on host {}", host), cores, ranks);
     break;  // The other hosts are usually equal.
   }
-  fmt::print("  {:<24} reductions {}, copies {} (assumed, by CPUs)\n", "at a rank",
-             format_bandwidth(GBps{job.model.compute.reduce_GBps}),
-             format_bandwidth(GBps{job.model.compute.copy_GBps}));
+  const collectives::ComputeCost& compute = job.model.compute;
+  fmt::print("  {:<24} reductions {}, copies {} ({})\n", "at a rank",
+             format_bandwidth(GBps{compute.reduce_GBps}), format_bandwidth(GBps{compute.copy_GBps}),
+             job.memory.compute_origin);
+  if (compute.is_device) {
+    fmt::print(
+        "  {:<24} {:.3g} us of the core to begin a piece, {:.3g} us until it is seen to "
+        "begin and end (assumed)\n",
+        "", compute.enqueue_us, compute.latency_us);
+  }
+  fmt::print("  {:<24} {} ({})\n", "slices", format_bytes(Bytes{job.memory.slice_bytes}),
+             job.memory.slice_origin);
+}
+
+/// What a call on GPU memory takes as Xylem carries it out today: it cannot send GPU memory
+/// directly, and it chooses by the rates of the CPU.
+void print_today(PlannedJob job, PlanOptions options, const Shape& shape, std::uint64_t bytes) {
+  options.device = PlanOptions::Device::host;
+  options.is_staged = false;
+  auto by_cpu = memory_of(options, job.cluster.hosts, job.ranks_of_host);
+  options.device = PlanOptions::Device::cuda;
+  options.is_staged = true;
+  auto staged = memory_of(options, job.cluster.hosts, job.ranks_of_host);
+  if (!by_cpu || !staged) return;
+  use_memory(job, *std::move(by_cpu));
+  auto choice = collectives::Chooser(job.model).choose(shape, bytes, options.algorithm);
+  if (!choice) return;
+  use_memory(job, *std::move(staged));
+  choice = collectives::Chooser(job.model).choose(shape, bytes, choice->planner->name);
+  if (!choice) return;
+  fmt::print("  {:<24} {}, {} predicted: chosen by the CPU's rates, sent through the hosts\n",
+             "today", choice->planner->name, time_text(choice->predicted_us));
 }
 
 std::string counted(std::uint64_t count, std::string_view thing) {
@@ -101,7 +137,7 @@ std::vector<Schedule> plan_all(const Choice& choice) {
   std::vector<Schedule> ranks;
   std::uint64_t chunks = 0;
   for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
-    const Schedule& schedule = ranks.emplace_back(choice.planner->plan(choice.shape, rank));
+    const Schedule& schedule = ranks.emplace_back(choice.schedule(rank));
     chunks += schedule.scratch.size() + chunk_count(schedule, rank, collectives::Buffer::input) +
               chunk_count(schedule, rank, collectives::Buffer::output);
     for (const collectives::Step& step : schedule.steps) {
@@ -139,7 +175,7 @@ void run_on_all_cores(std::uint32_t parts, const std::function<void(std::uint32_
 
 Proof prove_by_symmetry(const Choice& choice) {
   if (choice.planner->symmetry == nullptr) return {};
-  const auto plan = [&](std::uint32_t rank) { return choice.planner->plan(choice.shape, rank); };
+  const auto plan = [&](std::uint32_t rank) { return choice.schedule(rank); };
   const std::uint64_t steps = std::uint64_t{plan(0).steps.size()} * choice.shape.ranks;
   if (steps > kMostStepsBySymmetry) return {};
   const auto symmetry = choice.planner->symmetry(choice.shape);
@@ -176,7 +212,7 @@ void print_effort(const Choice& choice, std::uint32_t rank) {
   std::array<double, kRuns> times;
   for (double& time : times) {
     const auto start = Clock::now();
-    (void)choice.planner->plan(choice.shape, rank);
+    (void)choice.schedule(rank);
     time = seconds_since(start);
   }
   std::ranges::sort(times);
@@ -218,6 +254,7 @@ int plan(const PlanOptions& options) {
   const std::string call = fmt::format("{}{}, {} on {}", name(options.collective), size,
                                        counted(ranks, "rank"), counted(job->hosts(), "host"));
   if (options.format == PlanOptions::Format::schedules) {
+    // Not staged: a job stages the schedules that it reads where its memory needs it.
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       fmt::print("{}{}", rank == 0 ? "" : "\n",
                  collectives::print(choice->planner->plan(choice->shape, rank)));
@@ -230,10 +267,11 @@ int plan(const PlanOptions& options) {
     fmt::print("{}", draw_plan(*job, *choice, bytes, title));
     return kExitRight;
   }
-  const Schedule shown = choice->planner->plan(choice->shape, options.rank);
+  const Schedule shown = choice->schedule(options.rank);
   fmt::print("{}\n", call);
   print_job(*job);
   print_choice(*choice);
+  if (job->memory.is_on_gpus) print_today(*job, options, shape, bytes);
   const bool is_right = print_proof(*choice);
   print_effort(*choice, options.rank);
   fmt::print("  {:<24} {}\n", fmt::format("rank {}", options.rank), place_of(*job, options.rank));
