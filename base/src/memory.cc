@@ -11,6 +11,7 @@ std::string_view name(MemoryKind kind) noexcept {
     case MemoryKind::cuda: return "cuda";
     case MemoryKind::cuda_managed: return "cuda_managed";
     case MemoryKind::rocm: return "rocm";
+    case MemoryKind::unknown: break;
   }
   return "unknown";
 }

@@ -2,6 +2,7 @@
 //
 // For builds without CUDA.
 #include "xylem/execution/cuda.h"
+#include "xylem/execution/cuda_pointers.h"
 
 namespace xylem::execution {
 
@@ -11,5 +12,12 @@ Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& /*options*
       "this Xylem was built without CUDA (XYLEM_WITH_CUDA=OFF) and moves host memory only; copy "
       "it to the host first");
 }
+
+class CudaPointers::Loaded {};
+
+CudaPointers::CudaPointers() = default;
+CudaPointers::~CudaPointers() = default;
+bool CudaPointers::look_for_driver() noexcept { return false; }
+CudaPointer CudaPointers::find(const void* /*address*/) noexcept { return {}; }
 
 }  // namespace xylem::execution

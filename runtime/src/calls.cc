@@ -24,6 +24,24 @@ constexpr std::size_t kLargestElement = 16;  ///< Bytes of the largest data type
 
 std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
 
+/// "cuda memory of device 1", "host memory".
+std::string describe(const Memory& memory) {
+  if (memory.kind == MemoryKind::host) return "host memory";
+  return fmt::format("{} memory of device {}", name(memory.kind), memory.device);
+}
+
+/// Checks what the caller says about device memory. A device that computes with memory of another
+/// kind may get a fault that ends its context, and with it all work of the program on the device.
+Status check_statement(const char* which,
+                       const ConstBuffer& buffer,
+                       const ComputeDevices& devices) {
+  if (buffer.count == 0 || !devices.may_find()) return {};
+  const auto found = devices.find(buffer.data);
+  if (found.memory == buffer.memory || found.is_pinned) return {};
+  return bad(fmt::format("{}: it is said to be in {}, but {} is in {}; leave its memory unstated",
+                         which, describe(buffer.memory), buffer.data, describe(found.memory)));
+}
+
 /// Checks one buffer of the user by itself, for reading or writing.
 Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& caller) {
   XYLEM_TRY(check_elements(which, buffer.count, buffer.type));
@@ -34,10 +52,12 @@ Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& 
   if (buffer.memory.kind == MemoryKind::host) return {};
   if (caller.devices == nullptr) return failure(Code::unsupported, "only host memory is allowed");
   const auto device = caller.devices->of(buffer.memory);
-  if (device) return {};
-  return failure(
-      device.status().code(),
-      fmt::format("{}: {} memory: {}", which, name(buffer.memory.kind), device.status().message()));
+  if (!device) {
+    return failure(device.status().code(),
+                   fmt::format("{}: {} memory: {}", which, name(buffer.memory.kind),
+                               device.status().message()));
+  }
+  return check_statement(which, buffer, *caller.devices);
 }
 
 /// A quick check that most buffers of messages pass. A buffer that passes needs no other check; a
@@ -98,12 +118,11 @@ Status check_pair(Collective collective,
     return bad(fmt::format("{}: the input is {}, the output {}; they must be alike",
                            name(collective), name(input.type), name(output.type)));
   }
-  if (input.memory.kind != output.memory.kind || input.memory.device != output.memory.device) {
+  if (input.memory != output.memory) {
     return bad(
-        fmt::format("{}: the input is in {} memory (device {}), the output in {} memory "
-                    "(device {}); both must be in the same memory",
-                    name(collective), name(input.memory.kind), input.memory.device,
-                    name(output.memory.kind), output.memory.device));
+        fmt::format("{}: the input is in {}, the output in {}; copy one of them, so that "
+                    "both are in the same memory",
+                    name(collective), describe(input.memory), describe(output.memory)));
   }
   if (!overlap(input.data, input.bytes(), output.data, output.bytes())) return {};
   const bool input_is_part = input.count <= output.count;
@@ -223,9 +242,10 @@ Status check_elements(const char* which, std::uint64_t count, DataType type) {
       count, name(type), most_elements(type)));
 }
 
-Result<Call> even_call(const Caller& caller, const EvenArguments& arguments) {
-  const auto& [collective, input, output, op, root] = arguments;
+Result<Call> even_call(const Caller& caller, EvenArguments arguments) {
+  auto& [collective, input, output, op, root] = arguments;
   XYLEM_TRY(check_rank("root", root, caller));
+  find_memory(caller, input, output);
   Call call;
   call.collective = collective;
   call.root = root;
@@ -299,6 +319,7 @@ Result<Call> uneven_call(const Caller& caller,
                          std::span<const std::uint64_t> counts,
                          ReduceOp op) {
   XYLEM_TRY(check_counts("counts", counts, caller));
+  find_memory(caller, input, output);
   const bool gathers = collective == Collective::all_gather;
   Needs needs;
   XYLEM_TRY(check_buffers(needs, input, output, caller));
@@ -329,6 +350,7 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> recv_counts) {
   XYLEM_TRY(check_counts("send_counts", send_counts, caller));
   XYLEM_TRY(check_counts("recv_counts", recv_counts, caller));
+  find_memory(caller, input, output);
   Needs needs;
   XYLEM_TRY(check_buffers(needs, input, output, caller));
   XYLEM_TRY(needs.input_count, sum_of("send_counts", send_counts, input.type));
@@ -393,9 +415,10 @@ void set_recv(Call& call,
 }
 
 Result<Call> send_call(const Caller& caller,
-                       const ConstBuffer& buffer,
+                       ConstBuffer buffer,
                        std::uint32_t to,
                        std::uint32_t tag) {
+  find_memory(caller, buffer);
   XYLEM_TRY(check_send(caller, buffer, to));
   Call call;
   set_send(call, buffer, to, tag);
@@ -403,24 +426,46 @@ Result<Call> send_call(const Caller& caller,
 }
 
 Result<Call> recv_call(const Caller& caller,
-                       const Buffer& buffer,
+                       Buffer buffer,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag) {
+  find_memory(caller, buffer);
   XYLEM_TRY(check_recv(caller, buffer, from));
   Call call;
   set_recv(call, buffer, from, tag);
   return call;
 }
 
+namespace {
+
+/// True if a device reaches a buffer, which is null or in `memory`.
+bool reaches(const Memory& device,
+             const ComputeDevices& devices,
+             const Memory& memory,
+             const void* buffer) {
+  if (buffer == nullptr || memory == device) return true;
+  return memory.kind == MemoryKind::host && devices.find(buffer).is_pinned;
+}
+
+}  // namespace
+
 Status put_on_stream(Call& call, const Caller& caller, const Stream& stream) {
-  XYLEM_TRY([[maybe_unused]] auto* const device, caller.devices->of(stream.device));
-  const bool has_buffers = call.input != nullptr || call.output != nullptr;
-  if (has_buffers && call.memory != stream.device) {
+  if (stream.device.kind == MemoryKind::host || stream.device.kind == MemoryKind::unknown) {
     return bad(
-        fmt::format("the buffers are in {} memory (device {}), the stream is of {} device {}; "
-                    "a call on a stream takes buffers in the memory of its device",
-                    name(call.memory.kind), call.memory.device, name(stream.device.kind),
-                    stream.device.device));
+        fmt::format("the device of the stream is {}; name the device to which the stream "
+                    "belongs, such as {{MemoryKind::cuda, 0}}",
+                    stream.device.kind == MemoryKind::host ? "the host" : "not stated"));
+  }
+  if (caller.devices == nullptr) {
+    return failure(Code::unsupported, "this job has no devices, and so no streams");
+  }
+  XYLEM_TRY([[maybe_unused]] auto* const device, caller.devices->of(stream.device));
+  for (const void* const buffer : {call.input, static_cast<const void*>(call.output)}) {
+    if (reaches(stream.device, *caller.devices, call.memory, buffer)) continue;
+    return bad(
+        fmt::format("a buffer is in {}, and the stream belongs to {} device {}; a call on a "
+                    "stream takes buffers in the memory of its device or in pinned memory",
+                    describe(call.memory), name(stream.device.kind), stream.device.device));
   }
   call.memory = stream.device;
   call.stream = stream;

@@ -53,6 +53,12 @@ struct Caller {
   const ComputeDevices* devices = nullptr;
 };
 
+/// Finds out where buffers are whose memory is not stated. A null buffer is where the other one is.
+inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output);
+/// The same for the buffer of a message.
+template <typename AnyBuffer>
+void find_memory(const Caller& caller, AnyBuffer& buffer);
+
 /// Fails if `type` is not a data type, or if `count` elements of it are more than memory can hold.
 Status check_elements(const char* which, std::uint64_t count, DataType type);
 
@@ -65,7 +71,7 @@ struct EvenArguments {
   ReduceOp op;
   std::uint32_t root = 0;
 };
-Result<Call> even_call(const Caller& caller, const EvenArguments& arguments);
+Result<Call> even_call(const Caller& caller, EvenArguments arguments);
 
 /// The arguments of a call that passed all checks, without the addresses of the buffers. A later
 /// call whose arguments match these needs no other check.
@@ -74,8 +80,9 @@ class KnownArguments {
   /// `call` is an even call that `caller` has made.
   KnownArguments(const Caller& caller, const Call& call);
 
-  /// True if the arguments are the same, and the buffers overlap only as in-place calls allow.
-  /// Arguments that do not match may still be right: then even_call() checks them.
+  /// True if the arguments are the same, and the buffers overlap only as in-place calls allow. It
+  /// must be known where the buffers are (find_memory()). Arguments that do not match may still be
+  /// right: then even_call() checks them.
   bool match(const EvenArguments& arguments) const noexcept;
 
  private:
@@ -105,18 +112,19 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> send_counts,
                                Buffer output,
                                std::span<const std::uint64_t> recv_counts);
+/// It must be known where the buffer is (find_memory()).
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
 Result<Call> send_call(const Caller& caller,
-                       const ConstBuffer& buffer,
+                       ConstBuffer buffer,
                        std::uint32_t to,
                        std::uint32_t tag);
 Result<Call> recv_call(const Caller& caller,
-                       const Buffer& buffer,
+                       Buffer buffer,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag);
-/// Lets a call run in the order of a stream. Fails if its buffers are not in the memory of the
-/// stream's device, or if there is no such device.
+/// Lets a call run in the order of a stream. Fails if its buffers are neither in the memory of the
+/// stream's device nor in pinned memory, or if there is no such device.
 Status put_on_stream(Call& call, const Caller& caller, const Stream& stream);
 /// These fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
@@ -127,5 +135,46 @@ void set_recv(Call& call,
 
 /// What verdicts and fingerprints use of a collective call. The number of the call is not set yet.
 CallRecord record_of(const Call& call) noexcept;
+
+// ---- where buffers are ----
+
+namespace detail {
+
+/// Managed memory is found, too: it counts as memory of the device on which it was allocated.
+inline bool must_be_found(const Memory& memory) noexcept {
+  return memory.kind == MemoryKind::unknown || memory.kind == MemoryKind::cuda_managed;
+}
+
+template <typename AnyBuffer>
+void ask_for(const ComputeDevices& devices, AnyBuffer& buffer) {
+  if (buffer.data != nullptr && must_be_found(buffer.memory)) {
+    buffer.memory = devices.find(buffer.data).memory;
+  }
+}
+
+}  // namespace detail
+
+template <typename AnyBuffer>
+void find_memory(const Caller& caller, AnyBuffer& buffer) {
+  if (caller.devices != nullptr && caller.devices->may_find()) {
+    detail::ask_for(*caller.devices, buffer);
+  }
+  if (buffer.memory.kind == MemoryKind::unknown) buffer.memory = Memory{};
+}
+
+// Inline, since the smallest calls pass here.
+inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output) {
+  const auto is_unknown = [](const auto& buffer) {
+    return buffer.memory.kind == MemoryKind::unknown;
+  };
+  if (caller.devices != nullptr && caller.devices->may_find()) {
+    detail::ask_for(*caller.devices, input);
+    detail::ask_for(*caller.devices, output);
+    if (is_unknown(input)) input.memory = output.memory;
+    if (is_unknown(output)) output.memory = input.memory;
+  }
+  if (is_unknown(input)) input.memory = Memory{};
+  if (is_unknown(output)) output.memory = Memory{};
+}
 
 }  // namespace xylem::runtime

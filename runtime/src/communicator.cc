@@ -27,6 +27,7 @@ Status empty() {
 template <typename Make>
 Work Communicator::submit_made(Make&& make) const {
   if (group_ == nullptr) return runtime::Group::refused(empty());
+  if (Status alive = group_->alive(); !alive) return runtime::Group::refused(std::move(alive));
   Result<runtime::Call> call = make(group_->caller());
   Status right = call.status();
   if (right && stream_) right = runtime::put_on_stream(*call, group_->caller(), *stream_);
@@ -34,7 +35,7 @@ Work Communicator::submit_made(Make&& make) const {
                : runtime::Group::refused(std::move(right));
 }
 
-Work Communicator::submit(const EvenArguments& arguments) const {
+Work Communicator::submit(EvenArguments&& arguments) const {
   if (group_ != nullptr && !stream_) return group_->collective(arguments);
   return submit_made([&](const Caller& at) { return even_call(at, arguments); });
 }

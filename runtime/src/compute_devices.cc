@@ -27,27 +27,27 @@ ComputeDevices::ComputeDevices(std::vector<ComputeDevice> devices, ComputeDevice
     : maker_(std::move(maker)),
       devices_(std::make_move_iterator(devices.begin()), std::make_move_iterator(devices.end())) {}
 
-execution::Compute* ComputeDevices::find(const Memory& memory) const {
+execution::Compute* ComputeDevices::made(const Memory& memory) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(devices_, memory, &ComputeDevice::memory);
   return found == devices_.end() ? nullptr : found->compute.get();
 }
 
 Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
-  if (auto* const compute = find(memory)) return compute;
+  if (auto* const compute = made(memory)) return compute;
   if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
   // Without the mutex, since it may have to wait for a device. If two threads make the same device,
   // one of the two is dropped.
-  XYLEM_TRY(auto made, maker_(memory));
-  if (auto* const compute = find(memory)) return compute;
+  XYLEM_TRY(auto device, maker_(memory));
+  if (auto* const compute = made(memory)) return compute;
   const std::lock_guard lock(mutex_);
-  return devices_.emplace_back(std::move(made)).compute.get();
+  return devices_.emplace_back(std::move(device)).compute.get();
 }
 
 // ---- for transports ----
 
 transport::DeviceMemory* ComputeDevices::memory_of(const Memory& memory) const noexcept {
-  auto* const compute = find(memory);
+  auto* const compute = made(memory);
   return compute == nullptr ? nullptr : compute->device_memory();
 }
 

@@ -7,6 +7,7 @@
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
+#include "xylem/execution/cuda_pointers.h"
 #include "xylem/transport/device_memory.h"
 
 #include <cstddef>
@@ -41,6 +42,13 @@ class ComputeDevices final : public transport::DeviceMemory {
   /// touches no device that it does not need. Fails if there is no such device.
   Result<execution::Compute*> of(const Memory& memory) const;
 
+  /// True if an address may be in memory of a device. Otherwise it is in memory of the host.
+  bool may_find() const noexcept { return pointers_.is_driver_loaded(); }
+  /// Where an address is, as the driver knows it.
+  execution::CudaPointer find(const void* address) const noexcept {
+    return pointers_.find(address);
+  }
+
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,
                         std::uint64_t bytes,
@@ -49,10 +57,11 @@ class ComputeDevices final : public transport::DeviceMemory {
   bool read(std::byte* target, const transport::ConstRegion& source) noexcept override;
 
  private:
-  execution::Compute* find(const Memory& memory) const;
+  execution::Compute* made(const Memory& memory) const;
   transport::DeviceMemory* memory_of(const Memory& memory) const noexcept;
 
   ComputeDeviceMaker maker_;
+  mutable execution::CudaPointers pointers_;
   mutable std::mutex mutex_;
   mutable std::list<ComputeDevice> devices_;  // «mutex_»
 };

@@ -109,9 +109,11 @@ Work Group::refused(Status why) {
   return Work(*operation.release());
 }
 
-Work Group::collective(const EvenArguments& arguments) {
+Work Group::collective(EvenArguments& arguments) {
   Context& context = *context_;
-  if (context.process.allows() && context.progress.try_acquire()) {
+  if (!context.process.allows()) return refused(context.process.check());
+  find_memory(caller(), arguments.input, arguments.output);
+  if (context.progress.try_acquire()) {
     const bool was_quiet = is_quiet();
     if (!was_quiet) launch_all(context.inbox);
     auto work = begin_known(arguments);
@@ -121,14 +123,18 @@ Work Group::collective(const EvenArguments& arguments) {
   return submit(even_call(caller(), arguments));
 }
 
-Work Group::send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) {
+Work Group::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) {
+  if (!context_->process.allows()) return refused(context_->process.check());
+  find_memory(caller(), buffer);
   if (buffer.memory.kind != MemoryKind::host) return submit(send_call(caller(), buffer, to, tag));
   if (Status right = check_send(caller(), buffer, to); !right) return refused(std::move(right));
   return message([&] { return messages_.try_send(buffer, to, tag); },
                  [&](Call& call) { set_send(call, buffer, to, tag); });
 }
 
-Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+Work Group::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
+  if (!context_->process.allows()) return refused(context_->process.check());
+  find_memory(caller(), buffer);
   if (buffer.memory.kind != MemoryKind::host) return submit(recv_call(caller(), buffer, from, tag));
   if (Status right = check_recv(caller(), buffer, from); !right) return refused(std::move(right));
   // A receive that ends at once makes no turn of the engine. So it is tried only if the engine has
@@ -145,7 +151,6 @@ Work Group::recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::u
 template <typename TryNow, typename SetCall>
 Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   Context& context = *context_;
-  if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
   const auto make = [&]() -> Operation& {
     Operation& operation = make_operation();
     set_call(operation.call);

@@ -74,14 +74,16 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
     return spec_.rank_of(world_rank);
   }
+  /// Why no call can be made: the job has shut down, or this is a forked child. OK otherwise.
+  Status alive() const noexcept { return context_->process.check(); }
   /// A Work that has already ended with this error.
   static Work refused(Status why);
   /// The calls of the user. A call begins at once if the progress token is free, and may have ended
-  /// when the function returns.
-  Work collective(const EvenArguments& arguments);
-  Work send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
+  /// when the function returns. Fills in where the buffers are, if the caller did not state it.
+  Work collective(EvenArguments& arguments);
+  Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag);
   /// Receives from any rank if `from` is empty.
-  Work recv(const Buffer& buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
+  Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
   /// Submits a call whose arguments have been checked.
   Work submit(Call&& call);
   /// The same; if there is no call, the Work has ended with the error.

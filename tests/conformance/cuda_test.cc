@@ -27,7 +27,7 @@ RankOptions options_for(std::uint32_t ranks, CudaRanks& devices) {
 
 class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
  protected:
-  /// If `are_mixed`, odd ranks use memory of the host.
+  /// If `are_mixed`, odd ranks use memory of the host, and no rank states where its buffers are.
   static void run(bool are_mixed, std::size_t most_cases) {
     const auto& planner = *GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
@@ -42,7 +42,8 @@ class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
         const auto world = runtime.world();
         const std::uint32_t rank = world.rank();
         const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
-        const BuffersOnDevice there{devices.memory(rank), devices.kind(rank)};
+        const BuffersOnDevice there{devices.memory(rank),
+                                    are_mixed ? kFoundByCall : devices.kind(rank)};
         const bool is_on_device = !are_mixed || rank % 2 == 0;
         for (const auto& one : cases) {
           const std::string wrong =

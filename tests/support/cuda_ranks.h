@@ -55,6 +55,9 @@ class CudaRanks {
     return {MemoryKind::cuda, static_cast<std::int32_t>(rank) % devices_};
   }
   const execution::cuda::Driver& driver() const noexcept { return *driver_; }
+  const std::shared_ptr<const execution::cuda::Driver>& shared_driver() const noexcept {
+    return driver_;
+  }
 
  private:
   std::shared_ptr<const execution::cuda::Driver> driver_;

@@ -32,7 +32,11 @@ Result<Runtime> start_rank(const RankOptions& options,
   XYLEM_TRY(parts.logger, Logger::open(parts.loaded.config.log, {"test", rank, ""}));
   parts.facts = runtime::own_facts(parts.loaded);
   if (!options.hosts.empty()) parts.facts.kernel = options.hosts[rank];
-  if (options.devices) parts.devices = options.devices(rank);
+  if (options.devices) {
+    parts.devices = options.devices(rank);
+  } else {
+    parts.make_device = runtime::make_device_of_machine;
+  }
   parts.control = hub->attach(rank);
   if (options.transport == "loopback") {
     const bool has_no_host_wire = options.without_host_wire == rank;

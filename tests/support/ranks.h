@@ -31,7 +31,7 @@ struct RankOptions {
   bool past_cache = false;
   /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
   bool allocates_buffers = false;
-  /// The devices of each rank, besides the CPU.
+  /// The devices of each rank, besides the CPU. Those of the machine if this is empty.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.
   /// Changes the variables of one rank, after those of all ranks have been set.

@@ -29,8 +29,8 @@ constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;  ///< Four times this i
 /// Memory that calls may name. It is never accessed.
 std::array<float, 64> from, to;
 
-ConstBuffer in(std::uint64_t count) { return {from.data(), count, DataType::float32}; }
-Buffer out(std::uint64_t count) { return {to.data(), count, DataType::float32}; }
+ConstBuffer in(std::uint64_t count) { return {from.data(), count, DataType::float32, Memory{}}; }
+Buffer out(std::uint64_t count) { return {to.data(), count, DataType::float32, Memory{}}; }
 
 Result<Call> even(const Caller& caller,
                   Collective collective,
@@ -194,8 +194,8 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
                                 std::size_t in_at, std::size_t out_at, DataType type,
                                 std::uint32_t root) {
     return EvenArguments{collective,
-                         {memory.data() + in_at, in_count, type},
-                         {memory.data() + out_at, out_count, type},
+                         {memory.data() + in_at, in_count, type, Memory{}},
+                         {memory.data() + out_at, out_count, type, Memory{}},
                          RedOp::sum,
                          root};
   };
@@ -241,6 +241,22 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
   }
   EXPECT_GT(liked, 100U);
   EXPECT_GT(in_place, 10U);
+}
+
+TEST(CallOnStream, NeedsADeviceAndItsStream) {
+  const ComputeDevices none;
+  const Stream of_host{nullptr, Memory{}}, of_unknown{nullptr, kFoundByCall}, of_device{};
+  const auto refused = [](const Caller& caller, const Stream& stream) {
+    Call call = even_call(caller, {Collective::all_reduce, in(4), out(4), RedOp::sum, 0}).value();
+    return put_on_stream(call, caller, stream);
+  };
+  for (const Stream& stream : {of_host, of_unknown}) {
+    const Status status = refused({0, 1, &none}, stream);
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("name the device"));
+  }
+  EXPECT_EQ(refused({0, 1, nullptr}, of_device).code(), Code::unsupported);
+  EXPECT_EQ(refused({0, 1, &none}, of_device).code(), Code::unsupported);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ ucs_memory_type_t memory_type(Memory memory) noexcept {
     case MemoryKind::cuda: return UCS_MEMORY_TYPE_CUDA;
     case MemoryKind::cuda_managed: return UCS_MEMORY_TYPE_CUDA_MANAGED;
     case MemoryKind::rocm: return UCS_MEMORY_TYPE_ROCM;
+    case MemoryKind::unknown: return UCS_MEMORY_TYPE_UNKNOWN;
   }
   return UCS_MEMORY_TYPE_UNKNOWN;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kind of memory in which bytes are stored. Every buffer and every transport call states it, so
-// supporting GPU memory needs another implementation but no new interface.
+// The kind of memory in which bytes are stored. Every buffer has one, which a call of the user finds
+// out if it is not stated, and every call of a transport states it.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -16,6 +16,7 @@ enum class MemoryKind : std::uint8_t {
   cuda,          ///< Device memory of a CUDA GPU.
   cuda_managed,  ///< CUDA unified memory.
   rocm,          ///< Device memory of a ROCm GPU.
+  unknown,       ///< Not stated: a call finds out what it is (Buffer, in runtime/types.h).
 };
 
 /// A kind of memory and, for device memory, the number of the device in this process.

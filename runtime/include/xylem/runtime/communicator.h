@@ -58,12 +58,12 @@ class XYLEM_API Communicator {
   /// waits until the call has ended. So neither the thread nor the program needs to wait for the
   /// Work: the stream's order says when buffers may be used again.
   ///
-  /// The buffers of such calls are in the memory of the stream's device. The call returns without
-  /// waiting for the stream; but the first use of a device, larger scratch than before, and a
-  /// stream that can take no more may make the driver wait. The time limit counts from the call. If
-  /// a call fails, the stream goes on: its outputs are undefined, and if Status::holds_buffers() is
-  /// true, they may still be written. Ask the Work. Sends to one rank begin in the order of the
-  /// calls, whatever their streams and tags.
+  /// The buffers of such calls are in the memory of the stream's device, or in pinned memory, which
+  /// the device then reads and writes. The call returns without waiting for the stream; but the
+  /// first use of a device, larger scratch than before, and a stream that can take no more may make
+  /// the driver wait. The time limit counts from the call. If a call fails, the stream goes on: its
+  /// outputs are undefined, and if Status::holds_buffers() is true, they may still be written. Ask
+  /// the Work. Sends to one rank begin in the order of the calls, whatever their streams and tags.
   ///
   /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
   /// and for the Work before the device uses the buffers again.
@@ -153,7 +153,7 @@ class XYLEM_API Communicator {
   friend class Runtime;
   explicit Communicator(std::shared_ptr<runtime::Group> group) noexcept
       : group_(std::move(group)) {}
-  Work submit(const runtime::EvenArguments& arguments) const;
+  Work submit(runtime::EvenArguments&& arguments) const;
   template <typename Make>
   Work submit_made(Make&& make) const;
   std::shared_ptr<runtime::Group> group_;

@@ -113,17 +113,25 @@ struct Stream {
   Memory device{MemoryKind::cuda, 0};
 };
 
+/// The memory of a buffer whose caller does not state it.
+inline constexpr Memory kFoundByCall{MemoryKind::unknown, -1};
+
 /// `count` elements of `type` at `data`, which an operation writes. Xylem never owns the memory:
 /// the caller keeps it alive and untouched until the Work that uses it has ended. `data` may be
 /// null only if `count` is 0.
+///
+/// `memory` need not be stated. If a CUDA driver is loaded in the process, each call then asks it
+/// where `data` is; otherwise `data` is in host memory. Memory that is stated to be the host's is
+/// not checked: if it is a device's, the process gets a signal. Managed memory (cudaMallocManaged)
+/// counts as memory of the device on which it was allocated. Pinned memory is host memory.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
   DataType type = DataType::float32;
-  Memory memory{};
+  Memory memory = kFoundByCall;
 
   Buffer() = default;
-  Buffer(void* address, std::size_t elements, DataType element_type, Memory where = {})
+  Buffer(void* address, std::size_t elements, DataType element_type, Memory where = kFoundByCall)
       : data(address), count(elements), type(element_type), memory(where) {}
   template <typename T>
   requires(!std::is_const_v<T>) Buffer(std::span<T> elements)  // NOLINT: a span is a buffer
@@ -137,10 +145,13 @@ struct ConstBuffer {
   const void* data = nullptr;
   std::size_t count = 0;
   DataType type = DataType::float32;
-  Memory memory{};
+  Memory memory = kFoundByCall;
 
   ConstBuffer() = default;
-  ConstBuffer(const void* address, std::size_t elements, DataType element_type, Memory where = {})
+  ConstBuffer(const void* address,
+              std::size_t elements,
+              DataType element_type,
+              Memory where = kFoundByCall)
       : data(address), count(elements), type(element_type), memory(where) {}
   ConstBuffer(const Buffer& buffer)  // NOLINT: what can be written can be read
       : data(buffer.data), count(buffer.count), type(buffer.type), memory(buffer.memory) {}

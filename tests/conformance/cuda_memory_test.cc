@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Buffers whose memory the caller does not state: device, managed, pinned and pageable memory,
+// mixed among ranks; drivers that are loaded late; addresses that are freed and used again.
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "xylem/execution/cuda_pointers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using execution::CudaPointers;
+using execution::cuda::CurrentContext;
+using execution::cuda::Driver;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kCount = 3000;
+constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
+
+using Words = std::vector<std::uint32_t>;
+
+RankOptions options_for(std::uint32_t ranks) {
+  RankOptions options{.size = ranks, .transport = "shm"};
+  options.environment["XYLEM_SLICE"] = "4K";
+  return options;
+}
+
+Words words_of(std::uint32_t rank) {
+  Words words(kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) words[i] = 7 * i + rank;
+  return words;
+}
+
+Words sum_of(std::uint32_t ranks) {
+  Words sum(kCount, 0);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const Words words = words_of(rank);
+    for (std::size_t i = 0; i < kCount; ++i) sum[i] += words[i];
+  }
+  return sum;
+}
+
+Buffer unstated(void* words) { return {words, kCount, DataType::uint32}; }
+
+/// Memory that the host may access: pinned, managed or pageable.
+class HostWords {
+ public:
+  enum class Kind { pinned, managed, pageable };
+
+  HostWords(const Driver& driver, CUcontext context, Kind kind) : driver_(driver), kind_(kind) {
+    const CurrentContext current(driver_, context);
+    void* memory = nullptr;
+    if (kind == Kind::pinned) {
+      EXPECT_EQ(driver_.cuMemHostAlloc(&memory, kBytes, 0), CUDA_SUCCESS);
+    } else if (kind == Kind::managed) {
+      CUdeviceptr address = 0;
+      EXPECT_EQ(driver_.cuMemAllocManaged(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+      memory = reinterpret_cast<void*>(address);
+    } else {
+      pageable_.resize(kCount);
+      memory = pageable_.data();
+    }
+    context_ = context;
+    words_ = {static_cast<std::uint32_t*>(memory), kCount};
+  }
+  HostWords(const HostWords&) = delete;
+  HostWords& operator=(const HostWords&) = delete;
+  ~HostWords() {
+    const CurrentContext current(driver_, context_);
+    if (kind_ == Kind::pinned) driver_.cuMemFreeHost(words_.data());
+    if (kind_ == Kind::managed) driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(words_.data()));
+  }
+
+  void set(const Words& words) const { std::ranges::copy(words, words_.begin()); }
+  Words get() const { return {words_.begin(), words_.end()}; }
+  std::uint32_t* data() const { return words_.data(); }
+
+ private:
+  const Driver& driver_;
+  const Kind kind_;
+  CUcontext context_ = nullptr;
+  Words pageable_;
+  std::span<std::uint32_t> words_;
+};
+
+/// The sum over all ranks, reduced in place in device memory that the call has to find.
+Words reduced_on_device(const Communicator& world, CudaMemory& memory) {
+  std::byte* const there = memory.allocate(kBytes);
+  memory.write(there, words_of(world.rank()).data(), kBytes);
+  const Buffer buffer = unstated(there);
+  const Status status = world.all_reduce(buffer, buffer, RedOp::sum).wait();
+  EXPECT_TRUE(status) << status.to_string();
+  Words result(kCount);
+  memory.read(result.data(), there, kBytes);
+  memory.clear();
+  return result;
+}
+
+Words reduced_on_host(const Communicator& world, std::uint32_t* words) {
+  std::ranges::copy(words_of(world.rank()), words);
+  const Buffer buffer = unstated(words);
+  const Status status = world.all_reduce(buffer, buffer, RedOp::sum).wait();
+  EXPECT_TRUE(status) << status.to_string();
+  return {words, words + kCount};
+}
+
+// The driver is loaded when the job has made and kept plans for calls of the same shape. This must
+// be the first test of the process.
+TEST(CudaMemory, IsFoundIfTheDriverIsLoadedLate) {
+  ASSERT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
+  CudaPointers pointers;
+  EXPECT_FALSE(pointers.is_driver_loaded());
+  // A library that the process does not have yet.
+  ASSERT_EQ(::dlopen("libBrokenLocale.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
+  void* const other = ::dlopen("libBrokenLocale.so.1", RTLD_LAZY);
+  ASSERT_NE(other, nullptr) << ::dlerror();
+  EXPECT_FALSE(pointers.is_driver_loaded());
+  ::dlclose(other);
+  EXPECT_FALSE(pointers.is_driver_loaded());
+  int local = 0;
+  EXPECT_EQ(pointers.find(&local).memory, Memory{});
+
+  constexpr std::uint32_t kRanks = 2;
+  std::optional<CudaRanks> devices;
+  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    Words words(kCount);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks));
+    if (world.rank() == 0) devices.emplace(kRanks);
+    EXPECT_TRUE(world.barrier().wait());
+    EXPECT_EQ(reduced_on_device(world, devices->memory(world.rank())), sum_of(kRanks));
+    EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks));
+    EXPECT_TRUE(world.barrier().wait());
+  });
+  EXPECT_TRUE(pointers.is_driver_loaded());
+}
+
+TEST(CudaMemory, IsToldFromItsAddress) {
+  CudaRanks devices(2);
+  CudaPointers pointers;
+  ASSERT_TRUE(pointers.is_driver_loaded());
+  for (const std::uint32_t rank : {0U, 1U}) {
+    CudaMemory& memory = devices.memory(rank);
+    const auto found = pointers.find(memory.allocate(kBytes) + 100);
+    EXPECT_EQ(found.memory, devices.kind(rank));
+    EXPECT_FALSE(found.is_pinned);
+    const HostWords pinned(devices.driver(), memory.context(), HostWords::Kind::pinned);
+    EXPECT_EQ(pointers.find(pinned.data() + 1).memory, Memory{});
+    EXPECT_TRUE(pointers.find(pinned.data() + 1).is_pinned);
+    const HostWords managed(devices.driver(), memory.context(), HostWords::Kind::managed);
+    EXPECT_EQ(pointers.find(managed.data() + 1).memory, devices.kind(rank));
+  }
+  int local = 0;
+  EXPECT_EQ(pointers.find(&local).memory, Memory{});
+  EXPECT_FALSE(pointers.find(&local).is_pinned);
+  EXPECT_EQ(pointers.find(nullptr).memory, Memory{});
+}
+
+// Ranks with device, pinned, managed and pageable memory take part in the same calls.
+TEST(CudaMemory, MixesAmongRanks) {
+  constexpr std::uint32_t kRanks = 4;
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t rank = world.rank();
+    CudaMemory& memory = devices.memory(rank);
+    for (std::uint32_t round = 0; round < 2 * kRanks; ++round) {
+      const std::uint32_t kind = (rank + round) % 4;
+      if (kind == 3) {
+        ASSERT_EQ(reduced_on_device(world, memory), sum_of(kRanks)) << "round " << round;
+      } else {
+        const HostWords words(devices.driver(), memory.context(),
+                              static_cast<HostWords::Kind>(kind));
+        ASSERT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks)) << "round " << round;
+      }
+    }
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+TEST(CudaMemory, MixesAmongTheEndsOfAMessage) {
+  constexpr std::uint32_t kRanks = 2;
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t rank = world.rank();
+    CudaMemory& memory = devices.memory(rank);
+    for (const auto kind :
+         {HostWords::Kind::pinned, HostWords::Kind::managed, HostWords::Kind::pageable}) {
+      const HostWords here(devices.driver(), memory.context(), kind);
+      std::byte* const there = memory.allocate(kBytes);
+      if (rank == 0) {
+        memory.write(there, words_of(5).data(), kBytes);
+        EXPECT_TRUE(world.send(unstated(there), 1).wait());
+        EXPECT_TRUE(world.recv(unstated(here.data()), 1).wait());
+        EXPECT_EQ(here.get(), words_of(6));
+      } else {
+        EXPECT_TRUE(world.recv(unstated(here.data()), 0).wait());
+        EXPECT_EQ(here.get(), words_of(5));
+        here.set(words_of(6));
+        EXPECT_TRUE(world.send(unstated(here.data()), 0).wait());
+      }
+      memory.clear();
+    }
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+TEST(CudaMemory, IsFoundWhereAnAddressIsUsedAgain) {
+  CudaRanks devices(2);
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  const bool is_stand_in = ::dlsym(library, "fake_cuda_live") != nullptr;
+  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const Driver& driver = devices.driver();
+    // On one device, then on the other.
+    std::set<void*> addresses;
+    for (const std::uint32_t device : {0U, 1U, 0U}) {
+      CudaMemory memory(devices.shared_driver(), devices.kind(device).device, kBytes + 256);
+      addresses.insert(memory.allocate(1));
+      memory.clear();
+      EXPECT_EQ(reduced_on_device(world, memory), sum_of(1));
+    }
+    EXPECT_TRUE(addresses.size() == 1 || !is_stand_in);
+    // Managed, then memory of the host alone.
+    int used_again = 0;
+    for (int round = 0; round < 10; ++round) {
+      void* address = nullptr;
+      {
+        const HostWords managed(driver, devices.memory(0).context(), HostWords::Kind::managed);
+        EXPECT_EQ(reduced_on_host(world, managed.data()), sum_of(1));
+        address = managed.data();
+      }
+      void* const again = ::mmap(address, kBytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+      if (again == MAP_FAILED) continue;  // A driver may keep the addresses of freed memory.
+      ++used_again;
+      EXPECT_EQ(reduced_on_host(world, static_cast<std::uint32_t*>(again)), sum_of(1));
+      ::munmap(again, kBytes);
+    }
+    EXPECT_TRUE(used_again > 0 || !is_stand_in);
+  });
+}
+
+TEST(CudaMemory, LeavesOtherDevicesAlone) {
+  CudaRanks devices(1);  // Uses device 0.
+  const Driver& driver = devices.driver();
+  int count = 0;
+  ASSERT_EQ(driver.cuDeviceGetCount(&count), CUDA_SUCCESS);
+  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+    EXPECT_EQ(reduced_on_device(runtime.world(), devices.memory(0)), sum_of(1));
+    Words words(kCount);
+    EXPECT_EQ(reduced_on_host(runtime.world(), words.data()), sum_of(1));
+  });
+  for (int device = 1; device < count; ++device) {
+    unsigned flags = 0;
+    int is_active = 1;
+    ASSERT_EQ(driver.cuDevicePrimaryCtxGetState(device, &flags, &is_active), CUDA_SUCCESS);
+    EXPECT_EQ(is_active, 0) << "device " << device;
+  }
+}
+
+TEST(CudaMemory, OfTwoKindsInOneCallIsAnError) {
+  CudaRanks devices(1);
+  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+    Words words(kCount);
+    const Buffer there = unstated(devices.memory(0).allocate(kBytes));
+    const Status status =
+        runtime.world().all_reduce(unstated(words.data()), there, RedOp::sum).wait();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("the input is in host memory, the output in cuda memory of "
+                          "device 0; copy one of them"));
+    // A null buffer of no elements goes with either.
+    const Buffer nothing(nullptr, 0, DataType::uint32);
+    const std::uint64_t counts[] = {0};
+    EXPECT_TRUE(runtime.world()
+                    .all_gather_v(nothing, Buffer(there.data, 0, DataType::uint32), counts)
+                    .wait());
+  });
+}
+
+TEST(CudaMemory, ThatIsStatedWronglyIsAnError) {
+  CudaRanks devices(2);
+  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+    Words words(kCount);
+    std::byte* const there = devices.memory(1).allocate(kBytes);
+    for (void* const address : {static_cast<void*>(words.data()), static_cast<void*>(there)}) {
+      const Buffer buffer(address, kCount, DataType::uint32, devices.kind(0));
+      const Status status = runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait();
+      EXPECT_EQ(status.code(), Code::invalid_argument);
+      EXPECT_THAT(std::string(status.message()), HasSubstr("it is said to be in cuda memory of"));
+    }
+  });
+}
+
+TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
+  constexpr std::uint32_t kRanks = 3;
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    CudaMemory& memory = devices.memory(rank);
+    const Driver& driver = devices.driver();
+    const auto world = runtime.world().on({memory.stream(), devices.kind(rank)});
+    const HostWords source(driver, memory.context(), HostWords::Kind::pinned);
+    const HostWords words(driver, memory.context(), HostWords::Kind::pinned);
+    const HostWords target(driver, memory.context(), HostWords::Kind::pinned);
+    const auto copy = [&](const HostWords& to, const HostWords& from) {
+      const CurrentContext current(driver, memory.context());
+      EXPECT_EQ(
+          driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()),
+                               reinterpret_cast<CUdeviceptr>(from.data()), kBytes, memory.stream()),
+          CUDA_SUCCESS);
+    };
+    source.set(words_of(rank));
+    for (int round = 0; round < 20; ++round) {
+      copy(words, source);
+      const Work work =
+          world.all_reduce(unstated(words.data()), unstated(words.data()), RedOp::sum);
+      copy(target, words);
+      copy(words, target);
+      {
+        const CurrentContext current(driver, memory.context());
+        ASSERT_EQ(driver.cuStreamSynchronize(memory.stream()), CUDA_SUCCESS);
+      }
+      ASSERT_EQ(target.get(), sum_of(kRanks)) << "round " << round;
+      ASSERT_TRUE(work.wait());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+
+    Words pageable(kCount);
+    const Buffer refused = unstated(pageable.data());
+    const Status status = world.all_reduce(refused, refused, RedOp::sum).wait();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("or in pinned memory"));
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
