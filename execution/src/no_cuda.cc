@@ -13,6 +13,14 @@ Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& /*options*
       "it to the host first");
 }
 
+Result<void*> allocate_on_cuda(std::uint64_t /*bytes*/, int /*device*/) {
+  return failure(Code::unsupported,
+                 "this Xylem was built without CUDA (XYLEM_WITH_CUDA=OFF) and allocates host "
+                 "memory only");
+}
+
+std::optional<Status> free_on_cuda(void* /*memory*/) { return std::nullopt; }
+
 class CudaPointers::Loaded {};
 
 CudaPointers::CudaPointers() = default;

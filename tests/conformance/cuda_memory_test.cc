@@ -5,6 +5,7 @@
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda_pointers.h"
+#include "xylem/runtime/allocation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -256,6 +257,41 @@ TEST(CudaMemory, IsFoundWhereAnAddressIsUsedAgain) {
     }
     EXPECT_TRUE(used_again > 0 || !is_stand_in);
   });
+}
+
+TEST(CudaMemory, IsAllocatedOnADeviceAndFreedOnce) {
+  CudaRanks devices(2);
+  CudaPointers pointers;
+  const Memory where = devices.kind(1);
+  auto first = allocate(kBytes, where);
+  ASSERT_TRUE(first.is_ok()) << first.status().to_string();
+  EXPECT_EQ(first->memory(), where);
+  EXPECT_EQ(pointers.find(first->data()).memory, where);
+  EXPECT_EQ(deallocate(static_cast<std::byte*>(first->data()) + 1).code(), Code::invalid_argument);
+  EXPECT_EQ(deallocate(devices.memory(1).allocate(1)).code(), Code::invalid_argument)
+      << "memory of the program";
+  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+    const CudaMemory& memory = devices.memory(1);
+    memory.write(static_cast<std::byte*>(first->data()), words_of(0).data(), kBytes);
+    const Buffer buffer(first->data(), kCount, DataType::uint32, first->memory());
+    const auto world = runtime.world().on({memory.stream(), where});
+    EXPECT_TRUE(world.all_reduce(buffer, buffer, RedOp::sum).wait());
+    Words words(kCount);
+    memory.read(words.data(), static_cast<std::byte*>(first->data()), kBytes);
+    EXPECT_EQ(words, words_of(0));
+  });
+  void* const data = first->release();
+  EXPECT_EQ(pointers.find(data).memory, where);
+  EXPECT_TRUE(deallocate(data));
+  EXPECT_EQ(pointers.find(data).memory, Memory{});
+  EXPECT_EQ(deallocate(data).code(), Code::invalid_argument);
+  { const auto second = allocate(kBytes, where); }
+  EXPECT_EQ(allocate(0, where).code(), Code::invalid_argument);
+  const auto none = allocate(kBytes, {MemoryKind::cuda, 99});
+  EXPECT_EQ(none.code(), Code::unsupported);
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("there is no CUDA device 99"));
+  const auto most = allocate(std::uint64_t{1} << 50, where);
+  EXPECT_EQ(most.code(), Code::exhausted) << most.status().to_string();
 }
 
 TEST(CudaMemory, LeavesOtherDevicesAlone) {

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace xylem {
@@ -49,6 +51,17 @@ TEST(Allocation, EndsWithItsOwner) {
 TEST(Allocation, OfNothingOrOfMoreThanThereIsIsRefused) {
   EXPECT_EQ(allocate(0).code(), Code::invalid_argument);
   EXPECT_EQ(allocate(std::uint64_t{1} << 60).code(), Code::exhausted);
+}
+
+TEST(Allocation, IsOfTheHostOrOfACudaDevice) {
+  const auto allocation = allocate(100, Memory{});
+  ASSERT_TRUE(allocation.is_ok()) << allocation.status().to_string();
+  EXPECT_EQ(allocation->memory(), Memory{});
+  for (const MemoryKind kind : {MemoryKind::rocm, MemoryKind::cuda_managed, MemoryKind::unknown}) {
+    const auto refused = allocate(100, {kind, 0});
+    EXPECT_EQ(refused.code(), Code::unsupported) << name(kind);
+    EXPECT_NE(refused.status().message().find("ask for host or cuda"), std::string_view::npos);
+  }
 }
 
 }  // namespace

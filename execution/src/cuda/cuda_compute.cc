@@ -30,14 +30,7 @@ Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Dri
   XYLEM_CHECK(options.queues > 0, options.queues);
   std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver)));
   const Driver& cuda = *made->driver_;
-  if (const CUresult found = cuda.cuDeviceGet(&made->device_, options.device);
-      found != CUDA_SUCCESS) {
-    int count = 0;
-    XYLEM_TRY(cuda.check(cuda.cuDeviceGetCount(&count), "cuDeviceGetCount"));
-    return failure(
-        Code::unsupported,
-        fmt::format("there is no CUDA device {}; this process sees {}", options.device, count));
-  }
+  XYLEM_TRY(made->device_, cuda.device(options.device));
   XYLEM_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&made->context_, made->device_),
                        "cuDevicePrimaryCtxRetain"));
   XYLEM_TRY(made->set_up(options));

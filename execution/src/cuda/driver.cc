@@ -66,6 +66,15 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& library) {
   return std::shared_ptr<const Driver>(std::move(driver));
 }
 
+Result<CUdevice> Driver::device(int number) const {
+  CUdevice device = 0;
+  if (cuDeviceGet(&device, number) == CUDA_SUCCESS) return device;
+  int count = 0;
+  XYLEM_TRY(check(cuDeviceGetCount(&count), "cuDeviceGetCount"));
+  return failure(Code::unsupported,
+                 fmt::format("there is no CUDA device {}; this process sees {}", number, count));
+}
+
 Status Driver::check(CUresult result, std::string_view function) const {
   if (result == CUDA_SUCCESS) return {};
   const char *name = nullptr, *text = nullptr;

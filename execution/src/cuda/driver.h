@@ -25,6 +25,10 @@ struct Driver {
   /// which.
   static Result<std::shared_ptr<const Driver>> open(const std::string& library = "libcuda.so.1");
 
+  /// The device with this number in this process. Fails with `unsupported` if there is none; the
+  /// message tells how many there are.
+  Result<CUdevice> device(int number) const;
+
   /// OK for CUDA_SUCCESS. Otherwise `exhausted` for memory, `unsupported` for what the device
   /// cannot do, and `internal`; the message names the function and CUDA's error.
   Status check(CUresult result, std::string_view function) const;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,14 @@ struct CudaOptions {
 /// what runs on the device. Fails with `unsupported` if there is no driver or no such device, or if
 /// Xylem is built without CUDA; the message says which. The driver is never closed.
 Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& options);
+
+/// Allocates memory of a device, aligned to 256 bytes, whose contents are undefined. Keeps the
+/// device's primary context until the memory is freed. Fails as make_cuda_compute() does, with
+/// `invalid_argument` for 0 bytes, and with `exhausted` if the device has too little memory. All
+/// threads may call it.
+Result<void*> allocate_on_cuda(std::uint64_t bytes, int device);
+/// Frees memory that allocate_on_cuda() returned, after waiting for everything that the device has
+/// been given. Empty if it is other memory, which is not touched. All threads may call it.
+std::optional<Status> free_on_cuda(void* memory);
 
 }  // namespace xylem::execution

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for buffers that the other ranks of this host can read in place.
+// Memory for buffers: of the host, which the other ranks of this host can read in place, or of a
+// GPU.
 #pragma once
 
 #include "xylem/base/api.h"
+#include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>
@@ -17,8 +19,15 @@ class Allocation;
 /// Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
 /// anonymous shared memory. It needs no Runtime, and any thread may call it.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
+/// Allocates memory of a GPU: `where` is {MemoryKind::cuda, device}. Its contents are undefined. It
+/// is made by cuMemAlloc in the device's primary context, which is kept until the memory is freed,
+/// so the CUDA runtime can use it, too. For {MemoryKind::host} the same as allocate(bytes). Fails
+/// with `exhausted` if the device has too little memory, and with `unsupported` if there is no such
+/// device, no driver, or no support for CUDA in this build; the message says which. Needs no
+/// Runtime, and any thread may call it.
+XYLEM_API Result<Allocation> allocate(std::uint64_t bytes, const Memory& where);
 /// Frees memory that Allocation::release() returned. Fails with `invalid_argument` for any other
-/// memory. Any thread may call it.
+/// memory. Any thread may call it. Memory of a GPU is freed as the destructor of Allocation does.
 XYLEM_API Status deallocate(void* memory);
 
 /// Memory for buffers. Buffers of operations may lie anywhere. A large message from an Allocation
@@ -27,7 +36,12 @@ XYLEM_API Status deallocate(void* memory);
 /// memory, are copied into shared memory first.
 ///
 /// The destructor frees the memory; no operation may use it any more by then. Children made by
-/// fork() share the memory for as long as they live.
+/// fork() share memory of the host for as long as they live.
+///
+/// To free memory of a GPU waits until the device has done everything that it was given, like
+/// cudaFree(): also what streams were given that wait for calls. If such a call cannot end before
+/// this thread goes on, the program stands still. So free GPU memory only when no stream of the
+/// device waits for a call that needs this thread.
 class XYLEM_API Allocation {
  public:
   Allocation() noexcept = default;
@@ -37,19 +51,23 @@ class XYLEM_API Allocation {
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation();
 
-  /// Page-aligned; null for an empty Allocation.
+  /// Page-aligned, on a GPU aligned to 256 bytes; null for an empty Allocation.
   void* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Where the memory is, for Buffer::memory.
+  const Memory& memory() const noexcept { return memory_; }
   /// Returns data() and leaves the memory to the caller, who passes it to deallocate(). The
   /// Allocation is empty afterwards.
   void* release() noexcept;
 
  private:
-  friend Result<Allocation> allocate(std::uint64_t bytes);
-  Allocation(void* data, std::uint64_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  friend Result<Allocation> allocate(std::uint64_t bytes, const Memory& where);
+  Allocation(void* data, std::uint64_t bytes, const Memory& where) noexcept
+      : data_(data), bytes_(bytes), memory_(where) {}
 
   void* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  Memory memory_;
 };
 
 }  // namespace xylem

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device_memory.h"
+
+#include "xylem/execution/cuda.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <new>
+#include <utility>
+
+namespace xylem::execution::cuda {
+
+DeviceMemory& DeviceMemory::of_process() noexcept {
+  // Never destroyed, since memory may be freed after every other object of the program.
+  alignas(DeviceMemory) static std::array<std::byte, sizeof(DeviceMemory)> space;
+  static DeviceMemory& memory = *::new (space.data()) DeviceMemory;
+  return memory;
+}
+
+Result<void*> DeviceMemory::add(std::shared_ptr<const Driver> driver,
+                                int device,
+                                std::uint64_t bytes) {
+  Owner owner{std::move(driver)};
+  XYLEM_TRY(owner.device, owner.driver->device(device));
+  XYLEM_TRY(
+      owner.driver->check(owner.driver->cuDevicePrimaryCtxRetain(&owner.context, owner.device),
+                          "cuDevicePrimaryCtxRetain"));
+  CUdeviceptr address = 0;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const CurrentContext current(*owner.driver, owner.context);
+    result = current.result();
+    if (result == CUDA_SUCCESS) result = owner.driver->cuMemAlloc(&address, bytes);
+  }
+  if (result != CUDA_SUCCESS) {
+    owner.driver->cuDevicePrimaryCtxRelease(owner.device);
+    const Status why = owner.driver->check(result, "cuMemAlloc");
+    return failure(why.code(),
+                   fmt::format("{} bytes on CUDA device {}: {}", bytes, device, why.message()));
+  }
+  auto* const memory = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  const std::lock_guard lock(mutex_);
+  owners_.emplace(memory, std::move(owner));
+  return memory;
+}
+
+std::optional<Status> DeviceMemory::remove(void* memory) {
+  Owner owner;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = owners_.find(memory);
+    if (found == owners_.end()) return std::nullopt;
+    owner = std::move(found->second);
+    owners_.erase(found);
+  }
+  // Without the lock, since it waits for the device.
+  Status freed;
+  {
+    const CurrentContext current(*owner.driver, owner.context);
+    freed = owner.driver->check(current.result(), "cuCtxPushCurrent");
+    if (freed) {
+      const auto address = reinterpret_cast<CUdeviceptr>(memory);
+      freed = owner.driver->check(owner.driver->cuMemFree(address), "cuMemFree");
+    }
+  }
+  owner.driver->cuDevicePrimaryCtxRelease(owner.device);
+  return freed;
+}
+
+}  // namespace xylem::execution::cuda
+
+namespace xylem::execution {
+
+Result<void*> allocate_on_cuda(std::uint64_t bytes, int device) {
+  if (bytes == 0) return failure(Code::invalid_argument, "0 bytes to allocate: ask for 1 or more");
+  XYLEM_TRY(auto driver, cuda::Driver::open());
+  return cuda::DeviceMemory::of_process().add(std::move(driver), device, bytes);
+}
+
+std::optional<Status> free_on_cuda(void* memory) {
+  return cuda::DeviceMemory::of_process().remove(memory);
+}
+
+}  // namespace xylem::execution
