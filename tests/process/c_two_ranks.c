@@ -2,6 +2,7 @@
 //
 // The C interface between two processes: a C11 program linked to libxylem.so and run by `xylem run
 // -n 2`.
+#include "support/c_expect.h"
 #include <xylem/xylem_c.h>
 
 #include <stdio.h>
@@ -9,23 +10,6 @@
 #include <string.h>
 
 enum { kRanks = 2, kElements = 100000 };
-
-static void expect_at(int line, xylem_status status, xylem_status wanted) {
-  if (status == wanted) return;
-  printf("line %d: %s instead of %s: %s\n", line, xylem_status_name(status),
-         xylem_status_name(wanted), xylem_last_error());
-  exit(EXIT_FAILURE);
-}
-
-static void check_at(int line, bool holds, const char* what) {
-  if (holds) return;
-  printf("line %d: %s does not hold\n", line, what);
-  exit(EXIT_FAILURE);
-}
-
-#define OK(call) expect_at(__LINE__, (call), XYLEM_OK)
-#define FAILS(wanted, call) expect_at(__LINE__, (call), (wanted))
-#define CHECK(claim) check_at(__LINE__, (claim), #claim)
 
 // Rank r contributes r + 1, 2 (r + 1), ..., so the sums are 3, 6, ....
 static void reductions(xylem_communicator* world, uint32_t rank) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace {
 
@@ -75,6 +76,22 @@ xylem_status xylem_communicator_duplicate(xylem_communicator* communicator,
   });
 }
 
+xylem_status xylem_communicator_on_stream(xylem_communicator* communicator,
+                                          void* stream,
+                                          int32_t device,
+                                          xylem_communicator** result) {
+  return guarded([&]() -> Status {
+    if (result == nullptr) return null_argument("result");
+    *result = nullptr;
+    if (communicator == nullptr) return null_argument("communicator");
+    auto on_stream = communicator->communicator.on({stream, {xylem::MemoryKind::cuda, device}});
+    *result = std::make_unique<xylem_communicator>(
+                  xylem_communicator{std::move(on_stream), false, /*is_on_stream=*/true})
+                  .release();
+    return {};
+  });
+}
+
 xylem_status xylem_communicator_destroy(xylem_communicator* communicator) {
   return guarded([&]() -> Status {
     if (communicator == nullptr) return {};
@@ -83,7 +100,7 @@ xylem_status xylem_communicator_destroy(xylem_communicator* communicator) {
                             "the world belongs to its runtime; destroy the runtime, or a "
                             "communicator that split made");
     }
-    XYLEM_TRY(communicator->communicator.destroy());
+    if (!communicator->is_on_stream) XYLEM_TRY(communicator->communicator.destroy());
     const std::unique_ptr<xylem_communicator> owned(communicator);
     return {};
   });

@@ -8,8 +8,10 @@
 //    xylem_last_error() gives the reason.
 //  * Any thread may call any function. Destroy or release a handle only while no other thread uses
 //    it.
-//  * Buffers belong to the caller and are in host memory. They must stay valid and untouched until
-//    the work that uses them has ended.
+//  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device, which
+//  calls
+//    find out by themselves (docs/gpu.md). They must stay valid and untouched until the work that
+//    uses them has ended.
 //  * Structs that begin with `struct_size` may get more fields at their end; fields that a caller
 //    does not know count as zero.
 #pragma once
@@ -82,8 +84,15 @@ XYLEM_C_API const char* xylem_version(void);
 /// XYLEM_INVALID_ARGUMENT for 0 bytes, with XYLEM_EXHAUSTED if there is too little memory, and with
 /// XYLEM_UNSUPPORTED if the system denies unnamed shared memory.
 XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
-/// Frees memory from xylem_allocate(). No operation may be using it. Returns XYLEM_INVALID_ARGUMENT
-/// for other memory.
+/// Allocates memory of a CUDA device, with undefined contents, and stores its address in `*memory`.
+/// `device` is the number of the device in this process. Requires no runtime. Fails with
+/// XYLEM_INVALID_ARGUMENT for 0 bytes, with XYLEM_EXHAUSTED if the device has too little memory,
+/// and with XYLEM_UNSUPPORTED if there is no such device, no driver, or no support for CUDA in the
+/// library; xylem_last_error() says which.
+XYLEM_C_API xylem_status xylem_allocate_on_device(size_t bytes, int32_t device, void** memory);
+/// Frees memory from xylem_allocate() or xylem_allocate_on_device(). No operation may be using it.
+/// Returns XYLEM_INVALID_ARGUMENT for other memory. To free memory of a device waits until the
+/// device has done everything that it was given, also what streams were given that wait for calls.
 XYLEM_C_API xylem_status xylem_deallocate(void* memory);
 
 // ---- Elements and reductions ----
@@ -218,8 +227,21 @@ XYLEM_C_API xylem_status xylem_communicator_split(xylem_communicator* communicat
 /// Makes a communicator with the same ranks. Collective; blocks.
 XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* communicator,
                                                       xylem_communicator** result);
+/// Makes a handle to the same communicator whose calls run in the order of a CUDA stream: a call
+/// begins when the stream has done what it was given before the call, and what the stream is given
+/// after the call waits until the call has ended. So pass a `work` to these calls, and release it
+/// without waiting; without it, the call waits for the stream as well. `stream` is a CUstream,
+/// which is a cudaStream_t; null is the legacy default stream. The caller keeps the stream alive
+/// until it has done everything. `device` is the number of its device in this process. Buffers must
+/// be in memory of that device or in pinned memory. docs/gpu.md says more. Not collective. The
+/// caller must destroy the result, which leaves the communicator itself as it is.
+XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* communicator,
+                                                      void* stream,
+                                                      int32_t device,
+                                                      xylem_communicator** result);
 /// Ends this rank's part in a communicator and frees the handle; not collective. While operations
-/// are pending it returns XYLEM_BUSY and the handle remains valid. Null is ignored.
+/// are pending it returns XYLEM_BUSY and the handle remains valid. Null is ignored. A handle from
+/// xylem_communicator_on_stream() is only freed.
 XYLEM_C_API xylem_status xylem_communicator_destroy(xylem_communicator* communicator);
 /// Ends all pending operations, on all ranks, with XYLEM_CANCELLED, and makes later operations on
 /// the communicator fail. Returns within a second.
