@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds nvcc, which compiles the device kernels: that of a CUDA toolkit or of PyPI's package
-# nvidia-cuda-nvcc. Sets XYLEM_NVCC, its flags XYLEM_NVCC_FLAGS, and XYLEM_WITH_CUDA. Nothing else of
-# CUDA is needed to build: the driver is opened at run time.
+# Finds nvcc, which compiles the device kernels, and the header cuda.h beside it: those of a CUDA
+# toolkit, those that tools/setup has installed, or those of PyPI's packages in the environment of
+# Python. Sets XYLEM_NVCC, its flags XYLEM_NVCC_FLAGS, XYLEM_CUDA_INCLUDE, and XYLEM_WITH_CUDA. No
+# library of CUDA is needed: the driver is opened at run time.
 
 # --fmad=false: a fused multiply-add rounds once where two operations round twice.
 set(XYLEM_NVCC_FLAGS -std=c++20 -O3 --fmad=false)
 
 if(NOT XYLEM_NVCC)
   find_package(Python3 QUIET COMPONENTS Interpreter)
-  file(GLOB packaged "${Python3_SITELIB}/nvidia/cu*/bin")  # nvidia/cu13 or nvidia/cuda_nvcc
-  find_program(XYLEM_NVCC NAMES "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}" nvcc
+  file(GLOB packaged  # nvidia/cu13 or nvidia/cuda_nvcc
+    "${PROJECT_SOURCE_DIR}/build/cuda/lib/python3*/site-packages/nvidia/cu*/bin"
+    "${Python3_SITELIB}/nvidia/cu*/bin")
+  set(named ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX})  # Either may be empty.
+  find_program(XYLEM_NVCC NAMES ${named} nvcc
     HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin DOC "CUDA compiler")
   find_program(XYLEM_NVCC nvcc PATHS ${packaged} NO_DEFAULT_PATH)
 endif()
@@ -39,5 +43,5 @@ elseif(NOT DEFINED XYLEM_WITH_CUDA)
 endif()
 option(XYLEM_WITH_CUDA "Build for CUDA memory" ${found})
 if(XYLEM_WITH_CUDA AND NOT found)
-  message(FATAL_ERROR "XYLEM_WITH_CUDA is ON, but there is no nvcc that works, or no cuda.h; set XYLEM_NVCC to one")
+  message(FATAL_ERROR "XYLEM_WITH_CUDA is ON, but there is no nvcc that works, or no cuda.h; set XYLEM_NVCC to one, or run tools/setup --check, which installs one")
 endif()
