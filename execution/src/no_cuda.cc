@@ -3,6 +3,7 @@
 // For builds without CUDA.
 #include "xylem/execution/cuda.h"
 #include "xylem/execution/cuda_pointers.h"
+#include "xylem/execution/cuda_stream.h"
 
 namespace xylem::execution {
 
@@ -20,6 +21,15 @@ Result<void*> allocate_on_cuda(std::uint64_t /*bytes*/, int /*device*/) {
 }
 
 std::optional<Status> free_on_cuda(void* /*memory*/) { return std::nullopt; }
+
+Result<int> count_cuda_devices() {
+  return failure(Code::unsupported,
+                 "this Xylem was built without CUDA (XYLEM_WITH_CUDA=OFF) and uses no GPUs");
+}
+
+Result<std::unique_ptr<CudaStream>> CudaStream::make(int /*device*/) {
+  return count_cuda_devices().status();
+}
 
 class CudaPointers::Loaded {};
 

@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem {
@@ -94,6 +95,24 @@ TEST(Bench, TakesPartsAndOffsetsAsAsked) {
   EXPECT_THAT(wrong.err, HasSubstr("--parts"));
   for (const char* offset : {"4096", "2"}) {
     EXPECT_EQ(run_command(bench({"all_reduce", "--offset", offset}), {}, kLimit).exit_status, 2);
+  }
+}
+
+// Neither a build without CUDA nor a machine without devices can hold the buffers.
+TEST(Bench, OnDevicesThatAreNotThereSaysWhatIsMissing) {
+  const auto done = run_command(bench({"all_reduce", "-n", "2", "--device", "cuda"}),
+                                {{"CUDA_VISIBLE_DEVICES", "-1"}, {"LD_LIBRARY_PATH", ""}}, kLimit);
+  EXPECT_EQ(done.exit_status, 2);
+  EXPECT_THAT(done.err, testing::AnyOf(HasSubstr("rank 0: no CUDA device can be used"),
+                                       HasSubstr("rank 0: this Xylem was built without CUDA")));
+  for (const auto& [flags, remedy] :
+       {std::pair<std::vector<std::string>, const char*>{{"--stream"}, "add --device cuda"},
+        {{"--allocate", "--device", "cuda"}, "leave it out with --device cuda"}}) {
+    std::vector<std::string> arguments{"all_reduce"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const auto refused = run_command(bench(arguments), {}, kLimit);
+    EXPECT_EQ(refused.exit_status, 2);
+    EXPECT_THAT(refused.err, HasSubstr(remedy));
   }
 }
 

@@ -35,14 +35,14 @@ TEST(Call, FindsEveryElementWrongUntilItIsMadeAndNoneAfter) {
     for (const OperationTraits& row : operations()) {
       if (row.sizing == Sizing::none || row.least_ranks > 1) continue;
       SCOPED_TRACE(std::string(row.name) + " of " + std::string(name(type)));
-      auto call = Call::create(runtime.world(), row.operation, options, {100000});
+      auto call = Call::create(runtime.world(), row.operation, options, Place(), {100000});
       ASSERT_TRUE(call) << call.status().to_string();
       const Geometry& geometry = call->resize({99999});
-      call->prepare();
-      EXPECT_EQ(call->count_wrong(), elements_of(geometry));
+      EXPECT_TRUE(call->prepare());
+      EXPECT_EQ(*call->count_wrong(), elements_of(geometry));
       const Status made = (*call)();
       EXPECT_TRUE(made) << made.to_string();
-      EXPECT_EQ(call->count_wrong(), 0U);
+      EXPECT_EQ(*call->count_wrong(), 0U);
     }
   }
   EXPECT_TRUE(runtime.shutdown());
@@ -52,10 +52,10 @@ TEST(Call, WithoutChecksNeedsNoRightResult) {
   Runtime runtime = job_of_one();
   BenchOptions options;
   options.check = false;
-  auto call = Call::create(runtime.world(), Operation::all_reduce, options, {4096});
+  auto call = Call::create(runtime.world(), Operation::all_reduce, options, Place(), {4096});
   ASSERT_TRUE(call);
   call->resize({4096});
-  call->prepare();
+  EXPECT_TRUE(call->prepare());
   EXPECT_TRUE((*call)());
   EXPECT_TRUE(runtime.shutdown());
 }

@@ -138,6 +138,12 @@ TEST(Baseline, TellsBuffersAndPartsApart) {
   other = plain;
   other.allocated = true;
   EXPECT_FALSE(earlier->ratio(other));
+  other = plain;
+  other.on_device = true;
+  EXPECT_FALSE(earlier->ratio(other));
+  other = plain;
+  other.on_stream = true;
+  EXPECT_FALSE(earlier->ratio(other));
 }
 
 TEST(Baseline, TakesReportsThatTellNothingOfBuffersAndParts) {
@@ -147,6 +153,8 @@ TEST(Baseline, TakesReportsThatTellNothingOfBuffersAndParts) {
   for (auto& result : report["results"]) {
     result.erase("offset");
     result.erase("allocated");
+    result.erase("device");
+    result.erase("stream");
     result.erase("parts");
   }
   const auto earlier = Baseline::parse(report.dump(), "old.json");

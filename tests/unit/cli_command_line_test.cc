@@ -66,6 +66,8 @@ TEST(BenchCommandLine, HasTheDefaultsOfItsHelp) {
   EXPECT_EQ(bench.redop, RedOp::sum);
   EXPECT_TRUE(bench.check);
   EXPECT_FALSE(bench.ranks);
+  EXPECT_FALSE(bench.device.is_cuda);
+  EXPECT_FALSE(bench.stream);
 }
 
 TEST(BenchCommandLine, ReadsEveryFlag) {
@@ -96,6 +98,15 @@ TEST(BenchCommandLine, ReadsEveryFlag) {
   EXPECT_EQ(bench.baseline, "before.json");
 }
 
+TEST(BenchFlags, NameTheDevicesOfBuffers) {
+  const auto each = parsed<BenchOptions>({"bench", "all_reduce", "--device", "cuda", "--stream"});
+  EXPECT_TRUE(each.device.is_cuda);
+  EXPECT_FALSE(each.device.number);
+  EXPECT_TRUE(each.stream);
+  EXPECT_EQ(parsed<BenchOptions>({"bench", "all_reduce", "--device", "cuda:3"}).device.number, 3U);
+  EXPECT_FALSE(parsed<BenchOptions>({"bench", "all_reduce", "--device", "host"}).device.is_cuda);
+}
+
 TEST(BenchCommandLine, MeansEveryOperationByAll) {
   const auto bench = parsed<BenchOptions>({"bench", "all"});
   EXPECT_TRUE(bench.all);
@@ -114,6 +125,9 @@ TEST(BenchCommandLine, NamesTheFlagTheValueAndTheRemedy) {
   EXPECT_THAT(refused({"bench", "all_reduce", "--check", "of"}), HasSubstr("did you mean off?"));
   EXPECT_THAT(refused({"bench", "all_reduce", "--transport", "sm"}),
               HasSubstr("did you mean shm?"));
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda1", "cuda:1024", ""}) {
+    EXPECT_THAT(refused({"bench", "all_reduce", "--device", device}), HasSubstr("--device"));
+  }
   EXPECT_THAT(refused({"bench", "all_reduce", "--algoritm=ring"}),
               HasSubstr("did you mean --algorithm?"));
   EXPECT_THAT(refused({"bench"}), HasSubstr("what to measure"));

@@ -8,8 +8,10 @@
 #include "bench/options.h"
 #include "bench/page_buffer.h"
 #include "bench/pattern.h"
+#include "bench/place.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/communicator.h"
+#include "xylem/runtime/work.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -26,30 +28,49 @@ class Call {
   static Result<Call> create(const Communicator& communicator,
                              Operation operation,
                              const BenchOptions& options,
+                             const Place& place,
                              Bytes largest);
 
   /// Sets the size of the next calls. Returns the geometry of such a call.
   const Geometry& resize(Bytes size);
   /// Makes one call and waits for its end.
   Status operator()() const;
+  /// Makes one call. If the calls run in the order of a stream, it may not have ended when this
+  /// returns; otherwise the same as operator().
+  Status begin() const;
+  /// Waits until all calls have ended. Returns the first error of those that begin() has made.
+  Status finish() const;
   /// Writes the inputs, and fills the outputs with values that are wrong everywhere. Call before
   /// every checked call.
-  void prepare() const;
+  Status prepare() const;
   /// The number of wrong elements in this rank's output after one call since prepare().
-  std::uint64_t count_wrong() const;
+  Result<std::uint64_t> count_wrong() const;
 
  private:
-  Call(Communicator communicator, Operation operation, const BenchOptions& options);
+  Call(const Communicator& communicator,
+       Operation operation,
+       const BenchOptions& options,
+       const Place& place);
 
   GeometryQuery query(Bytes size) const;
   ConstBuffer input() const;
   Buffer output() const;
   std::span<const std::byte> expected(const Region& region) const;
+  /// Fills a part of a buffer, wherever it is.
+  Status write(std::byte* target,
+               std::size_t from,
+               std::size_t count,
+               std::span<const std::byte> period,
+               bool inverted) const;
+  /// Waits for operations; if the calls run in the order of a stream, they are waited for later.
+  template <typename... Works>
+  Status settle(const Works&... works) const;
 
   Status send_recv() const;
   Status exchange() const;
   Status ping_pong() const;
 
+  Place place_;
   Communicator communicator_;
   Operation operation_;
   DataType type_;
@@ -62,6 +83,8 @@ class Call {
   std::vector<std::byte> reduced_;              ///< One period of the reduction.
   PageBuffer first_, second_;
   Geometry geometry_;
+  mutable std::vector<Work> pending_;      ///< Of calls in the order of a stream.
+  mutable std::vector<std::byte> mirror_;  ///< Host memory for a part of a buffer on a device.
 };
 
 }  // namespace xylem::tools

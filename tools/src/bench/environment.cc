@@ -71,6 +71,12 @@ Result<BenchEnvironment> find_environment(const Runtime& runtime,
   environment.ucx_version = transport::ucx_version();
   environment.commit = kCommit;
   environment.back_to_back = options.back_to_back;
+  if (options.device.is_cuda) {
+    environment.buffers = options.device.number ? fmt::format("CUDA device {} of each process",
+                                                              *options.device.number)
+                                                : "CUDA devices, by the rank's number on its host";
+    if (options.stream) environment.buffers += "; calls in the order of a stream";
+  }
   XYLEM_TRY(const auto texts, texts_of(control, own_lanes(runtime)));
   for (const std::string& text : texts) add_lanes(text, environment);
   return environment;

@@ -52,6 +52,16 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
   app.add_flag("--allocate", options.allocate,
                "Take the buffers from xylem::allocate(), which ranks of a host read in place")
       ->group(group);
+  add_value<DeviceOption, DeviceOption>(
+      app, "--device", options.device, [](const std::string& text) { return parse_device(text); },
+      "DEVICE",
+      "Where buffers are: host, cuda, or cuda:K. With cuda each rank takes the device with its\n"
+      "number on its host, modulo the number of devices [host]")
+      ->group(group);
+  app.add_flag("--stream", options.stream,
+               "Make the calls in the order of a CUDA stream, and wait for the stream; needs\n"
+               "--device cuda")
+      ->group(group);
   add_value<Bytes, Bytes>(
       app, "--offset", options.offset,
       [](const std::string& text) -> Result<Bytes> {

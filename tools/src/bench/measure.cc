@@ -45,9 +45,10 @@ Result<std::uint64_t> check_barrier(const Call& call, const Ranks& ranks) {
 }
 
 Result<std::uint64_t> check(const Call& call, const Communicator& control) {
-  call.prepare();
+  XYLEM_TRY(call.prepare());
   XYLEM_TRY(call());
-  return sum_of(control, call.count_wrong());
+  XYLEM_TRY(const std::uint64_t wrong, call.count_wrong());
+  return sum_of(control, wrong);
 }
 
 /// Times one call, made after a barrier.
@@ -85,8 +86,9 @@ Result<double> time_batch(const Call& call, std::uint64_t batch, const Communica
   XYLEM_TRY(control.barrier().wait());
   const auto start = Clock::now();
   for (std::uint64_t i = 0; i < batch; ++i) {
-    XYLEM_TRY(call());
+    XYLEM_TRY(call.begin());
   }
+  XYLEM_TRY(call.finish());
   const double mean = microseconds(Clock::now() - start) / static_cast<double>(batch);
   XYLEM_TRY(const auto slowest, maximum_of(control, {mean}));
   return slowest.front();
@@ -134,7 +136,7 @@ Result<Measurement> measure(const Call& call,
     return operation == Operation::barrier ? check_barrier(call, ranks)
                                            : check(call, ranks.control);
   };
-  call.prepare();
+  XYLEM_TRY(call.prepare());
   XYLEM_TRY(const std::uint64_t wrong_before, check_call());
   for (std::uint32_t i = options.warmup.value_or(default_warmup(size)); i > 0; --i) {
     XYLEM_TRY(call());

@@ -6,14 +6,25 @@
 #include "bench/geometry.h"
 #include "bench/operation.h"
 #include "xylem/base/quantity.h"
+#include "xylem/base/status.h"
 #include "xylem/runtime/types.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace xylem::tools {
+
+/// Where buffers are: "host", "cuda" or "cuda:2".
+struct DeviceOption {
+  bool is_cuda = false;
+  /// The number of the device in this process. Empty: each rank takes the device with its number on
+  /// its host, modulo the number of devices.
+  std::optional<std::uint32_t> number;
+};
+Result<DeviceOption> parse_device(std::string_view text);
 
 struct BenchOptions {
   std::vector<Operation> operations;
@@ -30,7 +41,9 @@ struct BenchOptions {
   std::uint32_t root = 0;
   bool in_place = false;
   bool allocate = false;  ///< Use buffers from xylem::allocate().
-  Bytes offset;           ///< Distance of every buffer from the start of its page.
+  DeviceOption device;
+  bool stream = false;  ///< Calls run in the order of a stream.
+  Bytes offset;         ///< Distance of every buffer from the start of its page.
   Parts parts = Parts::rising;
 
   std::string algorithm;  ///< Empty: chosen for each size.

@@ -17,9 +17,9 @@ std::size_t in_whole_pages(std::size_t bytes) { return (bytes / kPage + 1) * kPa
 
 }  // namespace
 
-Result<PageBuffer> PageBuffer::allocate_shared(std::size_t bytes) {
+Result<PageBuffer> PageBuffer::allocate_by_library(std::size_t bytes, const Memory& where) {
   PageBuffer buffer;
-  XYLEM_TRY(buffer.shared_, xylem::allocate(in_whole_pages(bytes)));
+  XYLEM_TRY(buffer.by_library_, xylem::allocate(in_whole_pages(bytes), where));
   return buffer;
 }
 

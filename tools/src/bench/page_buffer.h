@@ -15,10 +15,11 @@ namespace xylem::tools {
 class PageBuffer {
  public:
   static Result<PageBuffer> allocate(std::size_t bytes);
-  /// Allocates memory with xylem::allocate().
-  static Result<PageBuffer> allocate_shared(std::size_t bytes);
+  /// Allocates memory with xylem::allocate(). Memory of a device is not touched, and begins at a
+  /// multiple of 256 bytes.
+  static Result<PageBuffer> allocate_by_library(std::size_t bytes, const Memory& where);
   std::byte* data() const noexcept {
-    return memory_ ? memory_.get() : static_cast<std::byte*>(shared_.data());
+    return memory_ ? memory_.get() : static_cast<std::byte*>(by_library_.data());
   }
 
  private:
@@ -26,7 +27,7 @@ class PageBuffer {
     void operator()(std::byte* memory) const noexcept;
   };
   std::unique_ptr<std::byte, Free> memory_;
-  Allocation shared_;
+  Allocation by_library_;
 };
 
 }  // namespace xylem::tools

@@ -36,6 +36,7 @@ struct BenchEnvironment {
   std::string xylem_version, ucx_version;
   std::string commit;  ///< Empty if Xylem was not built from a repository.
   bool back_to_back = false;
+  std::string buffers;  ///< Where buffers are, if not on the host: "CUDA devices, …".
 };
 
 struct BenchRow {
@@ -52,11 +53,13 @@ struct BenchRow {
   bool checked = true;
   Measurement measured;
   bool allocated = false;      ///< The buffers come from xylem::allocate().
+  bool on_device = false;      ///< The buffers are in memory of CUDA devices.
+  bool on_stream = false;      ///< The calls were made in the order of streams.
   Bytes offset;                ///< Distance of the buffers from the start of their page.
   std::optional<Parts> parts;  ///< How the data was divided, for operations on uneven parts.
   /// The shortest time in microseconds in which the machine's memory can move what the call reads
-  /// and writes: least_time(), measured just before the call. Empty on several hosts, for sizes
-  /// that may fit in caches, and if the call needs no such traffic.
+  /// and writes: least_time(), measured just before the call. Empty on several hosts, for buffers
+  /// on devices, for sizes that may fit in caches, and if the call needs no such traffic.
   std::optional<double> limit;
   /// The baseline's time divided by this row's; more than 1 means faster.
   std::optional<double> ratio;

@@ -44,6 +44,8 @@ Json row_json(const BenchRow& row) {
       {"root", row.root ? Json(*row.root) : Json()},
       {"in_place", row.in_place},
       {"allocated", row.allocated},
+      {"device", row.on_device ? "cuda" : "host"},
+      {"stream", row.on_stream},
       {"offset", row.offset.value},
       {"parts", row.parts ? Json(kPartsNames[static_cast<std::size_t>(*row.parts)]) : Json()},
       {"iterations", row.measured.iterations},
@@ -58,7 +60,8 @@ Json row_json(const BenchRow& row) {
 /// The value of a field in a report that was written before the field existed.
 std::string_view default_of(std::string_view field, const Json& row) {
   if (field == "offset") return "0";
-  if (field == "allocated") return "false";
+  if (field == "allocated" || field == "stream") return "false";
+  if (field == "device") return "\"host\"";
   const bool is_uneven = row.value("op", std::string()).ends_with("_v");
   return field == "parts" && is_uneven ? "\"rising\"" : "null";
 }
@@ -68,7 +71,7 @@ std::string_view default_of(std::string_view field, const Json& row) {
 std::string key_of(const Json& row) {
   std::string key;
   for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place",
-                            "allocated", "offset", "parts"}) {
+                            "allocated", "device", "stream", "offset", "parts"}) {
     if (row.contains(field)) {
       key += row[field].dump();
     } else {

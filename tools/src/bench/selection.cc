@@ -40,6 +40,11 @@ std::string obstacle(const OperationTraits& operation,
   if (ranks < operation.least_ranks) {
     return fmt::format("needs at least {} ranks, there is {}", operation.least_ranks, ranks);
   }
+  const bool is_both_ways =
+      operation.operation == Operation::send_recv || operation.operation == Operation::exchange;
+  if (options.stream && is_both_ways) {
+    return "sends and receives at the same time, which a stream cannot; leave --stream out";
+  }
   if (options.in_place && !operation.in_place) return "has no in-place form";
   if (options.offset.value % size_of(options.type) != 0) {
     return fmt::format("--offset {}: no multiple of {}'s {} bytes", options.offset.value,
@@ -68,6 +73,14 @@ Result<Selection> select_operations(const BenchOptions& options, std::uint32_t r
     return failure(Code::invalid_argument,
                    fmt::format("--root {}: there are {} ranks, so the last one is {}", options.root,
                                ranks, ranks - 1));
+  }
+  if (options.stream && !options.device.is_cuda) {
+    return failure(Code::invalid_argument,
+                   "--stream: memory of the host has no streams; add --device cuda");
+  }
+  if (options.allocate && options.device.is_cuda) {
+    return failure(Code::invalid_argument,
+                   "--allocate: takes memory of the host; leave it out with --device cuda");
   }
   Selection selection;
   for (const Operation operation : options.operations) {

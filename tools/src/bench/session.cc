@@ -9,6 +9,7 @@
 #include "bench/call.h"
 #include "bench/environment.h"
 #include "bench/measure.h"
+#include "bench/place.h"
 #include "bench/progress_bar.h"
 #include "bench/report.h"
 #include "bench/selection.h"
@@ -39,6 +40,7 @@ class Session {
   std::FILE* table() const { return options_.json == "-" ? stderr : stdout; }
 
   Status prepare();
+  Status choose_place();
   Status open_files();
   Status measure_operation(Operation operation, ProgressBar& progress);
   Result<BenchRow> measure_row(Operation operation, Bytes size, Call& call);
@@ -48,6 +50,7 @@ class Session {
 
   const Runtime& runtime_;
   const BenchOptions& options_;
+  Place place_;
   Communicator world_, control_;
   Selection selection_;
   BenchEnvironment environment_;
@@ -82,7 +85,21 @@ Status Session::prepare() {
   XYLEM_TRY(const std::uint64_t usable, from_first(control_, files ? 1 : 0));
   if (!files) return files;
   if (usable == 0) return failure(Code::invalid_argument, "rank 0 cannot use its files");
+  XYLEM_TRY(choose_place());
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
+  return {};
+}
+
+/// All ranks learn if one of them cannot use its device.
+Status Session::choose_place() {
+  auto place = Place::choose(options_, runtime_.local_rank());
+  XYLEM_TRY(const auto reasons,
+            texts_of(control_, place ? std::string() : std::string(place.status().message())));
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (reasons[rank].empty()) continue;
+    return failure(Code::unsupported, fmt::format("rank {}: {}", rank, reasons[rank]));
+  }
+  place_ = *std::move(place);
   return {};
 }
 
@@ -106,7 +123,7 @@ std::vector<Bytes> Session::sizes_of(Operation operation) const {
 
 Status Session::measure_operation(Operation operation, ProgressBar& progress) {
   const auto sizes = sizes_of(operation);
-  XYLEM_TRY(Call call, Call::create(world_, operation, options_, sizes.back()));
+  XYLEM_TRY(Call call, Call::create(world_, operation, options_, place_, sizes.back()));
   if (first()) {
     progress.clear();
     fmt::print(table(), "{}",
@@ -148,6 +165,8 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   if (kind.rooted) row.root = options_.root;
   row.in_place = options_.in_place && kind.in_place;
   row.allocated = options_.allocate;
+  row.on_device = place_.is_on_device();
+  row.on_stream = place_.orders_calls();
   row.offset = options_.offset;
   if (kind.sizing == Sizing::uneven_parts) row.parts = options_.parts;
   row.checked = options_.check;
@@ -162,7 +181,8 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
   const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
-  if (environment_.hosts.size() > 1 || row.size.value < kBeyondCaches || traffic <= 0) {
+  if (row.on_device || environment_.hosts.size() > 1 || row.size.value < kBeyondCaches ||
+      traffic <= 0) {
     return std::optional<double>();
   }
   if (!copies_) {

@@ -71,6 +71,7 @@ std::string header_text(const BenchEnvironment& environment) {
   text += fmt::format("# {} ranks on {} host{}, started by {}\n", environment.ranks, hosts,
                       hosts == 1 ? "" : "s", environment.launcher);
   text += fmt::format("# {}\n", transports_text(environment));
+  if (!environment.buffers.empty()) text += fmt::format("# buffers: {}\n", environment.buffers);
   text += environment.back_to_back
               ? "# time: the slowest rank's mean of consecutive calls\n"
               : "# time: median over calls of the slowest rank's time, a barrier before each\n";

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `xylem bench --device cuda` end to end, over the driver that LD_LIBRARY_PATH names: the stand-in
+// of tests/fakes/cuda_driver in CI. Each rank loads it by itself.
+#include "process/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace xylem {
+namespace {
+
+using test::run_command;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kLimit{60};
+
+test::Finished bench(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {XYLEM_TEST_BIN "/xylem", "bench"});
+  return run_command(arguments, {}, kLimit);
+}
+
+/// The operations of a report none of whose rows is wrong.
+std::set<std::string> right_operations(const Json& report, bool on_stream) {
+  std::set<std::string> names;
+  for (const Json& row : report["results"]) {
+    names.insert(row["op"]);
+    EXPECT_EQ(row["wrong"], 0) << row.dump();
+    EXPECT_EQ(row["device"], "cuda");
+    EXPECT_EQ(row["stream"], on_stream);
+    EXPECT_TRUE(row["limit_us"].is_null()) << "the limit is that of the host's memory";
+  }
+  return names;
+}
+
+TEST(BenchOnCuda, MeasuresEveryOperationAndFindsNothingWrong) {
+  const auto done = bench({"all", "-n", "3", "-b", "60", "-e", "64K", "-f", "32", "--iters", "2",
+                           "--device", "cuda", "--json", "-"});
+  ASSERT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_EQ(right_operations(Json::parse(done.out), false).size(), 15U);
+  EXPECT_THAT(done.err, HasSubstr("# buffers: CUDA devices, by the rank's number on its host"));
+}
+
+TEST(BenchOnCuda, MeasuresCallsInTheOrderOfAStream) {
+  for (const bool back_to_back : {false, true}) {
+    std::vector<std::string> arguments{"all",    "-n",       "2",      "-b",      "64", "-e",
+                                       "4K",     "-f",       "64",     "--iters", "20", "--device",
+                                       "cuda:1", "--stream", "--json", "-"};
+    if (back_to_back) arguments.emplace_back("--back-to-back");
+    const auto done = bench(arguments);
+    ASSERT_EQ(done.exit_status, 0) << done.err;
+    const auto names = right_operations(Json::parse(done.out), true);
+    EXPECT_EQ(names.size(), 13U);
+    EXPECT_FALSE(names.contains("send_recv"));
+    EXPECT_FALSE(names.contains("exchange"));
+    EXPECT_THAT(done.err,
+                HasSubstr("CUDA device 1 of each process; calls in the order of a stream"));
+  }
+  const auto both_ways = bench({"send_recv", "--device", "cuda", "--stream"});
+  EXPECT_EQ(both_ways.exit_status, 2);
+  EXPECT_THAT(both_ways.err, HasSubstr("leave --stream out"));
+}
+
+// More calls than may be under way on a stream.
+TEST(BenchOnCuda, GivesAStreamManyCalls) {
+  const auto done = bench({"all_reduce", "-n", "2", "-b", "8", "-e", "8", "--iters", "1500",
+                           "--in-place", "--device", "cuda", "--stream", "--back-to-back"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+}
+
+TEST(BenchOnCuda, NamesTheDevicesThatThereAre) {
+  const auto done = bench({"all_reduce", "-n", "2", "--device", "cuda:7"});
+  EXPECT_EQ(done.exit_status, 2);
+  EXPECT_THAT(done.err, HasSubstr("rank 0: there is no CUDA device 7; this process sees 2"));
+}
+
+}  // namespace
+}  // namespace xylem
