@@ -47,16 +47,27 @@ struct Question {
   CostModel model;
 };
 
+// The schedule of a rank. If it is staged, then for all peers, or only for those on other hosts.
 Schedule schedule_of(const Planner& planner,
                      const Shape& shape,
                      std::uint32_t rank,
-                     bool is_staged) {
+                     bool is_staged,
+                     bool stages_local) {
   Schedule schedule = planner.plan(shape, rank);
-  return is_staged ? stage(schedule, {.messages = true}) : schedule;
+  if (!is_staged) return schedule;
+  Staging staging = staged_messages(shape.ranks);
+  if (!stages_local) {
+    const std::uint32_t first = rank / shape.per_host * shape.per_host;
+    for (std::uint32_t peer = first; peer < first + shape.per_host; ++peer) {
+      staging.sends[peer] = staging.receives[peer] = false;
+    }
+  }
+  return stage(schedule, staging);
 }
 
 Schedule schedule_of(const Planner& planner, const Question& asked, std::uint32_t rank) {
-  return schedule_of(planner, asked.shape, rank, asked.model.compute.is_staged());
+  const ComputeCost& compute = asked.model.compute;
+  return schedule_of(planner, asked.shape, rank, compute.is_staged(), compute.stages_local);
 }
 
 // Whether all hosts have the same number of consecutive ranks.
@@ -283,7 +294,7 @@ std::uint64_t bytes_of(int size_class) {
 }  // namespace
 
 Schedule Choice::schedule(std::uint32_t rank) const {
-  return schedule_of(*planner, shape, rank, is_staged);
+  return schedule_of(*planner, shape, rank, is_staged, stages_local);
 }
 
 std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks) {
@@ -330,6 +341,7 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   choice.shape = shape;
   choice.predicted_us = best->us;
   choice.is_staged = model_.compute.is_staged();
+  choice.stages_local = model_.compute.stages_local;
   if (next != all.end()) {
     choice.runner_up = next->planner;
     choice.runner_up_us = next->us;

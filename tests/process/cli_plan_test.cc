@@ -66,6 +66,7 @@ TEST(Plan, ReckonsWithGpusWhereEachRankHasOne) {
                                 "assumed: the model of the GPU is unknown)"));
   EXPECT_THAT(direct, HasSubstr("4 MiB (assumed for GPUs)"));
   EXPECT_THAT(direct, HasSubstr("\n  today                    "));
+  EXPECT_THAT(direct, HasSubstr("in slices of 256 KiB, through pinned memory between hosts"));
   // Each host sends and receives 1.5 GiB over 400 GB/s, and each GPU 1.75 GiB over 450 GB/s: 4.0
   // and 4.2 ms, which overlap more or less.
   std::smatch time;
@@ -74,7 +75,7 @@ TEST(Plan, ReckonsWithGpusWhereEachRankHasOne) {
   EXPECT_LT(std::stod(time[1]), 8.5);
 
   const std::string staged = with({"--staged"});
-  EXPECT_THAT(staged, HasSubstr("sent through pinned memory of the hosts"));
+  EXPECT_THAT(staged, HasSubstr("sent between hosts through pinned memory"));
   EXPECT_THAT(staged,
               HasSubstr("memory of the host 56.71 GB/s each way: 90 % of its share of PCIe"));
   EXPECT_THAT(staged, HasSubstr("256 KiB (the default of XYLEM_SLICE)"));

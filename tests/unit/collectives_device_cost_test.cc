@@ -123,5 +123,33 @@ TEST(DeviceCost, ChoosesAmongStagedSchedulesThatAreProven) {
   EXPECT_FALSE(Chooser(model).choose({Collective::all_reduce, 4, 0}, kMiB)->is_staged);
 }
 
+TEST(DeviceCost, StagesOnlyMessagesToOtherHostsIfItIsToldSo) {
+  CostModel model = with_device();
+  model.host = {0, 0, 0, 1, 1, 1};
+  model.compute.host_GBps = 2;
+  model.compute.stages_local = false;
+  for (const Planner& planner : planners()) {
+    Chooser chooser(model);
+    const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMiB, planner.name);
+    for (std::uint32_t rank = 0; rank < 6; ++rank) {
+      const Schedule plain = planner.plan(choice.shape, rank), made = choice.schedule(rank);
+      const auto sends_from_scratch = [](const Schedule& schedule, std::uint32_t host) {
+        return std::ranges::count_if(schedule.steps, [&](const Step& step) {
+          return step.kind == StepKind::send && step.chunk_count > 0 && step.peer / 3 == host &&
+                 schedule.operands[step.first_source].buffer == Buffer::scratch;
+        });
+      };
+      const auto all_sends = [](const Schedule& schedule, std::uint32_t host) {
+        return std::ranges::count_if(schedule.steps, [&](const Step& step) {
+          return step.kind == StepKind::send && step.chunk_count > 0 && step.peer / 3 == host;
+        });
+      };
+      const std::uint32_t own = rank / 3;
+      EXPECT_EQ(sends_from_scratch(made, own), sends_from_scratch(plain, own)) << planner.name;
+      EXPECT_EQ(sends_from_scratch(made, 1 - own), all_sends(plain, 1 - own)) << planner.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace xylem::collectives

@@ -159,7 +159,7 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       },
       "DEVICE", "Whose memory has the data: host or cuda [cuda if each rank has a GPU]");
   app.add_flag("--staged", options.is_staged,
-               "Send GPU memory through pinned memory of the hosts, as Xylem does today, and not\n"
+               "Send GPU memory between hosts through pinned memory, as Xylem does today, and not\n"
                "directly over NVLink and the network");
   add_value<Bytes, Bytes>(
       app, "--slice", options.slice,

@@ -94,8 +94,8 @@ void use_memory(PlannedJob& job, PlannedMemory memory) {
   job.model.local = job.memory.local;
   job.model.slice_bytes = job.memory.slice_bytes;
   job.model.host_cores.clear();
-  // GPUs that send directly need no cores for it.
-  const bool need_cores = !job.memory.is_on_gpus || job.memory.is_staged;
+  // Data in memory of GPUs needs no cores.
+  const bool need_cores = !job.memory.is_on_gpus;
   for (const topology::Topology& host : job.cluster.hosts) {
     job.model.host_cores.push_back(need_cores ? cores_of(host) : 0);
   }

@@ -102,6 +102,7 @@ void add_gpu_rates(std::span<const topology::Topology> hosts,
                                       format_bandwidth(own.bandwidth), own.origin);
   if (!memory.is_staged) return;
   cost.host_GBps = kReached * host_link.bandwidth.value;
+  cost.stages_local = false;
   memory.compute_origin +=
       fmt::format("; memory of the host {} each way: {:.0f} % of {}",
                   format_bandwidth(GBps{cost.host_GBps}), kReached * 100, host_link.origin);
@@ -139,8 +140,7 @@ Result<PlannedMemory> memory_of(const PlanOptions& options,
   memory.local = assumed.local;
   memory.local_origin = "assumed, shared memory";
   if (memory.is_on_gpus) add_gpu_rates(hosts, ranks, memory);
-  const bool is_direct = memory.is_on_gpus && !memory.is_staged;
-  if (is_direct) {
+  if (memory.is_on_gpus) {
     memory.local.alpha_us = kDirectUs;
     memory.local_origin = "assumed";
     if (const auto rate = ring_rate(hosts)) {
@@ -151,6 +151,7 @@ Result<PlannedMemory> memory_of(const PlanOptions& options,
       memory.local_origin += "; but the driver says that some GPUs have no peer access";
     }
   }
+  const bool is_direct = memory.is_on_gpus && !memory.is_staged;
   memory.slice_bytes = is_direct ? kGpuSlice : kSlice;
   memory.slice_origin = is_direct ? "assumed for GPUs" : "the default of XYLEM_SLICE";
   if (options.slice.value > 0) {

@@ -17,7 +17,8 @@ namespace xylem::tools {
 /// What `xylem plan` reckons with for the memory of a call.
 struct PlannedMemory {
   bool is_on_gpus = false;
-  /// True if messages go through memory of the hosts, as Xylem sends GPU memory today.
+  /// True if messages between hosts go through memory of the hosts, as Xylem sends GPU memory
+  /// today.
   bool is_staged = false;
   collectives::ComputeCost compute;
   collectives::LinkCost local;  ///< Between ranks of a host.

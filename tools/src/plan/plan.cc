@@ -55,7 +55,7 @@ Operation operation_of(collectives::Collective collective) {
 
 std::string_view data_text(const PlannedMemory& memory) {
   if (!memory.is_on_gpus) return "in memory of the hosts";
-  return memory.is_staged ? "in memory of GPUs, sent through pinned memory of the hosts"
+  return memory.is_staged ? "in memory of GPUs, sent between hosts through pinned memory"
                           : "in memory of GPUs, sent directly over their links";
 }
 
@@ -95,8 +95,8 @@ void print_job(const PlannedJob& job) {
              job.memory.slice_origin);
 }
 
-/// What a call on GPU memory takes as Xylem carries it out today: it cannot send GPU memory
-/// directly, and it chooses by the rates of the CPU.
+/// What a call on GPU memory takes as Xylem carries it out today: it cannot send GPU memory to
+/// other hosts directly, it chooses by the rates of the CPU, and uses its slices.
 void print_today(PlannedJob job, PlanOptions options, const Shape& shape, std::uint64_t bytes) {
   options.device = PlanOptions::Device::host;
   options.is_staged = false;
@@ -111,8 +111,10 @@ void print_today(PlannedJob job, PlanOptions options, const Shape& shape, std::u
   use_memory(job, *std::move(staged));
   choice = collectives::Chooser(job.model).choose(shape, bytes, choice->planner->name);
   if (!choice) return;
-  fmt::print("  {:<24} {}, {} predicted: chosen by the CPU's rates, sent through the hosts\n",
-             "today", choice->planner->name, time_text(choice->predicted_us));
+  fmt::print("  {:<24} {}, {} predicted: chosen by the CPU's rates, in slices of {}{}\n", "today",
+             choice->planner->name, time_text(choice->predicted_us),
+             format_bytes(Bytes{job.model.slice_bytes}),
+             job.cluster.hosts.size() > 1 ? ", through pinned memory between hosts" : "");
 }
 
 std::string counted(std::uint64_t count, std::string_view thing) {

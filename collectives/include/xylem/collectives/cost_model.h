@@ -30,6 +30,8 @@ struct ComputeCost {
   /// If it is above 0, schedules are staged (staging.h): messages use only scratch, which is memory
   /// of the host. If it is 0, messages go directly from and to the memory of the device.
   double host_GBps = 0;
+  /// If schedules are staged: whether messages within a host are, too.
+  bool stages_local = true;
 
   bool is_staged() const noexcept { return is_device && host_GBps > 0; }
 };
