@@ -37,11 +37,11 @@ HWY_INLINE V with_one_nan(D d, V v) {
 /// Rounds magnitudes, which are bits of fp32 without a sign, to a format with these numbers of
 /// exponent and mantissa bits. Uses integer arithmetic on the bits. For subnormal results, which
 /// would need a variable shift, it uses one fp32 addition instead, which is exact or rounds once.
-template <int kExponentBits, int kMantissaBits>
+template <int ExponentBits, int MantissaBits>
 struct Rounding {
-  static constexpr int kShift = 23 - kMantissaBits;
+  static constexpr int kShift = 23 - MantissaBits;
   static constexpr std::int32_t kExponentGap =
-      127 - ((1 << (kExponentBits - 1)) - 1);  ///< Of biases.
+      127 - ((1 << (ExponentBits - 1)) - 1);  ///< Of biases.
   static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1) << 23;
   /// The power of two, as fp32 bits, next to which fp32 has the spacing of the format's subnormals.
   static constexpr std::int32_t kSameSpacing = (kExponentGap + 1 + kShift) << 23;

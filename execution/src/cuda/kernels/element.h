@@ -77,10 +77,10 @@ struct Floating {
 /// Rounds a magnitude, which is fp32 bits without a sign, to nearest even in a format with these
 /// numbers of exponent and mantissa bits. A carry goes into the exponent, so the least number that
 /// is too large becomes infinity. Greater ones need another treatment.
-template <std::uint32_t kExponentBits, std::uint32_t kMantissaBits>
+template <std::uint32_t ExponentBits, std::uint32_t MantissaBits>
 XYLEM_DEVICE std::uint32_t rounded(std::uint32_t magnitude) {
-  constexpr std::uint32_t kShift = 23u - kMantissaBits;
-  constexpr std::uint32_t kBiasGap = 127u - ((1u << (kExponentBits - 1u)) - 1u);
+  constexpr std::uint32_t kShift = 23u - MantissaBits;
+  constexpr std::uint32_t kBiasGap = 127u - ((1u << (ExponentBits - 1u)) - 1u);
   if (magnitude < (kBiasGap + 1u) << 23) {
     // The result is subnormal. Next to this power of two, fp32 has the spacing of the format's
     // subnormals. So this addition shifts and rounds at once.
