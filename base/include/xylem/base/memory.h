@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kind of memory in which bytes are stored. Every buffer has one, which a call of the user finds
-// out if it is not stated, and every call of a transport states it.
+// The kind of memory in which bytes are stored. Every buffer has one, which a call of the user
+// finds out if it is not stated, and every call of a transport states it.
 #pragma once
 
 #include "xylem/base/api.h"
