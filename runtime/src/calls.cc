@@ -449,7 +449,7 @@ bool reaches(const Memory& device,
 
 }  // namespace
 
-Status put_on_stream(Call& call, const Caller& caller, const Stream& stream) {
+Status put_on_stream(Call& call, const Caller& caller, const Stream& stream, bool holds_stream) {
   if (stream.device.kind == MemoryKind::host || stream.device.kind == MemoryKind::unknown) {
     return bad(
         fmt::format("the device of the stream is {}; name the device to which the stream "
@@ -469,6 +469,7 @@ Status put_on_stream(Call& call, const Caller& caller, const Stream& stream) {
   }
   call.memory = stream.device;
   call.stream = stream;
+  call.holds_stream = holds_stream;
   return {};
 }
 

@@ -35,8 +35,10 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   Memory memory{};  ///< The memory in which both buffers are.
-  /// The stream in whose order the call runs. Empty: the call begins at once.
+  /// The stream after whose earlier work the call begins. Empty: the call begins at once.
   std::optional<Stream> stream;
+  /// Whether what the stream is given after the call waits for the call.
+  bool holds_stream = true;
   /// The peer of a point-to-point call. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
@@ -123,9 +125,10 @@ Result<Call> recv_call(const Caller& caller,
                        Buffer buffer,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag);
-/// Lets a call run in the order of a stream. Fails if its buffers are neither in the memory of the
-/// stream's device nor in pinned memory, or if there is no such device.
-Status put_on_stream(Call& call, const Caller& caller, const Stream& stream);
+/// Lets a call begin in the order of a stream, which waits for the call if `holds_stream`. Fails if
+/// its buffers are neither in the memory of the stream's device nor in pinned memory, or if there is
+/// no such device.
+Status put_on_stream(Call& call, const Caller& caller, const Stream& stream, bool holds_stream);
 /// These fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
 void set_recv(Call& call,

@@ -30,7 +30,7 @@ Work Communicator::submit_made(Make&& make) const {
   if (Status alive = group_->alive(); !alive) return runtime::Group::refused(std::move(alive));
   Result<runtime::Call> call = make(group_->caller());
   Status right = call.status();
-  if (right && stream_) right = runtime::put_on_stream(*call, group_->caller(), *stream_);
+  if (right && stream_) right = put_on_stream(*call, group_->caller(), *stream_, holds_stream_);
   return right ? group_->submit(std::move(call).value())
                : runtime::Group::refused(std::move(right));
 }
@@ -45,6 +45,12 @@ std::uint32_t Communicator::size() const noexcept { return group_ ? group_->size
 std::uint32_t Communicator::id() const noexcept { return group_ ? group_->slot() : kNoRank; }
 std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
   return rank < size() ? group_->world_rank(rank) : kNoRank;
+}
+
+Status Communicator::prepare(const Memory& device) const {
+  if (group_ == nullptr) return empty();
+  if (device.kind == MemoryKind::host) return {};
+  return group_->caller().devices->of(device).status();
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {

@@ -449,13 +449,15 @@ void Group::reserve_memory(Operation& operation) const {
 }
 
 /// Lets the operation wait for what the stream of the call has been given, and the stream for the
-/// operation. Called by the thread that makes the call, without the token, since the driver may
-/// wait for its device; and after everything else for which the driver might wait for the stream.
+/// operation if the call says so. Called by the thread that makes the call, without the token,
+/// since the driver may wait for its device; and after everything else for which the driver might
+/// wait for the stream.
 Status Group::take_place_on_stream(Operation& operation) {
   if (!operation.call.stream) return {};
   auto& placed = operation.run.device;
   void* const stream = operation.call.stream->handle;
   XYLEM_TRY(placed.gate, placed.compute->gate_after(stream));
+  if (!operation.call.holds_stream) return {};
   auto end = placed.compute->gate_before(stream);
   if (end) {
     placed.end = *end;

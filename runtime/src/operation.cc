@@ -15,6 +15,7 @@ void Operation::reset() noexcept {
   source = 0;
   lists = OperationLists{};
   watched = Watched{};
+  if (run.device.compute != nullptr) stream_waits_.renew();
   renew();
   outcome_ = Status();
   timeout_.store(kNoTimeout, std::memory_order_relaxed);

@@ -16,6 +16,7 @@
 #include "process_guard.h"
 #include "progress.h"
 #include "situation.h"
+#include "stream_waits.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
@@ -94,6 +95,7 @@ class Operation final : public Execution {
   /// reference.
   void end(Status outcome) noexcept {
     outcome_ = std::move(outcome);
+    if (run.device.compute != nullptr) stream_waits_.end();
     ended_.store(true, std::memory_order_release);
   }
 
@@ -105,6 +107,10 @@ class Operation final : public Execution {
   void set_timeout(std::chrono::nanoseconds limit) noexcept {
     timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
   }
+
+  /// Opens a gate of the device of this operation when the operation ends. Any thread with a
+  /// reference may call this.
+  void open_at_end(execution::Ticket gate) { stream_waits_.add(*run.device.compute, gate); }
 
   /// The progress object and the process guard of the job of this operation. Call them only for an
   /// operation of a job.
@@ -135,6 +141,7 @@ class Operation final : public Execution {
   std::atomic<std::chrono::nanoseconds::rep> timeout_{kNoTimeout};
   std::atomic<bool> ended_{false};
   Status outcome_;
+  StreamWaits stream_waits_;  ///< Used only if a device computes the operation.
   Operation* free_next_ = nullptr;
 };
 

@@ -5,6 +5,8 @@
 #include "process_guard.h"
 #include "progress.h"
 
+#include <fmt/format.h>
+
 namespace xylem {
 
 Work::Work(runtime::Operation& operation) noexcept : operation_(&operation) {}
@@ -48,6 +50,23 @@ Status Work::wait_for(std::chrono::nanoseconds limit) const {
     }
   }
   return operation_->outcome();
+}
+
+Status Work::block(const Stream& stream) const {
+  if (operation_ == nullptr || operation_->ended()) return {};
+  XYLEM_TRY(operation_->process().check());
+  const Memory& memory = operation_->call.memory;
+  auto* const compute = operation_->run.device.compute;
+  if (compute == nullptr || memory != stream.device) {
+    return failure(Code::invalid_argument,
+                   fmt::format("the operation uses {} memory (device {}), the stream is of {} "
+                               "device {}; wait() for the operation instead",
+                               name(memory.kind), memory.device, name(stream.device.kind),
+                               stream.device.device));
+  }
+  XYLEM_TRY(const auto gate, compute->gate_before(stream.handle));
+  operation_->open_at_end(gate);
+  return {};
 }
 
 void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {

@@ -73,14 +73,20 @@ class Round {
 
   /// `comm` decides whether the call runs in the stream's order.
   Work give(const Communicator& comm, std::uint32_t number) {
+    produce(number);
+    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
+    consume();
+    return work;
+  }
+  void produce(std::uint32_t number) {
     number_ = number;
     std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
     std::fill(after_.words().begin(), after_.words().end(), 0xdead);
     copy(address(), before_.address());
-    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
+  }
+  void consume() {
     copy(result_.address(), address());
     copy(address(), after_.address());
-    return work;
   }
   CUresult wait() const {
     const CurrentContext current(driver_, memory_.context());
@@ -170,6 +176,74 @@ TEST(CudaStreams, AreNeededForThat) {
   });
 }
 
+// A call that does not hold its stream: the stream goes on while the call waits for rank 0, and
+// waits only where Work::block() is called.
+TEST(CudaStreams, WaitWhereTheyAreTold) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    auto part = runtime.world().duplicate();
+    ASSERT_TRUE(part) << part.status().to_string();
+    const Stream stream = stream_of(devices, rank);
+    Round round(devices, rank);
+    for (std::uint32_t number = 0; number < 10; ++number) {
+      round.produce(number);
+      Work work;
+      if (rank != 0) {
+        work = part->after(stream).all_reduce(round.buffer(), round.buffer());
+        ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+        EXPECT_FALSE(work.test());
+      }
+      EXPECT_TRUE(runtime.world().barrier().wait());
+      if (rank == 0) work = part->after(stream).all_reduce(round.buffer(), round.buffer());
+      // Twice, and perhaps after the end.
+      ASSERT_TRUE(work.block(stream));
+      ASSERT_TRUE(work.block(stream));
+      round.consume();
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(round.is_right()) << "round " << number;
+      ASSERT_TRUE(work.wait());
+      EXPECT_TRUE(work.block(stream));
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaStreams, DevicesAreMadeReadyBeforeTheFirstCall) {
+  CudaRanks devices(1);
+  RankOptions options = options_for(devices);
+  options.size = 1;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    EXPECT_TRUE(world.prepare(Memory{}));
+    EXPECT_TRUE(world.prepare(devices.kind(0)));
+    EXPECT_EQ(world.prepare({MemoryKind::rocm, 0}).code(), Code::unsupported);
+    EXPECT_EQ(Communicator().prepare(devices.kind(0)).code(), Code::invalid_argument);
+  });
+}
+
+TEST(CudaStreams, DoNotWaitForCallsOnOtherMemory) {
+  CudaRanks devices(2);
+  RankOptions options = options_for(devices);
+  options.size = 2;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    std::uint32_t word = 0;
+    const Buffer buffer(&word, 1, DataType::uint32);
+    const auto world = runtime.world();
+    if (runtime.rank() == 0) {
+      const Work work = world.recv(buffer, 1);
+      EXPECT_EQ(work.block(stream_of(devices, 0)).code(), Code::invalid_argument);
+      EXPECT_TRUE(world.barrier().wait());
+      EXPECT_TRUE(work.wait());
+      EXPECT_TRUE(work.block(stream_of(devices, 0)));
+    } else {
+      EXPECT_TRUE(world.barrier().wait());
+      EXPECT_TRUE(world.send(buffer, 0).wait());
+    }
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
 TEST(CudaStreams, GoOnWhenTheCallFails) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
@@ -179,8 +253,11 @@ TEST(CudaStreams, GoOnWhenTheCallFails) {
     Round round(devices, rank);
     // Rank 0 does not call, so the streams of the others wait until it aborts.
     if (rank != 0) {
-      const Work work = round.give(part->on(stream_of(devices, rank)), 1);
+      const Stream stream = stream_of(devices, rank);
+      const bool is_held = rank == 1;
+      const Work work = round.give(is_held ? part->on(stream) : part->after(stream), 1);
       EXPECT_FALSE(work.test());
+      EXPECT_TRUE(work.block(stream));
       EXPECT_TRUE(runtime.world().barrier().wait());
       EXPECT_EQ(round.wait(), CUDA_SUCCESS);
       EXPECT_EQ(work.wait().code(), Code::cancelled);

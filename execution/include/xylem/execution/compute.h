@@ -56,8 +56,8 @@ struct ComputeWork {
 };
 
 /// Does the copies, reductions and scalings of an engine. The thread that drives the engine makes
-/// the calls, one at a time; any thread may call gate_after(), gate_before(), allocate_scratch()
-/// and free_scratch().
+/// the calls, one at a time; any thread may call gate_after(), gate_before(), open() of a gate of
+/// gate_before(), allocate_scratch() and free_scratch().
 class Compute {
  public:
   Compute() = default;

@@ -67,11 +67,15 @@ class XYLEM_API Communicator {
   ///
   /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
   /// and for the Work before the device uses the buffers again.
-  Communicator on(Stream stream) const {
-    Communicator other = *this;
-    other.stream_ = stream;
-    return other;
-  }
+  Communicator on(Stream stream) const { return in_order_of(stream, true); }
+  /// Like on(), but what the stream is given after a call does not wait for the call. So the stream
+  /// can compute meanwhile, and several calls can be under way at once. Work::block() lets streams
+  /// wait for the call where they need its result.
+  Communicator after(Stream stream) const { return in_order_of(stream, false); }
+
+  /// Makes a device ready: its streams, and its kernels. Otherwise the first call on its memory does
+  /// that, and the driver may wait for what runs on the device. Not collective; blocks.
+  Status prepare(const Memory& device) const;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
@@ -156,8 +160,15 @@ class XYLEM_API Communicator {
   Work submit(runtime::EvenArguments&& arguments) const;
   template <typename Make>
   Work submit_made(Make&& make) const;
+  Communicator in_order_of(Stream stream, bool holds_stream) const {
+    Communicator other = *this;
+    other.stream_ = stream;
+    other.holds_stream_ = holds_stream;
+    return other;
+  }
   std::shared_ptr<runtime::Group> group_;
   std::optional<Stream> stream_;
+  bool holds_stream_ = true;
 };
 
 }  // namespace xylem

@@ -5,6 +5,7 @@
 
 #include "xylem/base/api.h"
 #include "xylem/base/status.h"
+#include "xylem/runtime/types.h"
 
 #include <chrono>
 #include <cstdint>
@@ -49,6 +50,11 @@ class [[nodiscard]] XYLEM_API Work {
   /// Waits at most `limit`. Returns `timed_out` if the operation has not ended by then: it goes on,
   /// and the Work stays valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
+  /// Lets a stream wait: what it is given after this call begins when the operation has ended, with
+  /// or without error. The calling thread does not wait. Does nothing if the operation has ended.
+  /// Any number of streams may wait for an operation. Fails with `invalid_argument` if the
+  /// operation's buffers are not in the memory of the stream's device: wait() for it instead.
+  Status block(const Stream& stream) const;
   /// Replaces Options::timeout for this operation by `limit`, counted from its start. At that
   /// deadline it ends with `timed_out` on all ranks. If ranks set different limits, the earliest
   /// deadline counts. No effect on an operation that has ended.
