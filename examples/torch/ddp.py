@@ -3,6 +3,7 @@
 
     torchrun --nproc-per-node 4 examples/torch/ddp.py
     torchrun --nproc-per-node 4 examples/torch/ddp.py --fsdp --dtype bfloat16
+    torchrun --nproc-per-node 4 examples/torch/ddp.py --device cuda       # each rank on its GPU
     torchrun --nproc-per-node 4 examples/torch/ddp.py --backend gloo      # to compare
 
 The data are generated: points of interleaved spirals, which a network of three layers learns to
@@ -15,6 +16,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import time
 
 import torch
@@ -49,13 +51,14 @@ def digest(model: nn.Module) -> str:
     sha = hashlib.sha256()
     for parameter in model.parameters():
         whole = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-        sha.update(whole.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        sha.update(whole.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="xylem")
+    parser.add_argument("--device", default="cpu", help="where the network is, such as cuda")
     parser.add_argument("--fsdp", action="store_true", help="shard parameters, gradients and state")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--steps", type=int, default=200)
@@ -70,13 +73,20 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group(arguments.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
+    device = torch.device(arguments.device)
+    if device.type != "cpu":
+        module = getattr(torch, device.type)
+        local = int(os.environ.get("LOCAL_RANK", rank))
+        device = torch.device(device.type, local % module.device_count())
+        module.set_device(device)
     torch.manual_seed(0)  # The same parameters on all ranks.
-    model: nn.Module = network(arguments.width).to(getattr(torch, arguments.dtype))
+    dtype = getattr(torch, arguments.dtype)
+    model: nn.Module = network(arguments.width).to(device, dtype)
     if arguments.fsdp:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh("cpu", (size,))
+        mesh = init_device_mesh(device.type, (size,))
         for layer in model:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer, mesh=mesh)
@@ -91,7 +101,7 @@ def main() -> None:
     for step in range(arguments.steps):
         points, labels = spirals(arguments.batch, data)
         loss = nn.functional.cross_entropy(
-            model(points.to(getattr(torch, arguments.dtype))).float(), labels
+            model(points.to(device, dtype)).float(), labels.to(device)
         )
         optimizer.zero_grad()
         loss.backward()

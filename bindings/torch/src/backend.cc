@@ -57,9 +57,11 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       pending_(std::make_shared<Pending>(world_ranks_note(group_.global_ranks))),
+      on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()),
       runtime_(start(store_, group_, pending_->note(), name_)),
       world_(runtime_.world()) {
+  on_devices_->blocks = group_.blocking_wait;
   auto apart = world_.duplicate();
   if (!apart) check(apart.status(), pending_->note());
   sparse_ = std::make_shared<SparseReducer>(*std::move(apart), pending_);
@@ -92,6 +94,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
   part.rank = static_cast<int>(place - ranks.begin());
   part.size = static_cast<int>(ranks.size());
   part.timeout = options ? options->timeout : milliseconds(timeout_.load());
+  part.blocking_wait = group_.blocking_wait;
   part.name = options ? group_name(*options) : group_.name;
   for (const int rank : ranks) {
     const auto member = peer("split", rank);
@@ -100,7 +103,18 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
   return c10::make_intrusive<Backend>(store, std::move(part));
 }
 
+void Backend::eagerConnectSingleDevice(at::Device device) {
+  const auto memory = memory_of(device);
+  if (memory) check(world_.prepare(*memory), pending_->note());
+}
+
 // --- calls ---
+
+const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
+  if (tensor.is_cpu()) return world_;
+  begun.device = std::make_unique<OnDevice>(world_, tensor.device(), on_devices_);
+  return begun.device->group();
+}
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
@@ -176,6 +190,12 @@ Backend::WorkPtr Backend::endCoalescing() {
     begun.awaited.append(part->awaited().begin(), part->awaited().end());
     begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
   }
+  const OnDevice* const first = begun.parts.empty() ? nullptr : begun.parts.front()->device();
+  const bool is_on_one_device = std::ranges::all_of(begun.parts, [&](const TaskPtr& part) {
+    return first && part->device() && part->device()->device() == first->device();
+  });
+  // Otherwise the calling thread waits.
+  if (first && is_on_one_device) begun.device = std::make_unique<OnDevice>(*first);
   const auto task = c10::make_intrusive<Task>(
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequence_.load()}, pending_,
       Tensors());
@@ -190,9 +210,13 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   Begun begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before
   // it.
-  begun.awaited = pending_->works_of(
-      [](OpType type) { return !is_message(type) && type != OpType::COALESCED; });
-  begun.works.push_back(world_.barrier());
+  begun.awaited = pending_->works_of([](const Task& other) {
+    return !is_message(other.name().type) && other.name().type != OpType::COALESCED;
+  });
+  if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
+    begun.device = std::make_unique<OnDevice>(world_, *options.device, on_devices_);
+  }
+  begun.works.push_back((begun.device ? begun.device->group() : world_).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 
@@ -260,11 +284,17 @@ void Backend::shutdown() {
   // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
   sparse_->close();
+  // The program has waited for these, in the order of streams. They end by their time-outs.
+  for (const xylem::Work& work :
+       pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {
+    (void)work.wait();
+  }
   // Operations that have been called may still complete, if the other ranks call them, too.
   // Receives are excluded, since they might wait for ever for a message.
   constexpr std::chrono::seconds kPatience{5};
   const Deadline deadline = Deadline::after(kPatience);
-  const auto goes_through = [](OpType type) {
+  const auto goes_through = [](const Task& task) {
+    const OpType type = task.name().type;
     return type != OpType::RECV && type != OpType::RECVANYSOURCE && type != OpType::COALESCED;
   };
   for (const xylem::Work& work : pending_->works_of(goes_through)) {

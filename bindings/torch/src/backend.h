@@ -37,6 +37,8 @@ struct GroupOptions {
   std::string name;
   /// The members' ranks in the world; empty for the world itself.
   std::vector<std::uint64_t> global_ranks;
+  /// Whether wait() on device tensors blocks the calling thread until the call has ended.
+  bool blocking_wait = false;
 };
 
 class Backend final : public c10d::Backend {
@@ -60,6 +62,9 @@ class Backend final : public c10d::Backend {
                                           const c10::intrusive_ptr<Options>& options);
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   // NOLINTEND(modernize-use-override)
+
+  /// Makes the device ready, so that its first call does not have to.
+  void eagerConnectSingleDevice(at::Device device) override;
 
   bool supportsSplitting() const override { return has_split<c10d::Backend>(); }
   bool supportsCoalescing() const override { return true; }
@@ -122,6 +127,9 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
+  /// The group, for a call on tensors on the device of `tensor`. On a device that is not the CPU,
+  /// the call follows what the device's current stream has been given, and `begun` knows.
+  const Communicator& group_for(const at::Tensor& tensor, Begun& begun) const;
   /// Begins a call and gives it a number.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
@@ -141,6 +149,7 @@ class Backend final : public c10d::Backend {
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Pending> pending_;
+  const std::shared_ptr<DeviceCaller> on_devices_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> messages_{0};
   std::mutex labelling_;

@@ -3,6 +3,7 @@
 // The Python module of the backend.
 #include "backend.h"
 #include "recorder.h"
+#include "streams.h"
 #include "xylem/xylem.h"
 
 #include <pybind11/chrono.h>
@@ -31,15 +32,18 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "dump_on_signal", [](int number) { Recorder::get().dump_on_signal(number); },
       py::arg("number"));
+  module.def("serve_private_device", &xylem::pytorch::serve_private_device);
   module.def(
       "create",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
          std::chrono::milliseconds timeout, std::string name,
-         std::vector<std::uint64_t> global_ranks) -> c10::intrusive_ptr<c10d::Backend> {
+         std::vector<std::uint64_t> global_ranks,
+         bool blocking_wait) -> c10::intrusive_ptr<c10d::Backend> {
         return c10::make_intrusive<xylem::pytorch::Backend>(
             store, xylem::pytorch::GroupOptions{rank, size, timeout, std::move(name),
-                                                std::move(global_ranks)});
+                                                std::move(global_ranks), blocking_wait});
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
-      py::arg("global_ranks"), py::call_guard<py::gil_scoped_release>());
+      py::arg("global_ranks"), py::arg("blocking_wait") = false,
+      py::call_guard<py::gil_scoped_release>());
 }

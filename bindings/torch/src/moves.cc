@@ -56,7 +56,7 @@ Sides prepare_all_gather(const at::Tensor& output,
                          Begun& begun) {
   check_tensor("all_gather", output);
   check_tensor("all_gather", input);
-  check_same_type("all_gather", input, output);
+  check_alike("all_gather", input, output);
   check_parts("all_gather", "input", input, "output", output, size);
   return {moved(read_from(input, begun)), moved(write_to(output, begun))};
 }
@@ -72,7 +72,7 @@ Gathering prepare_all_gather(
   check_count("all_gather", "outputs", outputs.size(), size);
   check_tensors("all_gather", outputs);
   check_tensor("all_gather", input);
-  check_same_type("all_gather", input, outputs.front());
+  check_alike("all_gather", input, outputs.front());
   const at::Tensor& own = outputs[static_cast<std::size_t>(rank)];
   if (own.numel() != input.numel()) {
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, this rank's output of ",
@@ -100,7 +100,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   const Buffer buffer = moved(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
   if (is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
-  begun.works.push_back(world_.broadcast(buffer, root));
+  begun.works.push_back(group_for(tensor, begun).broadcast(buffer, root));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -112,7 +112,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
   Begun begun;
   const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
   const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
-  begun.works.push_back(all_gather(world_, call));
+  begun.works.push_back(all_gather(group_for(input, begun), call));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -123,7 +123,7 @@ Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
   const Sides sides = prepare_all_gather(output, input, getSize(), begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
-  begun.works.push_back(world_.all_gather(sides.input, sides.output));
+  begun.works.push_back(group_for(input, begun).all_gather(sides.input, sides.output));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -134,6 +134,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
               getSize());
   Begun begun;
   std::vector<Gathering> calls;
+  check_one_device("all_gather_coalesced", inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors of_all;
     for (const Tensors& of_rank : outputs) {
@@ -145,7 +146,10 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
     calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), begun));
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
-  for (const Gathering& call : calls) begun.works.push_back(all_gather(world_, call));
+  if (!calls.empty()) {
+    const Communicator& group = group_for(inputs.front(), begun);
+    for (const Gathering& call : calls) begun.works.push_back(all_gather(group, call));
+  }
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -157,12 +161,18 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
   Begun begun;
   std::vector<Sides> calls;
   calls.reserve(outputs.size());
+  check_one_device("all_gather_into_tensor_coalesced", inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), begun));
   }
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
-  for (const auto& [input, output] : calls) begun.works.push_back(world_.all_gather(input, output));
+  if (!calls.empty()) {
+    const Communicator& group = group_for(inputs.front(), begun);
+    for (const auto& [input, output] : calls) {
+      begun.works.push_back(group.all_gather(input, output));
+    }
+  }
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -181,12 +191,12 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
     const Tensors& parts = outputs.front();
     check_count("gather", "outputs", parts.size(), getSize());
     check_tensors("gather", parts);
-    check_same_type("gather", input, parts.front());
+    check_alike("gather", input, parts.front());
     check_same_elements("gather", parts, input.numel());
     to = moved(write_to(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  begun.works.push_back(world_.gather(from, to, root));
+  begun.works.push_back(group_for(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -200,13 +210,13 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
   Buffer to;
   if (getRank() == options.rootRank) {
     check_tensor("gather", output);
-    check_same_type("gather", input, output);
+    check_alike("gather", input, output);
     check_parts("gather", "input", input, "output", output, getSize());
     to = moved(write_to(output, begun));
   }
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  begun.works.push_back(world_.gather(from, to, root));
+  begun.works.push_back(group_for(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -225,12 +235,12 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
     const Tensors& parts = inputs.front();
     check_count("scatter", "inputs", parts.size(), getSize());
     check_tensors("scatter", parts);
-    check_same_type("scatter", parts.front(), output);
+    check_alike("scatter", parts.front(), output);
     check_same_elements("scatter", parts, output.numel());
     from = moved(read_from(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
-  begun.works.push_back(world_.scatter(from, to, root));
+  begun.works.push_back(group_for(output, begun).scatter(from, to, root));
   return submit(task, std::move(begun), options.timeout, is_root ? inputs.front() : Tensors());
 }
 
@@ -241,7 +251,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
                                         const c10d::AllToAllOptions& options) {
   check_tensor("all_to_all_single", output);
   check_tensor("all_to_all_single", input);
-  check_same_type("all_to_all_single", input, output);
+  check_alike("all_to_all_single", input, output);
   // As in gloo and nccl, the parts are rows of memory.
   if (!input.is_contiguous() || !output.is_contiguous()) {
     refuse(c10::str("all_to_all_single: Tensors must be contiguous; the ",
@@ -261,8 +271,9 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const Buffer to = moved(write_to(output, begun));
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
-  begun.works.push_back(is_even ? world_.all_to_all(from, to)
-                                : world_.all_to_all_v(from, given, to, taken));
+  const Communicator& group = group_for(input, begun);
+  begun.works.push_back(is_even ? group.all_to_all(from, to)
+                                : group.all_to_all_v(from, given, to, taken));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -273,14 +284,15 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   check_count("all_to_all", "outputs", outputs.size(), getSize());
   check_tensors("all_to_all", inputs);
   check_tensors("all_to_all", outputs);
-  check_same_type("all_to_all", inputs.front(), outputs.front());
+  check_alike("all_to_all", inputs.front(), outputs.front());
   Begun begun;
   const Packed from = read_from(inputs, begun), to = write_to(outputs, begun);
   const bool is_in_place = from.flat().is_alias_of(to.flat());
   const at::Tensor source = is_in_place ? read_from(from.flat().clone(), begun) : from.flat();
   const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
-  begun.works.push_back(world_.all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()),
-                                            to.counts(outputs)));
+  begun.works.push_back(
+      group_for(source, begun)
+          .all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()), to.counts(outputs)));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 

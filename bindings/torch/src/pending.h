@@ -49,13 +49,13 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void remove(Task& task) noexcept;
   /// Settles some tasks that have ended without being waited for. Runs no callbacks.
   void sweep() noexcept;
-  /// The operations of pending tasks whose type `choose` accepts.
+  /// The operations of pending tasks that `choose` accepts.
   template <typename Choose>
   Works works_of(const Choose& choose) const {
     Works works;
     const std::lock_guard lock(mutex_);
     for (const TaskPtr& task : tasks_) {
-      if (choose(task->name().type)) works.append(task->works().begin(), task->works().end());
+      if (choose(*task)) works.append(task->works().begin(), task->works().end());
     }
     return works;
   }

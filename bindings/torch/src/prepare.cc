@@ -96,10 +96,22 @@ void check_root_tensor(const char* call, std::int64_t index) {
   if (index != 0) refuse(c10::str(call, ": root tensor ", index, "; a rank gives one, number 0"));
 }
 
-void check_same_type(const char* call, const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type()) {
-    refuse(c10::str(call, ": input of ", a.scalar_type(), ", output of ", b.scalar_type(),
+void check_alike(const char* call, const at::Tensor& input, const at::Tensor& output) {
+  if (input.scalar_type() != output.scalar_type()) {
+    refuse(c10::str(call, ": input of ", input.scalar_type(), ", output of ", output.scalar_type(),
                     "; both must have one type"));
+  }
+  if (input.device() != output.device()) {
+    refuse(c10::str(call, ": input on ", input.device(), ", output on ", output.device(),
+                    "; both must be on one device: move one with to()"));
+  }
+}
+
+void check_one_device(const char* call, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device() == tensors.front().device()) continue;
+    refuse(c10::str(call, ": tensors on ", tensors.front().device(), " and ", tensor.device(),
+                    " in one call; all must be on one device: move them with to()"));
   }
 }
 

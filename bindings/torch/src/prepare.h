@@ -44,7 +44,9 @@ bool all_equal(const std::vector<std::uint64_t>& counts);
 void check_count(const char* call, const char* what, std::size_t given, std::int64_t expected);
 /// Checks that the index of the root's tensor is valid for a rank with a single tensor.
 void check_root_tensor(const char* call, std::int64_t index);
-void check_same_type(const char* call, const at::Tensor& a, const at::Tensor& b);
+/// Checks that the input and the output are of one type and on one device.
+void check_alike(const char* call, const at::Tensor& input, const at::Tensor& output);
+void check_one_device(const char* call, const Tensors& tensors);
 void check_same_elements(const char* call, const Tensors& tensors, std::int64_t expected);
 /// Checks that `whole` has as many elements as the `part`s of all ranks together. The names are
 /// used in the error.

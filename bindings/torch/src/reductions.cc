@@ -27,7 +27,7 @@ Sides prepare_reduce_scatter(
     const at::Tensor& output, const at::Tensor& input, int size, const ReduceOp& op, Begun& begun) {
   check_tensor("reduce_scatter", output);
   check_tensor("reduce_scatter", input);
-  check_same_type("reduce_scatter", input, output);
+  check_alike("reduce_scatter", input, output);
   check_parts("reduce_scatter", "output", output, "input", input, size);
   return {reduced(read_from(input, begun), op), reduced(write_to(output, begun), op)};
 }
@@ -43,7 +43,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   Begun begun;
   const Sides sides = prepare_all_reduce(tensor, op, begun);
   const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
-  begun.works.push_back(world_.all_reduce(sides.input, sides.output, op));
+  begun.works.push_back(group_for(tensor, begun).all_reduce(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -90,8 +90,9 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     }
   }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
+  const Communicator& group = group_for(tensors.front(), begun);
   for (const auto& [input, output] : calls) {
-    begun.works.push_back(world_.all_reduce(input, output, op));
+    begun.works.push_back(group.all_reduce(input, output, op));
   }
   return submit(task, std::move(begun), options.timeout, tensors);
 }
@@ -106,7 +107,8 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
   if (!is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
-  begun.works.push_back(world_.reduce(buffer, is_root ? buffer : Buffer(), op, root));
+  begun.works.push_back(
+      group_for(tensor, begun).reduce(buffer, is_root ? buffer : Buffer(), op, root));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -118,7 +120,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
   const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
-  begun.works.push_back(world_.reduce_scatter(sides.input, sides.output, op));
+  begun.works.push_back(group_for(output, begun).reduce_scatter(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -130,13 +132,17 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   Begun begun;
   std::vector<Sides> calls;
   calls.reserve(outputs.size());
+  check_one_device("reduce_scatter_tensor_coalesced", outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
   }
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
-  for (const auto& [input, output] : calls) {
-    begun.works.push_back(world_.reduce_scatter(input, output, op));
+  if (!calls.empty()) {
+    const Communicator& group = group_for(outputs.front(), begun);
+    for (const auto& [input, output] : calls) {
+      begun.works.push_back(group.reduce_scatter(input, output, op));
+    }
   }
   return submit(task, std::move(begun), options.timeout, inputs);
 }
@@ -149,7 +155,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const Tensors& parts = inputs.front();
   check_count("reduce_scatter", "inputs", parts.size(), getSize());
   check_tensors("reduce_scatter", parts);
-  check_same_type("reduce_scatter", parts.front(), output);
+  check_alike("reduce_scatter", parts.front(), output);
   const at::Tensor& own = parts[static_cast<std::size_t>(getRank())];
   if (own.numel() != output.numel()) {
     refuse(c10::str("reduce_scatter: output of ", output.numel(),
@@ -162,8 +168,9 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
   const auto counts = packed.counts(parts);
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
-  begun.works.push_back(all_equal(counts) ? world_.reduce_scatter(from, to, op)
-                                          : world_.reduce_scatter_v(from, to, counts, op));
+  const Communicator& group = group_for(output, begun);
+  begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
+                                          : group.reduce_scatter_v(from, to, counts, op));
   return submit(task, std::move(begun), options.timeout, parts);
 }
 

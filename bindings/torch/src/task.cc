@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
@@ -17,6 +18,9 @@
 
 namespace xylem::pytorch {
 namespace {
+
+/// The copies after an operation follow those of earlier collectives, which end by their time-outs.
+constexpr std::chrono::minutes kLongestLanding{30};
 
 bool holds_buffers(const Works& works) noexcept {
   return std::ranges::any_of(works,
@@ -53,6 +57,7 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
 
 void Task::take(Begun begun) {
   begun_ = std::move(begun);
+  if (begun_.device) land();
   if (ended()) return settle();
   pending_->add(TaskPtr::reclaim_copy(this));
 }
@@ -62,16 +67,19 @@ bool Task::is_ordered() const noexcept {
   return std::ranges::any_of(begun_.parts, [](const TaskPtr& part) { return part->is_ordered(); });
 }
 
-bool Task::ended() const noexcept {
+bool Task::works_ended() const noexcept {
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.ended(); });
   return all;
 }
 
+bool Task::ended() const noexcept { return works_ended() && has_landed(); }
+
 bool Task::settle_if_ended() noexcept {
   if (settled_.load(std::memory_order_acquire)) return true;
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.test(); });
+  all = all && has_landed();
   if (all) settle();
   return all;
 }
@@ -92,7 +100,7 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    std::exception_ptr error = outcome ? nullptr : exception_of(outcome, pending_->note());
+    std::exception_ptr error = outcome ? unlanded_ : exception_of(outcome, pending_->note());
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
@@ -139,6 +147,7 @@ void Task::fulfil() noexcept {
 void Task::wait_for_end(std::chrono::nanoseconds limit) const noexcept {
   const Deadline deadline = Deadline::after(limit);
   for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
+  wait_for_landing(deadline);
 }
 
 bool Task::isCompleted() {
@@ -153,17 +162,28 @@ int Task::sourceRank() const {
   if (name_.type != c10d::OpType::RECVANYSOURCE && name_.type != c10d::OpType::RECV) {
     return Work::sourceRank();
   }
+  if (begun_.device) {
+    // wait() has not waited for the message.
+    const WithoutPython released;
+    (void)begun_.works.front().wait();
+  }
   return static_cast<int>(begun_.works.front().source());
 }
 
 Tensors Task::result() {
-  if (!isCompleted()) refuse(c10::str(name_.title, ": result() before the work has completed"));
+  if (!isCompleted() && !is_in_stream_order())
+    refuse(c10::str(name_.title, ": result() before the work has completed"));
   return begun_.outputs;
 }
 
 bool Task::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout && is_in_stream_order() && !settle_if_ended()) {
+    block_current_stream();
+    return true;
+  }
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
+    wait_for_landing(Deadline::after(kLongestLanding));
     settle();
   } else if (wait_for_end(timeout); !settle_if_ended()) {
     check(failure(Code::timed_out,
@@ -187,7 +207,8 @@ void Task::abort() {
 }
 
 Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
-  auto made = c10::make_intrusive<c10::ivalue::Future>(std::move(type));
+  if (&future == &values_ && is_in_stream_order() && is_ordered()) return future_in_stream_order();
+  auto made = make_future(std::move(type));
   bool is_late = false;
   {
     const std::lock_guard lock(settling_);
@@ -216,7 +237,14 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
   const auto tell = [](const std::exception& callback) {
     TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
   };
-  const std::exception_ptr error = exception();
+  std::exception_ptr error = exception();
+  c10::OptionalStreamGuard guard;
+  try {
+    // What waits for the future must not wait for what the current stream has been given.
+    if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::idle).torch);
+  } catch (...) {
+    error = std::current_exception();
+  }
   try {
     // The user may have completed the future already.
     if (values && error) {

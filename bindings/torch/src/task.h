@@ -5,15 +5,17 @@
 //
 //   begun ──(its operations end)──► settled ──────────────────────────────────► fulfilled
 //
+// A call on a device is in the order of streams (OnDevice): wait() lets the current stream wait and
+// returns, and the futures of collectives are complete at once, with events by which streams wait.
+//
 // The first thread that asks settles the task: in wait() or isCompleted(), the thread that serves
 // futures, or a later call on the group. Fulfilling completes the futures and runs their callbacks.
 // A later call on the group does not fulfil, so that callbacks never run within unrelated calls.
 #pragma once
 
+#include "on_device.h"
 #include "tensors.h"
 #include "xylem/xylem.h"
-
-#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <chrono>
@@ -37,14 +39,6 @@ constexpr bool is_message(c10d::OpType type) noexcept {
   return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
          type == c10d::OpType::RECVANYSOURCE;
 }
-using Works = c10::SmallVector<xylem::Work, 1>;
-
-/// A copy to be made after the operations have succeeded.
-struct Landing {
-  at::Tensor memory;
-  at::Tensor tensor;
-};
-
 /// The contents of a call after it has begun.
 struct Begun {
   Works works;
@@ -53,6 +47,8 @@ struct Begun {
   Tensors outputs;                ///< The tensors that result() and the future return.
   Tensors kept;                   ///< Other tensors that the operations use.
   std::vector<Landing> landings;  ///< Copies from internal memory to the caller's tensors.
+  /// Null for a call on tensors in CPU memory.
+  std::unique_ptr<OnDevice> device;
 };
 
 /// Names of a task, for errors and profilers.
@@ -79,10 +75,14 @@ class Task final : public c10d::Work {
   const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
+  /// Null for a call on tensors in CPU memory.
+  const OnDevice* device() const noexcept { return begun_.device.get(); }
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
+  /// Whether streams have been told to wait for it, on a device.
+  bool blocks_streams() const noexcept { return blocks_streams_.load(std::memory_order_relaxed); }
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
-  /// Whether its operations have ended. Makes no progress.
+  /// Whether its operations have ended, and its landings on a device. Makes no progress.
   bool ended() const noexcept;
   /// Settles the task if it has ended. Returns whether it is settled.
   bool settle_if_ended() noexcept;
@@ -100,7 +100,9 @@ class Task final : public c10d::Work {
   Tensors result() override;
   /// Releases Python's lock, and then does the same as wait().
   void synchronize() override;
-  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues.
+  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues. On a
+  /// device, without a time-out: lets the current stream wait, and throws only if the task has
+  /// failed already.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -116,6 +118,22 @@ class Task final : public c10d::Work {
     for (const xylem::Work& work : begun_.awaited) visit(work);
     for (const xylem::Work& work : begun_.works) visit(work);
   }
+  bool works_ended() const noexcept;
+  /// Whether streams wait for the task instead of threads.
+  bool is_in_stream_order() const noexcept;
+  /// Lets a stream of the task's device wait for the end of the task.
+  void block(const DeviceStream& stream) const;
+  void block_current_stream();
+  /// Drops the tensors that are only kept for the operations.
+  void drop_kept() noexcept;
+  /// Makes the landings on the device.
+  void land() noexcept;
+  bool has_landed() const noexcept;
+  /// Waits for the landings on a device if the operations have ended.
+  void wait_for_landing(Deadline deadline) const noexcept;
+  /// A future that is complete in the order of streams.
+  FuturePtr future_in_stream_order();
+  FuturePtr make_future(c10::TypePtr type) const;
   /// A future that is completed with the task, either now or by the thread that serves futures.
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
   void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
@@ -124,11 +142,13 @@ class Task final : public c10d::Work {
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
   std::atomic<bool> settled_{false};
+  mutable std::atomic<bool> blocks_streams_{false};
   std::mutex settling_;
   FuturePtr values_, results_;  ///< Made on request, before the task is fulfilled.
   bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
+  std::exception_ptr unlanded_;  ///< Why the landings on a device could not be made. Set by take().
 };
 
 }  // namespace xylem::pytorch

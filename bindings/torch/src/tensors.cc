@@ -2,6 +2,7 @@
 #include "tensors.h"
 
 #include "failure.h"
+#include "streams.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
@@ -49,7 +50,10 @@ Item item_of(const at::Tensor& tensor) {
 }
 
 Buffer buffer(const at::Tensor& tensor, const Item& item) {
-  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()) * item.count, item.type};
+  const std::size_t count = static_cast<std::size_t>(tensor.numel()) * item.count;
+  if (tensor.is_cpu()) return {tensor.data_ptr(), count, item.type};
+  // A tensor that passed check_tensor() is in memory that Xylem knows.
+  return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value()};
 }
 
 /// Whether the reduction of pairs is the pair of reductions.
@@ -76,11 +80,10 @@ void check_tensor(std::string_view call, const at::Tensor& tensor) {
     refuse(c10::str(call, ": a tensor of layout ", tensor.layout(),
                     "; only all_reduce takes sparse tensors: convert it with to_dense()"));
   }
-  if (!tensor.device().is_cpu()) {
-    refuse(
-        c10::str(call, ": a tensor on ", tensor.device(),
-                 "; this build moves tensors in the CPU's memory: pass tensor.cpu(), or name "
-                 "another backend for that device (init_process_group(\"cpu:xylem,cuda:nccl\"))"));
+  if (!tensor.is_cpu() && !memory_of(tensor.device())) {
+    refuse(c10::str(call, ": a tensor on ", tensor.device(),
+                    "; the backend serves tensors on cpu and cuda, and on devices that "
+                    "xylem.register_device() names: pass tensor.cpu()"));
   }
 }
 
@@ -91,6 +94,10 @@ void check_tensors(std::string_view call, const Tensors& tensors) {
     if (tensor.scalar_type() != tensors.front().scalar_type()) {
       refuse(c10::str(call, ": tensors of ", tensors.front().scalar_type(), " and ",
                       tensor.scalar_type(), " in one list; all must have one type"));
+    }
+    if (tensor.device() != tensors.front().device()) {
+      refuse(c10::str(call, ": tensors on ", tensors.front().device(), " and ", tensor.device(),
+                      " in one list; all must be on one device: move them with to()"));
     }
   }
 }

@@ -18,9 +18,10 @@ namespace xylem::pytorch {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Throws unless the tensor is dense and in CPU memory. `call` names the operation in the error.
+/// Throws unless the tensor is dense, and on the CPU or a device that the backend serves. `call`
+/// names the operation in the error.
 void check_tensor(std::string_view call, const at::Tensor& tensor);
-/// check_tensor() for each tensor, and a check that all have the same element type.
+/// check_tensor() for each tensor, and a check that all have one type and are on one device.
 void check_tensors(std::string_view call, const Tensors& tensors);
 /// The tensor of a list to which c10d passes a single tensor.
 at::Tensor& only(std::string_view call, Tensors& tensors);

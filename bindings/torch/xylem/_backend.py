@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from ._record import configure
@@ -14,6 +16,16 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend as C10dBackend
 
 NAME = "xylem"
+
+
+def _blocking_wait() -> bool:
+    """Whether wait() on device tensors blocks the calling thread.
+
+    It does if the program asks for it, and if nobody else would carry out the calls meanwhile.
+    """
+    asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "").lower() in ("1", "y", "yes", "true", "on")
+    driver = os.environ.get("XYLEM_PROGRESS_THREAD", "").lower()
+    return asked or driver in ("off", "no", "false", "0")
 
 
 def _create(options: Any, backend_options: Any) -> C10dBackend:
@@ -26,11 +38,12 @@ def _create(options: Any, backend_options: Any) -> C10dBackend:
         timeout=options.timeout,
         name=options.group_id,
         global_ranks=list(options.global_ranks_in_group),
+        blocking_wait=_blocking_wait(),
     )
 
 
 def register() -> None:
-    """Registers the backend "xylem" for tensors in CPU memory. Further calls have no effect.
+    """Registers the backend "xylem" for tensors on the CPU and on CUDA. Further calls have no effect.
 
     Raises:
         RuntimeError: another package has registered a backend with that name.
@@ -46,4 +59,30 @@ def register() -> None:
     # This backend records its calls itself (xylem.record()). Without this line torch would record
     # them, too, which takes as long as a small call.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def register_device(device: str) -> None:
+    """Serves the tensors of an accelerator that is not part of torch but uses CUDA's driver.
+
+    ``device`` is the name that the accelerator's package gave to torch's device type PrivateUse1
+    (``torch.utils.rename_privateuse1_backend``). Its tensors must be in memory of ``cuMemAlloc`` on
+    the device of the same number, the native handles of its streams must be those of ``CUstream``,
+    and its device guard must offer events and a pool of streams. Before torch 2.10, its class
+    ``torch.DEVICE.Stream`` must have ``cuda_stream``. Call this before ``init_process_group``; further
+    calls have no effect.
+
+    Raises:
+        ValueError: torch knows no such device.
+    """
+    register()
+    private = torch._C._get_privateuse1_backend_name()
+    if device != private:
+        raise ValueError(
+            f"xylem: register_device('{device}'): torch's own device type for other packages is named "
+            f"'{private}'; pass that name, after the package of the device was imported"
+        )
+    native.serve_private_device()
+    served = dist.Backend.backend_capability[NAME]
+    if device not in served:
+        served.append(device)

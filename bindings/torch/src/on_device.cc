@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "on_device.h"
+
+#include "failure.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::pytorch {
+namespace {
+
+void block_for(const DeviceStream& stream, const Works& works) {
+  for (const xylem::Work& work : works) check(work.block(stream.xylem));
+}
+
+}  // namespace
+
+OnDevice::OnDevice(const Communicator& world,
+                   const c10::Device& device,
+                   std::shared_ptr<DeviceCaller> caller)
+    : OnDevice(world, current_stream(device), std::move(caller)) {}
+
+OnDevice::OnDevice(const Communicator& world,
+                   const DeviceStream& stream,
+                   std::shared_ptr<DeviceCaller> caller)
+    : group_(world.after(stream.xylem)), stream_(stream), caller_(std::move(caller)) {}
+
+void OnDevice::land(const Works& works, const std::vector<Landing>& landings) {
+  const bool has_failed = std::ranges::any_of(
+      works, [](const xylem::Work& work) { return work.ended() && !work.status(); });
+  if (landings.empty() || has_failed) return;
+  const DeviceStream own_stream = own(OwnStreams::Purpose::follow);
+  block_for(own_stream, works);
+  const c10::StreamGuard guard(own_stream.torch);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::VirtualGuardImpl impl(device().type());
+  for (const Landing& landing : landings) {
+    impl.recordDataPtrOnStream(landing.memory.storage().data_ptr(), own_stream.torch);
+    impl.recordDataPtrOnStream(landing.tensor.storage().data_ptr(), own_stream.torch);
+    landing.tensor.copy_(landing.memory, /*non_blocking=*/true);
+  }
+  c10::Event landed(device().type());
+  landed.record(own_stream.torch);
+  landed_.emplace(std::move(landed));
+}
+
+void OnDevice::block(const DeviceStream& stream, const Works& works) const {
+  if (landed_) {
+    landed_->block(stream.torch);
+  } else {
+    block_for(stream, works);
+  }
+}
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams.h"
+
+#include "failure.h"
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/StringUtil.h>
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <cstdint>
+#include <unordered_map>
+
+namespace xylem::pytorch {
+namespace {
+
+namespace py = pybind11;
+
+std::atomic<bool> serves_private_device{false};
+
+/// The driver's handle of a stream, by torch's Python classes. Each stream is asked for once.
+[[maybe_unused]] void* handle_by_python(const c10::Stream& stream) {
+  static std::mutex mutex;
+  // Never destroyed, since threads may make calls until the process ends.
+  static auto& known = *new std::unordered_map<c10::Stream, void*>;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(stream); found != known.end()) return found->second;
+  }
+  void* handle = nullptr;
+  {
+    const py::gil_scoped_acquire python;
+    const std::string device = c10::DeviceTypeName(stream.device_type(), /*lower_case=*/true);
+    const py::object made =
+        py::module_::import("torch")
+            .attr(device.c_str())
+            .attr("Stream")(py::arg("stream_id") = stream.id(),
+                            py::arg("device_index") = stream.device_index(),
+                            py::arg("device_type") = static_cast<int>(stream.device_type()));
+    handle = reinterpret_cast<void*>(made.attr("cuda_stream").cast<std::uintptr_t>());
+  }
+  const std::lock_guard lock(mutex);
+  return known.emplace(stream, handle).first->second;
+}
+
+/// Stream::native_handle() came with torch 2.10.
+template <typename TorchStream>
+void* handle_of(const TorchStream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    return handle_by_python(stream);
+  }
+}
+
+/// Whether the stream records a graph; false before torch 2.15, which does not tell.
+template <typename TorchStream>
+bool is_capturing(const TorchStream& stream) {
+  if constexpr (requires { stream.is_capturing(); }) {
+    return stream.is_capturing();
+  } else {
+    return false;
+  }
+}
+
+DeviceStream known_to_both(const c10::Stream& stream) {
+  return {stream, {handle_of(stream), memory_of(stream.device()).value()}};
+}
+
+}  // namespace
+
+std::optional<Memory> memory_of(const c10::Device& device) noexcept {
+  if (device.is_cpu()) return Memory{};
+  const bool is_cuda = device.is_cuda() || (device.is_privateuseone() &&
+                                            serves_private_device.load(std::memory_order_relaxed));
+  if (!is_cuda) return std::nullopt;
+  return Memory{MemoryKind::cuda, device.index()};
+}
+
+void serve_private_device() noexcept { serves_private_device = true; }
+
+DeviceStream current_stream(const c10::Device& device) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (is_capturing(stream)) {
+    refuse(c10::str("the current stream of ", stream.device(),
+                    " records a CUDA graph, in which calls cannot take part: make them outside"));
+  }
+  return known_to_both(stream);
+}
+
+DeviceStream OwnStreams::get(const c10::Device& device, Purpose purpose) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = streams_.find({device.index(), purpose});
+    if (place != streams_.end()) return place->second;
+  }
+  // Without the mutex, since this may take Python's lock. One of two threads may draw in vain.
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const DeviceStream made = known_to_both(guard.getStreamFromGlobalPool(device));
+  const std::lock_guard lock(mutex_);
+  return streams_.emplace(std::pair(device.index(), purpose), made).first->second;
+}
+
+}  // namespace xylem::pytorch

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Devices of tensors, and their streams. Torch's device-neutral interface reaches the streams, so
+// the backend needs no headers and no libraries of any device: one binary serves every build of
+// torch.
+#pragma once
+
+#include "xylem/xylem.h"
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace xylem::pytorch {
+
+/// The memory in which tensors of this device are. None if the backend does not serve the device.
+std::optional<Memory> memory_of(const c10::Device& device) noexcept;
+/// From now on, serves the tensors of torch's device type PrivateUse1 as CUDA memory.
+void serve_private_device() noexcept;
+
+/// A stream of torch, and the same stream for Xylem.
+struct DeviceStream {
+  c10::Stream torch;
+  Stream xylem;
+};
+
+/// The current stream of this thread on a device that is served, but not the CPU. Throws if it
+/// records a graph.
+DeviceStream current_stream(const c10::Device& device);
+
+/// The streams of a group on its devices. Each is taken from torch's pool, with normal priority,
+/// when it is first needed. Thread-safe.
+class OwnStreams {
+ public:
+  enum class Purpose : std::uint8_t {
+    follow,  ///< Waits for collectives, in their order, and runs what follows them.
+    idle,    ///< Never waits, so an event that is recorded on it completes at once.
+  };
+  DeviceStream get(const c10::Device& device, Purpose purpose);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<c10::DeviceIndex, Purpose>, DeviceStream> streams_;
+};
+
+}  // namespace xylem::pytorch
