@@ -33,13 +33,15 @@ def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return numbers.to(torch.float32).to(dtype) if dtype.itemsize == 1 else numbers.to(dtype)
 
 
+def bits(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
+
+
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if two tensors have the same type, shape and bits."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return bytes(a.contiguous().view(-1).view(torch.uint8).numpy()) == bytes(
-        b.contiguous().view(-1).view(torch.uint8).numpy()
-    )
+    return bits(a) == bits(b)
 
 
 def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
@@ -292,6 +294,7 @@ class Collectives(unittest.TestCase):
 
     def test_sparse_all_reduce(self):
         def body(rank, size):
+            torch.set_default_device("cpu")  # Sparse tensors are reduced on the CPU only.
             for _ in range(3):
                 rows = torch.tensor([[rank, size]])
                 tensor = torch.sparse_coo_tensor(rows, torch.full((2, 4), rank + 1.0), (size + 1, 4))

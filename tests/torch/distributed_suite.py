@@ -29,6 +29,7 @@ def parse() -> argparse.Namespace:
         help="run what is for this backend alone as well (gloo; mpi for all_to_all): the suite "
         "takes the backend for it",
     )
+    parser.add_argument("--device", help="the default device of tensors, such as standin")
     parser.add_argument("--json", help="file for what each test came to")
     parser.add_argument("--list", action="store_true", help="only tell the tests' names")
     parser.add_argument("patterns", nargs="*", default=["*"], help="names of tests, with * and ?")
@@ -49,6 +50,23 @@ def excuses() -> dict[str, str]:
     return excused
 
 
+# Tests that the device of tests/torch/device cannot run, and the reasons.
+UNFIT = {
+    "*SyncBatchNorm*": "the device has no kernels of batch norm over processes",
+    "*sync_bn": "the device has no kernels of batch norm over processes",
+    "test_ddp_uneven_inputs": "the device has no kernels of convolutions",
+    "*sparse*": "sparse tensors are reduced on the CPU only",
+    "test_average_parameters": "the test makes a group of nccl",
+    "test_monitored_barrier_allreduce_hang*": "the test makes a group of nccl",
+    "test_ddp_apply_optim_in_backward*": "the test uses CUDA itself",
+    "test_ddp_hook_pickling_powerSGD": "the test uses CUDA itself",
+    "test_detect_ddp_is_actually_static": "the test uses CUDA itself",
+    "test_static_graph_multi_forward": "the test uses CUDA itself",
+    "test_ddp_device": "the test expects that arguments move to cuda",
+    "test_ddp_logging_data_gpu": "torch has timers for cpu and cuda only",
+}
+
+
 class BothNames(str):
     """The name of a backend which also compares equal to another name."""
 
@@ -62,6 +80,21 @@ class BothNames(str):
 
     def __hash__(self):
         return hash(self.other)
+
+
+def put_in_place_of_cuda(device: str) -> None:
+    """Where tests use torch.cuda, and move tensors and modules to it, they use this device instead."""
+    import torch
+
+    module = getattr(torch, device)
+
+    def moved(self, target=None, non_blocking=False):
+        return self.to(torch.device(device, module.index_of(target)))
+
+    torch.Tensor.cuda = torch.nn.Module.cuda = moved
+    names = "device_count current_device set_device device synchronize current_stream stream"
+    for name in names.split():
+        setattr(torch.cuda, name, getattr(module, name))
 
 
 def main() -> int:
@@ -82,8 +115,14 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.device:
+        os.environ["TEST_DEVICE"] = arguments.device
     import torch
 
+    from ranks import use_device
+
+    if arguments.device:
+        put_in_place_of_cuda(arguments.device)
     from torch.testing._internal.common_distributed import DistTestCases
 
     if arguments.backend == "xylem":
@@ -109,15 +148,27 @@ def run(arguments: argparse.Namespace) -> int:
         assert distributed_test.BACKEND == arguments.also_as
 
     excused = excuses() if arguments.backend == "xylem" else {}
+    unfit = UNFIT if arguments.device else {}
 
     class Suite(TestDistBackend, DistributedTest._DistTestBase):
         def setUp(self):
             if self._testMethodName in excused:
                 self.skipTest(excused[self._testMethodName])
+            for pattern, why in unfit.items():
+                if fnmatch.fnmatch(self._testMethodName, pattern):
+                    self.skipTest(why)
             super().setUp()
             # Forked processes behave like spawned ones here, and need not import torch, which takes
             # seconds.
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+        @classmethod
+        def _run(cls, rank, test_name, *args, **kwargs):
+            if test_name.startswith(("test_isend", "test_irecv")):
+                # These tests expect that wait() blocks. Nccl does not run them.
+                os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+            use_device(rank)
+            super()._run(rank, test_name, *args, **kwargs)
 
     names = [
         name

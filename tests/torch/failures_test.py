@@ -64,7 +64,7 @@ class Failures(unittest.TestCase):
                 # Some versions of torch sort the ranks of a group.
                 if dist.get_global_rank(group, 0) == 1:
                     pattern = pattern.replace("2, 1", "1, 2")
-                sparse = torch.sparse_coo_tensor([[0]], [1.0], (rank,))
+                sparse = torch.sparse_coo_tensor([[0]], [1.0], (rank,), device="cpu")
                 with raising(dist.DistBackendError, pattern):
                     dist.all_reduce(sparse, group=group)
                 with raising(dist.DistBackendError, pattern):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a function on several ranks, each in a process of its own."""
+"""Runs a function on several ranks, each in a process of its own.
+
+With TEST_DEVICE=standin, tensors are made on that device (tests/torch/device) unless a test says
+otherwise, so the same tests go through the backend's path for CUDA memory.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,18 @@ import tempfile
 import time
 import traceback
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 
 import xylem  # noqa: F401  The import registers the backend.
+
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+if DEVICE != "cpu":
+    import_module(DEVICE)
+    xylem.register_device(DEVICE)
 
 # Forked ranks need not import torch, which takes seconds.
 context = multiprocessing.get_context("fork")
@@ -56,12 +66,27 @@ def raising(error: type[BaseException], pattern: str):
         raise AssertionError(f"nothing was raised; expected {error.__name__} with {pattern!r}")
 
 
+def use_device(rank: int) -> None:
+    """Makes a device current for this rank, and the default device of its tensors.
+
+    Called in the rank's process, since a process must not fork after it has used a device. Ranks
+    share devices if there are fewer.
+    """
+    if DEVICE == "cpu":
+        return
+    module = getattr(torch, DEVICE)
+    index = rank % module.device_count()
+    module.set_device(index)
+    torch.set_default_device(torch.device(DEVICE, index))
+
+
 def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, results) -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(options["deadline"] - 5, exit=True)
     os.environ.update(options["environment"])
     torch.set_num_threads(1)
     try:
+        use_device(rank)
         store = dist.FileStore(store_path, size)
         dist.init_process_group(
             "xylem",

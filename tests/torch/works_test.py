@@ -213,7 +213,7 @@ class Works(unittest.TestCase):
             both = threading.Barrier(2)
 
             def sparse():
-                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,), device="cpu")
                 return dist.all_reduce(tensor, async_op=True).get_future()
 
             def dense():

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls on tensors of a device: the order of streams, wait(), futures, errors, and training.
+
+    TEST_DEVICE=standin python device_test.py [-k PATTERN]
+
+The device is that of tests/torch/device, or cuda on a machine with GPUs. The host cannot see its
+memory, its streams are late, and memory that is given back is overwritten at once. So an order that
+is missing shows as a wrong result.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import threading
+import unittest
+from datetime import timedelta
+
+import torch
+import torch._dynamo  # noqa: F401  Optimizers import it, which takes seconds on each rank.
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from ranks import DEVICE, Condition, raising, run_ranks
+
+COUNT = 1 << 15
+
+
+def full(value: float, count: int = COUNT) -> torch.Tensor:
+    """A tensor that the current stream fills later."""
+    return torch.full((count,), float(value))
+
+
+def is_full(tensor: torch.Tensor, value: float) -> bool:
+    """Whether all elements have this value, when the current stream has come here."""
+    return bool((tensor.cpu() == value).all())
+
+
+def stream() -> torch.Stream:
+    return torch.Stream(torch.device(DEVICE, getattr(torch, DEVICE).current_device()))
+
+
+def total(size: int) -> float:
+    return size * (size + 1) / 2
+
+
+class Streams(unittest.TestCase):
+    def test_one_init_serves_cpu_and_device(self):
+        def body(rank, size):
+            devices = {device.type for device in dist.group.WORLD._device_types}
+            assert {"cpu", DEVICE} <= devices, devices
+            tensors = [torch.ones(5, device="cpu"), full(1), torch.ones(70, device="cpu")]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for work in works:
+                work.wait()
+            assert all(is_full(tensor, size) for tensor in tensors)
+            assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "xylem"
+            dist.barrier()
+            gathered = [None] * size
+            dist.all_gather_object(gathered, rank)
+            assert gathered == list(range(size))
+
+        run_ranks(2, body)
+
+    def test_what_was_given_before_and_after(self):
+        def body(rank, size):
+            for number in range(20):
+                tensor = full(rank + number)
+                work = dist.all_reduce(tensor, async_op=True)
+                work.wait()
+                result = tensor * 2
+                tensor.fill_(-1)  # After the call, in the order of the stream.
+                assert is_full(result, 2 * (total(size) - size + size * number))
+            # On a stream of the program's own.
+            own = stream()
+            with own:
+                tensor = full(rank + 1)
+                dist.all_reduce(tensor)
+                assert is_full(tensor, total(size))
+
+        run_ranks(3, body)
+
+    def test_the_callers_stream_goes_on(self):
+        called, seen = Condition(), Condition()
+
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 0:
+                # Its stream computes and is read while rank 1 has not called.
+                work = dist.all_reduce(tensor, async_op=True)
+                assert is_full(full(5) + 1, 6)
+                assert not work.is_completed()
+                work.wait()  # Neither this thread waits, ...
+                assert not work.is_completed()
+                result = torch.empty_like(tensor)
+                result.copy_(tensor)
+                called.tell()
+                assert is_full(result, total(size))  # ... but the stream does.
+                assert work.is_completed()
+            else:
+                called.wait()
+                dist.all_reduce(tensor)
+            seen.tell()
+
+        run_ranks(2, body)
+
+    def test_receives_hold_no_sends_back(self):
+        def body(rank, size):
+            other = 1 - rank
+            got, sent = full(0, 1 << 20), full(rank + 1, 1 << 20)
+            # Both ranks receive first, and wait in their streams in that order.
+            receive = dist.irecv(got, other)
+            send = dist.isend(sent, other)
+            receive.wait()
+            send.wait()
+            assert is_full(got, other + 1)
+            works = dist.batch_isend_irecv(
+                [dist.P2POp(dist.irecv, got, other), dist.P2POp(dist.isend, sent.add_(1), other)]
+            )
+            for work in works:
+                work.wait()
+            assert is_full(got, other + 2)
+            if rank == 0:
+                dist.send(full(7), 1, tag=3)
+            else:
+                tensor = full(0)
+                assert dist.recv(tensor, tag=3) == 0
+                assert is_full(tensor, 7)
+
+        run_ranks(2, body)
+
+    def test_memory_is_given_back_in_the_order_of_the_stream(self):
+        def body(rank, size):
+            results = []
+            for number in range(30):
+                tensor = full(rank + number)
+                work = dist.all_reduce(tensor, async_op=True)
+                work.wait()
+                results.append(tensor + 0)
+                del tensor, work
+                torch.empty(COUNT)  # Takes the memory and overwrites it.
+            for number, result in enumerate(results):
+                assert is_full(result, total(size) - size + size * number)
+            # Dropped without a wait: the memory is in use until the call has ended.
+            for number in range(10):
+                dist.all_reduce(full(1), async_op=True)
+                torch.empty(COUNT)
+            parts = [torch.empty(3, COUNT).t() for _ in range(size)]
+            dist.all_gather(parts, full(rank, 3 * COUNT).view(COUNT, 3))
+            assert all(is_full(part, number) for number, part in enumerate(parts))
+
+        run_ranks(2, body)
+
+    def test_many_at_once(self):
+        def body(rank, size):
+            tensors = [full(rank + number, 100 + 7 * number) for number in range(200)]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for work in reversed(works):
+                work.wait()
+            for number, tensor in enumerate(tensors):
+                assert is_full(tensor, total(size) - size + size * number), number
+
+        run_ranks(3, body)
+
+    def test_coalesced(self):
+        def body(rank, size):
+            tensors = [full(rank + 1, n) for n in (1, 100, 70000)]
+            with dist._coalescing_manager(async_ops=True) as manager:
+                for tensor in tensors:
+                    dist.all_reduce(tensor)
+            manager.wait()
+            assert all(is_full(tensor, total(size)) for tensor in tensors)
+
+        run_ranks(2, body)
+
+    def test_several_threads_wait(self):
+        def body(rank, size):
+            tensor = full(rank + 1)
+            index = getattr(torch, DEVICE).current_device()
+            work = dist.all_reduce(tensor, async_op=True)
+            right = []
+
+            def wait():
+                getattr(torch, DEVICE).set_device(index)
+                with stream():
+                    work.wait()
+                    right.append(is_full(tensor, total(size)))
+
+            threads = [threading.Thread(target=wait) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert right == [True] * 4
+
+        run_ranks(2, body)
+
+
+class Futures(unittest.TestCase):
+    def test_are_complete_at_once_in_the_order_of_streams(self):
+        called = Condition()
+
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 1:
+                called.wait()
+            work = dist.all_reduce(tensor, async_op=True)
+            future = work.get_future()
+            assert future.done()
+            # The callback runs now, on a stream that waits for the call.
+            copied = future.then(lambda done: torch.empty_like(tensor).copy_(done.value()[0]))
+            assert copied.done()
+            if rank == 0:
+                assert not work.is_completed()
+                called.tell()
+            assert is_full(copied.wait(), total(size))
+            assert is_full(future.wait()[0], total(size))
+            assert work.get_future_result().wait() == 0
+
+        run_ranks(2, body)
+
+    def test_of_messages_complete_when_they_end(self):
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 0:
+                work = dist.irecv(tensor, 1)
+                future = work.get_future()
+                assert not future.done()
+                dist.barrier()
+                assert is_full(future.wait()[0], 2)
+            else:
+                dist.barrier()
+                dist.send(tensor, 0)
+
+        run_ranks(2, body)
+
+
+class Failures(unittest.TestCase):
+    def test_blocking_wait(self):
+        def body(rank, size):
+            if rank == 0:
+                work = dist.all_reduce(full(1), async_op=True)
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    work.wait()
+                done.tell()
+            else:
+                done.wait()
+
+        done = Condition()
+        run_ranks(2, body, timeout=2, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"})
+
+    def test_wait_with_a_limit_blocks(self):
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 0:
+                work = dist.all_reduce(tensor, async_op=True)
+                with raising(dist.DistBackendError, "has not completed within 200 ms"):
+                    work.wait(timedelta(milliseconds=200))
+                called.tell()
+                work.wait(timedelta(seconds=20))
+                assert work.is_completed()
+            else:
+                called.wait()
+                dist.all_reduce(tensor)
+            assert is_full(tensor, total(size))
+
+        called = Condition()
+        run_ranks(2, body)
+
+    def test_streams_go_on_after_a_time_out(self):
+        def body(rank, size):
+            if rank == 0:
+                work = dist.all_reduce(full(1), async_op=True)
+                work.wait()
+                is_full(full(1), 1)  # The stream waits for the call, and then goes on.
+                assert work.is_completed()
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    work.wait()
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    dist.all_reduce(full(1), async_op=True).wait(timedelta(seconds=20))
+                done.tell()
+            else:
+                done.wait()
+
+        done = Condition()
+        run_ranks(2, body, timeout=2)
+
+    def test_streams_go_on_after_an_abort_and_a_death(self):
+        def body(rank, size):
+            group = dist.new_group()
+            if rank == 0:
+                first = dist.all_reduce(full(1), group=group, async_op=True)
+                second = dist.all_reduce(full(1), async_op=True)
+                first.wait()
+                called.tell()
+                is_full(full(1), 1)
+                with raising(dist.DistBackendError, "abort"):
+                    first.wait()
+                second.wait()
+                called.tell()
+                is_full(full(1), 1)
+                with raising(dist.DistBackendError, "rank 1"):
+                    second.wait()
+            else:
+                called.wait()
+                group._get_backend(torch.device("cpu")).abort()
+                called.wait()
+                os._exit(1)
+
+        called = Condition()
+        run_ranks(2, body, killed=(1,))
+
+    def test_arguments_are_refused_on_the_spot(self):
+        def body(rank, size):
+            here, on_host = full(1), torch.ones(COUNT, device="cpu")
+            with raising(ValueError, "both must be on one device"):
+                dist.all_gather_into_tensor(torch.empty(size * COUNT, device="cpu"), here)
+            with raising(ValueError, "all must be on one device"):
+                dist.all_gather([here, on_host], here)
+            with raising(ValueError, "all must be on one device"):
+                dist.all_reduce_coalesced([here, on_host])
+            with raising(NotImplementedError, "8-bit floats are moved but not reduced"):
+                dist.all_reduce(torch.ones(2).to(torch.float8_e5m2))
+            with raising(ValueError, "serves tensors on cpu and cuda"):
+                dist.group.WORLD._get_backend(torch.device("cpu")).allreduce(
+                    [torch.empty(2, device="meta")]
+                )
+            dist.all_reduce(here)
+            assert is_full(here, size)
+
+        run_ranks(2, body)
+
+    def test_without_a_driver_the_call_says_so(self):
+        def body(rank, size):
+            with raising(NotImplementedError, "no CUDA device"):
+                dist.all_reduce(full(1))
+            on_host = torch.ones(3, device="cpu")
+            dist.all_reduce(on_host)
+            assert on_host.tolist() == [size] * 3
+
+        if DEVICE != "standin":
+            self.skipTest("the driver of a GPU does not fail")
+        # The second initialization of the driver, which is Xylem's, fails.
+        driver = ctypes.CDLL("libcuda.so.1")
+        os.environ["FAKE_CUDA_FAULTS"] = "cuInit:2=100"
+        driver.fake_cuda_reset()
+        try:
+            run_ranks(2, body)
+        finally:
+            del os.environ["FAKE_CUDA_FAULTS"]
+            driver.fake_cuda_reset()
+
+
+class Training(unittest.TestCase):
+    def network(self) -> torch.nn.Module:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 7)]
+        return torch.nn.Sequential(*(layer.to("cpu") for layer in layers))
+
+    def data(self, rank: int) -> torch.Tensor:
+        generator = torch.Generator("cpu").manual_seed(rank)
+        return torch.randn(8, 20, generator=generator, device="cpu")
+
+    def train(self, model, batches) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+
+    def parameters_of_one_process(self, size: int, steps: int) -> list[torch.Tensor]:
+        with torch.device("cpu"):
+            model = self.network()
+            self.train(model, [torch.cat([self.data(size * s + r) for r in range(size)]) for s in range(steps)])
+        return [parameter.detach() for parameter in model.parameters()]
+
+    def check(self, model, size: int, steps: int) -> None:
+        for mine, expected in zip(model.parameters(), self.parameters_of_one_process(size, steps)):
+            whole = mine.full_tensor() if hasattr(mine, "full_tensor") else mine
+            torch.testing.assert_close(whole.detach().cpu(), expected, rtol=1e-5, atol=1e-6)
+
+    def test_ddp(self):
+        def body(rank, size):
+            for hook in (None, allreduce_hook):
+                model = copy.deepcopy(self.network()).to(torch.get_default_device())
+                # Small buckets, so that several calls are under way at once.
+                wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
+                if hook:
+                    wrapped.register_comm_hook(None, hook)
+                device = torch.get_default_device()
+                self.train(wrapped, [self.data(size * step + rank).to(device) for step in range(3)])
+                self.check(model, size, 3)
+
+        run_ranks(2, body)
+
+    def test_fsdp(self):
+        def body(rank, size):
+            device = torch.get_default_device()
+            model = self.network().to(device)
+            mesh = init_device_mesh(DEVICE, (size,))
+            for layer in (model[0], model[2], model):
+                fully_shard(layer, mesh=mesh)
+            self.train(model, [self.data(size * step + rank).to(device) for step in range(3)])
+            self.check(model, size, 3)
+
+        run_ranks(2, body)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
