@@ -113,10 +113,10 @@ void Engine::completed(Message& message) {
   const StepId id = message.step;
   const Code code = message.code;
   if (id == kPointToPoint) {
-    if (code == Code::ok) {
+    if (code == Code::ok && execution.health) {
       listener_.on_body(message);
     } else if (execution.health) {
-      listener_.on_wire_error(execution, collectives::kNone, code);
+      report(execution, collectives::kNone, code);
     }
     if (message.view.data != nullptr) message.views->release(message.view);
     drop_message(message);
@@ -139,7 +139,7 @@ void Engine::completed(Message& message) {
   if (!execution.health || execution.run.is_lost) return end_if_idle(execution);
   if (!is_well) {
     const std::uint32_t peer = execution.run.program->lanes[step.lane].peer;
-    return listener_.on_wire_error(execution, peer, code == Code::ok ? Code::mismatch : code);
+    return report(execution, peer, code == Code::ok ? Code::mismatch : code);
   }
   if (shows && view.view.is_on_device && step.target.view == kNone) {
     // The slice is done when the device has copied it.
@@ -151,6 +151,14 @@ void Engine::completed(Message& message) {
   slice_done(execution, id, slice);
   // The lane has room for another message now.
   queue(execution, id);
+}
+
+/// Reports a message that failed. If the device could not read it, the device is to blame.
+void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
+  Compute* const compute = execution.run.device.compute;
+  const Status device = compute == nullptr ? Status() : compute->health();
+  if (code == Code::internal && !device) return listener_.on_compute_error(execution, device);
+  listener_.on_wire_error(execution, peer, code);
 }
 
 void Engine::on_done(transport::Operation& done) noexcept {
@@ -210,7 +218,10 @@ void Engine::end_if_idle(Execution& execution) {
 
 void Engine::finish(Execution& execution, Status outcome) {
   if (execution.run.views_held > 0) {
-    for (HeldView& held : execution.run.views) release(execution, held);
+    for (HeldView& held : execution.run.views) {
+      // If the device has not finished in time, work_ended() releases what it reads.
+      if (!held.is_read && !held.is_put_away) release(execution, held);
+    }
     for (HeldView& held : execution.run.arrived) release(execution, held);
   }
   execution.run.arrived.clear();

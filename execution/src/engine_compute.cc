@@ -16,7 +16,6 @@
 #include "xylem/execution/engine.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace xylem::execution {
@@ -105,6 +104,7 @@ void Engine::begin_copy(Execution& execution) {
   work.sources = {&copy.source, 1};
   const Ticket ticket = device.compute->enqueue(0, work, {});
   if (!ticket.is_pending()) {
+    if (copy.view.views != nullptr) copy.view.views->release(copy.view.view);
     listener_.on_copied(execution);
     return end_if_idle(execution);
   }
@@ -141,18 +141,40 @@ void Engine::mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) n
   }
 }
 
-void Engine::copy_and_wait(Compute& compute,
-                           std::byte* target,
-                           const std::byte* source,
-                           std::uint64_t bytes) noexcept {
-  const void* from = source;
+/// Lets the device copy a view to its place. What reads the slice waits until that has ended.
+void Engine::put_away_on_device(Execution& execution, HeldView& held) {
+  auto& run = execution.run;
+  const ProgramStep& step = run.program->steps[held.step];
+  Compute& compute = *run.device.compute;
+  const void* source = held.view.data;
   ComputeWork work;
-  work.bytes = bytes;
-  work.target = target;
-  work.sources = {&from, 1};
-  const Ticket ticket = compute.enqueue(0, work, {});
-  // Nothing in a queue waits for anything but the device.
-  while (ticket.is_pending() && !compute.has_completed(ticket)) std::this_thread::yield();
+  work.bytes = run.program->slice_size(step, held.slice);
+  work.target = place_of(run, step.target, held.slice);
+  work.sources = {&source, 1};
+  const Ticket ticket = compute.enqueue(held.step % compute.queues(), work, {});
+  if (!ticket.is_pending()) return release(execution, held);
+  held.is_put_away = true;
+  add_pending({&execution, held.step, held.slice, ticket, {}, /*puts_away=*/true});
+}
+
+/// True if a view that a slice of a step reads is being copied to its place.
+bool Engine::waits_for_put_away(const Run& run,
+                                const ProgramStep& step,
+                                std::uint32_t slice) noexcept {
+  const auto first = run.program->sources.begin() + step.first_source;
+  return std::any_of(first, first + step.source_count, [&](const Place& place) {
+    return place.view != collectives::kNone &&
+           run.views[place.view + slice % run.program->window].is_put_away;
+  });
+}
+
+/// A view has been copied to its place.
+void Engine::end_put_away(const PendingWork& work) {
+  auto& run = work.execution->run;
+  const Place& place = run.program->steps[work.step].target;
+  HeldView& held = run.views[place.view + work.slice % run.program->window];
+  held.is_put_away = false;
+  release(*work.execution, held);
 }
 
 void Engine::await_gate(Execution& execution) {
@@ -199,7 +221,13 @@ void Engine::work_ended(const PendingWork& work) {
   if (work.view.views != nullptr && !work.view.views->release(work.view.view)) {
     lose_view(execution, work.step);
   }
-  if (execution.health && !execution.run.is_lost) {
+  if (work.puts_away) {
+    end_put_away(work);
+  } else if (work.step != kPointToPoint) {
+    const ProgramStep& step = execution.run.program->steps[work.step];
+    if (step.is_computed()) release_views(execution, step, work.slice);
+  }
+  if (execution.health && !execution.run.is_lost && !work.puts_away) {
     if (const Status health = execution.run.device.compute->health(); !health) {
       listener_.on_compute_error(execution, health);
     } else if (work.step == kPointToPoint) {
@@ -217,8 +245,6 @@ void Engine::work_ended(const PendingWork& work) {
 void Engine::advance_after(const PendingWork& work) {
   Execution& execution = *work.execution;
   const ProgramStep& step = execution.run.program->steps[work.step];
-  if (step.is_computed()) release_views(execution, step, work.slice);
-  if (execution.run.is_lost) return;
   slice_done(execution, work.step, work.slice);
   if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }

@@ -123,6 +123,7 @@ void Engine::advance(Execution& execution, StepId id) {
     }
   }
   const std::uint32_t slice = state.issued;
+  if (waits_for_put_away(run, step, slice)) return queue_again(execution, id);
   const Ticket ticket = run_local(execution, id, slice);
   ++state.issued;
   if (ticket.is_pending()) {
@@ -550,17 +551,13 @@ bool Engine::relieve() {
 
 /// Copies a viewed message to its own place, unless work of a device reads it already.
 void Engine::put_away(Execution& execution, HeldView& held) {
-  if (held.views == nullptr || held.is_read) return;
+  if (held.views == nullptr || held.is_read || held.is_put_away) return;
   ++views_given_up_;
+  if (held.view.is_on_device) return put_away_on_device(execution, held);
   const auto& run = execution.run;
   const auto& step = run.program->steps[held.step];
   const std::uint64_t bytes = run.program->slice_size(step, held.slice);
-  std::byte* const target = place_of(run, step.target, held.slice);
-  if (held.view.is_on_device) {
-    copy_and_wait(*run.device.compute, target, held.view.data, bytes);
-  } else {
-    copy_bytes(target, held.view.data, bytes);
-  }
+  copy_bytes(place_of(run, step.target, held.slice), held.view.data, bytes);
   release(execution, held);
 }
 
@@ -568,7 +565,8 @@ void Engine::put_away(Execution& execution, HeldView& held) {
 /// views wait for messages of other peers, and these peers may wait for the slots of the viewed
 /// messages.
 void Engine::look_at_views() {
-  // Views of device memory hold no slots, but numbers of streams, of which there are more.
+  // Views of device memory hold no slots, but numbers of announced messages; a message that gets no
+  // number goes through slots, or waits if it is longer.
   constexpr std::uint32_t kPatientTurnsForSlots = 200, kPatientTurnsForStreams = 20'000;
   const bool holds_slots = views_held_ > views_on_device_;
   const bool stand_still = views_held_ > 0 && views_touched_ == views_touched_before_;

@@ -32,11 +32,15 @@ std::string title(const Schedule& schedule) {
                      schedule.algorithm, schedule.shape.ranks, schedule.shape.root);
 }
 
+/// Which ranks have their buffers on devices that read each other's memory.
+enum class OnDevice : std::uint8_t { none, all, odd };
+
 /// Proves the programs of all ranks for messages of which each chunk has this number of slices.
 Status prove_programs(const std::vector<Schedule>& ranks,
                       std::uint64_t slices,
                       std::uint32_t window,
-                      collectives::Staging staging) {
+                      bool stages_input,
+                      OnDevice which) {
   constexpr std::uint64_t kSlice = 1024;
   const Collective collective = ranks.front().shape.collective;
   execution::ProgramOptions options;
@@ -49,13 +53,19 @@ Status prove_programs(const std::vector<Schedule>& ranks,
   options.counts.count = std::max<std::uint64_t>(1, options.counts.count);
   if (reduces(collective)) {
     options.kernel = reduce_kernel(RedOp::sum, DataType::float32);
-    if (staging.input) options.scale = scale_kernel(DataType::float32);
+    if (stages_input) options.scale = scale_kernel(DataType::float32);
   }
   std::vector<std::shared_ptr<const Program>> programs;
   std::vector<const Program*> addresses;
   for (const Schedule& schedule : ranks) {
+    const bool is_on_device =
+        which == OnDevice::all || (which == OnDevice::odd && schedule.rank % 2 == 1);
+    collectives::Staging staging{.input = stages_input};
+    if (is_on_device) staging.receives.assign(ranks.size(), true);
+    options.fusion = is_on_device ? execution::Fusion::views : execution::Fusion::all;
     XYLEM_TRY(auto program,
-              execution::compile(staging.input ? stage(schedule, staging) : schedule, options));
+              execution::compile(staging.changes_anything() ? stage(schedule, staging) : schedule,
+                                 options));
     addresses.push_back(programs.emplace_back(std::move(program)).get());
   }
   return execution::verify_program(addresses);
@@ -68,7 +78,9 @@ Status prove(const std::vector<Schedule>& ranks, std::uint32_t window) {
     // Only premultiplied sums, and all_to_all in place, have staged variants (Plan::Variant).
     if (is_staged && !reduces(collective) && collective != Collective::all_to_all) continue;
     for (const std::uint64_t slices : {0U, 1U, window, window + 1, 3 * window}) {
-      XYLEM_TRY(prove_programs(ranks, slices, window, {.input = is_staged}));
+      for (const OnDevice which : {OnDevice::none, OnDevice::all, OnDevice::odd}) {
+        XYLEM_TRY(prove_programs(ranks, slices, window, is_staged, which));
+      }
     }
   }
   return {};

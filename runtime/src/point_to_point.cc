@@ -331,9 +331,13 @@ void PointToPoint::copy_on_device(Operation& operation, const execution::HeldVie
   }
   // The stream of the receive may wait for something that waits for the sender. So the message is
   // brought to the host meanwhile, and the send ends.
+  std::byte* const room = host_room(operation, bytes);
+  if (room == nullptr) {
+    held.views->release(held.view);
+    return;
+  }
   operation.lists.is_staging = true;
-  engine_.post_copy_before_gate(operation,
-                                {host_room(operation, bytes), held.view.data, bytes, held});
+  engine_.post_copy_before_gate(operation, {room, held.view.data, bytes, held});
 }
 
 void PointToPoint::on_body(Message& message) {

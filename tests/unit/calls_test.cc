@@ -248,7 +248,7 @@ TEST(CallOnStream, NeedsADeviceAndItsStream) {
   const Stream of_host{nullptr, Memory{}}, of_unknown{nullptr, kFoundByCall}, of_device{};
   const auto refused = [](const Caller& caller, const Stream& stream) {
     Call call = even_call(caller, {Collective::all_reduce, in(4), out(4), RedOp::sum, 0}).value();
-    return put_on_stream(call, caller, stream);
+    return put_on_stream(call, caller, stream, /*holds_stream=*/true);
   };
   for (const Stream& stream : {of_host, of_unknown}) {
     const Status status = refused({0, 1, &none}, stream);

@@ -63,7 +63,9 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   XYLEM_TRY(load(options));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
-  shared_ = std::make_unique<SharedMemory>(*driver_, context_, options.device, *gates_);
+  shared_ = std::make_unique<SharedMemory>(
+      *driver_, context_, options.device, *gates_,
+      [this](CUresult result, std::string_view function) { note(result, function); });
   return shared_->set_up(greatest);
 }
 

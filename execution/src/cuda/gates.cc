@@ -61,10 +61,13 @@ Result<Ticket> Gates::after(CUstream stream) {
 Result<Ticket> Gates::before(CUstream stream) {
   XYLEM_TRY(const std::uint32_t slot, take());
   const std::uint64_t generation = generations_[slot];
+  ++waited_for_;
   const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
                                                       CU_STREAM_WAIT_VALUE_GEQ);
-  if (result != CUDA_SUCCESS) return give_up(slot, result, "cuStreamWaitValue64");
-  ++waited_for_;
+  if (result != CUDA_SUCCESS) {
+    --waited_for_;
+    return give_up(slot, result, "cuStreamWaitValue64");
+  }
   return ticket(slot, generation);
 }
 

@@ -26,8 +26,7 @@ const std::byte* pointer(CUdeviceptr address) noexcept {
   return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// The number of this process. Peers cannot guess it, so they cannot name memory that this process
-/// has not shared.
+/// The number of this process, by which it knows places of its own.
 std::uint64_t own_number() noexcept {
   static const std::uint64_t number = [] {
     std::uint64_t drawn = 0;
@@ -113,10 +112,15 @@ bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept
 bool SharedMemory::read(std::byte* target, const ConstRegion& source) noexcept {
   const std::lock_guard lock(reading_);
   const CurrentContext current(driver_, context_);
-  return current.result() == CUDA_SUCCESS &&
-         driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes, stream_) ==
-             CUDA_SUCCESS &&
-         driver_.cuStreamSynchronize(stream_) == CUDA_SUCCESS;
+  const auto is_done = [this](CUresult result, std::string_view function) {
+    if (result != CUDA_SUCCESS) note_(result, function);
+    return result == CUDA_SUCCESS;
+  };
+  return is_done(current.result(), "cuCtxPushCurrent") &&
+         is_done(
+             driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes, stream_),
+             "cuMemcpyAsync") &&
+         is_done(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
 }
 
 // ---- memory of peers ----
@@ -127,7 +131,7 @@ const std::byte* SharedMemory::open(const DevicePlace& place,
   const std::lock_guard lock(mutex_);
   const CurrentContext current(driver_, context_);
   if (current.result() != CUDA_SUCCESS) return nullptr;
-  if (place.process == own_number()) return open_here(place);
+  if (place.process == own_number()) return open_here(place, bytes);
   Opened* const opened = open_there(place);
   if (opened == nullptr) return nullptr;
   // A peer may have written anything into the place.
@@ -137,65 +141,82 @@ const std::byte* SharedMemory::open(const DevicePlace& place,
   return pointer(opened->base + place.offset);
 }
 
-/// Memory of another rank of this process.
-const std::byte* SharedMemory::open_here(const DevicePlace& place) noexcept {
-  if (place.device == device_ || reached_.contains(place.device)) return pointer(place.address);
-  // Peer access does not cover memory that has no handle.
+/// Memory of another rank of this process. Null if it is not what the place says, or if this device
+/// does not reach it.
+const std::byte* SharedMemory::open_here(const DevicePlace& place, std::uint64_t bytes) noexcept {
+  Facts facts;
+  if (!find_facts(place.address, facts) || facts.allocation != place.allocation) return nullptr;
+  const std::uint64_t offset = place.address - facts.start;
+  if (bytes > facts.bytes - offset) return nullptr;
+  if (facts.device == device_) return pointer(place.address);
+  // Peer access does not cover memory without a handle.
+  return facts.has_ipc != 0 && reaches(facts.device) ? pointer(place.address) : nullptr;
+}
+
+/// Whether this device reaches ordinary memory of another device of this process.
+bool SharedMemory::reaches(int device) noexcept {
+  if (const auto known = reaches_.find(device); known != reaches_.end()) return known->second;
   int can_access = 0;
   CUdevice other = 0;
   CUcontext its_context = nullptr;
-  if (!has_handle(place) || driver_.cuDeviceGet(&other, place.device) != CUDA_SUCCESS ||
-      driver_.cuDeviceCanAccessPeer(&can_access, device_, other) != CUDA_SUCCESS ||
-      can_access == 0 || driver_.cuDevicePrimaryCtxRetain(&its_context, other) != CUDA_SUCCESS) {
-    return nullptr;
+  bool is_reached = driver_.cuDeviceGet(&other, device) == CUDA_SUCCESS &&
+                    driver_.cuDeviceCanAccessPeer(&can_access, device_, other) == CUDA_SUCCESS &&
+                    can_access != 0 &&
+                    driver_.cuDevicePrimaryCtxRetain(&its_context, other) == CUDA_SUCCESS;
+  if (is_reached) {
+    const CUresult result = driver_.cuCtxEnablePeerAccess(its_context, 0);
+    driver_.cuDevicePrimaryCtxRelease(other);
+    is_reached = result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   }
-  const CUresult result = driver_.cuCtxEnablePeerAccess(its_context, 0);
-  driver_.cuDevicePrimaryCtxRelease(other);
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return nullptr;
-  reached_.insert(place.device);
-  return pointer(place.address);
+  reaches_.emplace(device, is_reached);
+  return is_reached;
 }
 
 /// Memory of another process. Null if it cannot be opened.
 SharedMemory::Opened* SharedMemory::open_there(const DevicePlace& place) noexcept {
-  const Name name{place.process, place.allocation};
+  const Name name{place.handle, place.allocation};
   if (const auto known = opened_.find(name); known != opened_.end()) return &known->second;
-  if (!has_handle(place)) return nullptr;
+  if (!has_handle(place) || refused_.contains(name)) return nullptr;
   close_unused();
   CUipcMemHandle handle{};
   std::memcpy(&handle, place.handle.data(), sizeof handle);
   Opened opened;
   Facts facts;
-  if (driver_.cuIpcOpenMemHandle(&opened.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
-      CUDA_SUCCESS) {
-    return nullptr;
-  }
-  if (!find_facts(opened.base, facts)) {
+  bool is_open = driver_.cuIpcOpenMemHandle(&opened.base, handle,
+                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
+  if (is_open && !find_facts(opened.base, facts)) {
     driver_.cuIpcCloseMemHandle(opened.base);
+    is_open = false;
+  }
+  if (!is_open) {
+    if (refused_.size() >= kKeptHandles) refused_.clear();
+    refused_.insert(name);
     return nullptr;
   }
   opened.bytes = facts.bytes;
   return &opened_.emplace(name, opened).first->second;
 }
 
-/// Closes the allocation that was not used for longest, if there are too many. Peers may have freed
-/// it; as long as it is open here, its memory cannot be used for anything else.
+/// Closes allocations that nobody reads, those first that were not used for longest, until there is
+/// room for another. Peers may have freed them; as long as they are open here, their memory cannot
+/// be used for anything else.
 void SharedMemory::close_unused() noexcept {
-  if (opened_.size() < kKeptOpen || gates_.are_streams_waiting()) return;
-  auto oldest = opened_.end();
-  for (auto at = opened_.begin(); at != opened_.end(); ++at) {
-    const bool is_older = oldest == opened_.end() || at->second.used_at < oldest->second.used_at;
-    if (at->second.users == 0 && is_older) oldest = at;
+  while (opened_.size() >= kKeptOpen && !gates_.are_streams_waiting()) {
+    auto oldest = opened_.end();
+    for (auto at = opened_.begin(); at != opened_.end(); ++at) {
+      const bool is_older = oldest == opened_.end() || at->second.used_at < oldest->second.used_at;
+      if (at->second.users == 0 && is_older) oldest = at;
+    }
+    if (oldest == opened_.end()) return;
+    driver_.cuIpcCloseMemHandle(oldest->second.base);
+    opened_.erase(oldest);
   }
-  if (oldest == opened_.end()) return;
-  driver_.cuIpcCloseMemHandle(oldest->second.base);
-  opened_.erase(oldest);
 }
 
 void SharedMemory::close(const DevicePlace& place, const Memory& /*reader*/) noexcept {
   if (place.process == own_number()) return;
   const std::lock_guard lock(mutex_);
-  const auto known = opened_.find({place.process, place.allocation});
+  const auto known = opened_.find({place.handle, place.allocation});
   if (known != opened_.end() && known->second.users > 0) --known->second.users;
 }
 

@@ -8,12 +8,15 @@
 #include "cuda/gates.h"
 #include "xylem/transport/device_memory.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 namespace xylem::execution::cuda {
 
@@ -24,10 +27,17 @@ namespace xylem::execution::cuda {
 /// addresses are used as they are; memory of another device needs peer access.
 class SharedMemory final : public transport::DeviceMemory {
  public:
+  /// Is told which function of the driver failed while device memory was read.
+  using Note = std::function<void(CUresult result, std::string_view function)>;
+
   /// Works on the device of `context`, whose number is `device`. Nothing is closed while streams
   /// wait for calls (`gates`), since the driver may then wait for these streams.
-  SharedMemory(const Driver& driver, CUcontext context, int device, const Gates& gates)
-      : driver_(driver), context_(context), device_(device), gates_(gates) {}
+  SharedMemory(const Driver& driver, CUcontext context, int device, const Gates& gates, Note note)
+      : driver_(driver),
+        context_(context),
+        device_(device),
+        gates_(gates),
+        note_(std::move(note)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
@@ -43,8 +53,8 @@ class SharedMemory final : public transport::DeviceMemory {
   bool read(std::byte* target, const transport::ConstRegion& source) noexcept override;
 
  private:
-  /// An allocation: the number of its process, and its own.
-  using Name = std::pair<std::uint64_t, std::uint64_t>;
+  /// An allocation of another process: its handle, and its number there.
+  using Name = std::pair<std::array<std::byte, 64>, std::uint64_t>;
   /// An allocation of another process, as this device reaches it.
   struct Opened {
     CUdeviceptr base = 0;
@@ -55,7 +65,8 @@ class SharedMemory final : public transport::DeviceMemory {
   struct Facts;
 
   bool find_facts(CUdeviceptr address, Facts& facts) const noexcept;
-  const std::byte* open_here(const transport::DevicePlace& place) noexcept;
+  const std::byte* open_here(const transport::DevicePlace& place, std::uint64_t bytes) noexcept;
+  bool reaches(int device) noexcept;
   Opened* open_there(const transport::DevicePlace& place) noexcept;
   void close_unused() noexcept;
 
@@ -63,12 +74,14 @@ class SharedMemory final : public transport::DeviceMemory {
   const CUcontext context_;
   const int device_;
   const Gates& gates_;
+  const Note note_;
   std::mutex reading_;         ///< Protects `stream_`.
   CUstream stream_ = nullptr;  ///< On which read() copies.
   std::mutex mutex_;
   std::map<std::uint64_t, CUipcMemHandle> handles_;  // «mutex_» Of allocations of this process.
   std::map<Name, Opened> opened_;                    // «mutex_»
-  std::set<int> reached_;                            // «mutex_» Devices with peer access.
+  std::set<Name> refused_;                           // «mutex_» Those that cannot be opened.
+  std::map<int, bool> reaches_;                      // «mutex_» Whether there is peer access.
   std::uint64_t uses_ = 0;                           // «mutex_»
 };
 

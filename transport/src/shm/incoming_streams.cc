@@ -132,13 +132,19 @@ void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
   outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes, view});
 }
 
-/// Shows a message in device memory to the reader's device. False if that is not possible.
+/// Shows a message in device memory to the reader's device, or ends it if it was withdrawn. False
+/// if it cannot be shown.
 bool IncomingStreams::show_on_device(std::uint8_t id) {
   Stream& stream = streams_[id];
   const Receive& receive = stream.receive;
   const bool may_show = devices_ != nullptr && stream.location.where == Location::Where::device &&
                         receive.wants_view && receive.reader.kind != MemoryKind::host;
   if (!may_show) return false;
+  // The sender's user may have freed the memory of a message that was withdrawn.
+  if (is_withdrawn(id)) {
+    end_with(id, withdrawal_code());
+    return true;
+  }
   const std::byte* data = devices_->open(stream.place, stream.bytes, receive.reader);
   if (data == nullptr) return false;
   stream.use = Stream::Use::viewed;

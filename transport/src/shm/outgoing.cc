@@ -121,37 +121,40 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
 }
 
 /// Writes the next `bytes` of a message into a slot or an entry. Host memory is written into slots
-/// in the faster way, or in the other way for a trial.
-void Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept {
+/// in the faster way, or in the other way for a trial. False if device memory cannot be read.
+bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept {
   const Outbound& message = sending.message;
   const std::byte* data = message.data + sending.sent;
   sending.sent += bytes;
   delay();
   if (message.memory.kind != MemoryKind::host) {
-    if (!devices_->read(target, {data, bytes, message.memory})) sending.code = Code::internal;
-    return;
+    return devices_->read(target, {data, bytes, message.memory});
   }
   if (bytes < CacheChoice::kLeastBytes) {
     copy_bytes(target, data, bytes);
-    return;
+    return true;
   }
   const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();
   cache_choice_.learn(past_cache, copy_timed({target, past_cache}, data, bytes));
+  return true;
 }
 
 /// Copies `bytes` of the message into a slot and publishes an entry for it.
-bool Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
+Outgoing::Begun Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   Entry* entry = next_entry(kind, sending.tag, bytes);
-  if (entry == nullptr) return false;
+  if (entry == nullptr) return Begun::no_room;
   auto slot = slots_->take(channel_, bytes);
   if (!slot && retire()) slot = slots_->take(channel_, bytes);
-  if (!slot) return false;
-  fill(segment_->slot(*slot), sending, bytes);
+  if (!slot) return Begun::no_room;
+  if (!fill(segment_->slot(*slot), sending, bytes)) {
+    slots_->give_back(*slot);
+    return Begun::failed;
+  }
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;
   publish();
-  return true;
+  return Begun::well;
 }
 
 /// Whether a stream number is free for the message. Messages too long for a slot may use only half
@@ -191,9 +194,7 @@ Outgoing::Begun Outgoing::begin(Sending& sending, bool is_wanted) {
   const std::uint64_t bytes = sending.message.bytes;
   if (fits_slot(sending) && !has_number(sending, is_wanted)) sending.message.location = {};
   if (is_announced(sending)) return announce(sending, is_wanted);
-  const bool is_in =
-      bytes > kInlineBytes ? put_slot(EntryKind::slotted, sending, bytes) : put_inline(sending);
-  return is_in ? Begun::well : Begun::no_room;
+  return bytes > kInlineBytes ? put_slot(EntryKind::slotted, sending, bytes) : put_inline(sending);
 }
 
 Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
@@ -205,13 +206,14 @@ Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
   }
   Sending sending{&operation, message, 0, tag};
   const bool is_next = cleared_.empty() && numberless_.empty() && queue_.empty();
-  const bool has_begun =
-      is_next && !is_hold(holds_) && begin(sending, /*is_wanted=*/false) == Begun::well;
-  if (has_begun && !is_announced(sending)) {
-    operation.code = sending.code;
+  const Begun begun =
+      is_next && !is_hold(holds_) ? begin(sending, /*is_wanted=*/false) : Begun::no_room;
+  if (begun == Begun::failed) {
+    operation.code = Code::internal;
     return Posted::done;
   }
-  if (has_begun) {
+  if (begun == Begun::well && !is_announced(sending)) return Posted::done;
+  if (begun == Begun::well) {
     append(streams_, sending);
     return Posted::pending;
   }
@@ -233,12 +235,12 @@ bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) 
   return put_inline(tag, data, bytes);
 }
 
-bool Outgoing::put_inline(Sending& sending) noexcept {
+Outgoing::Begun Outgoing::put_inline(Sending& sending) noexcept {
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.message.bytes);
-  if (entry == nullptr) return false;
-  fill(entry->payload.data(), sending, sending.message.bytes);
+  if (entry == nullptr) return Begun::no_room;
+  if (!fill(entry->payload.data(), sending, sending.message.bytes)) return Begun::failed;
   publish();
-  return true;
+  return Begun::well;
 }
 
 /// Puts a short message into an entry. False if the ring is full.
@@ -286,8 +288,8 @@ bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
   return true;
 }
 
-void Outgoing::end(Sendings& list, Sendings::iterator at) {
-  outcomes_->push_back({at->operation, at->code, 0});
+void Outgoing::end(Sendings& list, Sendings::iterator at, Code code) {
+  outcomes_->push_back({at->operation, code, 0});
   spare_.splice(spare_.begin(), list, at);
 }
 
@@ -333,9 +335,14 @@ unsigned Outgoing::pump_streams(bool is_gone) {
       at->sent = bytes;
       ++count;
     }
-    while (has_slots && at->sent < bytes &&
-           put_slot(EntryKind::fragment, *at, std::min(most, bytes - at->sent))) {
-      ++count;
+    Begun put = Begun::well;
+    while (has_slots && at->sent < bytes && put == Begun::well) {
+      put = put_slot(EntryKind::fragment, *at, std::min(most, bytes - at->sent));
+      if (put == Begun::well) ++count;
+    }
+    if (put == Begun::failed) {
+      withdraw_one(at, Code::internal);
+      continue;
     }
     if (at->sent < bytes) {
       has_slots = false;
@@ -415,7 +422,9 @@ bool Outgoing::pump_list(Sendings& list, bool is_wanted, unsigned& count) {
       continue;
     }
     ++count;
-    if (is_announced(*at)) {
+    if (begun == Begun::failed) {
+      end(list, at, Code::internal);
+    } else if (is_announced(*at)) {
       streams_.splice(streams_.end(), list, at);
     } else {
       end(list, at);
@@ -435,16 +444,22 @@ void Outgoing::withdraw(std::uint64_t streams) noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+/// Ends the send of a stream, of which the receiver may have a part.
+void Outgoing::withdraw_one(Sendings::iterator at, Code code) {
+  withdraw(bit_of(at->id));
+  withdrawn_.push_back({at->id, false});
+  end(streams_, at, code);
+}
+
 bool Outgoing::cancel(const Operation& operation) {
   for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_}) {
     const auto at = std::ranges::find(*list, &operation, &Sending::operation);
     if (at == list->end()) continue;
     if (list == &streams_) {
-      withdraw(bit_of(at->id));
-      withdrawn_.push_back({at->id, false});
+      withdraw_one(at, Code::cancelled);
+    } else {
+      end(*list, at, Code::cancelled);
     }
-    outcomes_->push_back({at->operation, Code::cancelled, 0});
-    spare_.splice(spare_.begin(), *list, at);
     pump_withdrawn();
     return true;
   }

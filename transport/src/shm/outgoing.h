@@ -114,8 +114,7 @@ class Outgoing {
     Outbound message;
     std::uint64_t sent = 0;
     Tag tag = 0;
-    std::uint8_t id = 0;   ///< The number of its stream, once announced.
-    Code code = Code::ok;  ///< How the send will end.
+    std::uint8_t id = 0;  ///< The number of its stream, once announced.
   };
   using Sendings = std::list<Sending>;
 
@@ -131,12 +130,13 @@ class Outgoing {
     well,
     no_room,    ///< There is no free entry in the ring, or no free slot.
     no_number,  ///< There is no free stream number.
+    failed,     ///< The device memory that holds the message cannot be read.
   };
 
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
   bool put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept;
-  bool put_inline(Sending& sending) noexcept;
+  Begun put_inline(Sending& sending) noexcept;
   Begun begin(Sending& sending, bool is_wanted);
   Begun announce(Sending& sending, bool is_wanted);
   bool has_number(const Sending& sending, bool is_wanted) const noexcept;
@@ -144,8 +144,8 @@ class Outgoing {
   void heed_holds() noexcept;
   void append(Sendings& list, const Sending& sending);
   bool pump_list(Sendings& list, bool is_wanted, unsigned& count);
-  void fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept;
-  bool put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
+  bool fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept;
+  Begun put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
   unsigned pump_streams(bool is_gone);
   unsigned pump_queue();
   unsigned pump_withdrawn();
@@ -155,7 +155,8 @@ class Outgoing {
   void withdraw(std::uint64_t streams) noexcept;
   void free_stream(std::uint8_t id) noexcept;
   void lose();
-  void end(Sendings& list, Sendings::iterator at);
+  void end(Sendings& list, Sendings::iterator at, Code code = Code::ok);
+  void withdraw_one(Sendings::iterator at, Code code);
 
   std::uint32_t channel_;
   const Segment* segment_;

@@ -137,9 +137,10 @@ class Engine {
     return is_idle ? 0 : run_round();
   }
   /// Copies viewed messages to their own places, and gives up their views, since their senders may
-  /// wait for the slots. Views that pending work of a device reads stay, and so do those of the
-  /// only call that holds views if they are in device memory. Call before a sleep. True if any view
-  /// was given up.
+  /// wait for the slots. A view in device memory is given up when its device has copied it. It
+  /// stays if work of the device reads it already. It also stays if only one call holds views:
+  /// device memory occupies no slots, and a call that runs alone needs no others. Call before a
+  /// sleep. True if any view is given up.
   bool relieve();
   /// How many views relieve() has given up so far. A call that runs alone never needs this
   /// (verify_program.h), but several calls at once may.
@@ -166,6 +167,7 @@ class Engine {
     std::uint32_t slice = 0;
     Ticket ticket;
     HeldView view{};  ///< If it has views: what the work reads. It is released after the work.
+    bool puts_away = false;  ///< The work copies a view of Run::views to its place.
   };
   /// The pending work of one queue, in order.
   struct PendingQueue {
@@ -180,6 +182,7 @@ class Engine {
   Message& take_message(Execution& execution);
   void drop_message(Message& message) noexcept;
   void completed(Message& message);
+  void report(Execution& execution, std::uint32_t peer, Code code);
   void end_if_idle(Execution& execution);
   void deactivate(Execution& execution) noexcept;
 
@@ -260,10 +263,11 @@ class Engine {
   void begin_copy(Execution& execution);
   bool fetch(Execution& execution, const HeldView& view);
   static void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
-  static void copy_and_wait(Compute& compute,
-                            std::byte* target,
-                            const std::byte* source,
-                            std::uint64_t bytes) noexcept;
+  void put_away_on_device(Execution& execution, HeldView& held);
+  void end_put_away(const PendingWork& work);
+  static bool waits_for_put_away(const Run& run,
+                                 const ProgramStep& step,
+                                 std::uint32_t slice) noexcept;
   static void queue_all(Run& run);
   PendingQueue& pending_queue(Compute& compute, std::uint32_t queue);
   void look_at_work();

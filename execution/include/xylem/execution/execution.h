@@ -87,7 +87,8 @@ struct HeldView {
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;
-  bool is_read = false;  ///< Pending work of a device reads it.
+  bool is_read = false;      ///< Pending work of a device reads it.
+  bool is_put_away = false;  ///< Pending work of a device copies it to its place.
 };
 
 /// The part of Run that consists of plain values. It is replaced as a whole when the execution is
