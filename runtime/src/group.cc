@@ -33,6 +33,7 @@ std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> w
 
 Plans::Site site_of(Context& context, const GroupSpec& spec) {
   std::vector<transport::Capabilities> wires;
+  wires.reserve(spec.world_ranks.size());
   for (const std::uint32_t rank : spec.world_ranks) {
     wires.push_back(context.wires->capabilities(rank));
   }

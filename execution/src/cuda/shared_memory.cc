@@ -28,11 +28,11 @@ const std::byte* pointer(CUdeviceptr address) noexcept {
 
 /// The number of this process, by which it knows places of its own.
 std::uint64_t own_number() noexcept {
-  static const std::uint64_t number = [] {
+  static const std::uint64_t kNumber = [] {
     std::uint64_t drawn = 0;
     return getrandom(&drawn, sizeof drawn, 0) == sizeof drawn ? drawn : 0;
   }();
-  return number;
+  return kNumber;
 }
 
 bool has_handle(const DevicePlace& place) noexcept {
