@@ -12,7 +12,7 @@ void StreamWaits::add(execution::Compute& compute, execution::Ticket gate) {
   while (wait->next != &ended) {
     if (first_.compare_exchange_weak(wait->next, wait.get(), std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
-      (void)wait.release();  // end() deletes it.
+      [[maybe_unused]] Wait* const kept = wait.release();  // end() deletes it.
       return;
     }
   }

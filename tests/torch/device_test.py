@@ -322,8 +322,8 @@ class Failures(unittest.TestCase):
                 dist.all_gather([here, on_host], here)
             with raising(ValueError, "all must be on one device"):
                 dist.all_reduce_coalesced([here, on_host])
-            with raising(NotImplementedError, "8-bit floats are moved but not reduced"):
-                dist.all_reduce(torch.ones(2).to(torch.float8_e5m2))
+            with raising(ValueError, "bitwise"):
+                dist.all_reduce(torch.ones(2), dist.ReduceOp.BOR)
             with raising(ValueError, "serves tensors on cpu and cuda"):
                 dist.group.WORLD._get_backend(torch.device("cpu")).allreduce(
                     [torch.empty(2, device="meta")]
