@@ -126,8 +126,8 @@ Result<Call> recv_call(const Caller& caller,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag);
 /// Lets a call begin in the order of a stream, which waits for the call if `holds_stream`. Fails if
-/// its buffers are neither in the memory of the stream's device nor in pinned memory, or if there is
-/// no such device.
+/// its buffers are neither in the memory of the stream's device nor in pinned memory, or if there
+/// is no such device.
 Status put_on_stream(Call& call, const Caller& caller, const Stream& stream, bool holds_stream);
 /// These fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;

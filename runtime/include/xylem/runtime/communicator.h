@@ -73,8 +73,8 @@ class XYLEM_API Communicator {
   /// wait for the call where they need its result.
   Communicator after(Stream stream) const { return in_order_of(stream, false); }
 
-  /// Makes a device ready: its streams, and its kernels. Otherwise the first call on its memory does
-  /// that, and the driver may wait for what runs on the device. Not collective; blocks.
+  /// Makes a device ready: its streams, and its kernels. Otherwise the first call on its memory
+  /// does that, and the driver may wait for what runs on the device. Not collective; blocks.
   Status prepare(const Memory& device) const;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
