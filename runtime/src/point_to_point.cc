@@ -80,7 +80,6 @@ void PointToPoint::send(Operation& operation) {
     std::byte* const room = host_room(operation, bytes);
     if (room == nullptr) return;
     copy = {room, std::exchange(call.input, room), bytes};
-    call.memory = {};
   }
   operation.lists.is_staging = true;
   wait_for_turn(operation);
@@ -143,7 +142,7 @@ void PointToPoint::on_copied(Operation& operation) {
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
-  const Sent sent = send_at_once(link_to(call.peer), header, {call.input, 0, call.memory});
+  const Sent sent = send_at_once(link_to(call.peer), header, region_of(operation));
   ++pairs_[call.peer].sent;
   if (sent == Sent::nothing) send_header(header, call);
   const bool is_small = body_bytes(header) <= kInlineMessage;
@@ -191,13 +190,19 @@ transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noex
   return body_tag(spec_.slot, header.source, header.number, fingerprint_of(header));
 }
 
-void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
+/// The bytes that an operation sends, and where they are: in the user's memory, or in that of the
+/// host to which they have been copied.
+transport::ConstRegion PointToPoint::region_of(const Operation& operation) const noexcept {
   const Call& call = operation.call;
-  engine_.post_send(operation, link_to(call.peer), tag_of_body(header),
-                    {.data = call.input,
-                     .bytes = body_bytes(header),
-                     .memory = call.memory,
-                     .stay = transport::Stay::anywhere});
+  return {.data = call.input,
+          .bytes = call.count * size_of(call.type),
+          .memory = is_staged(call, operation.run.device) ? Memory{} : call.memory,
+          .stay = transport::Stay::anywhere};
+}
+
+void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
+  engine_.post_send(operation, link_to(operation.call.peer), tag_of_body(header),
+                    region_of(operation));
 }
 
 void PointToPoint::send_to_self(Operation& operation) {

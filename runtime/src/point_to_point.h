@@ -145,6 +145,7 @@ class PointToPoint final : private HeaderUser {
                                        std::uint32_t source) const noexcept;
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
   void keep(const transport::View& view, const Link& link);
+  transport::ConstRegion region_of(const Operation& operation) const noexcept;
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
   void send(Operation& operation);

@@ -41,7 +41,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (pair.waiting != nullptr) return std::nullopt;
   note_send();
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
-  const Sent sent = send_at_once(link_to(to), header, {buffer.data});
+  const Sent sent = send_at_once(link_to(to), header, {buffer.data, buffer.bytes(), {}});
   if (sent == Sent::nothing) return std::nullopt;
   ++pair.sent;
   if (sent == Sent::all) return Work(spec_.own_world_rank());
