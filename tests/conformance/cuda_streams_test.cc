@@ -101,6 +101,8 @@ class Round {
     }
     return true;
   }
+  /// The first word that was read.
+  std::uint32_t first() const { return result_.words()[0]; }
   const Buffer& buffer() const { return buffer_; }
 
  private:
@@ -281,6 +283,33 @@ TEST(CudaStreams, OrderMessages) {
     EXPECT_TRUE(send.wait());
     EXPECT_TRUE(receive.wait());
     EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+TEST(CudaStreams, WaitForMessages) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    const auto world = runtime.world().after(stream);
+    const std::uint32_t to = (rank + 1) % kRanks, from = (rank + kRanks - 1) % kRanks;
+    Round sent(devices, rank), received(devices, rank);
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      // Short messages are copied to host memory first.
+      Buffer output = sent.buffer(), input = received.buffer();
+      output.count = input.count = number % 2 == 0 ? kCount : 10;
+      sent.produce(number);
+      const Work receive = world.recv(input, from);
+      const Work send = world.send(output, to);
+      EXPECT_TRUE(receive.block(stream));
+      EXPECT_TRUE(send.block(stream));
+      received.consume();
+      EXPECT_EQ(received.wait(), CUDA_SUCCESS);
+      EXPECT_EQ(received.first(), 10 * number + from);
+      EXPECT_TRUE(send.wait());
+      EXPECT_TRUE(receive.wait());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }
 
