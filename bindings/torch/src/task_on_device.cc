@@ -55,6 +55,7 @@ void Task::block(const DeviceStream& stream) const {
 }
 
 void Task::block_current_stream() {
+  if (unlanded_) std::rethrow_exception(unlanded_);
   const DeviceStream current = current_stream(begun_.device->device());
   block(current);
   // Memory that this stream gives back is used again only by what the stream does later.
