@@ -195,7 +195,9 @@ Backend::WorkPtr Backend::endCoalescing() {
     return first && part->device() && part->device()->device() == first->device();
   });
   // Otherwise the calling thread waits.
-  if (first && is_on_one_device) begun.device = std::make_unique<OnDevice>(*first);
+  if (first && is_on_one_device) {
+    begun.device = std::make_unique<OnDevice>(world_, first->stream(), on_devices_);
+  }
   const auto task = c10::make_intrusive<Task>(
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequence_.load()}, pending_,
       Tensors());

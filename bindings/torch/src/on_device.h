@@ -45,9 +45,11 @@ class OnDevice {
   OnDevice(const Communicator& world,
            const c10::Device& device,
            std::shared_ptr<DeviceCaller> caller);
-  /// Several calls as one, of which `first` is one. The calls have their own landings.
-  explicit OnDevice(const OnDevice& first)
-      : group_(first.group_), stream_(first.stream_), caller_(first.caller_) {}
+  /// A call after a stream that is not the current one.
+  OnDevice(const Communicator& world,
+           const DeviceStream& stream,
+           std::shared_ptr<DeviceCaller> caller);
+  OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() = default;
 
@@ -73,10 +75,6 @@ class OnDevice {
   }
 
  private:
-  OnDevice(const Communicator& world,
-           const DeviceStream& stream,
-           std::shared_ptr<DeviceCaller> caller);
-
   const Communicator group_;
   const DeviceStream stream_;
   const std::shared_ptr<DeviceCaller> caller_;

@@ -38,7 +38,8 @@ std::atomic<bool> serves_private_device{false};
             .attr("Stream")(py::arg("stream_id") = stream.id(),
                             py::arg("device_index") = stream.device_index(),
                             py::arg("device_type") = static_cast<int>(stream.device_type()));
-    handle = reinterpret_cast<void*>(made.attr("cuda_stream").cast<std::uintptr_t>());
+    const auto number = made.attr("cuda_stream").cast<std::uintptr_t>();
+    handle = reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): so is Python's
   }
   const std::lock_guard lock(mutex);
   return known.emplace(stream, handle).first->second;
@@ -65,7 +66,9 @@ bool is_capturing(const TorchStream& stream) {
 }
 
 DeviceStream known_to_both(const c10::Stream& stream) {
-  return {stream, {handle_of(stream), memory_of(stream.device()).value()}};
+  const auto memory = memory_of(stream.device());
+  if (!memory) refuse(c10::str("streams of ", stream.device(), " are not served"));
+  return {stream, {handle_of(stream), *memory}};
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Buffer buffer(const at::Tensor& tensor, const Item& item) {
   const std::size_t count = static_cast<std::size_t>(tensor.numel()) * item.count;
   if (tensor.is_cpu()) return {tensor.data_ptr(), count, item.type};
   // A tensor that passed check_tensor() is in memory that Xylem knows.
-  return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value()};
+  return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value_or(Memory{})};
 }
 
 /// Whether the reduction of pairs is the pair of reductions.

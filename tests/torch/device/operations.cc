@@ -116,7 +116,7 @@ const at::Tensor& resize(const at::Tensor& self,
     at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(self.storage(), bytes);
   }
   self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
-  return self;
+  return self;  // NOLINT(bugprone-return-const-ref-from-parameter): as torch asks
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target) {

@@ -63,6 +63,8 @@ class Mark {
     must(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     must(cuEventRecord(event_, stream), "cuEventRecord");
   }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
   Mark(Mark&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Mark& operator=(Mark&& other) noexcept {
     std::swap(event_, other.event_);
