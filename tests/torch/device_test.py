@@ -43,6 +43,13 @@ def stream() -> torch.Stream:
     return torch.Stream(torch.device(DEVICE, getattr(torch, DEVICE).current_device()))
 
 
+def all_reduce_within(seconds: float) -> dist.Work:
+    """A call with a time limit of its own."""
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=seconds)
+    return dist.group.WORLD.allreduce([full(1)], options)
+
+
 def total(size: int) -> float:
     return size * (size + 1) / 2
 
@@ -242,15 +249,14 @@ class Failures(unittest.TestCase):
     def test_blocking_wait(self):
         def body(rank, size):
             if rank == 0:
-                work = dist.all_reduce(full(1), async_op=True)
                 with raising(dist.DistBackendError, "rank 1 did not call it"):
-                    work.wait()
+                    all_reduce_within(1).wait()
                 done.tell()
             else:
                 done.wait()
 
         done = Condition()
-        run_ranks(2, body, timeout=2, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"})
+        run_ranks(2, body, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"})
 
     def test_wait_with_a_limit_blocks(self):
         def body(rank, size):
@@ -273,7 +279,7 @@ class Failures(unittest.TestCase):
     def test_streams_go_on_after_a_time_out(self):
         def body(rank, size):
             if rank == 0:
-                work = dist.all_reduce(full(1), async_op=True)
+                work = all_reduce_within(1)
                 work.wait()
                 is_full(full(1), 1)  # The stream waits for the call, and then goes on.
                 assert work.is_completed()
@@ -286,7 +292,7 @@ class Failures(unittest.TestCase):
                 done.wait()
 
         done = Condition()
-        run_ranks(2, body, timeout=2)
+        run_ranks(2, body)
 
     def test_streams_go_on_after_an_abort_and_a_death(self):
         def body(rank, size):
@@ -374,7 +380,8 @@ class Training(unittest.TestCase):
     def parameters_of_one_process(self, size: int, steps: int) -> list[torch.Tensor]:
         with torch.device("cpu"):
             model = self.network()
-            self.train(model, [torch.cat([self.data(size * s + r) for r in range(size)]) for s in range(steps)])
+            batches = [[self.data(size * step + r) for r in range(size)] for step in range(steps)]
+            self.train(model, [torch.cat(batch) for batch in batches])
         return [parameter.detach() for parameter in model.parameters()]
 
     def check(self, model, size: int, steps: int) -> None:
