@@ -111,10 +111,8 @@ void Engine::begin_copy(Execution& execution) {
   add_pending({&execution, kPointToPoint, 0, ticket, copy.view});
 }
 
-/// Lets the device copy a slice that has arrived in device memory to its place. False if the device
-/// is done at once.
-bool Engine::fetch(Execution& execution, const HeldView& view) {
-  auto& run = execution.run;
+/// Enqueues the copy of a slice in device memory to its place.
+Ticket Engine::copy_to_place(const Run& run, const HeldView& view) {
   const ProgramStep& step = run.program->steps[view.step];
   Compute& compute = *run.device.compute;
   const void* source = view.view.data;
@@ -122,7 +120,13 @@ bool Engine::fetch(Execution& execution, const HeldView& view) {
   work.bytes = run.program->slice_size(step, view.slice);
   work.target = place_of(run, step.target, view.slice);
   work.sources = {&source, 1};
-  const Ticket ticket = compute.enqueue(view.step % compute.queues(), work, {});
+  return compute.enqueue(view.step % compute.queues(), work, {});
+}
+
+/// Lets the device copy a slice that has arrived in device memory to its place. False if the device
+/// is done at once.
+bool Engine::fetch(Execution& execution, const HeldView& view) {
+  const Ticket ticket = copy_to_place(execution.run, view);
   if (ticket.is_pending()) {
     add_pending({&execution, view.step, view.slice, ticket, view});
     return true;
@@ -143,15 +147,7 @@ void Engine::mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) n
 
 /// Lets the device copy a view to its place. What reads the slice waits until that has ended.
 void Engine::put_away_on_device(Execution& execution, HeldView& held) {
-  auto& run = execution.run;
-  const ProgramStep& step = run.program->steps[held.step];
-  Compute& compute = *run.device.compute;
-  const void* source = held.view.data;
-  ComputeWork work;
-  work.bytes = run.program->slice_size(step, held.slice);
-  work.target = place_of(run, step.target, held.slice);
-  work.sources = {&source, 1};
-  const Ticket ticket = compute.enqueue(held.step % compute.queues(), work, {});
+  const Ticket ticket = copy_to_place(execution.run, held);
   if (!ticket.is_pending()) return release(execution, held);
   held.is_put_away = true;
   add_pending({&execution, held.step, held.slice, ticket, {}, /*puts_away=*/true});

@@ -31,7 +31,7 @@ std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> w
   return fits == 0 ? wanted : std::min(wanted, fits);
 }
 
-Plans::Site site_of(Context& context, const GroupSpec& spec) {
+Plans::Site site_of(const Context& context, const GroupSpec& spec) {
   std::vector<transport::Capabilities> wires;
   wires.reserve(spec.world_ranks.size());
   for (const std::uint32_t rank : spec.world_ranks) {

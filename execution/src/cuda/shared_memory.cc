@@ -90,7 +90,6 @@ bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept
   place.allocation = facts.allocation;
   place.address = at;
   place.offset = at - facts.start;
-  place.device = device_;
   if (facts.has_ipc == 0) return true;
   const std::lock_guard lock(mutex_);
   auto known = handles_.find(facts.allocation);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reductions of a floating element type, which in memory is fp8 (E4M3 or
-// E5M2), fp16, bf16, fp32 or fp64.
+// The reductions of a floating element type, which in memory is fp8 (E4M3 or E5M2), fp16, bf16,
+// fp32 or fp64.
 
 #if defined(XYLEM_KERNELS_FLOAT_KERNELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_FLOAT_KERNELS_INL_H

@@ -8,10 +8,9 @@
 //    xylem_last_error() gives the reason.
 //  * Any thread may call any function. Destroy or release a handle only while no other thread uses
 //    it.
-//  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device, which
-//  calls
-//    find out by themselves (docs/gpu.md). They must stay valid and untouched until the work that
-//    uses them has ended.
+//  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device. Calls find
+//    out by themselves where a buffer is (docs/gpu.md). Buffers must stay valid and untouched until
+//    the work that uses them has ended.
 //  * Structs that begin with `struct_size` may get more fields at their end; fields that a caller
 //    does not know count as zero.
 #pragma once

@@ -261,6 +261,7 @@ class Engine {
   void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
   void await_gate(Execution& execution);
   void begin_copy(Execution& execution);
+  static Ticket copy_to_place(const Run& run, const HeldView& view);
   bool fetch(Execution& execution, const HeldView& view);
   static void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
   void put_away_on_device(Execution& execution, HeldView& held);

@@ -17,16 +17,15 @@ struct ConstRegion;
 /// Names a piece of device memory for other processes of this host. Plain bytes, which a peer may
 /// have made up: open() checks them.
 struct DevicePlace {
-  std::array<std::byte, 64> handle{};  ///< The driver's name for the allocation; zeros if it has
-                                       ///< none, so that only its own process can open it.
-  std::uint64_t process = 0;           ///< A random number of the process that owns the memory.
+  /// The driver's name for the allocation; zeros if it has none, so that only its own process can
+  /// open it.
+  std::array<std::byte, 64> handle{};
+  std::uint64_t process = 0;     ///< A random number of the process that owns the memory.
   std::uint64_t allocation = 0;  ///< No other allocation of that process has or had this number.
   std::uint64_t address = 0;     ///< Of the bytes, in that process.
   std::uint64_t offset = 0;      ///< Of the bytes, in the allocation.
-  std::int32_t device = -1;      ///< The device's number in that process.
-  std::uint32_t reserved = 0;
 };
-static_assert(sizeof(DevicePlace) == 104);
+static_assert(sizeof(DevicePlace) == 96);
 
 /// Device memory of this process and of its peers. All threads may call it.
 class DeviceMemory {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/device_memory.h"
+#include "cuda/allocations.h"
 
 #include "xylem/execution/cuda.h"
 
@@ -12,16 +12,16 @@
 
 namespace xylem::execution::cuda {
 
-DeviceMemory& DeviceMemory::of_process() noexcept {
+Allocations& Allocations::of_process() noexcept {
   // Never destroyed, since memory may be freed after every other object of the program.
-  alignas(DeviceMemory) static std::array<std::byte, sizeof(DeviceMemory)> space;
-  static DeviceMemory& memory = *::new (space.data()) DeviceMemory;
-  return memory;
+  alignas(Allocations) static std::array<std::byte, sizeof(Allocations)> space;
+  static Allocations& allocations = *::new (space.data()) Allocations;
+  return allocations;
 }
 
-Result<void*> DeviceMemory::add(std::shared_ptr<const Driver> driver,
-                                int device,
-                                std::uint64_t bytes) {
+Result<void*> Allocations::add(std::shared_ptr<const Driver> driver,
+                               int device,
+                               std::uint64_t bytes) {
   Owner owner{std::move(driver)};
   XYLEM_TRY(owner.device, owner.driver->device(device));
   XYLEM_TRY(
@@ -46,7 +46,7 @@ Result<void*> DeviceMemory::add(std::shared_ptr<const Driver> driver,
   return memory;
 }
 
-std::optional<Status> DeviceMemory::remove(void* memory) {
+std::optional<Status> Allocations::remove(void* memory) {
   Owner owner;
   {
     const std::lock_guard lock(mutex_);
@@ -76,11 +76,11 @@ namespace xylem::execution {
 Result<void*> allocate_on_cuda(std::uint64_t bytes, int device) {
   if (bytes == 0) return failure(Code::invalid_argument, "0 bytes to allocate: ask for 1 or more");
   XYLEM_TRY(auto driver, cuda::Driver::open());
-  return cuda::DeviceMemory::of_process().add(std::move(driver), device, bytes);
+  return cuda::Allocations::of_process().add(std::move(driver), device, bytes);
 }
 
 std::optional<Status> free_on_cuda(void* memory) {
-  return cuda::DeviceMemory::of_process().remove(memory);
+  return cuda::Allocations::of_process().remove(memory);
 }
 
 }  // namespace xylem::execution

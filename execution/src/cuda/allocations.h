@@ -14,9 +14,9 @@
 namespace xylem::execution::cuda {
 
 /// All threads may call it. The list belongs to the process, since memory may outlive all jobs.
-class DeviceMemory {
+class Allocations {
  public:
-  static DeviceMemory& of_process() noexcept;
+  static Allocations& of_process() noexcept;
 
   Result<void*> add(std::shared_ptr<const Driver> driver, int device, std::uint64_t bytes);
   /// Frees memory that add() returned. Empty if it is other memory.
