@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <set>
@@ -139,12 +140,13 @@ TEST(CudaMemory, IsFoundIfTheDriverIsLoadedLate) {
 
   constexpr std::uint32_t kRanks = 2;
   std::optional<CudaRanks> devices;
+  std::latch made(kRanks);
   run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     Words words(kCount);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks));
     if (world.rank() == 0) devices.emplace(kRanks);
-    EXPECT_TRUE(world.barrier().wait());
+    made.arrive_and_wait();
     EXPECT_EQ(reduced_on_device(world, devices->memory(world.rank())), sum_of(kRanks));
     EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks));
     EXPECT_TRUE(world.barrier().wait());
