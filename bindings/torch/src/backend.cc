@@ -17,6 +17,10 @@ namespace {
 using c10d::OpType;
 using std::chrono::milliseconds;
 
+/// What a start may take at least once all members have come. A group's time limit is meant for
+/// waits for other ranks; a limit of a second must not fail the start on a busy machine.
+constexpr milliseconds kStartOfAll{30'000};
+
 std::string group_label(const GroupOptions& group) {
   if (group.global_ranks.empty()) return "the world";
   return c10::str("the group of ranks ", group.global_ranks);
@@ -28,7 +32,7 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
               const GroupOptions& group,
               const std::string& note,
               std::string& name) {
-  // The start of a group may take as long as its operations, but never unlimited time.
+  // The members may take as long to come as an operation may take, but never unlimited time.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto meeting = meet(given, {group.rank, group.size}, deadline);
@@ -41,8 +45,7 @@ Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
   // Everybody with access to torch's store can read this secret, so a secret set by the user takes
   // precedence.
   options.fallback_secret = meeting->secret;
-  options.start_timeout =
-      std::max(std::chrono::ceil<milliseconds>(deadline.left()), milliseconds(1));
+  options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
   if (!runtime) check(runtime.status(), note);
