@@ -22,6 +22,10 @@ Result<Ticket> Compute::gate_after(void* /*stream*/) {
 
 Result<Ticket> Compute::gate_before(void* stream) { return gate_after(stream); }
 
+Result<std::unique_ptr<Mesh>> Compute::make_mesh(std::uint32_t /*rank*/) {
+  return failure(Code::unsupported, "the device has no streams");
+}
+
 std::byte* Compute::allocate_scratch(std::uint64_t bytes) noexcept { return allocate(bytes); }
 
 void Compute::free_scratch(std::byte* memory) noexcept { deallocate(memory); }

@@ -479,7 +479,8 @@ std::uint64_t fingerprint_of(const Call& call) noexcept {
   constexpr int kByte = 8;
   std::uint64_t hash = call.root;
   for (const auto part :
-       {static_cast<std::uint64_t>(call.collective), std::uint64_t{call.uneven},
+       {static_cast<std::uint64_t>(call.collective),
+        std::uint64_t{call.uneven} | std::uint64_t{call.on_mesh} << 1,
         static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
     hash = hash << kByte | part;
   }
@@ -502,6 +503,7 @@ CallRecord record_of(const Call& call) noexcept {
   record.root = call.root;
   record.count = call.count;
   record.uneven = call.uneven;
+  record.on_mesh = call.on_mesh;
   return record;
 }
 

@@ -39,6 +39,8 @@ struct Call {
   std::optional<Stream> stream;
   /// Whether what the stream is given after the call waits for the call.
   bool holds_stream = true;
+  /// The devices carry out the call by themselves, in the order of the stream (Group::bind()).
+  bool on_mesh = false;
   /// The peer of a point-to-point call. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;

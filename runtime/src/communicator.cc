@@ -53,6 +53,11 @@ Status Communicator::prepare(const Memory& device) const {
   return group_->caller().devices->of(device).status();
 }
 
+Result<bool> Communicator::bind(const Memory& device) const {
+  if (group_ == nullptr) return empty();
+  return group_->bind(device);
+}
+
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
   return submit(EvenArguments{Collective::all_reduce, input, output, op, 0});
 }

@@ -17,6 +17,7 @@
 #include "process_guard.h"
 #include "progress.h"
 #include "registry.h"
+#include "stopped_meshes.h"
 #include "wires.h"
 #include "xylem/base/log.h"
 #include "xylem/execution/engine.h"
@@ -73,7 +74,8 @@ struct Context {
   std::unique_ptr<Wires> wires;  ///< «token»; null until the job has met its ranks.
   Inbox inbox;
   Registry registry;
-  Keeper keeper{progress, {inbox, headers, registry, failures}};
+  StoppedMeshes stopped_meshes;  ///< «token»
+  Keeper keeper{progress, {inbox, headers, registry, failures, stopped_meshes}};
 };
 
 }  // namespace xylem::runtime

@@ -27,6 +27,10 @@ KernelId device_scale_kernel(DataType type) noexcept {
   return static_cast<KernelId>(kReductions + static_cast<std::size_t>(type));
 }
 
+KernelId device_copy_kernel() noexcept {
+  return device_reduce_kernel(RedOp::bit_or, DataType::uint8);
+}
+
 std::vector<std::string> device_kernel_names() {
   std::vector<std::string> names(kReductions + kDataTypeCount);
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {

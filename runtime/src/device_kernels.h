@@ -17,6 +17,9 @@ execution::KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
 /// The kernel that scales like scale_kernel(type).
 execution::KernelId device_scale_kernel(DataType type) noexcept;
 
+/// The kernel that, of one source, copies bytes.
+execution::KernelId device_copy_kernel() noexcept;
+
 /// The names of all kernels, in the order of their numbers; empty where no kernel has the number.
 std::vector<std::string> device_kernel_names();
 

@@ -183,6 +183,7 @@ Work Group::submit(Result<Call> call) {
 Work Group::submit(Call&& call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
+  if (call.stream && runs_on_mesh(call)) return submit_on_mesh(std::move(call));
   Result<std::shared_ptr<Plan>> plan = std::shared_ptr<Plan>();
   if (call.kind == CallKind::collective) plan = plans_.plan_for(call);
   Operation& operation = make_operation();
@@ -200,14 +201,17 @@ Work Group::submit(Call&& call) {
     operation.release();
     return work;
   }
-  if (!context.progress.try_acquire()) {
-    hand_in(operation);
-    return work;
-  }
+  begin(operation);
+  return work;
+}
+
+/// Launches an operation, or leaves it for the token holder.
+void Group::begin(Operation& operation) {
+  Context& context = *context_;
+  if (!context.progress.try_acquire()) return hand_in(operation);
   launch_all(context.inbox);
   launch(operation);
   finish_turn(/*is_over=*/false);
-  return work;
 }
 
 /// Leaves an operation for the token holder, which is another thread.
@@ -277,7 +281,11 @@ void Group::launch(Operation& operation) noexcept {
   Engine& engine = context_->engine;
   count_in(operation);
   if (has_left_) return engine.fail(operation, destroyed());
-  if (!health_) return engine.fail(operation, health_);
+  if (!health_) {
+    // The call may have been given to a stream after the mesh was stopped.
+    stop_mesh();
+    return engine.fail(operation, health_);
+  }
   if (operation.call.kind == CallKind::collective) {
     if (running_ >= kMaxOperations || deferred_ != nullptr) {
       operation.lists.queue_next = nullptr;
@@ -309,8 +317,8 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
   Plan* const plan = plans_.find(arguments);
   if (plan == nullptr) return std::nullopt;
   Operation& operation = context.operations.at_hand();
-  if (!bind(operation.run, *plan, arguments.input.data, arguments.output.data,
-            arguments.op.factor)) {
+  if (!set_up_run(operation.run, *plan, arguments.input.data, arguments.output.data,
+                  arguments.op.factor)) {
     return std::nullopt;
   }
   number(operation, plan->record);
@@ -394,7 +402,7 @@ Status Group::prepare(Operation& operation) {
   XYLEM_TRY(connect(plan));
   plans_.note_use(operation.plan);
   const Call& call = operation.call;
-  if (bind(operation.run, plan, call.input, call.output, call.op.factor)) return {};
+  if (set_up_run(operation.run, plan, call.input, call.output, call.op.factor)) return {};
   return failure(Code::exhausted,
                  fmt::format("no memory for {} bytes of scratch", plan.program->scratch_bytes));
 }
@@ -410,7 +418,7 @@ Status Group::connect(Plan& plan) {
 }
 
 /// Gives a program the addresses of its buffers. False if its scratch cannot be allocated.
-bool Group::bind(
+bool Group::set_up_run(
     Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept {
   const Program& program = *plan.program;
   run.program = &program;
@@ -497,6 +505,7 @@ void Group::start_deferred() {
 void Group::poison(const Status& why) {
   if (!is_well()) return;
   health_ = why;
+  stop_mesh();
   deferred_ = nullptr;
   deferred_tail_ = &deferred_;
   Engine& engine = context_->engine;

@@ -15,6 +15,7 @@
 #include "xylem/base/status.h"
 #include "xylem/collectives/cost_model.h"
 #include "xylem/execution/engine.h"
+#include "xylem/execution/mesh.h"
 #include "xylem/runtime/work.h"
 
 #include <array>
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -88,6 +90,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Work submit(Call&& call);
   /// The same; if there is no call, the Work has ended with the error.
   Work submit(Result<Call> call);
+  /// See Communicator::bind().
+  Result<bool> bind(const Memory& device);
   /// See Communicator::split(). Null if this rank is in none of the new groups.
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   Status destroy();
@@ -146,6 +150,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void equip(Operation& operation) const noexcept;
   Operation& make_operation();
   void count_in(Operation& operation) noexcept;
+  void begin(Operation& operation);
   void hand_in(Operation& operation);
   void start_deferred();
   /// True if no other thread has left work for the token holder, and no header has completed.
@@ -158,11 +163,16 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void number(Execution& execution, const CallRecord& call);
   Status prepare(Operation& operation);
   Status connect(Plan& plan);
-  static bool bind(
+  static bool set_up_run(
       Run& run, const Plan& plan, const void* input, void* output, double factor) noexcept;
   void place_on_device(Operation& operation) const;
   void reserve_memory(Operation& operation) const;
   static Status take_place_on_stream(Operation& operation);
+  Status sit_down(const Memory& device, std::shared_ptr<execution::Mesh>& mesh);
+  bool runs_on_mesh(const Call& call) const;
+  Work submit_on_mesh(Call&& call);
+  Status give_to_mesh(Operation& operation);
+  void stop_mesh();
 
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;
@@ -189,6 +199,11 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Operation* deferred_ = nullptr;
   Operation** deferred_tail_ = &deferred_;
   PointToPoint messages_;
+  // Set once, by bind():
+  std::shared_ptr<execution::Mesh> mesh_;
+  Memory mesh_device_;
+  std::atomic<bool> has_mesh_{false};  ///< True when the two are set.
+  std::mutex mesh_order_;  ///< Calls on the mesh get their numbers in the order of the streams.
 };
 
 }  // namespace xylem::runtime

@@ -146,6 +146,7 @@ unsigned Job::turn() {
   }
   context_.headers.hand_over_completed();
   done += context_.engine.run();
+  context_.stopped_meshes.release();
   context_.registry.drain(*context_.wires);
   // This comes after the transports, so that messages which have arrived are handled before their
   // sender is reported missing.
@@ -169,7 +170,7 @@ void Job::tick() {
 }
 
 bool Job::arm(std::vector<pollfd>& descriptors) {
-  if (context_.inbox.has_work_for_sleeper() || context_.engine.has_pending_work()) return false;
+  if (context_.inbox.has_work_for_sleeper() || waits_for_device()) return false;
   if (context_.engine.relieve()) return false;
   for (const auto& wire : context_.wires->all()) {
     if (wire.transport == nullptr) continue;

@@ -88,7 +88,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
-  bool waits_for_device() override { return context_.engine.has_pending_work(); }
+  bool waits_for_device() override {
+    return context_.engine.has_pending_work() || context_.stopped_meshes.has_any();
+  }
   void on_release() override { context_.registry.empty_graves(); }
 
   // Members are in order of creation and destroyed in reverse.

@@ -11,6 +11,7 @@
 #include "inbox.h"
 #include "progress.h"
 #include "registry.h"
+#include "stopped_meshes.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
 
@@ -29,6 +30,7 @@ class Keeper {
     HeaderPool& headers;
     Registry& registry;
     FailureDetector& failures;
+    StoppedMeshes& stopped_meshes;
   };
 
   Keeper(Progress& progress, const Sources& sources);
@@ -77,7 +79,8 @@ class Keeper {
     // The order of these checks matters, since an operation that is launched first leaves the inbox
     // and then counts as pending.
     return sources_.inbox.has_submitted() || pending() > 0 || sources_.headers.sending() > 0 ||
-           sources_.registry.is_draining() || sources_.failures.has_suspicions();
+           sources_.registry.is_draining() || sources_.failures.has_suspicions() ||
+           sources_.stopped_meshes.has_any();
   }
 
   Progress& progress_;

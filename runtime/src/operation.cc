@@ -12,6 +12,8 @@ void Operation::reset() noexcept {
   call = Call{};
   plan = nullptr;
   unplanned = Status();
+  mesh = nullptr;
+  enqueued = execution::Enqueued{};
   source = 0;
   lists = OperationLists{};
   watched = Watched{};

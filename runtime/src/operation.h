@@ -23,6 +23,7 @@
 #include "xylem/collectives/schedule.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/execution.h"
+#include "xylem/execution/mesh.h"
 #include "xylem/execution/patience.h"
 #include "xylem/runtime/types.h"
 #include "xylem/transport/transport.h"
@@ -122,6 +123,9 @@ class Operation final : public Execution {
   std::shared_ptr<Plan> plan;    ///< The plan; set for collectives only.
   Status unplanned;              ///< Why a collective has no plan.
   std::shared_ptr<Group> group;  ///< Keeps the group alive, and so the job.
+  /// For a call on a mesh: the mesh, and what became of the call.
+  std::shared_ptr<execution::Mesh> mesh;
+  execution::Enqueued enqueued;
 
   // The token holder owns these members, and all inherited members except the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.

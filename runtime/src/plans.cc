@@ -6,6 +6,7 @@
 #include "token_trace.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
+#include "xylem/execution/compile_for_stream.h"
 
 #include <fmt/format.h>
 
@@ -17,6 +18,7 @@
 namespace xylem::runtime {
 
 using collectives::Collective;
+using collectives::find_mapped_planner;
 using collectives::Shape;
 using execution::compile;
 using execution::Fusion;
@@ -40,6 +42,16 @@ std::uint64_t agreed_bytes(const Call& call) noexcept {
   return sum / std::max<std::uint64_t>(1, counts.size()) * size_of(call.type);
 }
 
+collectives::Counts counts_of(const Call& call) noexcept {
+  collectives::Counts counts{.count = call.count,
+                             .element_bytes = static_cast<std::uint32_t>(size_of(call.type))};
+  if (call.uneven) {
+    counts.input_counts = call.input_counts;
+    counts.output_counts = call.output_counts;
+  }
+  return counts;
+}
+
 bool same_call(const CallRecord& a, const Call& call) noexcept {
   return a.collective == call.collective && a.type == call.type && a.op == call.op.op &&
          a.root == call.root && a.count == call.count;
@@ -56,7 +68,10 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
     const auto equals = item.find('=');
     if (equals == std::string_view::npos) {
       // A name without a collective applies to all collectives that have such a planner.
-      if (collectives::find_planner(collective, item) != nullptr) general = item;
+      if (collectives::find_planner(collective, item) != nullptr ||
+          find_mapped_planner(collective, item) != nullptr) {
+        general = item;
+      }
     } else if (item.substr(0, equals) == name(collective)) {
       return item.substr(equals + 1);
     }
@@ -69,7 +84,8 @@ Plan::Variant variant_of(const Call& call) noexcept {
   const bool is_overwritten =
       call.collective == Collective::all_to_all && call.input == call.output;
   return {.is_on_device = call.memory.kind != MemoryKind::host,
-          .stages_input = is_scaled || is_overwritten};
+          .stages_input = is_scaled || is_overwritten,
+          .is_on_mesh = call.on_mesh};
 }
 
 /// True if the arguments of a call determine its variant without the addresses of its buffers.
@@ -108,7 +124,9 @@ void Plans::set_model(collectives::CostModel model) {
 }
 
 Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
-  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  // It concerns only calls on meshes.
+  if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
   const std::lock_guard lock(choosing_);
   return chooser_.choose(shape, bytes, forced);
 }
@@ -156,7 +174,14 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   }
   drop_evicted();
   auto plan = std::make_shared<Plan>();
-  XYLEM_TRY(plan->program, compile_for(call, variant));
+  if (call.on_mesh) {
+    XYLEM_TRY(plan->stream_program, compile_for_mesh(call));
+    Call barrier;
+    barrier.memory = call.memory;
+    XYLEM_TRY(plan->program, compile_for(barrier, {.is_on_device = true}));
+  } else {
+    XYLEM_TRY(plan->program, compile_for(call, variant));
+  }
   plan->record = record_of(call);
   plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.slot);
   plan->variant = variant;
@@ -195,12 +220,7 @@ Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant 
 Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
   XYLEM_TRY(auto schedule, schedule_for(call));
   ProgramOptions options;
-  options.counts.count = call.count;
-  options.counts.element_bytes = static_cast<std::uint32_t>(size_of(call.type));
-  if (call.uneven) {
-    options.counts.input_counts = call.input_counts;
-    options.counts.output_counts = call.output_counts;
-  }
+  options.counts = counts_of(call);
   options.slice_bytes = site_.slice_bytes;
   options.window = site_.window;
   if (reduces(call.collective)) {
@@ -219,6 +239,43 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   XYLEM_TRY(auto program, compile(schedule, options));
   if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));
   return program;
+}
+
+void Plans::set_mesh(MeshSite site) {
+  const std::lock_guard lock(choosing_);
+  mesh_scratch_bytes_ = site.scratch_bytes;
+  mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
+}
+
+bool Plans::may_use_mesh(const Call& call) const {
+  if (site_.given->find({call.collective, site_.size, call.root}) != nullptr) return false;
+  const auto forced = forced_algorithm(site_.algorithm, call.collective);
+  return forced.empty() || find_mapped_planner(call.collective, forced) != nullptr;
+}
+
+Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {
+  const Shape shape{call.collective, site_.size, call.root};
+  const auto forced = forced_algorithm(site_.algorithm, call.collective);
+  execution::StreamProgramOptions options;
+  collectives::Choice choice;
+  {
+    const std::lock_guard lock(choosing_);
+    XYLEM_TRY(choice, mesh_chooser_->choose(shape, agreed_bytes(call), forced));
+    options.scratch_bytes = mesh_scratch_bytes_;
+  }
+  for (std::uint32_t rank = 0; rank < site_.size; ++rank) {
+    const auto chunks = choice.planner->plan(choice.shape, rank).scratch.size();
+    options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
+  }
+  options.counts = counts_of(call);
+  options.is_scaled = call.op.op == RedOp::premul_sum;
+  if (options.is_scaled) options.scale = device_scale_kernel(call.type);
+  if (reduces(call.collective)) {
+    options.reduce = device_reduce_kernel(call.op.op, call.type);
+    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+  }
+  options.copy = device_copy_kernel();
+  return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }
 
 Plan* Plans::find(const EvenArguments& arguments) noexcept {

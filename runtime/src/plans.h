@@ -15,6 +15,7 @@
 #include "xylem/collectives/staging.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/program.h"
+#include "xylem/execution/stream_program.h"
 #include "xylem/runtime/plan_info.h"
 #include "xylem/transport/transport.h"
 
@@ -37,6 +38,7 @@ struct Plan : std::enable_shared_from_this<Plan> {
     /// The input is copied to scratch first, since it is scaled before it is used, or since the
     /// call overwrites it before all of it has been used.
     bool stages_input = false;
+    bool is_on_mesh = false;  ///< Call::on_mesh
 
     friend bool operator==(const Variant&, const Variant&) = default;
   };
@@ -47,6 +49,9 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
+  /// For a call on a mesh: what the stream is given. `program` is then a barrier, by which the
+  /// ranks notice that they disagree about the call, and that it has ended on all of them.
+  std::shared_ptr<const execution::StreamProgram> stream_program;
 
   // For the token holder only:
   /// True if the links to all peers of the program are known.
@@ -81,10 +86,21 @@ class Plans {
   Plans& operator=(const Plans&) = delete;
   ~Plans() = default;
 
+  /// What plans for calls on a mesh depend on; the same on all ranks.
+  struct MeshSite {
+    std::uint64_t scratch_bytes = 0;  ///< Of each rank.
+    collectives::CostModel model;
+  };
+
   /// Sets the cost model and forgets all plans, since they follow from the model. For the token
   /// holder, and only while no call is made.
   void set_model(collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
+  /// From now on there may be calls on a mesh. For the token holder.
+  void set_mesh(MeshSite site);
+  /// False if the user has chosen an algorithm or a schedule for the call that no mesh can run. The
+  /// same on all ranks. Any thread may call this.
+  bool may_use_mesh(const Call& call) const;
 
   // Any thread may call these functions:
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
@@ -109,11 +125,14 @@ class Plans {
   Result<collectives::Schedule> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
+  Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(const Call& call);
 
   const Site site_;
   const Logger& logger_;
-  std::mutex choosing_;  ///< Protects `chooser_`.
+  std::mutex choosing_;  ///< Protects the choosers.
   collectives::Chooser chooser_;
+  std::optional<collectives::Chooser> mesh_chooser_;  ///< Set if there is a mesh.
+  std::uint64_t mesh_scratch_bytes_ = 0;
   std::mutex mutex_;
   std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
   /// Plans that are not kept any more. A thread without the token frees them, since that takes

@@ -59,6 +59,9 @@ class Reader {
 
 constexpr std::uint8_t kSituation = 1;
 constexpr std::uint8_t kVerdict = 2;
+/// Bits of a record.
+constexpr std::uint8_t kUneven = 1;
+constexpr std::uint8_t kOnMesh = 2;
 
 void put_record(Writer& writer, const CallRecord& record) {
   writer.put(record.sequence);
@@ -69,7 +72,8 @@ void put_record(Writer& writer, const CallRecord& record) {
   writer.put(static_cast<std::uint8_t>(record.collective));
   writer.put(static_cast<std::uint8_t>(record.type));
   writer.put(static_cast<std::uint8_t>(record.op));
-  writer.put(static_cast<std::uint8_t>(record.uneven));
+  writer.put(
+      static_cast<std::uint8_t>((record.uneven ? kUneven : 0) | (record.on_mesh ? kOnMesh : 0)));
 }
 
 bool get_record(Reader& reader, CallRecord& record) {
@@ -81,7 +85,9 @@ bool get_record(Reader& reader, CallRecord& record) {
   const auto collective = reader.get<std::uint8_t>();
   const auto type = reader.get<std::uint8_t>();
   const auto op = reader.get<std::uint8_t>();
-  record.uneven = reader.get<std::uint8_t>() != 0;
+  const auto flags = reader.get<std::uint8_t>();
+  record.uneven = (flags & kUneven) != 0;
+  record.on_mesh = (flags & kOnMesh) != 0;
   if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount)
     return false;
   record.collective = static_cast<collectives::Collective>(collective);
@@ -130,12 +136,13 @@ std::optional<Verdict> decode_verdict(Reader& reader) {
 
 std::string describe(const CallRecord& record) {
   std::string text = fmt::format("{}{}", name(record.collective), record.uneven ? "_v" : "");
-  if (record.collective == Collective::barrier) return text;
+  const std::string_view way = record.on_mesh ? ", on a stream" : "";
+  if (record.collective == Collective::barrier) return text.append(way);
   if (!record.uneven) text += fmt::format(" of {}", record.count);
   text += fmt::format(" {}", name(record.type));
   if (reduces(record.collective)) text += fmt::format(", {}", name(record.op));
   if (has_root(record.collective)) text += fmt::format(", root {}", record.root);
-  return text;
+  return text.append(way);
 }
 
 std::vector<std::byte> encode(const Situation& situation) {

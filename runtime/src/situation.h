@@ -29,8 +29,9 @@ struct CallRecord {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   bool uneven = false;
+  bool on_mesh = false;  ///< The devices carry it out by themselves.
 };
-/// "all_reduce of 1024 float32, sum"
+/// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh.
 std::string describe(const CallRecord& record);
 
 /// One roll call (roll_calls.h).

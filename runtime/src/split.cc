@@ -4,6 +4,7 @@
 // that they use. The members of each color agree on the lowest slot that is free at all of them,
 // and claim it. Two splits of different communicators may race for a slot: a member that loses the
 // race tells all the others, and all try again.
+#include "gather_from_all.h"
 #include "group.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -37,24 +38,6 @@ struct Member {
   std::uint64_t is_draining = 0;
   std::array<std::uint64_t, kSlotWords> taken{};
 };
-
-/// The values of all members, in the order of their ranks; `mine` is the value of this member. Uses
-/// an all_gather of the group itself.
-template <typename T>
-Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
-  // The last element of `all` is the input, which is this member's T.
-  const auto all = std::make_shared<std::vector<T>>(group.size() + 1, mine);
-  Call call;
-  call.collective = collectives::Collective::all_gather;
-  call.type = DataType::uint8;
-  call.count = sizeof(T);
-  call.input = &all->back();
-  call.output = all->data();
-  call.owned = all;
-  XYLEM_TRY(group.submit(std::move(call)).wait());
-  all->pop_back();
-  return std::move(*all);
-}
 
 /// A claimed tag slot. It is freed again, unless a group is made that keeps it.
 class SlotClaim {

@@ -64,6 +64,18 @@ Status Work::block(const Stream& stream) const {
                                name(memory.kind), memory.device, name(stream.device.kind),
                                stream.device.device));
   }
+  if (operation_->mesh != nullptr) {
+    const execution::Enqueued& call = operation_->enqueued;
+    if (call.is_captured) {
+      if (call.stream == stream.handle) return {};
+      return failure(
+          Code::unsupported,
+          "the operation is captured on another stream; let this stream wait for that one "
+          "by an event");
+    }
+    XYLEM_TRY(const bool is_known, operation_->mesh->block(stream.handle, call.number));
+    if (is_known) return {};
+  }
   XYLEM_TRY(const auto gate, compute->gate_before(stream.handle));
   operation_->open_at_end(gate);
   return {};

@@ -24,9 +24,10 @@ using model::Mutation;
 constexpr int kMutantsPerClass = 600;
 constexpr int kRuns = 100;
 
-// Every planner, and the hand-written plans over mapped memory, each with a few numbers of ranks.
+// Every planner, and hand-written plans over mapped memory, each with a few numbers of ranks.
 std::vector<Planner> subjects() {
   std::vector<Planner> all(planners().begin(), planners().end());
+  all.insert(all.end(), mapped_planners().begin(), mapped_planners().end());
   all.push_back({"read_inputs", Collective::all_reduce, "", model::read_inputs});
   all.push_back({"read_scratch", Collective::all_reduce, "", model::read_scratch});
   all.push_back({"put_inputs", Collective::all_reduce, "", model::put_inputs});

@@ -53,6 +53,17 @@ INSTANTIATE_TEST_SUITE_P(Registered,
                          EveryPlanner,
                          testing::ValuesIn(planners().begin(), planners().end()),
                          model::label);
+// The ranks of these plans are devices of one host.
+class EveryMappedPlanner : public EveryPlanner {};
+
+TEST_P(EveryMappedPlanner, IsProvenFor1To32Ranks) {
+  for (std::uint32_t ranks = 1; ranks <= 32; ++ranks) expect_proven(ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mapped,
+                         EveryMappedPlanner,
+                         testing::ValuesIn(mapped_planners().begin(), mapped_planners().end()),
+                         model::label);
 
 TEST(Planners, CoverEveryCollectiveUnderDistinctNames) {
   std::set<Collective> covered;
@@ -65,6 +76,18 @@ TEST(Planners, CoverEveryCollectiveUnderDistinctNames) {
   }
   EXPECT_EQ(covered.size(), kCollectiveCount);
   EXPECT_EQ(find_planner(Collective::barrier, "ring"), nullptr);
+}
+
+TEST(MappedPlanners, CoverEveryCollectiveUnderNamesOfTheirOwn) {
+  std::set<Collective> covered;
+  std::set<std::pair<Collective, std::string_view>> names;
+  for (const Planner& planner : mapped_planners()) {
+    covered.insert(planner.collective);
+    EXPECT_TRUE(names.emplace(planner.collective, planner.name).second) << planner.name;
+    EXPECT_TRUE(planner.name.starts_with("mapped")) << planner.name;
+    EXPECT_EQ(find_planner(planner.collective, planner.name), nullptr) << planner.name;
+  }
+  EXPECT_EQ(covered.size(), kCollectiveCount);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "runtime/src/device_kernels.h"
 #include "xylem/base/check.h"
-#include "xylem/execution/cuda.h"
 
 #include <cstdlib>
 #include <string>
@@ -87,6 +86,7 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   options.queues = 1 + rank % 4;
   options.kernel_names = runtime::device_kernel_names();
   options.driver = driver_name();
+  options.mesh_scratch_bytes = mesh_scratch_bytes_;
   auto compute = execution::make_cuda_compute(options);
   XYLEM_CHECK(compute.is_ok(), compute.status().message());
   return {{kind(rank), *std::move(compute)}};

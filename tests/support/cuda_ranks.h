@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 #include "runtime/src/compute_devices.h"
 #include "support/buffer_memory.h"
+#include "xylem/execution/cuda.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,8 @@ class CudaMemory final : public BufferMemory {
 class CudaRanks {
  public:
   explicit CudaRanks(std::uint32_t ranks, std::size_t bytes = std::size_t{32} << 20);
+  /// Scratch of each rank for calls that the devices carry out by themselves.
+  void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
 
   /// The devices of a rank, for RankOptions::devices.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank);
@@ -62,6 +65,7 @@ class CudaRanks {
  private:
   std::shared_ptr<const execution::cuda::Driver> driver_;
   int devices_ = 1;
+  std::uint64_t mesh_scratch_bytes_ = execution::CudaOptions{}.mesh_scratch_bytes;
   std::deque<CudaMemory> memories_;
 };
 

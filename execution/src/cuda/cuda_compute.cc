@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_compute.h"
 
-#include "cuda/device_kernels.h"
 #include "cuda/kernels/arguments.h"
 #include "xylem/base/check.h"
 
@@ -14,8 +13,6 @@ namespace xylem::execution::cuda {
 
 namespace {
 
-constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
-constexpr std::uint64_t kBytesPerThread = 64;  ///< What one thread should have to do, at least.
 static_assert(kMostSources == kMostSourcesOnDevice);
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
@@ -40,10 +37,7 @@ Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Dri
 Status CudaCompute::set_up(const CudaOptions& options) {
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
-  int processors = 0, has_words = 0;
-  XYLEM_TRY(driver_->check(
-      driver_->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_),
-      "cuDeviceGetAttribute"));
+  int has_words = 0;
   XYLEM_TRY(
       driver_->check(driver_->cuDeviceGetAttribute(
                          &has_words, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_),
@@ -54,13 +48,13 @@ Status CudaCompute::set_up(const CudaOptions& options) {
                                "and calls wait for each other",
                                device_));
   }
-  most_blocks_ = static_cast<std::uint32_t>(processors) * 8;
   int least = 0, greatest = 0;
   XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
   scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
-  XYLEM_TRY(load(options));
+  meshes_ = std::make_unique<MeshMemories>(*driver_, context_, options.mesh_scratch_bytes);
+  XYLEM_TRY(kernels_, LoadedKernels::load(driver_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
   shared_ = std::make_unique<SharedMemory>(
@@ -98,25 +92,6 @@ Status CudaCompute::allocate_words() {
   return {};
 }
 
-/// Loads all kernels now: the first launch of a kernel that is not loaded may wait for the device.
-Status CudaCompute::load(const CudaOptions& options) {
-  XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
-                                                      nullptr, 0, nullptr, nullptr, 0),
-                           "cuLibraryLoadData"));
-  for (const std::string& name : options.kernel_names) {
-    CUkernel kernel = nullptr;
-    if (!name.empty()) {
-      XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),
-                               "cuLibraryGetKernel"));
-      CUfunction function = nullptr;
-      XYLEM_TRY(
-          driver_->check(driver_->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
-    }
-    kernels_.push_back(kernel);
-  }
-  return {};
-}
-
 CudaCompute::~CudaCompute() {
   if (context_ == nullptr) return;
   {
@@ -125,6 +100,7 @@ CudaCompute::~CudaCompute() {
     shared_.reset();
     gates_.reset();
     scratch_.reset();
+    meshes_.reset();
     for (const Queue& queue : queues_) {
       if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
       if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);
@@ -132,7 +108,7 @@ CudaCompute::~CudaCompute() {
     // If there were gates, streams of the caller may still have to read or write their words. So
     // these stay as long as the process.
     if (words_ != nullptr && !has_gates) driver_->cuMemFreeHost(words_);
-    if (library_ != nullptr) driver_->cuLibraryUnload(library_);
+    kernels_.reset();
   }
   driver_->cuDevicePrimaryCtxRelease(device_);
 }
@@ -186,26 +162,15 @@ void CudaCompute::issue(const Queue& queue, const ComputeWork& work) noexcept {
       arguments.source_count = static_cast<std::uint32_t>(work.sources.size());
       arguments.divisor = work.finish.divisor;
       std::ranges::copy(work.sources, arguments.sources);
-      return launch(queue, work.kernel, work.bytes / kBytesPerThread, &arguments);
+      note(kernels_->launch(queue.stream, work.kernel, work.bytes, arguments), "cuLaunchKernel");
+      return;
     }
     case ComputeWork::Kind::scale: {
       ScaleArguments arguments{work.target, work.sources[0], count, work.factor};
-      return launch(queue, work.kernel, work.bytes / kBytesPerThread, &arguments);
+      note(kernels_->launch(queue.stream, work.kernel, work.bytes, arguments), "cuLaunchKernel");
+      return;
     }
   }
-}
-
-void CudaCompute::launch(const Queue& queue,
-                         KernelId kernel,
-                         std::uint64_t threads,
-                         void* arguments) noexcept {
-  const auto function = reinterpret_cast<CUfunction>(kernels_[kernel]);
-  const auto blocks = static_cast<unsigned>(
-      std::clamp<std::uint64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks_));
-  void* parameters[] = {arguments};
-  note(driver_->cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, queue.stream, parameters,
-                               nullptr),
-       "cuLaunchKernel");
 }
 
 // ---- completion and faults ----
@@ -271,6 +236,10 @@ Result<Ticket> CudaCompute::gate_before(void* stream) {
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   return gates_->before(static_cast<CUstream>(stream));
+}
+
+Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
+  return CudaMesh::make({driver_, kernels_, device_, *shared_, *meshes_}, rank);
 }
 
 // ---- scratch ----

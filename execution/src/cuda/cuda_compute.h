@@ -10,6 +10,8 @@
 
 #include "cuda/driver.h"
 #include "cuda/gates.h"
+#include "cuda/loaded_kernels.h"
+#include "cuda/mesh.h"
 #include "cuda/pinned_pool.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
@@ -51,6 +53,7 @@ class CudaCompute final : public Compute {
   std::byte* allocate_scratch(std::uint64_t bytes) noexcept override;
   void free_scratch(std::byte* memory) noexcept override;
   transport::DeviceMemory* device_memory() noexcept override { return shared_.get(); }
+  Result<std::unique_ptr<Mesh>> make_mesh(std::uint32_t rank) override;
 
  private:
   struct Queue {
@@ -68,11 +71,9 @@ class CudaCompute final : public Compute {
   Status set_up(const CudaOptions& options);
   Status allocate_words();
   Status make_queue(int priority);
-  Status load(const CudaOptions& options);
 
   void follow(Queue& queue, Ticket before) noexcept;
   void issue(const Queue& queue, const ComputeWork& work) noexcept;
-  void launch(const Queue& queue, KernelId kernel, std::uint64_t threads, void* arguments) noexcept;
   bool is_done(const Queue& queue, std::uint64_t number) const noexcept;
   /// Notes an error; true if there is one.
   bool note(CUresult result, std::string_view function) noexcept;
@@ -81,15 +82,14 @@ class CudaCompute final : public Compute {
   const std::shared_ptr<const Driver> driver_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
-  CUlibrary library_ = nullptr;
-  std::vector<CUkernel> kernels_;
-  std::uint32_t most_blocks_ = 1;
+  std::shared_ptr<const LoadedKernels> kernels_;
   /// Pinned: one word for each queue, then those of the gates.
   std::uint64_t* words_ = nullptr;
   std::vector<Queue> queues_;
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<PinnedPool> scratch_;
   std::unique_ptr<SharedMemory> shared_;
+  std::unique_ptr<MeshMemories> meshes_;
 
   mutable std::mutex mutex_;
   Status fault_;                         // «mutex_»

@@ -27,6 +27,12 @@ struct Planner {
 
 /// Every registered planner, in a fixed order.
 std::span<const Planner> planners() noexcept;
+/// The planners for ranks that map each other's scratch; planners() does not contain them. Their
+/// steps are in an order in which each rank can do them one after the other. Their names begin with
+/// "mapped".
+std::span<const Planner> mapped_planners() noexcept;
+/// The planner of mapped_planners() with this name, or null.
+const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept;
 /// The planner of this name, or null.
 const Planner* find_planner(Collective collective, std::string_view name) noexcept;
 

@@ -6,11 +6,13 @@
 #pragma once
 
 #include "xylem/base/status.h"
+#include "xylem/execution/mesh.h"
 #include "xylem/execution/reduce_kernel.h"
 #include "xylem/transport/device_memory.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace xylem::execution {
@@ -99,6 +101,10 @@ class Compute {
   /// Memory of this device for peers, and of peers for this device. Null if the device cannot share
   /// memory: then its messages go through the host. Lives as long as the Compute.
   virtual transport::DeviceMemory* device_memory() noexcept { return nullptr; }
+  /// This device's end of a new mesh, for a rank. It must end before the Compute does. Making it
+  /// may have to wait for what runs on the device. Fails with `unsupported` if the device cannot be
+  /// in a mesh.
+  virtual Result<std::unique_ptr<Mesh>> make_mesh(std::uint32_t rank);
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;
 };

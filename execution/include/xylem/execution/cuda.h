@@ -21,6 +21,8 @@ struct CudaOptions {
   /// (src/cuda/kernels/arguments.h).
   std::vector<std::string> kernel_names{};
   std::string driver = "libcuda.so.1";  ///< The driver's library.
+  /// Scratch of the device for each mesh, a multiple of 64; the same on all ranks.
+  std::uint64_t mesh_scratch_bytes = std::uint64_t{16} << 20;
 };
 
 /// Opens the driver, makes the device's streams and loads the kernels. That may have to wait for

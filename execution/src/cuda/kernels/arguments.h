@@ -28,6 +28,8 @@ struct ReduceArguments {
   std::uint64_t count = 0;  ///< Elements.
   std::uint32_t source_count = 0;
   std::uint32_t divisor = 1;  ///< Finish::divisor; sum only.
+  /// If the word is not 0 when the kernel begins, the kernel does nothing. Null: there is no word.
+  const std::uint32_t* stop = nullptr;
   const void* sources[kMostSources] = {};
 };
 
@@ -37,6 +39,7 @@ struct ScaleArguments {
   const void* source = nullptr;
   std::uint64_t count = 0;
   double factor = 1;
+  const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
 };
 
 }  // namespace xylem::execution::cuda

@@ -16,6 +16,10 @@ namespace {
 // A kernel's body sees the host's addresses only. A thread that has no share touches no memory, so
 // that addresses are not translated, which may be null in a launch of no elements.
 
+const std::uint32_t* reach_stop(const std::uint32_t* stop, const HostPlace& place) {
+  return stop == nullptr ? nullptr : static_cast<const std::uint32_t*>(place.reach(stop));
+}
+
 template <class Element, class Op>
 void run_reduce(void** parameters, const HostPlace& place) {
   const auto& given = *static_cast<const ReduceArguments*>(parameters[0]);
@@ -25,6 +29,7 @@ void run_reduce(void** parameters, const HostPlace& place) {
   reached.count = given.count;
   reached.source_count = given.source_count;
   reached.divisor = given.divisor;
+  reached.stop = reach_stop(given.stop, place);
   for (std::uint32_t k = 0; k < given.source_count; ++k) {
     reached.sources[k] = place.reach(given.sources[k]);
   }
@@ -37,6 +42,7 @@ void run_scale(void** parameters, const HostPlace& place) {
   if (place.first >= arguments.count) return;
   arguments.target = place.reach(arguments.target);
   arguments.source = place.reach(arguments.source);
+  arguments.stop = reach_stop(arguments.stop, place);
   scale<Element>(arguments, {place.first, place.stride});
 }
 

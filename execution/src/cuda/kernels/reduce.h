@@ -105,8 +105,14 @@ XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish>& fold,
   }
 }
 
+/// Whether the kernel must do nothing.
+XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
+  return stop != nullptr && *static_cast<const volatile std::uint32_t*>(stop) != 0;
+}
+
 template <class Element, class Op>
 XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
+  if (is_stopped(a.stop)) return;
   // A bool has no average.
   if constexpr (std::is_same_v<Op, Sum> && !std::is_same_v<typename Element::Value, bool>) {
     if (a.divisor > 1) {
@@ -119,6 +125,7 @@ XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
 
 template <class Element>
 XYLEM_DEVICE void scale(const ScaleArguments& a, const Place& place) {
+  if (is_stopped(a.stop)) return;
   using Multiply = MultiplyBy<typename Element::Value>;
   const Multiply multiply{static_cast<typename Element::Value>(a.factor)};
   for_each(Fold<Element, Sum, Multiply>{a.target, &a.source, 1, multiply}, a.count, place);

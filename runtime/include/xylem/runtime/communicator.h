@@ -77,6 +77,20 @@ class XYLEM_API Communicator {
   /// does that, and the driver may wait for what runs on the device. Not collective; blocks.
   Status prepare(const Memory& device) const;
 
+  /// Binds a device to this communicator on each rank. Collective; blocks. Every rank names the
+  /// device whose streams it will use, or host memory if it has none. Makes the devices ready, as
+  /// prepare() does.
+  ///
+  /// True if the devices form a mesh: each reaches the memory of all others, and processes do not
+  /// share one. Then the collectives on streams of these devices run on the devices alone, without
+  /// the CPU, except all_to_all_v: all ranks must make such a call on a stream, or none. These calls
+  /// may be captured into a CUDA graph. Launch graphs, and make calls, in the same order on all
+  /// ranks, and so that one ends before the next begins. Destroy the graphs before the communicator.
+  ///
+  /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
+  /// Fails with `invalid_argument` if another device is bound.
+  Result<bool> bind(const Memory& device) const;
+
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;
   /// Like all_reduce, but only `root` gets the result; the `output` of other ranks is ignored.

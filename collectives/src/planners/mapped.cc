@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans over mapped memory, for ranks whose devices reach each other's scratch. They work in
+// phases, each with a channel of its own: every rank copies what others need into its scratch and
+// signals them; then it reads their scratch and signals that it has; then it waits until all have
+// read its own. So a call leaves scratch and counters free for the next call, and the steps can run
+// one after the other, in list order, without a progress engine.
+//
+// Two rules make a signal safe that is a flag and not a counter, that is, one that must be consumed
+// before it is sent again. A rank that signals a peer on channel 0 waits in the same call for a
+// later channel of that peer. A rank that signals a peer on another channel has waited before, in
+// the same call, for an earlier channel of that peer.
+#include "xylem/collectives/builder.h"
+#include "xylem/collectives/planner.h"
+
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kName = "mapped";
+
+/// One rank's plan. Steps follow each other, so each step depends on the one before.
+class Phases {
+ public:
+  Phases(std::string_view name,
+         const Shape& shape,
+         std::uint32_t rank,
+         std::uint32_t blocks,
+         std::uint32_t channels)
+      : plan_(name, shape, rank, blocks, channels), shape_(shape), rank_(rank) {}
+
+  Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1) {
+    return plan_.add_scratch(first_block, count);
+  }
+  void copy(Chunks target, Chunks source) { follow(plan_.copy(target, source)); }
+  void reduce(Chunks target, const std::vector<Chunks>& sources) {
+    follow(plan_.reduce(target, sources, true));
+  }
+  void signal(std::uint32_t peer, std::uint8_t channel) { follow(plan_.signal(peer, channel)); }
+  void wait(std::uint32_t peer, std::uint8_t channel) { follow(plan_.wait(peer, 1, channel)); }
+  void signal_all(std::uint8_t channel) {
+    for_others([&](std::uint32_t peer) { signal(peer, channel); });
+  }
+  void wait_all(std::uint8_t channel) {
+    for_others([&](std::uint32_t peer) { wait(peer, channel); });
+  }
+  /// Calls visit(peer), beginning with the next rank, so that the ranks do not all read from the
+  /// same one.
+  template <typename Visit>
+  void for_others(Visit&& visit) const {
+    for (std::uint32_t d = 1; d < shape_.ranks; ++d) visit((rank_ + d) % shape_.ranks);
+  }
+  Schedule take() { return std::move(plan_).take(); }
+
+ private:
+  void follow(StepId step) {
+    if (last_ != kNone) plan_.after(step, last_);
+    last_ = step;
+  }
+
+  Builder plan_;
+  const Shape shape_;
+  const std::uint32_t rank_;
+  StepId last_ = kNone;
+};
+
+/// Chunks of another rank's scratch.
+Chunks at(std::uint32_t rank, std::uint32_t chunk) { return {Buffer::scratch, chunk, 1, rank}; }
+
+/// The same chunk of all ranks' scratch, in rank order. So all ranks evaluate the same expression.
+std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
+  std::vector<Chunks> chunks;
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) chunks.push_back(at(rank, chunk));
+  return chunks;
+}
+
+/// Copies the input to scratch, chunk by chunk. Chunk c of scratch holds what chunk c of the input
+/// does, which is block first_block + c.
+void publish(Phases& plan, std::uint32_t first_block, std::uint32_t chunks) {
+  const Chunks published = plan.add_scratch(first_block, chunks);
+  for (std::uint32_t c = 0; c < chunks; ++c) plan.copy(scratch(published.first + c), input(c));
+}
+
+Schedule one_shot(const Shape& shape, std::uint32_t rank) {
+  Phases plan("mapped_one_shot", shape, rank, 1, 2);
+  publish(plan, 0, 1);
+  plan.signal_all(0);
+  plan.wait_all(0);
+  plan.reduce(output(0), of_all(shape, 0));
+  plan.signal_all(1);
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule two_shot(const Shape& shape, std::uint32_t rank) {
+  const std::uint32_t n = shape.ranks;
+  Phases plan("mapped_two_shot", shape, rank, n, 3);
+  publish(plan, 0, n);
+  const Chunks sum = plan.add_scratch(rank);
+  plan.signal_all(0);
+  plan.wait_all(0);
+  plan.reduce(sum, of_all(shape, rank));
+  plan.signal_all(1);
+  plan.copy(output(rank), sum);
+  plan.wait_all(1);
+  plan.for_others([&](std::uint32_t peer) { plan.copy(output(peer), at(peer, n)); });
+  plan.signal_all(2);
+  plan.wait_all(2);
+  return plan.take();
+}
+
+Schedule reduce(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 1, 2);
+  publish(plan, 0, 1);
+  if (rank != shape.root) {
+    plan.signal(shape.root, 0);
+    plan.wait(shape.root, 1);
+    return plan.take();
+  }
+  plan.wait_all(0);
+  plan.reduce(output(0), of_all(shape, 0));
+  plan.signal_all(1);
+  return plan.take();
+}
+
+Schedule broadcast(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 1, 2);
+  if (rank != shape.root) {
+    plan.wait(shape.root, 0);
+    plan.copy(output(0), at(shape.root, 0));
+    plan.signal(shape.root, 1);
+    return plan.take();
+  }
+  publish(plan, 0, 1);
+  plan.signal_all(0);
+  plan.copy(output(0), input(0));
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule gather(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  if (rank != shape.root) {
+    publish(plan, rank, 1);
+    plan.signal(shape.root, 0);
+    plan.wait(shape.root, 1);
+    return plan.take();
+  }
+  plan.copy(output(rank), input(0));
+  plan.wait_all(0);
+  plan.for_others([&](std::uint32_t peer) { plan.copy(output(peer), at(peer, 0)); });
+  plan.signal_all(1);
+  return plan.take();
+}
+
+Schedule scatter(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  if (rank != shape.root) {
+    plan.wait(shape.root, 0);
+    plan.copy(output(0), at(shape.root, rank));
+    plan.signal(shape.root, 1);
+    return plan.take();
+  }
+  publish(plan, 0, shape.ranks);
+  plan.signal_all(0);
+  plan.copy(output(0), scratch(rank));
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule all_gather(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  publish(plan, rank, 1);
+  plan.signal_all(0);
+  plan.copy(output(rank), scratch(0));
+  plan.wait_all(0);
+  plan.for_others([&](std::uint32_t peer) { plan.copy(output(peer), at(peer, 0)); });
+  plan.signal_all(1);
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  publish(plan, 0, shape.ranks);
+  plan.signal_all(0);
+  plan.wait_all(0);
+  plan.reduce(output(0), of_all(shape, rank));
+  plan.signal_all(1);
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  publish(plan, rank * shape.ranks, shape.ranks);
+  plan.signal_all(0);
+  plan.copy(output(rank), scratch(rank));
+  plan.wait_all(0);
+  plan.for_others([&](std::uint32_t peer) { plan.copy(output(peer), at(peer, rank)); });
+  plan.signal_all(1);
+  plan.wait_all(1);
+  return plan.take();
+}
+
+Schedule barrier(const Shape& shape, std::uint32_t rank) {
+  Phases plan(kName, shape, rank, 0, 2);
+  for (const std::uint8_t channel : {0, 1}) {
+    plan.signal_all(channel);
+    plan.wait_all(channel);
+  }
+  return plan.take();
+}
+
+constexpr Planner kPlanners[] = {
+    {"mapped_one_shot", Collective::all_reduce,
+     "Everyone reads everyone's input and sums in one pass: two signals.", one_shot},
+    {"mapped_two_shot", Collective::all_reduce,
+     "Everyone sums one part, and reads the other sums: three signals.", two_shot},
+    {kName, Collective::reduce, "The root reads all inputs and sums in one pass.", reduce},
+    {kName, Collective::broadcast, "Everyone reads from the root.", broadcast},
+    {kName, Collective::gather, "The root reads from everyone.", gather},
+    {kName, Collective::scatter, "Everyone reads from the root.", scatter},
+    {kName, Collective::all_gather, "Everyone reads from everyone.", all_gather},
+    {kName, Collective::reduce_scatter,
+     "Everyone reads one part of all inputs and sums in one pass.", reduce_scatter},
+    {kName, Collective::all_to_all, "Everyone reads from everyone.", all_to_all},
+    {kName, Collective::barrier, "Everyone signals everyone, twice.", barrier},
+};
+
+}  // namespace
+
+std::span<const Planner> mapped_planners() noexcept { return kPlanners; }
+
+const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept {
+  for (const Planner& planner : kPlanners) {
+    if (planner.collective == collective && planner.name == name) return &planner;
+  }
+  return nullptr;
+}
+
+}  // namespace xylem::collectives

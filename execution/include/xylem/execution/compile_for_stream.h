@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compiles schedules over mapped memory into stream programs.
+#pragma once
+
+#include "xylem/base/status.h"
+#include "xylem/collectives/layout.h"
+#include "xylem/collectives/schedule.h"
+#include "xylem/execution/reduce_kernel.h"
+#include "xylem/execution/stream_program.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace xylem::execution {
+
+struct StreamProgramOptions {
+  collectives::Counts counts{};
+  std::uint64_t scratch_bytes = 0;   ///< Of each rank, the same on all ranks.
+  std::uint32_t scratch_chunks = 0;  ///< The most that the schedule of any rank has.
+  std::uint32_t divisor = 1;
+  bool is_scaled = false;  ///< Copies out of the input multiply it by the factor of the call.
+  KernelId reduce = 0;     ///< For collectives that reduce.
+  KernelId copy = 0;       ///< Reduces bytes, of one source.
+  KernelId scale = 0;      ///< If `is_scaled`.
+};
+
+/// Fails with `unsupported` if a mesh cannot run the schedule: it sends messages, touches the
+/// callers' buffers of other ranks, or breaks the rules of signals in src/planners/mapped.cc.
+Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
+    const collectives::Schedule& schedule, const StreamProgramOptions& options);
+
+}  // namespace xylem::execution

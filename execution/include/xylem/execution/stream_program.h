@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StreamProgram: a schedule over mapped memory, bound to sizes, in the form in which a mesh gives
+// it to a stream of its device (mesh.h). The steps run one after the other, without the CPU. Like a
+// Program, it contains no addresses.
+#pragma once
+
+#include "xylem/execution/reduce_kernel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace xylem::execution {
+
+/// A mesh has at most this many ranks.
+inline constexpr std::uint32_t kMostMeshRanks = 32;
+/// A schedule for a mesh has at most this many channels.
+inline constexpr std::uint32_t kMeshChannels = 3;
+
+/// A call that does not fit into scratch runs in rounds. In round k, every step works on slice k of
+/// its chunk, in the same scratch. A round is a whole run of the schedule.
+struct StreamProgram {
+  enum class Kind : std::uint8_t { copy, reduce, signal, wait };  ///< As StepKind (schedule.h).
+  enum class Buffer : std::uint8_t { input, output, scratch };
+  struct Operand {
+    std::uint32_t rank = 0;  ///< Only scratch may be another rank's.
+    Buffer buffer = Buffer::input;
+    std::uint64_t offset = 0;  ///< Of slice 0, in bytes. In scratch, all slices lie here.
+  };
+  struct Step {
+    Kind kind = Kind::copy;
+    bool is_scaled = false;    ///< A copy that multiplies by the factor of the call.
+    std::uint8_t channel = 0;  ///< For signal and wait, less than kMeshChannels.
+    std::uint32_t peer = 0;    ///< For signal and wait.
+    std::uint64_t bytes = 0;   ///< Of the whole chunk, for copy and reduce.
+    Operand target{};          ///< For copy and reduce; this rank's.
+    std::uint32_t first_source = 0, source_count = 0;  ///< Into `sources`.
+  };
+
+  std::string algorithm;
+  std::uint64_t slice_bytes = 0;  ///< A multiple of 64.
+  std::uint64_t rounds = 0;       ///< The same on all ranks. 0: there is nothing to do.
+  std::uint32_t element_bytes = 1;
+  std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
+  KernelId reduce = 0, copy = 0, scale = 0;
+  std::vector<Step> steps;
+  std::vector<Operand> sources;
+
+  std::span<const Operand> sources_of(const Step& step) const noexcept {
+    return std::span(sources).subspan(step.first_source, step.source_count);
+  }
+  /// How many bytes a step moves in a round.
+  std::uint64_t bytes_in(const Step& step, std::uint64_t round) const noexcept {
+    const std::uint64_t begin = round * slice_bytes;
+    return begin >= step.bytes ? 0 : std::min(slice_bytes, step.bytes - begin);
+  }
+  std::uint64_t offset_in(const Operand& operand, std::uint64_t round) const noexcept {
+    return operand.offset + (operand.buffer == Buffer::scratch ? 0 : round * slice_bytes);
+  }
+};
+
+}  // namespace xylem::execution

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/execution/compile_for_stream.h"
+#include "xylem/execution/compute.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <utility>
+
+namespace xylem::execution {
+namespace {
+
+using collectives::Buffer;
+using collectives::Collective;
+using collectives::kNone;
+using collectives::Schedule;
+using collectives::StepKind;
+
+constexpr std::uint64_t kCacheLine = 64;
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+/// Compiles one Schedule into one StreamProgram. run() calls the other functions in order.
+class StreamCompiler {
+ public:
+  StreamCompiler(const Schedule& schedule, const StreamProgramOptions& options)
+      : schedule_(schedule),
+        options_(options),
+        layout_(schedule, options.counts),
+        program_(std::make_shared<StreamProgram>()) {}
+
+  Result<std::shared_ptr<const StreamProgram>> run() {
+    program_->algorithm = schedule_.algorithm;
+    program_->element_bytes = options_.counts.element_bytes;
+    program_->divisor = options_.divisor;
+    program_->reduce = options_.reduce;
+    program_->copy = options_.copy;
+    program_->scale = options_.scale;
+    XYLEM_TRY(check_signals());
+    choose_rounds();
+    for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
+    if (program_->rounds == 1) join_copies();
+    return std::shared_ptr<const StreamProgram>(std::move(program_));
+  }
+
+ private:
+  Status refuse(std::string_view why) const {
+    return failure(Code::unsupported, fmt::format("devices cannot run {} by themselves: {}",
+                                                  schedule_.algorithm, why));
+  }
+
+  /// Checks the rules that make flags safe (src/planners/mapped.cc).
+  Status check_signals() const {
+    if (schedule_.shape.ranks > kMostMeshRanks || schedule_.channels > kMeshChannels) {
+      return refuse("too many ranks or channels");
+    }
+    // Bit c of [peer]: this rank has signalled the peer on channel c, or has waited for it there.
+    std::vector<std::uint32_t> signalled(schedule_.shape.ranks), awaited(schedule_.shape.ranks);
+    for (const auto& step : schedule_.steps) {
+      const std::uint32_t bit = 1U << step.channel;
+      if (step.kind == StepKind::signal) {
+        if ((signalled[step.peer] & bit) != 0) return refuse("a signal is sent twice");
+        if (step.channel > 0 && (awaited[step.peer] & (bit - 1)) == 0) {
+          return refuse("a later signal follows no earlier one");
+        }
+        signalled[step.peer] |= bit;
+      } else if (step.kind == StepKind::wait) {
+        if (step.value != 1) return refuse("a wait is for more than one signal");
+        awaited[step.peer] |= bit;
+      }
+    }
+    for (std::uint32_t peer = 0; peer < schedule_.shape.ranks; ++peer) {
+      if ((signalled[peer] & 1U) != 0 && awaited[peer] < 2)
+        return refuse("a signal is not answered");
+    }
+    return {};
+  }
+
+  /// All ranks get the same result: the sizes of the blocks of a call are known to all of them.
+  void choose_rounds() {
+    std::uint64_t largest = 0;
+    for (const Buffer buffer : {Buffer::input, Buffer::output}) {
+      for (std::uint32_t c = 0; c < chunk_count(schedule_, schedule_.rank, buffer); ++c) {
+        largest = std::max(largest, layout_.extent(buffer, c, 1).bytes);
+      }
+    }
+    const std::uint64_t chunks = std::max(options_.scratch_chunks, 1U);
+    const std::uint64_t fits = options_.scratch_bytes / chunks / kCacheLine * kCacheLine;
+    program_->slice_bytes = std::min(std::max(round_up(largest), kCacheLine), fits);
+    program_->rounds = (largest + program_->slice_bytes - 1) / program_->slice_bytes;
+    if (schedule_.shape.collective == Collective::barrier) program_->rounds = 1;
+  }
+
+  StreamProgram::Operand operand(std::uint32_t index) const {
+    const auto& it = schedule_.operands[index];
+    if (it.buffer == Buffer::scratch) {
+      return {it.rank, StreamProgram::Buffer::scratch, it.chunk * program_->slice_bytes};
+    }
+    return {
+        it.rank,
+        it.buffer == Buffer::input ? StreamProgram::Buffer::input : StreamProgram::Buffer::output,
+        layout_.extent(it.buffer, it.chunk, 1).offset};
+  }
+
+  Status add(const collectives::Step& step) {
+    using Kind = StreamProgram::Kind;
+    StreamProgram::Step made;
+    switch (step.kind) {
+      case StepKind::signal:
+      case StepKind::wait:
+        made.kind = step.kind == StepKind::signal ? Kind::signal : Kind::wait;
+        made.channel = step.channel;
+        made.peer = step.peer;
+        break;
+      case StepKind::copy:
+      case StepKind::reduce: {
+        made.kind = step.kind == StepKind::copy ? Kind::copy : Kind::reduce;
+        if (step.chunk_count != 1) return refuse("a step works on several chunks");
+        if (step.source_count > kMostSourcesOnDevice) return refuse("a step has too many sources");
+        made.target = operand(step.target);
+        made.bytes = layout_
+                         .extent(schedule_.operands[step.target].buffer,
+                                 schedule_.operands[step.target].chunk, 1)
+                         .bytes;
+        made.first_source = static_cast<std::uint32_t>(program_->sources.size());
+        made.source_count = step.source_count;
+        for (std::uint32_t s = 0; s < step.source_count; ++s) {
+          const auto source = operand(step.first_source + s);
+          if (source.rank != schedule_.rank && source.buffer != StreamProgram::Buffer::scratch) {
+            return refuse("a step reads the input or the output of another rank");
+          }
+          made.is_scaled |= options_.is_scaled && source.buffer == StreamProgram::Buffer::input;
+          program_->sources.push_back(source);
+        }
+        if (made.is_scaled && step.kind == StepKind::reduce) return refuse("a sum reads the input");
+        break;
+      }
+      case StepKind::send:
+      case StepKind::recv:
+      case StepKind::put: return refuse("a step sends, receives or puts");
+    }
+    program_->steps.push_back(made);
+    return {};
+  }
+
+  /// Joins copies that follow each other, also in memory. So a call that fits into scratch is
+  /// published by one copy.
+  void join_copies() {
+    const auto continues = [this](const StreamProgram::Operand& a, std::uint64_t bytes,
+                                  const StreamProgram::Operand& b) {
+      return a.rank == b.rank && a.buffer == b.buffer && a.offset + bytes == b.offset;
+    };
+    std::vector<StreamProgram::Step> joined;
+    for (const auto& step : program_->steps) {
+      constexpr auto kCopy = StreamProgram::Kind::copy;
+      if (!joined.empty() && step.kind == kCopy && joined.back().kind == kCopy) {
+        auto& last = joined.back();
+        const auto& from = program_->sources[last.first_source];
+        if (last.is_scaled == step.is_scaled && continues(last.target, last.bytes, step.target) &&
+            continues(from, last.bytes, program_->sources[step.first_source])) {
+          last.bytes += step.bytes;
+          continue;
+        }
+      }
+      joined.push_back(step);
+    }
+    program_->steps = std::move(joined);
+    for (const auto& step : program_->steps) {
+      program_->slice_bytes = std::max(program_->slice_bytes, step.bytes);
+    }
+  }
+
+  const Schedule& schedule_;
+  const StreamProgramOptions& options_;
+  const collectives::Layout layout_;
+  const std::shared_ptr<StreamProgram> program_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
+    const Schedule& schedule, const StreamProgramOptions& options) {
+  return StreamCompiler(schedule, options).run();
+}
+
+}  // namespace xylem::execution

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that the devices carry out by themselves (Communicator::bind()), over the driver that
+// CUDA_DRIVER names. Several ranks share a device.
+#include "conformance/run_case.h"
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "support/sanitizer.h"
+#include "xylem/collectives/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+RankOptions options_for(std::uint32_t ranks, CudaRanks& devices) {
+  RankOptions options{.size = ranks, .transport = "shm"};
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
+ protected:
+  /// Scratch of 1 KiB makes calls run in several rounds.
+  static void run(std::uint64_t scratch_bytes) {
+    const auto& planner = GetParam();
+    for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
+      if (kHasSanitizer && ranks != 3) continue;
+      const auto cases = sample(planner.collective, ranks, kHasSanitizer ? 8 : 24);
+      CudaRanks devices(ranks);
+      devices.set_mesh_scratch(scratch_bytes);
+      RankOptions options = options_for(ranks, devices);
+      options.environment["XYLEM_ALGORITHM"] =
+          std::string(name(planner.collective)) + "=" + std::string(planner.name);
+      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+        const auto world = runtime.world();
+        const std::uint32_t rank = world.rank();
+        const auto bound = world.bind(devices.kind(rank));
+        ASSERT_TRUE(bound) << bound.status().to_string();
+        ASSERT_TRUE(*bound);
+        const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
+        const BuffersOnDevice there{devices.memory(rank), devices.kind(rank)};
+        for (const auto& one : cases) {
+          ASSERT_EQ(run_case(on_stream, one, &there), "")
+              << planner.name << ", " << ranks << " ranks";
+        }
+        EXPECT_TRUE(world.barrier().wait());
+      });
+      if (HasFailure()) return;
+    }
+  }
+};
+
+TEST_P(EveryMappedPlanner, IsRight) { run(std::uint64_t{16} << 20); }
+TEST_P(EveryMappedPlanner, IsRightInRounds) { run(1 << 10); }
+
+INSTANTIATE_TEST_SUITE_P(Planners,
+                         EveryMappedPlanner,
+                         testing::ValuesIn(collectives::mapped_planners().begin(),
+                                           collectives::mapped_planners().end()),
+                         [](const auto& tested) {
+                           return std::string(name(tested.param.collective)) + "_" +
+                                  std::string(tested.param.name);
+                         });
+
+}  // namespace
+}  // namespace xylem::test
