@@ -5,6 +5,7 @@
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
+#include "support/stream_round.h"
 
 #include <gtest/gtest.h>
 
@@ -20,12 +21,7 @@
 namespace xylem::test {
 namespace {
 
-using execution::cuda::CurrentContext;
-using execution::cuda::Driver;
-
 constexpr std::uint32_t kRanks = 3;
-constexpr std::uint64_t kCount = 3000;
-constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 
 RankOptions options_for(CudaRanks& devices) {
   RankOptions options{.size = kRanks, .transport = "shm"};
@@ -34,102 +30,12 @@ RankOptions options_for(CudaRanks& devices) {
   return options;
 }
 
-/// Memory of the host that streams read and write later than the copy is given to them.
-class Pinned {
- public:
-  Pinned(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
-    const CurrentContext current(driver_, context_);
-    void* memory = nullptr;
-    EXPECT_EQ(driver_.cuMemHostAlloc(&memory, kBytes, 0), CUDA_SUCCESS);
-    words_ = static_cast<std::uint32_t*>(memory);
-  }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  ~Pinned() {
-    const CurrentContext current(driver_, context_);
-    driver_.cuMemFreeHost(words_);
-  }
-  std::span<std::uint32_t> words() const { return {words_, kCount}; }
-  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(words_); }
-
- private:
-  const Driver& driver_;
-  const CUcontext context_;
-  std::uint32_t* words_ = nullptr;
-};
-
-/// A rank's stream: writes values into a buffer, lets a call reduce it, reads the result, and
-/// writes other values into the buffer, all without waiting.
-class Round {
- public:
-  Round(CudaRanks& devices, std::uint32_t rank)
-      : driver_(devices.driver()),
-        memory_(devices.memory(rank)),
-        rank_(rank),
-        before_(driver_, memory_.context()),
-        result_(driver_, memory_.context()),
-        after_(driver_, memory_.context()),
-        buffer_(memory_.allocate(kBytes), kCount, DataType::uint32, devices.kind(rank)) {}
-
-  /// `comm` decides whether the call runs in the stream's order.
-  Work give(const Communicator& comm, std::uint32_t number) {
-    produce(number);
-    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
-    consume();
-    return work;
-  }
-  void produce(std::uint32_t number) {
-    number_ = number;
-    std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
-    std::fill(after_.words().begin(), after_.words().end(), 0xdead);
-    copy(address(), before_.address());
-  }
-  void consume() {
-    copy(result_.address(), address());
-    copy(address(), after_.address());
-  }
-  CUresult wait() const {
-    const CurrentContext current(driver_, memory_.context());
-    return driver_.cuStreamSynchronize(memory_.stream());
-  }
-  bool is_right() const {
-    const auto words = result_.words();
-    for (std::uint64_t i = 0; i < words.size(); ++i) {
-      const auto sum =
-          static_cast<std::uint32_t>(kRanks * (10 * number_ + i) + kRanks * (kRanks - 1) / 2);
-      if (words[i] != sum) return false;
-    }
-    return true;
-  }
-  /// The first word that was read.
-  std::uint32_t first() const { return result_.words()[0]; }
-  const Buffer& buffer() const { return buffer_; }
-
- private:
-  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(buffer_.data); }
-  void copy(CUdeviceptr target, CUdeviceptr source) const {
-    const CurrentContext current(driver_, memory_.context());
-    EXPECT_EQ(driver_.cuMemcpyAsync(target, source, kBytes, memory_.stream()), CUDA_SUCCESS);
-  }
-
-  const Driver& driver_;
-  CudaMemory& memory_;
-  const std::uint32_t rank_;
-  std::uint32_t number_ = 0;
-  Pinned before_, result_, after_;
-  Buffer buffer_;
-};
-
-Stream stream_of(CudaRanks& devices, std::uint32_t rank) {
-  return {devices.memory(rank).stream(), devices.kind(rank)};
-}
-
 TEST(CudaStreams, OrderProducersCallsAndConsumers) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     const std::uint32_t rank = runtime.rank();
     const auto world = runtime.world().on(stream_of(devices, rank));
-    Round round(devices, rank);
+    Round round(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 50; ++number) {
       const Work work = round.give(world, number);
       ASSERT_EQ(round.wait(), CUDA_SUCCESS);
@@ -149,7 +55,7 @@ TEST(CudaStreams, HoldManyCalls) {
     std::vector<std::unique_ptr<Round>> rounds;
     std::vector<Work> works;
     for (std::uint32_t number = 0; number < 40; ++number) {
-      rounds.push_back(std::make_unique<Round>(devices, rank));
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
       works.push_back(rounds.back()->give(world, number));
     }
     ASSERT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
@@ -165,7 +71,7 @@ TEST(CudaStreams, AreNeededForThat) {
   if (kHasThreadSanitizer) return;
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    Round round(devices, runtime.rank());
+    Round round(devices, runtime.rank(), kRanks);
     std::uint32_t wrong = 0;
     for (std::uint32_t number = 1; number <= 100; ++number) {
       const Work work = round.give(runtime.world(), number);
@@ -187,7 +93,7 @@ TEST(CudaStreams, WaitWhereTheyAreTold) {
     auto part = runtime.world().duplicate();
     ASSERT_TRUE(part) << part.status().to_string();
     const Stream stream = stream_of(devices, rank);
-    Round round(devices, rank);
+    Round round(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 10; ++number) {
       round.produce(number);
       Work work;
@@ -252,7 +158,7 @@ TEST(CudaStreams, GoOnWhenTheCallFails) {
     const std::uint32_t rank = runtime.rank();
     auto part = runtime.world().duplicate();
     ASSERT_TRUE(part) << part.status().to_string();
-    Round round(devices, rank);
+    Round round(devices, rank, kRanks);
     // Rank 0 does not call, so the streams of the others wait until it aborts.
     if (rank != 0) {
       const Stream stream = stream_of(devices, rank);
@@ -276,7 +182,7 @@ TEST(CudaStreams, OrderMessages) {
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     const std::uint32_t rank = runtime.rank();
     const auto world = runtime.world().on(stream_of(devices, rank));
-    Round sent(devices, rank), received(devices, rank);
+    Round sent(devices, rank, kRanks), received(devices, rank, kRanks);
     const std::uint32_t to = (rank + 1) % kRanks, from = (rank + kRanks - 1) % kRanks;
     const Work send = world.send(sent.buffer(), to), receive = world.recv(received.buffer(), from);
     EXPECT_EQ(received.wait(), CUDA_SUCCESS);
@@ -293,7 +199,7 @@ TEST(CudaStreams, WaitForMessages) {
     const Stream stream = stream_of(devices, rank);
     const auto world = runtime.world().after(stream);
     const std::uint32_t to = (rank + 1) % kRanks, from = (rank + kRanks - 1) % kRanks;
-    Round sent(devices, rank), received(devices, rank);
+    Round sent(devices, rank, kRanks), received(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 20; ++number) {
       // Short messages are copied to host memory first.
       Buffer output = sent.buffer(), input = received.buffer();

@@ -49,7 +49,18 @@ Status Gates::give_up(std::uint32_t slot, CUresult why, std::string_view functio
   return driver_.check(why, function);
 }
 
+/// A gate is good for one time, and a graph may be launched many times.
+Status Gates::check_not_captured(CUstream stream) const {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing"));
+  if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+  return failure(Code::unsupported,
+                 "the stream is being captured; only collectives of a communicator whose devices "
+                 "form a mesh (bind()) can be captured, except all_to_all_v");
+}
+
 Result<Ticket> Gates::after(CUstream stream) {
+  XYLEM_TRY(check_not_captured(stream));
   XYLEM_TRY(const std::uint32_t slot, take());
   const std::uint64_t generation = generations_[slot];
   const CUresult written =
@@ -59,6 +70,7 @@ Result<Ticket> Gates::after(CUstream stream) {
 }
 
 Result<Ticket> Gates::before(CUstream stream) {
+  XYLEM_TRY(check_not_captured(stream));
   XYLEM_TRY(const std::uint32_t slot, take());
   const std::uint64_t generation = generations_[slot];
   ++waited_for_;

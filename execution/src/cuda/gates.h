@@ -59,6 +59,7 @@ class Gates {
     return static_cast<std::uint32_t>(gate.number % kMost);
   }
   static std::uint64_t generation_of(Ticket gate) noexcept { return gate.number / kMost; }
+  Status check_not_captured(CUstream stream) const;
   /// A slot with its next generation. It belongs to the caller until it is returned.
   Result<std::uint32_t> take();
   void give_back(std::uint32_t slot) noexcept;

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls of communicators whose devices are bound (Communicator::bind()): their order on streams,
+// their capture into graphs, and what happens when they fail.
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "support/stream_round.h"
+
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kRanks = 3;
+
+RankOptions options_for(CudaRanks& devices, std::uint32_t ranks = kRanks) {
+  RankOptions options{.size = ranks, .transport = "shm"};
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+/// A communicator of all ranks whose devices are bound.
+Communicator bound(const Runtime& runtime, const CudaRanks& devices) {
+  const auto world = runtime.world().duplicate();
+  EXPECT_TRUE(world) << world.status().to_string();
+  const auto is_bound = world->bind(devices.kind(runtime.rank()));
+  EXPECT_TRUE(is_bound && *is_bound) << is_bound.status().to_string();
+  return *world;
+}
+
+/// Functions of the driver that only tests call.
+class Graphs {
+ public:
+  Graphs() {
+    const char* const name = std::getenv("CUDA_DRIVER");
+    library_ = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW);
+    find(begin, "cuStreamBeginCapture_v2", "cuStreamBeginCapture");
+    find(end, "cuStreamEndCapture");
+    find(instantiate, "cuGraphInstantiateWithFlags");
+    find(launch, "cuGraphLaunch");
+    find(destroy_exec, "cuGraphExecDestroy");
+    find(destroy, "cuGraphDestroy");
+  }
+  Graphs(const Graphs&) = delete;
+  Graphs& operator=(const Graphs&) = delete;
+  ~Graphs() { dlclose(library_); }
+
+  CUresult (*begin)(CUstream, CUstreamCaptureMode) = nullptr;
+  CUresult (*end)(CUstream, CUgraph*) = nullptr;
+  CUresult (*instantiate)(CUgraphExec*, CUgraph, unsigned long long) = nullptr;
+  CUresult (*launch)(CUgraphExec, CUstream) = nullptr;
+  CUresult (*destroy_exec)(CUgraphExec) = nullptr;
+  CUresult (*destroy)(CUgraph) = nullptr;
+
+ private:
+  template <typename Function>
+  void find(Function& function, const char* name, const char* other = nullptr) {
+    void* found = dlsym(library_, name);
+    if (found == nullptr && other != nullptr) found = dlsym(library_, other);
+    EXPECT_NE(found, nullptr) << name;
+    function = reinterpret_cast<Function>(found);
+  }
+  void* library_ = nullptr;
+};
+
+/// What a stream is given while the object is made, as a graph.
+class Graph {
+ public:
+  template <typename Give>
+  Graph(const Driver& driver, const CudaMemory& memory, Give&& give)
+      : driver_(driver), memory_(memory) {
+    const CurrentContext current(driver_, memory_.context());
+    CUgraph graph = nullptr;
+    EXPECT_EQ(graphs_.begin(memory_.stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    give();
+    EXPECT_EQ(graphs_.end(memory_.stream(), &graph), CUDA_SUCCESS);
+    EXPECT_EQ(graphs_.instantiate(&exec_, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(graphs_.destroy(graph), CUDA_SUCCESS);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() { EXPECT_EQ(graphs_.destroy_exec(exec_), CUDA_SUCCESS); }
+
+  void launch() const {
+    const CurrentContext current(driver_, memory_.context());
+    EXPECT_EQ(graphs_.launch(exec_, memory_.stream()), CUDA_SUCCESS);
+  }
+
+ private:
+  const Graphs graphs_;
+  const Driver& driver_;
+  const CudaMemory& memory_;
+  CUgraphExec exec_ = nullptr;
+};
+
+TEST(CudaMeshStreams, OrderProducersCallsAndConsumers) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = bound(runtime, devices).on(stream_of(devices, rank));
+    Round round(devices, rank, kRanks);
+    for (std::uint32_t number = 0; number < 50; ++number) {
+      const Work work = round.give(world, number);
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(round.is_right()) << "round " << number;
+      ASSERT_TRUE(work.wait());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// Many calls are under way at once, on the rank's stream and on the mesh's own, and nobody waits
+// for one of them.
+TEST(CudaMeshStreams, HoldManyCallsOnSeveralStreams) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    const auto world = bound(runtime, devices);
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<Work> works;
+    for (std::uint32_t number = 0; number < 100; ++number) {
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
+      Round& round = *rounds.back();
+      if (number % 3 == 0) {
+        works.push_back(round.give(world.on(stream), number));
+      } else {
+        round.produce(number);
+        works.push_back(world.after(stream).all_reduce(round.buffer(), round.buffer()));
+        ASSERT_TRUE(works.back().block(stream));
+        round.consume();
+      }
+    }
+    ASSERT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+    for (const auto& round : rounds) EXPECT_TRUE(round->is_right());
+    for (const Work& work : works) EXPECT_TRUE(work.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// A stream waits for a call that is so long ago that the mesh does not know it any more.
+TEST(CudaMeshStreams, WaitForCallsOfLongAgo) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    const auto world = bound(runtime, devices);
+    Round first(devices, rank, kRanks), others(devices, rank, kRanks);
+    first.produce(7);
+    const Work work = world.after(stream).all_reduce(first.buffer(), first.buffer());
+    for (std::uint32_t number = 0; number < 200; ++number) {
+      [[maybe_unused]] const Work other =
+          world.after(stream).all_reduce(others.buffer(), others.buffer());
+    }
+    ASSERT_TRUE(work.block(stream));
+    first.consume();
+    ASSERT_EQ(first.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(first.is_right());
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, TakePartInSeveralCommunicators) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    Round round(devices, rank, kRanks);
+    // Their memory is used again.
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      auto first = bound(runtime, devices), second = bound(runtime, devices);
+      for (const auto& world : {first, second, first}) {
+        const Work work = round.give(world.on(stream), number);
+        ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+        ASSERT_TRUE(round.is_right()) << "round " << number;
+        ASSERT_TRUE(work.wait());
+      }
+      ASSERT_TRUE(first.destroy());
+      ASSERT_TRUE(second.destroy());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, GoOnWhenARankAborts) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    auto world = bound(runtime, devices);
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<Work> works;
+    // Rank 0 does not call, so the streams of the others wait until it aborts.
+    for (std::uint32_t number = 0; rank != 0 && number < 20; ++number) {
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
+      works.push_back(
+          rounds.back()->give(rank == 1 ? world.on(stream) : world.after(stream), number));
+    }
+    if (rank != 0) {
+      EXPECT_FALSE(works.front().test());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank == 0) {
+      EXPECT_TRUE(world.abort("the test"));
+    }
+    for (const Work& work : works) EXPECT_EQ(work.wait().code(), Code::cancelled);
+    if (rank != 0) {
+      EXPECT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+      EXPECT_EQ(rounds.back()->give(world.on(stream), 1).wait().code(), Code::cancelled);
+      EXPECT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, GoOnWhenARankDoesNotCallInTime) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    auto world = bound(runtime, devices);
+    if (rank != 0) {
+      Round round(devices, rank, kRanks);
+      const Work work = round.give(world.on(stream_of(devices, rank)), 1);
+      work.set_timeout(milliseconds(500));
+      const Status outcome = work.wait();
+      EXPECT_EQ(outcome.code(), Code::timed_out);
+      EXPECT_NE(outcome.to_string().find("rank 0 did not call it"), std::string::npos)
+          << outcome.to_string();
+      EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, NameBothSidesOfAMismatch) {
+  CudaRanks devices(kRanks);
+  for (const bool is_of_host : {false, true}) {
+    run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+      const std::uint32_t rank = runtime.rank();
+      auto world = bound(runtime, devices);
+      const auto on_stream = world.on(stream_of(devices, rank));
+      Round round(devices, rank, kRanks);
+      std::uint32_t words[kCount] = {};
+      Work work;
+      if (rank == 0 && is_of_host) {
+        const Buffer there(words, kCount, DataType::uint32);
+        work = world.all_reduce(there, there);
+      } else if (rank == 0) {
+        Buffer half = round.buffer();
+        half.count /= 2;
+        work = on_stream.all_reduce(half, half);
+      } else {
+        work = on_stream.all_reduce(round.buffer(), round.buffer());
+      }
+      const Status outcome = work.wait();
+      EXPECT_EQ(outcome.code(), Code::mismatch) << outcome.to_string();
+      const std::string text = outcome.to_string();
+      EXPECT_NE(text.find("rank 0 calls all_reduce"), std::string::npos) << text;
+      EXPECT_NE(text.find(", on a stream"), std::string::npos) << text;
+      EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+      EXPECT_TRUE(runtime.world().barrier().wait());
+    });
+  }
+}
+
+TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = bound(runtime, devices);
+    const Stream stream = stream_of(devices, rank);
+    Round round(devices, rank, kRanks), eager(devices, rank, kRanks);
+    std::vector<Work> works;
+    const Graph graph(devices.driver(), devices.memory(rank), [&] {
+      round.produce(0);
+      works.push_back(world.on(stream).all_reduce(round.buffer(), round.buffer()));
+      round.consume();
+      // A captured call is always in the order of its stream.
+      works.push_back(world.after(stream).all_reduce(eager.buffer(), eager.buffer()));
+      EXPECT_TRUE(works.back().block(stream));
+    });
+    // They tell that all ranks have captured the same call.
+    for (const Work& work : works) EXPECT_TRUE(work.wait());
+    for (std::uint32_t number = 0; number < 30; ++number) {
+      if (number % 3 == 0) {
+        const Work work = eager.give(world.on(stream), number);
+        ASSERT_EQ(eager.wait(), CUDA_SUCCESS);
+        ASSERT_TRUE(eager.is_right()) << "call " << number;
+        ASSERT_TRUE(work.wait());
+      }
+      round.fill(number);
+      graph.launch();
+      if (number % 2 == 0) continue;
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(round.is_right()) << "launch " << number;
+    }
+    ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, GraphsGoOnAfterAnAbort) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    auto world = bound(runtime, devices);
+    Round round(devices, rank, kRanks);
+    const Graph graph(devices.driver(), devices.memory(rank), [&] {
+      [[maybe_unused]] const Work work = round.give(world.on(stream_of(devices, rank)), 0);
+    });
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    // Rank 0 does not launch it.
+    if (rank != 0) graph.launch();
+    if (rank == 1) {
+      EXPECT_TRUE(world.abort("the test"));
+    }
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    // All others are cancelled, too.
+    EXPECT_EQ(world.barrier().wait().code(), Code::cancelled);
+    for (int i = 0; i < 3; ++i) graph.launch();
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, AreNotCapturedWithoutAMesh) {
+  CudaRanks devices(1);
+  run_ranks(options_for(devices, 1), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const Stream stream = stream_of(devices, 0);
+    Round round(devices, 0, 1);
+    const Graph graph(devices.driver(), devices.memory(0), [&] {
+      for (const auto& communicator : {world.on(stream), world.after(stream)}) {
+        const Status outcome = communicator.all_reduce(round.buffer(), round.buffer()).wait();
+        EXPECT_EQ(outcome.code(), Code::unsupported);
+        EXPECT_NE(outcome.to_string().find("captured"), std::string::npos) << outcome.to_string();
+      }
+      round.consume();
+    });
+    graph.launch();
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+  });
+}
+
+TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Memory own = devices.kind(rank), other{MemoryKind::cuda, 1 - own.device};
+    auto world = bound(runtime, devices);
+    const auto again = world.bind(own);
+    EXPECT_TRUE(again && *again);
+    EXPECT_EQ(world.bind(other).status().code(), Code::invalid_argument);
+    EXPECT_EQ(Communicator().bind(own).status().code(), Code::invalid_argument);
+    // One rank has no device.
+    const auto part = runtime.world().duplicate();
+    ASSERT_TRUE(part);
+    const auto is_bound = part->bind(rank == 1 ? Memory{} : own);
+    ASSERT_TRUE(is_bound) << is_bound.status().to_string();
+    EXPECT_FALSE(*is_bound);
+    Round round(devices, rank, kRanks);
+    EXPECT_TRUE(round.give(part->on(stream_of(devices, rank)), 3).wait());
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(round.is_right());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work on a rank's stream around a call: what produces its input, and what consumes its output.
+#pragma once
+
+#include "support/cuda_ranks.h"
+#include "xylem/xylem.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <span>
+
+namespace xylem::test {
+
+using execution::cuda::CurrentContext;
+using execution::cuda::Driver;
+
+/// Words of a Round.
+inline constexpr std::uint64_t kCount = 3000;
+inline constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
+
+/// Memory of the host that streams read and write later than the copy is given to them.
+class Pinned {
+ public:
+  Pinned(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
+    const CurrentContext current(driver_, context_);
+    void* memory = nullptr;
+    EXPECT_EQ(driver_.cuMemHostAlloc(&memory, kBytes, 0), CUDA_SUCCESS);
+    words_ = static_cast<std::uint32_t*>(memory);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() {
+    const CurrentContext current(driver_, context_);
+    driver_.cuMemFreeHost(words_);
+  }
+  std::span<std::uint32_t> words() const { return {words_, kCount}; }
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(words_); }
+
+ private:
+  const Driver& driver_;
+  const CUcontext context_;
+  std::uint32_t* words_ = nullptr;
+};
+
+/// A rank's stream: writes values into a buffer, lets a call reduce it, reads the result, and
+/// writes other values into the buffer, all without waiting.
+class Round {
+ public:
+  Round(CudaRanks& devices, std::uint32_t rank, std::uint32_t ranks)
+      : driver_(devices.driver()),
+        memory_(devices.memory(rank)),
+        rank_(rank),
+        ranks_(ranks),
+        before_(driver_, memory_.context()),
+        result_(driver_, memory_.context()),
+        after_(driver_, memory_.context()),
+        buffer_(memory_.allocate(kBytes), kCount, DataType::uint32, devices.kind(rank)) {}
+
+  /// `comm` decides whether the call runs in the stream's order.
+  Work give(const Communicator& comm, std::uint32_t number) {
+    produce(number);
+    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
+    consume();
+    return work;
+  }
+  void produce(std::uint32_t number) {
+    fill(number);
+    std::fill(after_.words().begin(), after_.words().end(), 0xdead);
+    copy(address(), before_.address());
+  }
+  /// Sets what a copy of produce() reads that has not run yet, such as one in a graph.
+  void fill(std::uint32_t number) {
+    number_ = number;
+    std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
+  }
+  void consume() {
+    copy(result_.address(), address());
+    copy(address(), after_.address());
+  }
+  CUresult wait() const {
+    const CurrentContext current(driver_, memory_.context());
+    return driver_.cuStreamSynchronize(memory_.stream());
+  }
+  bool is_right() const {
+    const auto words = result_.words();
+    for (std::uint64_t i = 0; i < words.size(); ++i) {
+      const auto sum =
+          static_cast<std::uint32_t>(ranks_ * (10 * number_ + i) + ranks_ * (ranks_ - 1) / 2);
+      if (words[i] != sum) return false;
+    }
+    return true;
+  }
+  /// The first word that was read.
+  std::uint32_t first() const { return result_.words()[0]; }
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(buffer_.data); }
+  void copy(CUdeviceptr target, CUdeviceptr source) const {
+    const CurrentContext current(driver_, memory_.context());
+    EXPECT_EQ(driver_.cuMemcpyAsync(target, source, kBytes, memory_.stream()), CUDA_SUCCESS);
+  }
+
+  const Driver& driver_;
+  CudaMemory& memory_;
+  const std::uint32_t rank_, ranks_;
+  std::uint32_t number_ = 0;
+  Pinned before_, result_, after_;
+  Buffer buffer_;
+};
+
+inline Stream stream_of(CudaRanks& devices, std::uint32_t rank) {
+  return {devices.memory(rank).stream(), devices.kind(rank)};
+}
+
+}  // namespace xylem::test
