@@ -149,6 +149,30 @@ TEST(CudaMeshStreams, HoldManyCallsOnSeveralStreams) {
   });
 }
 
+// The calls of a mesh share flags and scratch, so they follow each other although their streams do
+// not.
+TEST(CudaMeshStreams, OrderCallsOnDifferentStreams) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    const auto world = bound(runtime, devices);
+    Round first(devices, rank, kRanks), second(devices, rank, kRanks);
+    for (std::uint32_t number = 0; number < 60; ++number) {
+      first.produce(number);
+      const Work work = world.after(stream).all_reduce(first.buffer(), first.buffer());
+      const Work other = second.give(world.on(stream), number + 1000);
+      ASSERT_TRUE(work.block(stream));
+      first.consume();
+      ASSERT_EQ(first.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(first.is_right() && second.is_right()) << "round " << number;
+      ASSERT_TRUE(work.wait());
+      ASSERT_TRUE(other.wait());
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
 // A stream waits for a call that is so long ago that the mesh does not know it any more.
 TEST(CudaMeshStreams, WaitForCallsOfLongAgo) {
   CudaRanks devices(kRanks);
