@@ -113,6 +113,22 @@ static void on_stream(xylem_communicator* world, int device, void* memory, CUstr
   OK(xylem_barrier(world, NULL));
 }
 
+// The device of each rank is bound, so that calls on streams run on the devices alone.
+static void bound(xylem_communicator* world, int device, void* memory, CUstream stream) {
+  xylem_communicator* own = NULL;
+  OK(xylem_communicator_duplicate(world, &own));
+  int is_mesh = -1;
+  OK(xylem_communicator_bind(own, -1, &is_mesh));
+  CHECK(is_mesh == 0);
+  OK(xylem_communicator_bind(own, device, &is_mesh));
+  CHECK(is_mesh == 1);
+  OK(xylem_communicator_bind(own, device, NULL));
+  FAILS(XYLEM_INVALID_ARGUMENT, xylem_communicator_bind(own, 1 - device, &is_mesh));
+  FAILS(XYLEM_INVALID_ARGUMENT, xylem_communicator_bind(NULL, device, &is_mesh));
+  on_stream(own, device, memory, stream);
+  OK(xylem_communicator_destroy(own));
+}
+
 static void refusals(xylem_communicator* world, CUstream stream) {
   void* memory = (void*)&memory;
   FAILS(XYLEM_INVALID_ARGUMENT, xylem_allocate_on_device(0, 0, &memory));
@@ -139,6 +155,7 @@ int main(void) {
   CUstream stream = open_driver(device);
   without_stream(world, memory, stream);
   on_stream(world, device, memory, stream);
+  bound(world, device, memory, stream);
   refusals(world, stream);
   FAILS(XYLEM_INVALID_ARGUMENT, xylem_deallocate((char*)memory + 1));
   OK(xylem_deallocate(memory));

@@ -59,12 +59,22 @@ TEST(BenchOnCuda, MeasuresCallsInTheOrderOfAStream) {
     EXPECT_EQ(names.size(), 13U);
     EXPECT_FALSE(names.contains("send_recv"));
     EXPECT_FALSE(names.contains("exchange"));
-    EXPECT_THAT(done.err,
-                HasSubstr("CUDA device 1 of each process; calls in the order of a stream"));
+    EXPECT_THAT(
+        done.err,
+        HasSubstr("CUDA device 1 of each process; calls in the order of a stream, by the CPU"));
   }
   const auto both_ways = bench({"send_recv", "--device", "cuda", "--stream"});
   EXPECT_EQ(both_ways.exit_status, 2);
   EXPECT_THAT(both_ways.err, HasSubstr("leave --stream out"));
+}
+
+// Each rank has a device of its own, and the devices reach each other's memory.
+TEST(BenchOnCuda, MeasuresCallsOfTheDevicesAlone) {
+  const auto done = bench({"all", "-n", "2", "-b", "60", "-e", "64K", "-f", "32", "--iters", "5",
+                           "--device", "cuda", "--stream", "--json", "-"});
+  ASSERT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_EQ(right_operations(Json::parse(done.out), true).size(), 13U);
+  EXPECT_THAT(done.err, HasSubstr("calls in the order of a stream, by the devices alone"));
 }
 
 // More calls than may be under way on a stream.

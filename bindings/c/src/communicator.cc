@@ -92,6 +92,20 @@ xylem_status xylem_communicator_on_stream(xylem_communicator* communicator,
   });
 }
 
+xylem_status xylem_communicator_bind(xylem_communicator* communicator,
+                                     int32_t device,
+                                     int* is_mesh) {
+  return guarded([&]() -> Status {
+    if (communicator == nullptr) return null_argument("communicator");
+    const bool has_device = device >= 0;
+    const xylem::Memory memory{has_device ? xylem::MemoryKind::cuda : xylem::MemoryKind::host,
+                               has_device ? device : 0};
+    XYLEM_TRY(const bool is_bound, communicator->communicator.bind(memory));
+    if (is_mesh != nullptr) *is_mesh = is_bound ? 1 : 0;
+    return {};
+  });
+}
+
 xylem_status xylem_communicator_destroy(xylem_communicator* communicator) {
   return guarded([&]() -> Status {
     if (communicator == nullptr) return {};

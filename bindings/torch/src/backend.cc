@@ -108,7 +108,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
-  if (memory) check(world_.prepare(*memory), pending_->note());
+  // If the devices form no mesh, all calls go on as before.
+  if (memory) check(world_.bind(*memory).status(), pending_->note());
 }
 
 // --- calls ---

@@ -203,6 +203,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   if (place.is_captured) {
     was_captured_ = true;
     XYLEM_TRY(give(program, call, place));
+    XYLEM_TRY(flush(static_cast<CUstream>(place.stream)));
     return place;
   }
   place.number = ++issued_;
@@ -216,7 +217,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   return place;
 }
 
-/// Gives a call to its stream, all rounds.
+/// Gives a call to its stream, all rounds, except the last memory operations.
 Status CudaMesh::give(const StreamProgram& program, const StreamCall& call, const Enqueued& place) {
   auto* const stream = static_cast<CUstream>(place.stream);
   operations_.clear();
@@ -224,7 +225,7 @@ Status CudaMesh::give(const StreamProgram& program, const StreamCall& call, cons
   for (std::uint64_t round = 0; round < program.rounds; ++round) {
     XYLEM_TRY(run_round(stream, program, call, round));
   }
-  return flush(stream);
+  return {};
 }
 
 /// Lets the stream wait for the last call of this mesh, which uses the same scratch, and a stream
@@ -245,8 +246,13 @@ Status CudaMesh::follow_earlier(CUstream stream, const Enqueued& place, const St
 }
 
 Status CudaMesh::note_end(CUstream stream) {
-  XYLEM_TRY(driver_.check(driver_.cuStreamWriteValue64(stream, memory_.done_on_device, issued_, 0),
-                          "cuStreamWriteValue64"));
+  if (operations_.size() == kMostOperations) XYLEM_TRY(flush(stream));
+  CUstreamBatchMemOpParams operation{};
+  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  operation.writeValue.address = memory_.done_on_device;
+  operation.writeValue.value64 = issued_;
+  operations_.push_back(operation);
+  XYLEM_TRY(flush(stream));
   last_ = stream;
   return driver_.check(driver_.cuEventRecord(end_of(issued_), stream), "cuEventRecord");
 }

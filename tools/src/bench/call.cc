@@ -22,7 +22,7 @@ Call::Call(const Communicator& communicator,
            const BenchOptions& options,
            const Place& place)
     : place_(place),
-      communicator_(place.bind(communicator)),
+      communicator_(place.handle(communicator)),
       operation_(operation),
       type_(options.type),
       root_(options.root),

@@ -26,7 +26,7 @@ Result<Place> Place::choose(const BenchOptions& options, std::uint32_t local_ran
   return place;
 }
 
-Communicator Place::bind(const Communicator& communicator) const {
+Communicator Place::handle(const Communicator& communicator) const {
   return orders_calls_ ? communicator.on({stream_->handle(), memory_}) : communicator;
 }
 

@@ -34,7 +34,7 @@ class Place {
   bool orders_calls() const noexcept { return orders_calls_; }
 
   /// The handle by which to make the measured calls.
-  Communicator bind(const Communicator& communicator) const;
+  Communicator handle(const Communicator& communicator) const;
   /// Copies between host memory and the place. Waits for the end.
   Status copy(void* target, const void* source, std::size_t bytes) const;
   /// Waits until all calls so far have ended in the order of the stream.

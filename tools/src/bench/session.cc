@@ -51,6 +51,7 @@ class Session {
   const Runtime& runtime_;
   const BenchOptions& options_;
   Place place_;
+  bool is_mesh_ = false;  ///< The devices carry out calls on streams by themselves.
   Communicator world_, control_;
   Selection selection_;
   BenchEnvironment environment_;
@@ -87,6 +88,9 @@ Status Session::prepare() {
   if (usable == 0) return failure(Code::invalid_argument, "rank 0 cannot use its files");
   XYLEM_TRY(choose_place());
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
+  if (place_.orders_calls()) {
+    environment_.buffers += is_mesh_ ? ", by the devices alone" : ", by the CPU";
+  }
   return {};
 }
 
@@ -100,6 +104,9 @@ Status Session::choose_place() {
     return failure(Code::unsupported, fmt::format("rank {}: {}", rank, reasons[rank]));
   }
   place_ = *std::move(place);
+  if (place_.orders_calls()) {
+    XYLEM_TRY(is_mesh_, world_.bind(place_.memory()));
+  }
   return {};
 }
 
