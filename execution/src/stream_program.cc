@@ -39,7 +39,7 @@ class StreamCompiler {
     program_->copy = options_.copy;
     program_->scale = options_.scale;
     XYLEM_TRY(check_signals());
-    choose_rounds();
+    XYLEM_TRY(choose_rounds());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
     if (program_->rounds == 1) join_copies();
     return std::shared_ptr<const StreamProgram>(std::move(program_));
@@ -79,7 +79,7 @@ class StreamCompiler {
   }
 
   /// All ranks get the same result: the sizes of the blocks of a call are known to all of them.
-  void choose_rounds() {
+  Status choose_rounds() {
     std::uint64_t largest = 0;
     for (const Buffer buffer : {Buffer::input, Buffer::output}) {
       for (std::uint32_t c = 0; c < chunk_count(schedule_, schedule_.rank, buffer); ++c) {
@@ -88,9 +88,11 @@ class StreamCompiler {
     }
     const std::uint64_t chunks = std::max(options_.scratch_chunks, 1U);
     const std::uint64_t fits = options_.scratch_bytes / chunks / kCacheLine * kCacheLine;
+    if (fits == 0) return refuse("it needs more scratch than there is");
     program_->slice_bytes = std::min(std::max(round_up(largest), kCacheLine), fits);
     program_->rounds = (largest + program_->slice_bytes - 1) / program_->slice_bytes;
     if (schedule_.shape.collective == Collective::barrier) program_->rounds = 1;
+    return {};
   }
 
   StreamProgram::Operand operand(std::uint32_t index) const {

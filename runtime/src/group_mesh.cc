@@ -20,11 +20,11 @@
 namespace xylem::runtime {
 namespace {
 
-/// Assumed of devices of one host until something is measured: a kernel reads 100 GB/s from another
-/// device, and a device reduces 500 GB/s.
-collectives::CostModel mesh_costs() {
+/// The costs of a mesh whose devices read each other's memory at this rate. The rest is assumed of
+/// all devices: it only decides between one shot and two.
+collectives::CostModel mesh_costs(double read_GBps) {
   collectives::CostModel model;
-  model.local = {.alpha_us = 0.5, .bandwidth_GBps = 100};
+  model.local = {.alpha_us = 0.5, .bandwidth_GBps = read_GBps};
   model.compute = {
       .reduce_GBps = 500, .copy_GBps = 1000, .is_device = true, .enqueue_us = 0, .latency_us = 2};
   model.step_us = 0;
@@ -42,9 +42,12 @@ static_assert(std::is_trivially_copyable_v<Offer>);
 
 }  // namespace
 
-/// Makes this rank's end of the mesh, and joins those of the others. Collective. `mesh` stays null
-/// if any rank cannot take part; the Status then says why this rank cannot.
-Status Group::sit_down(const Memory& device, std::shared_ptr<execution::Mesh>& mesh) {
+/// Makes this rank's end of the mesh, joins those of the others, and measures how fast the slowest
+/// device reads another's memory. Collective. `mesh` stays null if any rank cannot take part; the
+/// Status then says why this rank cannot.
+Status Group::sit_down(const Memory& device,
+                       std::shared_ptr<execution::Mesh>& mesh,
+                       double& read_GBps) {
   Status well;
   std::unique_ptr<execution::Mesh> made;
   if (device.kind == MemoryKind::host) {
@@ -66,12 +69,16 @@ Status Group::sit_down(const Memory& device, std::shared_ptr<execution::Mesh>& m
     for (const Offer& each : offers) seats.push_back(each.seat);
     well = made->join(seats);
   }
-  // Also tells the others that nothing is in the way of their first call.
   XYLEM_TRY(const auto joined, gather_from_all(*this, std::uint64_t{well ? 1U : 0U}));
   const bool are_all_well =
       std::ranges::all_of(joined, [](std::uint64_t each) { return each != 0; });
-  if (is_complete && are_all_well) mesh = std::move(made);
-  return well;
+  if (!is_complete || !are_all_well) return well;
+  const auto measured = made->measure();
+  // Also tells the others that this rank does not touch their scratch before their first call.
+  XYLEM_TRY(const auto rates, gather_from_all(*this, measured ? *measured : 0.0));
+  read_GBps = *std::ranges::min_element(rates);
+  if (read_GBps > 0) mesh = std::move(made);
+  return measured.status();
 }
 
 Result<bool> Group::bind(const Memory& device) {
@@ -84,7 +91,8 @@ Result<bool> Group::bind(const Memory& device) {
                                name(mesh_device_.kind), mesh_device_.device));
   }
   std::shared_ptr<execution::Mesh> mesh;
-  Status well = sit_down(device, mesh);
+  double read_GBps = 0;
+  Status well = sit_down(device, mesh, read_GBps);
   if (mesh == nullptr) {
     // Ranks without a device, or with devices that do not reach each other, are no error.
     if (!well && well.code() != Code::unsupported) return well;
@@ -94,7 +102,7 @@ Result<bool> Group::bind(const Memory& device) {
     return false;
   }
   context_->progress.with_token([&] {
-    plans_.set_mesh({.scratch_bytes = mesh->scratch_bytes(), .model = mesh_costs()});
+    plans_.set_mesh({.scratch_bytes = mesh->scratch_bytes(), .model = mesh_costs(read_GBps)});
     mesh_ = std::move(mesh);
     mesh_device_ = device;
     if (!health_) stop_mesh();
@@ -109,7 +117,7 @@ bool Group::runs_on_mesh(const Call& call) const {
   if (!has_mesh_.load(std::memory_order_acquire) || call.kind != CallKind::collective) return false;
   // Its sizes are known to two ranks only, and so is the number of rounds.
   if (call.uneven && call.collective == collectives::Collective::all_to_all) return false;
-  return plans_.may_use_mesh(call);
+  return plans_.may_use_mesh({call.collective, size(), call.root});
 }
 
 Work Group::submit_on_mesh(Call&& call) {

@@ -138,7 +138,8 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
                 .predicted_us = choice.predicted_us,
                 .runner_up = {},
                 .runner_up_us = choice.runner_up_us,
-                .reason = choice.reason};
+                .reason = choice.reason,
+                .on_stream = {}};
   if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
   if (const auto* given = site_.given->find(shape)) {
     info.runner_up = std::exchange(info.algorithm, given->front().algorithm);
@@ -146,6 +147,12 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
     const double us = estimate_us(*given, {.count = bytes}, chooser_.model());
     info.runner_up_us = std::exchange(info.predicted_us, us);
     info.reason = fmt::format("given in {}", site_.given->path());
+  }
+  const std::lock_guard lock(choosing_);
+  if (mesh_chooser_ && may_use_mesh(shape)) {
+    const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+    XYLEM_TRY(const auto on_mesh, mesh_chooser_->choose(shape, bytes, forced));
+    info.on_stream = on_mesh.planner->name;
   }
   return info;
 }
@@ -247,10 +254,10 @@ void Plans::set_mesh(MeshSite site) {
   mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
 }
 
-bool Plans::may_use_mesh(const Call& call) const {
-  if (site_.given->find({call.collective, site_.size, call.root}) != nullptr) return false;
-  const auto forced = forced_algorithm(site_.algorithm, call.collective);
-  return forced.empty() || find_mapped_planner(call.collective, forced) != nullptr;
+bool Plans::may_use_mesh(const Shape& shape) const {
+  if (site_.given->find(shape) != nullptr) return false;
+  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  return forced.empty() || find_mapped_planner(shape.collective, forced) != nullptr;
 }
 
 Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {

@@ -98,9 +98,9 @@ class Plans {
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
   /// From now on there may be calls on a mesh. For the token holder.
   void set_mesh(MeshSite site);
-  /// False if the user has chosen an algorithm or a schedule for the call that no mesh can run. The
-  /// same on all ranks. Any thread may call this.
-  bool may_use_mesh(const Call& call) const;
+  /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
+  /// The same on all ranks. Any thread may call this.
+  bool may_use_mesh(const collectives::Shape& shape) const;
 
   // Any thread may call these functions:
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);

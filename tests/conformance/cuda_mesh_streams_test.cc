@@ -387,12 +387,18 @@ TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
     EXPECT_TRUE(again && *again);
     EXPECT_EQ(world.bind(other).status().code(), Code::invalid_argument);
     EXPECT_EQ(Communicator().bind(own).status().code(), Code::invalid_argument);
+    const auto small = world.plan_info("all_reduce", 1, DataType::float32);
+    ASSERT_TRUE(small);
+    EXPECT_EQ(small->on_stream, "mapped_one_shot");
     // One rank has no device.
     const auto part = runtime.world().duplicate();
     ASSERT_TRUE(part);
     const auto is_bound = part->bind(rank == 1 ? Memory{} : own);
     ASSERT_TRUE(is_bound) << is_bound.status().to_string();
     EXPECT_FALSE(*is_bound);
+    const auto by_engine = part->plan_info("all_reduce", 1, DataType::float32);
+    ASSERT_TRUE(by_engine);
+    EXPECT_EQ(by_engine->on_stream, "");
     Round round(devices, rank, kRanks);
     EXPECT_TRUE(round.give(part->on(stream_of(devices, rank)), 3).wait());
     EXPECT_EQ(round.wait(), CUDA_SUCCESS);

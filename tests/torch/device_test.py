@@ -245,6 +245,49 @@ class Futures(unittest.TestCase):
         run_ranks(2, body)
 
 
+def has_called(function: str) -> bool:
+    """Whether this process has called a function of the driver. A GPU's driver does not tell."""
+    count = getattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_calls", None)
+    return count is None or count(function.encode()) > 0
+
+
+class Bound(unittest.TestCase):
+    """With device_id, devices that reach each other's memory carry out calls by themselves."""
+
+    def test_all_operations(self):
+        def body(rank, size):
+            for count in (1, 1000, 100_000):
+                mine, parts = full(rank + 1, count), full(rank + 1, size * count)
+                dist.all_reduce(mine)
+                assert has_called("cuStreamBatchMemOp")
+                assert is_full(mine, total(size))
+                work = dist.all_reduce(mine, async_op=True)
+                other = full(1)  # The stream goes on.
+                work.wait()
+                assert is_full(mine, size * total(size)) and is_full(other, 1)
+                dist.broadcast(mine.fill_(rank), 1)
+                assert is_full(mine, 1)
+                dist.all_gather_into_tensor(parts, mine.fill_(rank))
+                assert all(is_full(parts[r * count : (r + 1) * count], r) for r in range(size))
+                dist.reduce_scatter_tensor(mine, parts.fill_(rank))
+                assert is_full(mine, total(size) - size)
+                dist.all_to_all_single(parts, full(rank, size * count))
+                assert all(is_full(parts[r * count : (r + 1) * count], r) for r in range(size))
+                dist.reduce(mine.fill_(rank + 1), 0)
+                assert rank != 0 or is_full(mine, total(size))
+                dist.barrier()
+                gathered = [None] * size
+                dist.all_gather_object(gathered, rank)
+                assert gathered == list(range(size))
+            # Messages go their own way.
+            request = dist.isend(full(rank), (rank + 1) % size)
+            dist.recv(other, (rank - 1) % size)
+            request.wait()
+            assert is_full(other, (rank - 1) % size)
+
+        run_ranks(2, body, binds=True)
+
+
 class Failures(unittest.TestCase):
     def test_blocking_wait(self):
         def body(rank, size):
@@ -316,8 +359,9 @@ class Failures(unittest.TestCase):
                 called.wait()
                 os._exit(1)
 
-        called = Condition()
-        run_ranks(2, body, killed=(1,))
+        for binds in (False, True):
+            called = Condition()
+            run_ranks(2, body, killed=(1,), binds=binds)
 
     def test_arguments_are_refused_on_the_spot(self):
         def body(rank, size):

@@ -94,6 +94,7 @@ def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, 
             rank=rank,
             world_size=size,
             timeout=timedelta(seconds=options["timeout"]),
+            device_id=torch.get_default_device() if options["binds"] else None,
         )
         result = body(rank, size)
         if dist.is_initialized():
@@ -117,13 +118,20 @@ def run_ranks(
     deadline: float = 60,
     environment: dict[str, str] | None = None,
     killed: tuple[int, ...] = (),
+    binds: bool = False,
 ) -> list[Any]:
     """Calls `body(rank, size)` on each rank of a world with backend xylem. Returns all their results.
 
     Ranks in `killed` may end in any way; their result is None. The test fails if another rank raises
-    an exception, whose traceback is shown, or still runs after `deadline` seconds.
+    an exception, whose traceback is shown, or still runs after `deadline` seconds. With `binds`, the
+    world is bound to the devices of the ranks.
     """
-    options = {"timeout": timeout, "deadline": deadline, "environment": dict(environment or {})}
+    options = {
+        "timeout": timeout,
+        "deadline": deadline,
+        "binds": binds,
+        "environment": dict(environment or {}),
+    }
     results = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "store")

@@ -25,6 +25,8 @@ constexpr std::uint64_t kFirstFlag = 64;  ///< The stop word has a cache line of
 static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kWords);
 constexpr std::size_t kMostOperations = 128;  ///< Of one batch; the driver takes 256.
 constexpr std::chrono::seconds kPatience{2};
+constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Of one copy.
+constexpr int kMeasuredCopies = 4;
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 std::byte* pointer(CUdeviceptr address) noexcept {
@@ -154,6 +156,26 @@ Status CudaMesh::join(std::span<const MeshSeat> seats) {
     bases_.push_back(address(base));
   }
   return {};
+}
+
+Result<double> CudaMesh::measure() {
+  const CurrentContext current(driver_, context_);
+  XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
+  const std::uint64_t bytes = std::min(scratch_bytes() / 2, kMeasuredBytes);
+  // Halves, since the rank before this one reads the first half meanwhile.
+  const CUdeviceptr target = bases_[rank_] + kWords + scratch_bytes() / 2;
+  const CUdeviceptr source = bases_[(rank_ + 1) % bases_.size()] + kWords;
+  const auto copy = [&](int times) -> Status {
+    for (int i = 0; i < times; ++i) {
+      XYLEM_TRY(driver_.check(driver_.cuMemcpyAsync(target, source, bytes, own_), "cuMemcpyAsync"));
+    }
+    return driver_.check(driver_.cuStreamSynchronize(own_), "cuStreamSynchronize");
+  };
+  XYLEM_TRY(copy(1));
+  const auto begin = Clock::now();
+  XYLEM_TRY(copy(kMeasuredCopies));
+  const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
+  return static_cast<double>(kMeasuredCopies * bytes) / std::max(took.count(), 1.0);
 }
 
 CudaMesh::~CudaMesh() {

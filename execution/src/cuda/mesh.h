@@ -82,6 +82,7 @@ class CudaMesh final : public Mesh {
   MeshSeat seat() const noexcept override { return seat_; }
   std::uint64_t scratch_bytes() const noexcept override { return site_.memories.scratch_bytes(); }
   Status join(std::span<const MeshSeat> seats) override;
+  Result<double> measure() override;
   Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) override;
   Result<bool> block(void* stream, std::uint64_t number) override;
   void stop() noexcept override;

@@ -61,6 +61,10 @@ class Mesh {
   /// whether a device runs one process while a stream of another one waits.
   virtual Status join(std::span<const MeshSeat> seats) = 0;
 
+  /// How fast this device reads memory of the rank after this one, in 10^9 bytes per second. All
+  /// ranks measure at the same time, between join() and the first call. Waits for the device.
+  virtual Result<double> measure() = 0;
+
   /// Gives a call to its stream. The host does not wait for the stream. On failure the stream may
   /// have got a part of the call, so the communicator must be stopped.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
