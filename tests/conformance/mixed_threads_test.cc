@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -18,6 +19,24 @@ namespace {
 /// Transport, number of ranks, fault, and whether some buffers are in the memory of a made-up
 /// device.
 using Case = std::tuple<const char*, std::uint32_t, const char*, bool>;
+
+/// The test sees the memory of a made-up device where the device does.
+class MadeUpDevice final : public mixed::Device {
+ public:
+  explicit MadeUpDevice(DeviceMemory& memory) : memory_(memory) {}
+  Memory memory() const noexcept override { return kDevice; }
+  mixed::Room take(std::uint64_t bytes,
+                   Kind /*kind*/,
+                   std::uint32_t /*stream*/,
+                   std::uint32_t /*last*/) override {
+    const auto keep = [](std::byte*) {};
+    std::byte* const address = memory_.allocate(bytes);
+    return {{address, keep}, {memory_.seen_by_device(address), keep}, bytes};
+  }
+
+ private:
+  DeviceMemory& memory_;
+};
 
 class MixedThreads : public testing::TestWithParam<Case> {};
 
@@ -34,18 +53,13 @@ TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
     MadeUpDevices devices(ranks, /*fault_after=*/0, std::size_t{512} << 20);
     if (uses_devices) options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-      DeviceMemory& memory = devices.memory(runtime.rank());
-      const mixed::DeviceBuffers buffers{
-          kDevice, [&memory](std::uint64_t bytes) {
-            std::byte* const address = memory.allocate(bytes);
-            return mixed::DeviceRoom{address, memory.seen_by_device(address)};
-          }};
+      MadeUpDevice device(devices.memory(runtime.rank()));
       mixed::Setting setting;
       setting.seed = 1000 * seed + ranks;
       setting.calls = 80;
       setting.fault = fault;
       setting.victim = ranks / 2;
-      if (uses_devices) setting.device = &buffers;
+      if (uses_devices) setting.device = &device;
       EXPECT_EQ(mixed::Rank(runtime, setting).run(), "") << "rank " << runtime.rank();
     });
   }

@@ -8,6 +8,8 @@ namespace xylem::test::mixed {
 namespace {
 
 constexpr std::uint64_t kGuard = 64;
+/// For streams to go on.
+constexpr std::chrono::seconds kLimit{60};
 constexpr std::byte kGuardByte{0xa5}, kPattern{0x5c};
 
 bool all_are(const std::byte* begin, std::uint64_t bytes, std::byte value) noexcept {
@@ -33,12 +35,17 @@ Place::Place(std::uint64_t bytes, std::uint64_t offset, bool shared) : bytes_(by
   lay(memory, whole, offset);
 }
 
-Place::Place(std::uint64_t bytes, std::uint64_t offset, const DeviceBuffers& device)
+Place::Place(std::uint64_t bytes,
+             std::uint64_t offset,
+             Device& device,
+             Device::Kind kind,
+             std::uint32_t stream,
+             std::uint32_t last)
     : bytes_(bytes) {
   const std::uint64_t whole = bytes + offset + 2 * kGuard;
-  const DeviceRoom room = device.allocate(whole);
-  to_address_ = room.address - room.seen;
-  lay(room.seen, whole, offset);
+  room_ = device.take(whole, kind, stream, last);
+  to_address_ = room_.memory.get() - room_.seen.get();
+  lay(room_.seen.get(), whole, offset);
 }
 
 void Place::lay(std::byte* memory, std::uint64_t whole, std::uint64_t offset) {
@@ -57,13 +64,20 @@ bool Place::is_filled() const noexcept { return all_are(data_, bytes_, kPattern)
 
 ConstBuffer Flight::in(std::uint64_t count, std::uint64_t at) const {
   const Place& place = in_place_ ? output : input;
-  return {place.address_of(in_ + at * size_of(call_.type)), count, call_.type,
-          device_ != nullptr ? device_->memory : Memory{}};
+  return {place.address_of(in_ + at * size_of(call_.type)), count, call_.type, memory_};
 }
 
 Buffer Flight::out(std::uint64_t count) const {
-  return {output.address_of(out_), count, call_.type,
-          device_ != nullptr ? device_->memory : Memory{}};
+  return {output.address_of(out_), count, call_.type, memory_};
+}
+
+Place Flight::make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance) {
+  if (device_ == nullptr) return {bytes, offset, chance % 8 == 0};
+  const bool is_pinned = memory_.kind != device_->memory().kind && chance % 8 == 1;
+  const auto kind = is_pinned         ? Device::Kind::pinned
+                    : chance % 8 == 0 ? Device::Kind::own
+                                      : Device::Kind::shared;
+  return {bytes, offset, *device_, kind, before_, behind_};
 }
 
 /// Makes buffers of `in` and `out` elements. If the call is in place, the input begins at element
@@ -71,19 +85,15 @@ Buffer Flight::out(std::uint64_t count) const {
 void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at) {
   const std::uint64_t element = size_of(call_.type);
   const std::uint64_t chance = draw(call_.seed, 30, rank_);
-  const bool is_shared = chance % 8 == 0;
   in_place_ = in_place && chance / 8 % 3 == 0;
   const std::uint64_t offset = chance / 64 % 8 * element;
-  const auto place = [&](std::uint64_t bytes, std::uint64_t from) {
-    return device_ != nullptr ? Place(bytes, from, *device_) : Place(bytes, from, is_shared);
-  };
-  output = place(out * element, offset);
+  output = make_place(out * element, offset, chance);
   out_ = output.data();
   if (in_place_) {
     in_ = out_ + in_at * element;
     return;
   }
-  input = place(in * element, (offset + element) % (8 * element));
+  input = make_place(in * element, (offset + element) % (8 * element), chance);
   in_ = input.data();
 }
 
@@ -107,17 +117,110 @@ void Flight::expect_reduced(std::uint64_t count, std::uint64_t first) {
   parts_.push_back({0, count, std::nullopt, first});
 }
 
-Flight Flight::begin(const MixedCall& call, const Communicator& comm, const DeviceBuffers* device) {
+// ---- streams ----
+
+template <typename Do>
+void Flight::for_rooms(const Do& act) const {
+  for (const Place* const place : {&input, &output}) {
+    if (place->room().memory != nullptr) act(place->room());
+  }
+}
+
+/// Draws where the buffers are, what the call is told of it, and its order among streams.
+void Flight::draw_order() {
+  if (draw(call_.seed, 32, rank_) % 3 == 0) device_ = nullptr;
+  if (device_ == nullptr) return;
+  const std::uint64_t chance = draw(call_.seed, 33, rank_);
+  const std::uint32_t streams = device_->streams();
+  memory_ = device_->memory();
+  if (device_->has_streams() && chance / 16 % 2 == 0) memory_ = kFoundByCall;
+  const std::uint64_t order = chance % 16;
+  order_ = order < 4 ? Order::none : order < 10 ? Order::held : Order::after;
+  if (order_ == Order::after && !device_->has_streams()) order_ = Order::held;
+  before_ = behind_ = static_cast<std::uint32_t>(chance / 32 % streams);
+  if (order_ == Order::after) behind_ = static_cast<std::uint32_t>(chance / 1024 % streams);
+}
+
+const Communicator& Flight::produce(const Communicator& comm) const {
+  if (device_ == nullptr) return comm;
+  for_rooms([&](const Room& room) { device_->write(room, before_); });
+  if (order_ == Order::none) (void)device_->synchronize(before_, kLimit);
+  return comm;
+}
+
+void Flight::consume() const {
+  for_rooms([&](const Room& room) { device_->read(room, behind_); });
+}
+
+Flight Flight::begin(const MixedCall& call,
+                     const Communicator& comm,
+                     Device* device,
+                     bool succeeds) {
   Flight flight;
   flight.call_ = call;
   flight.rank_ = comm.rank();
   flight.size_ = comm.size();
   flight.root_ = call.root % comm.size();
-  if (draw(call.seed, 32, flight.rank_) % 3 != 0) flight.device_ = device;
-  const bool on_stream = flight.device_ != nullptr && draw(call.seed, 33, flight.rank_) % 3 != 0;
-  flight.start(on_stream ? comm.on({nullptr, device->memory}) : comm);
+  flight.device_ = device;
+  flight.draw_order();
+  if (flight.order_ == Order::none) {
+    flight.start(comm);
+    return flight;
+  }
+  device = flight.device_;
+  const Stream before = device->stream(flight.before_), behind = device->stream(flight.behind_);
+  flight.start(flight.order_ == Order::held ? comm.on(before) : comm.after(before));
+  if (flight.order_ == Order::after) {
+    const Status sent = flight.work_.block(behind), received = flight.receive_.block(behind);
+    if (!sent || !received) flight.refusal_ = sent ? received : sent;
+  }
+  if (!device->has_streams()) return flight;
+  flight.consume();
+  const std::uint64_t chance = draw(call.seed, 34, flight.rank_);
+  // A call that fails does not order its two streams.
+  const bool is_ordered = succeeds || flight.before_ == flight.behind_;
+  if (is_ordered && chance % 2 == 0) {
+    flight.input.release();
+    flight.output.release();
+  }
+  const bool is_message = call.kind == Kind::message || call.kind == Kind::message_any;
+  if (succeeds && !is_message && chance / 2 % 4 == 0) flight.work_ = {};
   return flight;
 }
+
+Status Flight::wait() const {
+  const bool has_streams = device_ != nullptr && device_->has_streams();
+  const bool stream_first = draw(call_.seed, 35, rank_) % 2 == 0;
+  const auto goes_on = [&] {
+    return !has_streams ||
+           (device_->synchronize(before_, kLimit) && device_->synchronize(behind_, kLimit));
+  };
+  if (order_ != Order::none && stream_first && !goes_on()) return stalled();
+  Status outcome = wait_all(work_, receive_);
+  if (has_streams && order_ == Order::none) consume();
+  if (!goes_on()) return stalled();
+  return refusal_ ? outcome : refusal_;
+}
+
+Status Flight::stalled() { return failure(Code::internal, "the stream does not go on"); }
+
+void Flight::fill() {
+  input.fill();
+  output.fill();
+  if (device_ == nullptr) return;
+  for_rooms([&](const Room& room) { device_->write(room, behind_); });
+  (void)device_->synchronize(behind_, kLimit);
+}
+
+bool Flight::is_filled() const {
+  if (device_ != nullptr) {
+    consume();
+    (void)device_->synchronize(behind_, kLimit);
+  }
+  return input.is_filled() && output.is_filled();
+}
+
+// ---- calls ----
 
 void Flight::start(const Communicator& comm) {
   const std::uint64_t n = size_, count = call_.count;
@@ -128,14 +231,15 @@ void Flight::start(const Communicator& comm) {
       make(count, count, true, 0);
       write(count, 0, 0);
       if (call_.kind == Kind::all_reduce || is_root) expect_reduced(count, 0);
-      work_ = call_.kind == Kind::all_reduce ? comm.all_reduce(in(count), out(count), call_.op)
-                                             : comm.reduce(in(count), out(count), call_.op, root_);
+      work_ = call_.kind == Kind::all_reduce
+                  ? produce(comm).all_reduce(in(count), out(count), call_.op)
+                  : produce(comm).reduce(in(count), out(count), call_.op, root_);
       return;
     case Kind::broadcast:
       make(count, count, true, 0);
       if (is_root) write(count, 0, 0);
       expect(0, count, root_, 0);
-      work_ = comm.broadcast(in(count), out(count), root_);
+      work_ = produce(comm).broadcast(in(count), out(count), root_);
       return;
     case Kind::all_gather:
     case Kind::gather:
@@ -144,14 +248,15 @@ void Flight::start(const Communicator& comm) {
       if (call_.kind == Kind::all_gather || is_root) {
         for (std::uint32_t rank = 0; rank < n; ++rank) expect(rank * count, count, rank, 0);
       }
-      work_ = call_.kind == Kind::all_gather ? comm.all_gather(in(count), out(n * count))
-                                             : comm.gather(in(count), out(n * count), root_);
+      work_ = call_.kind == Kind::all_gather
+                  ? produce(comm).all_gather(in(count), out(n * count))
+                  : produce(comm).gather(in(count), out(n * count), root_);
       return;
     case Kind::reduce_scatter:
       make(n * count, count, false, 0);
       write(n * count, 0, 0);
       expect_reduced(count, rank_ * count);
-      work_ = comm.reduce_scatter(in(n * count), out(count), call_.op);
+      work_ = produce(comm).reduce_scatter(in(n * count), out(count), call_.op);
       return;
     case Kind::all_to_all:
       make(n * count, n * count, true, 0);
@@ -159,13 +264,13 @@ void Flight::start(const Communicator& comm) {
       for (std::uint32_t rank = 0; rank < n; ++rank) {
         expect(rank * count, count, rank, rank_ * count);
       }
-      work_ = comm.all_to_all(in(n * count), out(n * count));
+      work_ = produce(comm).all_to_all(in(n * count), out(n * count));
       return;
     case Kind::scatter:
       make(n * count, count, false, 0);
       if (is_root) write(n * count, 0, 0);
       expect(0, count, root_, rank_ * count);
-      work_ = comm.scatter(in(n * count), out(count), root_);
+      work_ = produce(comm).scatter(in(n * count), out(count), root_);
       return;
     case Kind::barrier: work_ = comm.barrier(); return;
     case Kind::all_gather_v:
@@ -194,14 +299,14 @@ void Flight::start_uneven(const Communicator& comm) {
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
       expect(before(counts, rank), counts[rank], rank, 0);
     }
-    work_ = comm.all_gather_v(in(mine), out(all), counts);
+    work_ = produce(comm).all_gather_v(in(mine), out(all), counts);
     return;
   }
   if (call_.kind == Kind::reduce_scatter_v) {
     make(all, mine, false, 0);
     write(all, 0, 0);
     expect_reduced(mine, before(counts, rank_));
-    work_ = comm.reduce_scatter_v(in(all), out(mine), counts, call_.op);
+    work_ = produce(comm).reduce_scatter_v(in(all), out(mine), counts, call_.op);
     return;
   }
   make(sum(sends), sum(receives), false, 0);
@@ -209,7 +314,7 @@ void Flight::start_uneven(const Communicator& comm) {
   for (std::uint32_t from = 0; from < size_; ++from) {
     expect(before(receives, from), receives[from], from, rank_ * 1000);
   }
-  work_ = comm.all_to_all_v(in(sum(sends)), sends, out(sum(receives)), receives);
+  work_ = produce(comm).all_to_all_v(in(sum(sends)), sends, out(sum(receives)), receives);
 }
 
 void Flight::start_message(const Communicator& comm) {
@@ -225,7 +330,9 @@ void Flight::start_message(const Communicator& comm) {
   const auto receive = [&] {
     receive_ = comm.recv(out(call_.count), is_any ? std::nullopt : std::optional(from), tag);
   };
-  const bool receives_first = draw(call_.seed, 31, rank_) % 2 == 0;
+  // A stream that waits for a receive would never come to the send that the next rank waits for.
+  const bool receives_first = order_ != Order::held && draw(call_.seed, 31, rank_) % 2 == 0;
+  produce(comm);
   if (receives_first) receive();
   work_ = comm.send(in(call_.count), to, tag);
   if (!receives_first) receive();

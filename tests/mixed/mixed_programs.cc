@@ -6,7 +6,7 @@
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
 //                  [--transport shm|tcp|ucx-tcp] [--fault
-//                  none|kill|stop|pause|leave|abort|mismatch|cut|any]
+//                  none|kill|stop|pause|leave|abort|mismatch|cut|any] [--device none|cuda]
 //
 // A job's seed is the seed of its first program, and each further program has the next seed. The
 // seeds of two consecutive jobs differ by --programs, so a long run can be continued from any job
@@ -35,7 +35,7 @@ struct Plan {
   std::uint64_t seed = 1, jobs = 10;
   std::optional<seconds> time;
   std::uint32_t programs = 10, calls = 200, ranks = 0;
-  std::string transport = "shm", fault = "none";
+  std::string transport = "shm", fault = "none", device = "none";
 };
 
 constexpr const char* kFaults[] = {"kill", "stop", "pause", "leave", "abort", "mismatch", "cut"};
@@ -74,9 +74,11 @@ int status_of(const Job& job, std::uint32_t rank) {
 std::string run(const Plan& plan, const Job& job, double& worst) {
   const PrivateDirectory directory;
   std::vector<std::string> arguments{std::to_string(job.seed), std::to_string(job.programs),
-                                     std::to_string(plan.calls)};
+                                     std::to_string(plan.calls), plan.device};
   std::map<std::string, std::string> environment{{"XYLEM_TRANSPORT", plan.transport},
                                                  {"XYLEM_LOG", "off"}};
+  // The delays of the stand-in's streams.
+  environment["FAKE_CUDA_SEED"] = std::to_string(job.seed);
   if (!job.fault.empty()) {
     arguments.insert(arguments.end(), {job.fault, std::to_string(job.victim), directory.path()});
     environment["XYLEM_TIMEOUT"] = job.fault == "stop" ? "1500ms" : "60s";
@@ -107,9 +109,10 @@ std::string run(const Plan& plan, const Job& job, double& worst) {
 void tell(const Plan& plan, const Job& job, const std::string& wrong) {
   std::printf(
       "WRONG: mixed_programs --seed %llu --jobs 1 --programs %u --calls %u --ranks %u "
-      "--transport %s --fault %s\n%s",
+      "--transport %s --fault %s --device %s\n%s",
       static_cast<unsigned long long>(job.seed), job.programs, plan.calls, job.ranks,
-      plan.transport.c_str(), job.fault.empty() ? "none" : job.fault.c_str(), wrong.c_str());
+      plan.transport.c_str(), job.fault.empty() ? "none" : job.fault.c_str(), plan.device.c_str(),
+      wrong.c_str());
   std::fflush(stdout);
 }
 
@@ -127,6 +130,7 @@ std::optional<Plan> parse(int argc, char** argv) {
     else if (name == "--ranks") plan.ranks = static_cast<std::uint32_t>(number);
     else if (name == "--transport") plan.transport = value;
     else if (name == "--fault") plan.fault = value;
+    else if (name == "--device") plan.device = value;
     else return std::nullopt;
   }
   return argc % 2 == 1 && plan.calls > 0 ? std::optional(plan) : std::nullopt;
@@ -137,7 +141,7 @@ int run(int argc, char** argv) {
   if (!plan) {
     std::fputs(
         "usage: mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] "
-        "[--calls N] [--ranks N] [--transport NAME] [--fault NAME]\n",
+        "[--calls N] [--ranks N] [--transport NAME] [--fault NAME] [--device NAME]\n",
         stderr);
     return 2;
   }

@@ -2,25 +2,43 @@
 //
 // A rank of the mixed programs, as a process.
 //
-//   mixed_rank SEED PROGRAMS CALLS [FAULT VICTIM DIRECTORY]
+//   mixed_rank SEED PROGRAMS CALLS DEVICE [FAULT VICTIM DIRECTORY]
+//
+// DEVICE is "none" or "cuda": then some buffers are in the memory of a device, by the driver
+// libcuda.so.1. Ranks share devices if there are more ranks than devices.
 //
 // Prints "worst SECONDS", the longest wait for an error, and exits with 0 if everything was right.
 #include "mixed/rank.h"
+
+#ifdef XYLEM_TEST_CUDA
+#include "mixed/cuda_device.h"
+#endif
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace xylem::test::mixed {
 namespace {
 
+#ifdef XYLEM_TEST_CUDA
+std::unique_ptr<Device> make_device(std::string_view kind, std::uint32_t rank) {
+  return kind == "cuda" ? std::make_unique<CudaDevice>(rank) : nullptr;
+}
+#else
+std::unique_ptr<Device> make_device(std::string_view /*kind*/, std::uint32_t /*rank*/) {
+  return nullptr;
+}
+#endif
+
 int run(int argc, char** argv) {
-  if (argc != 4 && argc != 7) {
-    std::fputs("usage: mixed_rank SEED PROGRAMS CALLS [FAULT VICTIM DIRECTORY]\n", stderr);
+  if (argc != 5 && argc != 8) {
+    std::fputs("usage: mixed_rank SEED PROGRAMS CALLS DEVICE [FAULT VICTIM DIRECTORY]\n", stderr);
     return 2;
   }
   Setting setting{std::strtoull(argv[1], nullptr, 10),
@@ -29,16 +47,18 @@ int run(int argc, char** argv) {
                   {},
                   0,
                   {}};
-  if (argc == 7) {
-    setting.fault = argv[4];
-    setting.victim = static_cast<std::uint32_t>(std::strtoul(argv[5], nullptr, 10));
-    setting.directory = argv[6];
+  if (argc == 8) {
+    setting.fault = argv[5];
+    setting.victim = static_cast<std::uint32_t>(std::strtoul(argv[6], nullptr, 10));
+    setting.directory = argv[7];
   }
   auto runtime = Runtime::create();
   if (!runtime) {
     std::printf("%s\n", runtime.status().to_string().c_str());
     return 1;
   }
+  const auto device = make_device(argv[4], runtime->rank());
+  setting.device = device.get();
   const bool is_victim = runtime->rank() == setting.victim;
   const std::string through = setting.directory + "/victim-is-through";
   const char* const transport = std::getenv("XYLEM_TRANSPORT");

@@ -34,6 +34,7 @@ std::string Rank::run() {
     seed_ = setting_.seed + p;
     run_program();
   }
+  if (setting_.device != nullptr && failure_.empty()) failure_ = setting_.device->misuse();
   return failure_.empty() ? "" : "program " + std::to_string(seed_) + ": " + failure_;
 }
 
@@ -61,7 +62,7 @@ void Rank::run_program() {
     if (at == fault_at_ && is_victim() && !commit_fault(program[at])) return;
     const Communicator& comm = comms_[program[at].comm];
     if (!comm) continue;
-    flights_.push_back(Flight::begin(program[at], comm, setting_.device));
+    flights_.push_back(Flight::begin(program[at], comm, setting_.device, !has_fault()));
     while (flights_.size() >= most && failure_.empty()) take_one(at);
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
@@ -75,6 +76,9 @@ void Rank::run_program() {
     if (!ended && failure_.empty()) fail("destroy: " + ended.to_string());
   }
   comms_.clear();
+  if (setting_.device != nullptr && !has_fault() && draw(seed_, 7) % 2 == 0) {
+    setting_.device->renew();
+  }
 }
 
 bool Rank::make_comms() {
@@ -112,8 +116,7 @@ void Rank::take_one(std::uint64_t chance) {
   judge(flight, outcome, took);
   (outcome.holds_buffers() ? held_ : ended_).push_back(std::move(flight));
   if (outcome.holds_buffers()) return;
-  ended_.back().input.fill();
-  ended_.back().output.fill();
+  ended_.back().fill();
 }
 
 void Rank::judge(const Flight& flight, const Status& outcome, double took) {
@@ -249,7 +252,7 @@ void Rank::watch() {
     (void)never.wait();
   }
   for (const Flight& flight : ended_) {
-    if (!flight.input.is_filled() || !flight.output.is_filled()) {
+    if (!flight.is_filled()) {
       fail("call " + std::to_string(flight.call().number) +
            ": its buffers were written after its end");
     }

@@ -36,8 +36,8 @@ struct Setting {
   std::uint32_t programs = 1, calls = 0;
   std::string fault;
   std::uint32_t victim = 0;
-  std::string directory;                  ///< Where the victim reports that it has finished.
-  const DeviceBuffers* device = nullptr;  ///< Device of some buffers, or null.
+  std::string directory;     ///< Where the victim reports that it has finished.
+  Device* device = nullptr;  ///< Device of some buffers, or null.
   bool withdraws = true;  ///< False if the transport cannot withdraw messages from a stopped peer.
 };
 

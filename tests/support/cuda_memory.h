@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of a CUDA device for the buffers of tests.
+#pragma once
+
+#include "cuda/driver.h"
+#include "support/buffer_memory.h"
+
+#include <cstddef>
+#include <memory>
+
+namespace xylem::test {
+
+/// Device memory that a rank's buffers are in, and a stream on which the rank reads and writes it.
+class CudaMemory final : public BufferMemory {
+ public:
+  CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver, int device, std::size_t bytes);
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  ~CudaMemory() override;
+
+  std::byte* allocate(std::size_t bytes) override;
+  void clear() noexcept override { used_ = 0; }
+  void write(std::byte* device, const void* source, std::size_t bytes) const override;
+  void read(void* target, const std::byte* device, std::size_t bytes) const override;
+  CUstream stream() const noexcept { return stream_; }
+  CUcontext context() const noexcept { return context_; }
+
+ private:
+  void copy(CUdeviceptr target, CUdeviceptr source, std::size_t bytes) const;
+
+  const std::shared_ptr<const execution::cuda::Driver> driver_;
+  const int device_;
+  const std::size_t bytes_;
+  std::size_t used_ = 0;
+  CUcontext context_ = nullptr;
+  CUdeviceptr base_ = 0;
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace xylem::test
