@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All calls on device memory, with ranks that are processes. Ranks share devices, and their
+// processes open each other's memory by CUDA IPC. Also on two hosts.
+#include "process/hosts.h"
+#include "support/sanitizer.h"
+#include "support/subprocess.h"
+#include "xylem/collectives/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::Not;
+
+using Variables = std::map<std::string, std::string>;
+
+/// Slices so small that even small messages have several.
+const Variables kSmallSlices{{"XYLEM_SLICE", "1K"}, {"XYLEM_WINDOW", "3"}, {"XYLEM_LOG", "off"}};
+constexpr const char* kNone = "none";
+
+struct World {
+  std::uint32_t ranks = 2;
+  std::string on_host = kNone;  ///< The rank whose buffers are on the host.
+};
+
+void run(const World& world, std::uint32_t most_cases, const Variables& variables) {
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(directory, world.ranks, "cuda_rank",
+                           {world.on_host, std::to_string(most_cases)}, variables);
+  for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
+    const Exit exit = ranks[rank].wait(seconds(100));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+    // Two ranks of which one is on the host have no memory to open.
+    const bool opens =
+        world.on_host == kNone || (world.ranks > 2 && world.on_host != std::to_string(rank));
+    if (opens) {
+      EXPECT_THAT(exit.output, Not(HasSubstr("opened 0\n")));
+    } else {
+      EXPECT_THAT(exit.output, HasSubstr("opened 0\n"));
+    }
+  }
+}
+
+class CudaProcesses : public testing::TestWithParam<World> {};
+
+TEST_P(CudaProcesses, AreRightInAllCalls) {
+  run(GetParam(), kHasSanitizer ? 40 : 300, kSmallSlices);
+}
+
+// In turn, each operation uses each of its algorithms.
+TEST_P(CudaProcesses, AreRightWithAllAlgorithms) {
+  std::map<collectives::Collective, std::vector<std::string>> algorithms;
+  std::size_t most = 0;
+  for (const auto& planner : collectives::planners()) {
+    auto& known = algorithms[planner.collective];
+    known.emplace_back(planner.name);
+    most = std::max(most, known.size());
+  }
+  for (std::size_t turn = 0; turn < most; ++turn) {
+    std::string chosen;
+    for (const auto& [collective, known] : algorithms) {
+      chosen += (chosen.empty() ? "" : ",") + std::string(name(collective)) + "=" +
+                known[turn % known.size()];
+    }
+    Variables variables = kSmallSlices;
+    variables["XYLEM_ALGORITHM"] = chosen;
+    run(GetParam(), 24, variables);
+    if (HasFailure()) FAIL() << chosen;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Worlds,
+    CudaProcesses,
+    testing::Values(World{2}, World{2, "1"}, World{3}, World{4}, World{4, "1"}, World{5, "0"}),
+    [](const auto& tested) {
+      const World& world = tested.param;
+      return std::to_string(world.ranks) +
+             (world.on_host == kNone ? "" : "_without_" + world.on_host);
+    });
+
+// Without CUDA IPC, messages of device memory go through the host.
+TEST(CudaProcess, AreRightWithoutIpc) {
+  const PrivateDirectory directory;
+  Variables variables = kSmallSlices;
+  variables["FAKE_CUDA_FAULTS"] = "unsupported=ipc";
+  auto ranks = start_ranks(directory, 4, "cuda_rank", {kNone, "40"}, variables);
+  for (auto& rank : ranks) {
+    const Exit exit = rank.wait(seconds(100));
+    EXPECT_EQ(exit.status, 0) << exit.output;
+  }
+}
+
+bool has_program(const std::string& name) {
+  return run_command({"sh", "-c", "command -v " + name}).exit_status == 0;
+}
+
+// Ranks 0 and 1 are on one host, 2 and 3 on another.
+TEST(CudaProcess, AreRightOnTwoHosts) {
+  if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
+  const Hosts hosts;
+  if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
+  // The namespaces belong to this test, so every port in them is free.
+  const std::string meeting = "tcp://" + Hosts::address(0) + ":29400";
+  std::vector<std::unique_ptr<Command>> ranks;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    Command::Variables variables{{"XYLEM_RANK", std::to_string(rank)},
+                                 {"XYLEM_SIZE", "4"},
+                                 {"XYLEM_RENDEZVOUS", meeting},
+                                 {"XYLEM_TUNING", "off"}};
+    variables.insert(variables.end(), kSmallSlices.begin(), kSmallSlices.end());
+    ranks.push_back(
+        hosts.run(rank / 2, {std::string(XYLEM_TEST_BIN) + "/cuda_rank", kNone, "100"}, variables));
+  }
+  for (const auto& rank : ranks) {
+    const Finished finished = rank->wait(Deadline::after(seconds(100)));
+    EXPECT_EQ(finished.exit_status, 0) << finished.out << finished.err;
+    EXPECT_THAT(finished.out, Not(HasSubstr("opened 0\n")));
+  }
+}
+
+}  // namespace
+}  // namespace xylem::test
