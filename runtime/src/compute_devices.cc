@@ -34,6 +34,11 @@ execution::Compute* ComputeDevices::made(const Memory& memory) const {
 }
 
 Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
+  if (memory == execution::kNotTold) {
+    return failure(Code::internal,
+                   "CUDA's cuPointerGetAttributes failed, so it is not known where the buffer is; "
+                   "a device may be lost. State Buffer::memory for memory of the host");
+  }
   if (auto* const compute = made(memory)) return compute;
   if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
   // Without the mutex, since it may have to wait for a device. If two threads make the same device,

@@ -28,15 +28,14 @@ Result<void*> Allocations::add(std::shared_ptr<const Driver> driver,
       owner.driver->check(owner.driver->cuDevicePrimaryCtxRetain(&owner.context, owner.device),
                           "cuDevicePrimaryCtxRetain"));
   CUdeviceptr address = 0;
-  CUresult result = CUDA_SUCCESS;
+  Status why;
   {
     const CurrentContext current(*owner.driver, owner.context);
-    result = current.result();
-    if (result == CUDA_SUCCESS) result = owner.driver->cuMemAlloc(&address, bytes);
+    why = owner.driver->check(current.result(), "cuCtxPushCurrent");
+    if (why) why = owner.driver->check(owner.driver->cuMemAlloc(&address, bytes), "cuMemAlloc");
   }
-  if (result != CUDA_SUCCESS) {
+  if (!why) {
     owner.driver->cuDevicePrimaryCtxRelease(owner.device);
-    const Status why = owner.driver->check(result, "cuMemAlloc");
     return failure(why.code(),
                    fmt::format("{} bytes on CUDA device {}: {}", bytes, device, why.message()));
   }

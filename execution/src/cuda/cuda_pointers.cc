@@ -14,6 +14,18 @@
 
 namespace xylem::execution {
 
+namespace {
+
+/// Whether an address may be memory of a device although the driver does not know it. Before
+/// cuInit() and without a context there is no such memory, and of an unknown address the driver may
+/// say that it is not valid.
+bool can_be_on_device(CUresult why) noexcept {
+  return why != CUDA_ERROR_NOT_INITIALIZED && why != CUDA_ERROR_INVALID_CONTEXT &&
+         why != CUDA_ERROR_NO_DEVICE && why != CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
 /// What is known of the libraries of the process.
 class CudaPointers::Loaded {
  public:
@@ -54,7 +66,7 @@ CudaPointer CudaPointers::find(const void* address) noexcept {
   static_assert(attributes.size() == values.size());
   const CUresult result = loaded_->ask(attributes.size(), attributes.data(), values.data(),
                                        reinterpret_cast<CUdeviceptr>(address));
-  if (result != CUDA_SUCCESS) return {};
+  if (result != CUDA_SUCCESS) return {can_be_on_device(result) ? kNotTold : Memory{}, false};
   if (is_managed != 0 || type == CU_MEMORYTYPE_DEVICE) return {{MemoryKind::cuda, device}, false};
   return {{}, type == CU_MEMORYTYPE_HOST};
 }

@@ -68,7 +68,9 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& library) {
 
 Result<CUdevice> Driver::device(int number) const {
   CUdevice device = 0;
-  if (cuDeviceGet(&device, number) == CUDA_SUCCESS) return device;
+  const CUresult result = cuDeviceGet(&device, number);
+  if (result == CUDA_SUCCESS) return device;
+  if (result != CUDA_ERROR_INVALID_DEVICE) return check(result, "cuDeviceGet");
   int count = 0;
   XYLEM_TRY(check(cuDeviceGetCount(&count), "cuDeviceGetCount"));
   return failure(Code::unsupported,

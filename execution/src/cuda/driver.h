@@ -26,7 +26,7 @@ struct Driver {
   static Result<std::shared_ptr<const Driver>> open(const std::string& library = "libcuda.so.1");
 
   /// The device with this number in this process. Fails with `unsupported` if there is none; the
-  /// message tells how many there are.
+  /// message tells how many there are. Fails as check() does if the driver fails.
   Result<CUdevice> device(int number) const;
 
   /// OK for CUDA_SUCCESS. Otherwise `exhausted` for memory, `unsupported` for what the device

@@ -14,16 +14,22 @@
 #include "xylem/base/memory.h"
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 struct link_map;  // Of <link.h>: the loader's entry for one library.
 
 namespace xylem::execution {
 
+/// Where an address is of which the driver fails to tell, as it does after the loss of a device: in
+/// no memory that a call can use. The host must not touch it, since it may be memory of a device.
+inline constexpr Memory kNotTold{MemoryKind::cuda, std::numeric_limits<std::int32_t>::min()};
+
 /// What the driver knows of an address.
 struct CudaPointer {
-  /// Memory of the host, or of a CUDA device. Managed memory counts as memory of the device on
-  /// which it was allocated.
+  /// Memory of the host, or of a CUDA device, or kNotTold. Managed memory counts as memory of the
+  /// device on which it was allocated.
   Memory memory{};
   bool is_pinned = false;  ///< Memory of the host that every CUDA device reaches.
 };
