@@ -106,6 +106,17 @@ TEST_F(FakeCudaFault, HitsTheCallThatThePlanNames) {
   EXPECT_EQ(misuses(), 0U);
 }
 
+TEST_F(FakeCudaFault, LeavesOutCallsOfTheTestItself) {
+  start({{"FAKE_CUDA_FAULTS", "cuMemAlloc_v2:1=2"}});
+  const auto exempt = exported<decltype(&fake_cuda_exempt)>("fake_cuda_exempt");
+  CUdeviceptr address = 0;
+  exempt(1);
+  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  exempt(0);
+  EXPECT_EQ(calls("cuMemAlloc_v2"), 0U);
+  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 TEST_F(FakeCudaFault, OfADeviceStaysAndEndsItsWaits) {
   start({{"FAKE_CUDA_FAULTS", "cuStreamQuery:2=719"}});
   std::uint32_t* gate = allocate_host(1);

@@ -3,6 +3,8 @@
 // The stand-in of the CUDA driver: two processes share device memory.
 #include "unit/fake_cuda_processes.h"
 
+#include <unistd.h>
+
 #include <atomic>
 
 namespace xylem::fake_cuda::test {
@@ -79,6 +81,31 @@ TEST_F(FakeCudaIpc, FailsCommandsThatRunAfterTheMemoryWasClosed) {
     EXPECT_EQ(CU(cuIpcCloseMemHandle)(memory), CUDA_SUCCESS);
     std::atomic_ref<std::uint32_t>(*gate).store(1);
     EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_EQ(misuses(), 1U);
+  }));
+  start();
+  CUipcMemHandle handle;
+  EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, allocate(64)), CUDA_SUCCESS);
+  send(handle);
+  expect_success_of_peer();
+}
+
+TEST_F(FakeCudaIpc, CountsUsesOfMemoryOfAProcessThatIsForbidden) {
+  ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
+    start();
+    const auto forbid = exported<decltype(&fake_cuda_forbid_opened)>("fake_cuda_forbid_opened");
+    CUdeviceptr memory = 0;
+    const CUipcMemHandle handle = receive<CUipcMemHandle>();
+    EXPECT_EQ(CU(cuIpcOpenMemHandle)(&memory, handle, kFlags), CUDA_SUCCESS);
+    const CUdeviceptr own = allocate(64);
+    const CUstream stream = make_stream();
+    forbid(getpid());
+    EXPECT_EQ(CU(cuMemcpyDtoDAsync)(own, memory, 64, stream), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    EXPECT_EQ(misuses(), 0U) << last_misuse();
+    forbid(getppid());
+    EXPECT_EQ(CU(cuMemcpyDtoDAsync)(own, memory, 64, stream), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
     EXPECT_EQ(misuses(), 1U);
   }));
   start();

@@ -101,6 +101,7 @@ bool is_still_there(const Run& run, const Place& place) {
   if (place.is_pageable()) return true;
   const std::lock_guard lock(driver_mutex());
   const auto is_gone = [](const AllocationPtr& each) { return each->is_gone; };
+  if (is_forbidden(run.device().driver, *place.allocation)) return false;
   const bool is_ready = place.allocation->is_ready;
   if (is_ready && !is_gone(place.allocation) &&
       std::none_of(place.further.begin(), place.further.end(), is_gone)) {

@@ -31,6 +31,11 @@ std::uint64_t thread_number() {
   return number;
 }
 
+bool& is_thread_exempt() {
+  thread_local bool is_exempt = false;
+  return is_exempt;
+}
+
 CUstreamCaptureMode& capture_mode_of_thread() {
   thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   return mode;
@@ -52,14 +57,14 @@ Call::Call(const char* function, Needs needs, DuringCapture during_capture)
   }
   auto calls = driver_->calls.find(std::string_view(function));
   if (calls == driver_->calls.end()) calls = driver_->calls.emplace(function, 0).first;
-  ++calls->second;
+  if (!is_thread_exempt()) ++calls->second;
   if (is_in_host_function) {
     misuse(CUDA_ERROR_NOT_PERMITTED, "called by a host function");
   } else if (needs != Needs::nothing && !driver_->is_initialised) {
     misuse(CUDA_ERROR_NOT_INITIALIZED, "called before cuInit");
   } else {
     context_ = driver_->contexts.find(context_stack().top());
-    if (!fails_by_plan(calls->second)) check_context(needs);
+    if (is_thread_exempt() || !fails_by_plan(calls->second)) check_context(needs);
     if (!has_failed() && during_capture == DuringCapture::unsafe) check_captures();
   }
 }

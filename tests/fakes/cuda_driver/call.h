@@ -91,6 +91,9 @@ class Call {
 /// A number for this thread that no other thread has had.
 std::uint64_t thread_number();
 
+/// Whether this thread's calls are not counted, and do not fail by plan.
+bool& is_thread_exempt();
+
 /// How this thread's calls interact with captures.
 CUstreamCaptureMode& capture_mode_of_thread();
 

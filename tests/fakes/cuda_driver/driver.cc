@@ -182,6 +182,14 @@ bool is_device_address(const Driver& driver, const void* address) {
          driver.reservations.find(at) != nullptr;
 }
 
+bool is_forbidden(Driver& driver, const Allocation& allocation) {
+  if (allocation.kind != MemoryKind::opened || allocation.key.pid != driver.forbidden_process) {
+    return false;
+  }
+  driver.count_misuse("a command", "it uses memory of a process that is forbidden");
+  return true;
+}
+
 bool may_access(const Device& device, const Allocation& allocation) {
   if (allocation.kind == MemoryKind::mapped) return allocation.accessors.contains(device.ordinal);
   if (allocation.is_on_host() || allocation.kind == MemoryKind::managed) return true;

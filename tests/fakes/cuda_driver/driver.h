@@ -157,6 +157,7 @@ struct Driver {
   bool is_initialised = false;
   std::map<std::string, unsigned long, std::less<>> calls;
   unsigned long misuses = 0;
+  int forbidden_process = 0;  ///< Commands may not use its memory.
   std::string last_misuse;
   Memory memory;
   Reservations reservations;
@@ -184,6 +185,9 @@ void reset_driver();
 
 /// True if the address is device memory, or was, or may become so: no address of host memory.
 bool is_device_address(const Driver& driver, const void* address);
+
+/// True if a command may not use the memory any more, which is then counted as a misuse.
+bool is_forbidden(Driver& driver, const Allocation& allocation);
 
 /// True if commands of `device` may use the memory.
 bool may_access(const Device& device, const Allocation& allocation);

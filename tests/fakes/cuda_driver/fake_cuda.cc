@@ -32,6 +32,13 @@ unsigned long fake_cuda_calls(const char* function) {
   return at == calls.end() ? 0 : at->second;
 }
 
+void fake_cuda_exempt(int is_exempt) { is_thread_exempt() = is_exempt != 0; }
+
+void fake_cuda_forbid_opened(int process) {
+  const std::lock_guard lock(driver_mutex());
+  current_driver()->forbidden_process = process;
+}
+
 size_t fake_cuda_live(const char* kind) {
   const std::lock_guard lock(driver_mutex());
   const Driver& driver = *current_driver();

@@ -65,6 +65,13 @@ void* fake_cuda_host_view(const void* device_address);
 /// The number of calls of a function of the driver, named as exported.
 unsigned long fake_cuda_calls(const char* function);
 
+/// While `is_exempt` is not 0, calls by this thread are neither counted nor made to fail by
+/// FAKE_CUDA_FAULTS: the test's own calls between those of the program that it tests.
+void fake_cuda_exempt(int is_exempt);
+
+/// From now on, commands that use memory of process `process` are a misuse.
+void fake_cuda_forbid_opened(int process);
+
 /// The number of objects that exist: "context", "stream", "event", "library", "memory" (cuMemAlloc,
 /// cuMemHostAlloc, cuMemAllocManaged), "registration" (cuMemHostRegister), "opened" (IPC),
 /// "physical" (cuMemCreate, imported), "mapping" (cuMemMap), "reservation" (cuMemAddressReserve),

@@ -28,7 +28,8 @@ void* reach(const void* address) {
   {
     const std::lock_guard lock(driver_mutex());
     allocation = kernel.device.driver.memory.find(address);
-    if (allocation == nullptr || !allocation->is_ready || !may_access(kernel.device, *allocation)) {
+    if (allocation == nullptr || !allocation->is_ready || !may_access(kernel.device, *allocation) ||
+        is_forbidden(kernel.device.driver, *allocation)) {
       kernel.has_failed = true;
       return kernel.device.driver.scratch();
     }
