@@ -127,14 +127,17 @@ void Flight::for_rooms(const Do& act) const {
 }
 
 /// Draws where the buffers are, what the call is told of it, and its order among streams.
-void Flight::draw_order() {
-  if (draw(call_.seed, 32, rank_) % 3 == 0) device_ = nullptr;
+void Flight::draw_order(bool is_mesh) {
+  const bool is_message = call_.kind == Kind::message || call_.kind == Kind::message_any;
+  // Everywhere or nowhere: a mesh carries out all collectives on streams but this.
+  const bool must_be_held = is_mesh && !is_message && call_.kind != Kind::all_to_all_v;
+  if (!must_be_held && draw(call_.seed, 32, rank_) % 3 == 0) device_ = nullptr;
   if (device_ == nullptr) return;
   const std::uint64_t chance = draw(call_.seed, 33, rank_);
   const std::uint32_t streams = device_->streams();
   memory_ = device_->memory();
   if (device_->has_streams() && chance / 16 % 2 == 0) memory_ = kFoundByCall;
-  const std::uint64_t order = chance % 16;
+  const std::uint64_t order = must_be_held ? 4 + chance % 12 : chance % 16;
   order_ = order < 4 ? Order::none : order < 10 ? Order::held : Order::after;
   if (order_ == Order::after && !device_->has_streams()) order_ = Order::held;
   before_ = behind_ = static_cast<std::uint32_t>(chance / 32 % streams);
@@ -152,17 +155,15 @@ void Flight::consume() const {
   for_rooms([&](const Room& room) { device_->read(room, behind_); });
 }
 
-Flight Flight::begin(const MixedCall& call,
-                     const Communicator& comm,
-                     Device* device,
-                     bool succeeds) {
+Flight Flight::begin(
+    const MixedCall& call, const Communicator& comm, Device* device, bool succeeds, bool is_mesh) {
   Flight flight;
   flight.call_ = call;
   flight.rank_ = comm.rank();
   flight.size_ = comm.size();
   flight.root_ = call.root % comm.size();
   flight.device_ = device;
-  flight.draw_order();
+  flight.draw_order(is_mesh);
   if (flight.order_ == Order::none) {
     flight.start(comm);
     return flight;

@@ -61,11 +61,14 @@ class Flight {
   /// device with streams, a stream writes the inputs before the call. If the call is in a stream's
   /// order, a stream reads the outputs right behind it, and the buffers are then often used again
   /// at once, whether the call has ended or not. `succeeds` tells that no call of the program may
-  /// fail: then the test waits for some calls only by their stream.
+  /// fail: then the test waits for some calls only by their stream. `is_mesh` tells that the
+  /// devices of the communicator form a mesh (Communicator::bind()), so all ranks make a collective
+  /// on streams, or none does.
   static Flight begin(const MixedCall& call,
                       const Communicator& comm,
                       Device* device = nullptr,
-                      bool succeeds = false);
+                      bool succeeds = false,
+                      bool is_mesh = false);
 
   const MixedCall& call() const noexcept { return call_; }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
@@ -88,7 +91,7 @@ class Flight {
     held,   ///< Communicator::on()
     after,  ///< Communicator::after() and Work::block()
   };
-  void draw_order();
+  void draw_order(bool is_mesh);
   void make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at);
   Place make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance);
   /// Lets a stream write the inputs, and returns `comm`.

@@ -62,7 +62,8 @@ void Rank::run_program() {
     if (at == fault_at_ && is_victim() && !commit_fault(program[at])) return;
     const Communicator& comm = comms_[program[at].comm];
     if (!comm) continue;
-    flights_.push_back(Flight::begin(program[at], comm, setting_.device, !has_fault()));
+    flights_.push_back(Flight::begin(program[at], comm, setting_.device, !has_fault(),
+                                     are_meshes_[program[at].comm]));
     while (flights_.size() >= most && failure_.empty()) take_one(at);
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
@@ -83,6 +84,8 @@ void Rank::run_program() {
 
 bool Rank::make_comms() {
   comms_ = {world_};
+  are_meshes_.assign(kComms, false);
+  are_meshes_[0] = is_world_mesh_;
   if (auto made = world_.split(static_cast<std::int32_t>(runtime_.rank()), 0)) {
     alone_ = std::move(*made);
   }
@@ -95,6 +98,21 @@ bool Rank::make_comms() {
       return false;
     }
     comms_.push_back(std::move(*made));
+  }
+  return setting_.device == nullptr || bind_devices();
+}
+
+/// Binds the devices of some communicators. The world stays bound in later programs.
+bool Rank::bind_devices() {
+  for (std::uint32_t c = 0; c < kComms; ++c) {
+    if (!comms_[c] || draw(seed_, 8, c) % 2 == 0) continue;
+    const auto bound = comms_[c].bind(setting_.device->memory());
+    if (!bound) {
+      fail("bind: " + bound.status().to_string());
+      return false;
+    }
+    if (c == 0) is_world_mesh_ = *bound;
+    are_meshes_[c] = *bound;
   }
   return true;
 }

@@ -62,6 +62,7 @@ class Rank {
   void fail(const std::string& what);
   void run_program();
   bool make_comms();
+  bool bind_devices();
   /// Waits for one of the calls under way, mostly the oldest.
   void take_one(std::uint64_t chance);
   /// Fails the test if `outcome` is not an error that the fault may cause in this call.
@@ -89,6 +90,8 @@ class Rank {
   const Setting setting_;
   Communicator world_, alone_;
   std::vector<Communicator> comms_;
+  bool is_world_mesh_ = false;
+  std::vector<bool> are_meshes_;  ///< [c]: whether the devices of comms_[c] form a mesh.
   std::deque<Flight> flights_;
   std::vector<Flight> ended_, held_;
   std::string failure_;
