@@ -8,8 +8,9 @@
 //
 //   cuda_death_rank OP VICTIM PHASE COUNT
 //
-// PHASE says when the victim dies: 0 before the call, 1 right after submitting it, and n after n -
-// 1 turns of progress. COUNT is the number of words of a rank.
+// OP is a call, or mesh_ and a collective: then each rank has a device of its own, and these form a
+// mesh. PHASE says when the victim dies: 0 before the call, 1 right after submitting it, and n
+// after n - 1 turns of progress. COUNT is the number of words of a rank.
 #include "process/cuda_bench.h"
 #include "xylem/base/clock.h"
 
@@ -28,6 +29,7 @@ namespace {
 
 /// Streams go on within this time after the death (docs/errors.md).
 constexpr double kPromise = 2;
+constexpr std::uint32_t kMostRanks = 3;
 
 /// The Works of one call. Only send_recv has a second one, for its receive.
 struct Pending {
@@ -40,13 +42,14 @@ struct Pending {
 
 class Survivor {
  public:
-  Survivor(const Runtime& runtime, std::string op, std::uint32_t victim, std::uint64_t count)
+  Survivor(const Runtime& runtime, const std::string& op, std::uint32_t victim, std::uint64_t count)
       : world_(runtime.world()),
         rank_(runtime.rank()),
-        op_(std::move(op)),
+        is_mesh_(op.starts_with("mesh_")),
+        op_(is_mesh_ ? op.substr(5) : op),
         victim_(victim),
         count_(count),
-        bench_(static_cast<int>(rank_ % 2), world_.size() * count) {}
+        bench_(static_cast<int>(rank_ % (is_mesh_ ? kMostRanks : 2)), world_.size() * count) {}
 
   /// Returns what is wrong, or an empty string. Kills the victim.
   std::string run(int phase) {
@@ -63,6 +66,10 @@ class Survivor {
   /// Lets all ranks open each other's memory, and tells them their processes.
   Status start() {
     const std::int32_t own = ::getpid();
+    if (is_mesh_) {
+      XYLEM_TRY(const bool is_bound, world_.bind(bench_.kind()));
+      if (!is_bound) return failure(Code::internal, "the devices form no mesh");
+    }
     pids_.resize(world_.size());
     XYLEM_TRY(world_.all_gather(std::span<const std::int32_t>(&own, 1), std::span(pids_)).wait());
     for (int i = 0; i < 3; ++i) XYLEM_TRY(call(world_).wait());
@@ -160,6 +167,7 @@ class Survivor {
 
   const Communicator world_;
   const std::uint32_t rank_;
+  const bool is_mesh_;
   const std::string op_;
   const std::uint32_t victim_;
   const std::uint64_t count_;

@@ -52,7 +52,8 @@ class Program {
     for (const auto step :
          {&Program::reduce_own_memory, &Program::reduce_on_stream, &Program::reduce_on_stream,
           &Program::gather_behind, &Program::pass_on_stream, &Program::pass_little,
-          &Program::broadcast_to_host, &Program::reduce_scaled}) {
+          &Program::broadcast_to_host, &Program::reduce_scaled, &Program::bind,
+          &Program::reduce_on_stream, &Program::reduce_on_stream, &Program::gather_behind}) {
       const Status status = (this->*step)();
       // Whatever failed, the stream goes on.
       if (bench_.wait() == CudaBench::State::stalled) wrong_ = "the stream does not go on";
@@ -108,6 +109,12 @@ class Program {
     check(
         kCount, [&](std::uint64_t i) { return sum(i); }, "all_reduce");
     return deallocate(allocation.release());
+  }
+  /// From now on the calls on streams are carried out by the devices.
+  Status bind() {
+    XYLEM_TRY(auto made, world_.duplicate());
+    part_ = std::move(made);
+    return part_.bind(bench_.kind()).status();
   }
   Status reduce_on_stream() {
     fill();

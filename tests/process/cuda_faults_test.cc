@@ -51,7 +51,8 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
          {"cuCtxPushCurrent_v2", "cuPointerGetAttributes", "cuIpcGetMemHandle",
           "cuIpcOpenMemHandle_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
           "cuMemcpyAsync", "cuLaunchKernel", "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2",
-          "cuStreamQuery", "cuStreamSynchronize"}) {
+          "cuStreamQuery", "cuStreamSynchronize", "cuStreamBatchMemOp", "cuStreamIsCapturing",
+          "cuMemsetD32Async", "cuDeviceGetUuid"}) {
       EXPECT_THAT(exit.output, Not(HasSubstr(std::string("not called: ") + function + "\n")));
     }
   }
@@ -84,7 +85,9 @@ TEST_P(DeathBesideStreams, LetsThemGoOnAndItsMemoryIsNotReadAgain) {
       const std::uint32_t victim = number++ % kRanks;
       auto ranks = start_ranks(directory, kRanks, "cuda_death_rank",
                                {GetParam(), std::to_string(victim), std::to_string(phase), count},
-                               {{"XYLEM_LOG", "off"}, {"FAKE_CUDA_SEED", std::to_string(number)}});
+                               {{"XYLEM_LOG", "off"},
+                                {"FAKE_CUDA_DEVICES", "3"},
+                                {"FAKE_CUDA_SEED", std::to_string(number)}});
       for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
         const Exit exit = ranks[rank].wait(seconds(60));
         EXPECT_EQ(exit.status, rank == victim ? 128 + 9 : 0)
@@ -102,7 +105,10 @@ INSTANTIATE_TEST_SUITE_P(Operations,
                                          "reduce_scatter",
                                          "all_to_all",
                                          "broadcast",
-                                         "send_recv"),
+                                         "send_recv",
+                                         "mesh_all_reduce",
+                                         "mesh_broadcast",
+                                         "mesh_all_to_all"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 }  // namespace
