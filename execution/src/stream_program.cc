@@ -37,6 +37,7 @@ class StreamCompiler {
     program_->divisor = options_.divisor;
     program_->reduce = options_.reduce;
     program_->copy = options_.copy;
+    program_->signal = options_.signal;
     program_->scale = options_.scale;
     XYLEM_TRY(check_signals());
     XYLEM_TRY(choose_rounds());

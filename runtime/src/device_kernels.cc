@@ -27,12 +27,21 @@ KernelId device_scale_kernel(DataType type) noexcept {
   return static_cast<KernelId>(kReductions + static_cast<std::size_t>(type));
 }
 
-KernelId device_copy_kernel() noexcept {
-  return device_reduce_kernel(RedOp::bit_or, DataType::uint8);
+KernelId device_copy_kernel(std::size_t element_bytes) noexcept {
+  const DataType type = element_bytes == 8   ? DataType::uint64
+                        : element_bytes == 4 ? DataType::uint32
+                        : element_bytes == 2 ? DataType::uint16
+                                             : DataType::uint8;
+  return device_reduce_kernel(RedOp::bit_or, type);
+}
+
+KernelId device_signal_kernel() noexcept {
+  return static_cast<KernelId>(kReductions + kDataTypeCount);
 }
 
 std::vector<std::string> device_kernel_names() {
-  std::vector<std::string> names(kReductions + kDataTypeCount);
+  std::vector<std::string> names(kReductions + kDataTypeCount + 1);
+  names[device_signal_kernel()] = "xylem_signal";
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
     for (std::size_t o = 0; o < kRedOpCount; ++o) {

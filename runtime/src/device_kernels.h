@@ -6,6 +6,7 @@
 #include "xylem/execution/reduce_kernel.h"
 #include "xylem/runtime/types.h"
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@ execution::KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
 /// The kernel that scales like scale_kernel(type).
 execution::KernelId device_scale_kernel(DataType type) noexcept;
 
-/// The kernel that, of one source, copies bytes.
-execution::KernelId device_copy_kernel() noexcept;
+/// The kernel that, of one source, copies elements of this size: 1, 2, 4 or 8 bytes.
+execution::KernelId device_copy_kernel(std::size_t element_bytes) noexcept;
+/// The kernel that sets flags.
+execution::KernelId device_signal_kernel() noexcept;
 
 /// The names of all kernels, in the order of their numbers; empty where no kernel has the number.
 std::vector<std::string> device_kernel_names();

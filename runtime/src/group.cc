@@ -100,6 +100,10 @@ void Group::retire(Group* group) {
 
 Group::~Group() {
   if (context_->process.allows()) leave();
+  // A forked child must not use the driver.
+  if (context_->process.is_forked()) {
+    [[maybe_unused]] auto* const kept = new std::shared_ptr(std::move(mesh_));
+  }
 }
 
 // ---- calls ----
@@ -280,11 +284,10 @@ Operation& Group::begin_operation() {
 void Group::launch(Operation& operation) noexcept {
   Engine& engine = context_->engine;
   count_in(operation);
-  if (has_left_) return engine.fail(operation, destroyed());
-  if (!health_) {
-    // The call may have been given to a stream after the mesh was stopped.
+  if (!is_well()) {
+    // The call may have been given to a stream already.
     stop_mesh();
-    return engine.fail(operation, health_);
+    return engine.fail(operation, has_left_ ? destroyed() : health_);
   }
   if (operation.call.kind == CallKind::collective) {
     if (running_ >= kMaxOperations || deferred_ != nullptr) {

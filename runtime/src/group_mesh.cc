@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -33,10 +34,10 @@ collectives::CostModel mesh_costs(double read_GBps) {
   return model;
 }
 
-/// What each rank tells the others about its seat.
+/// What each rank tells the others of its end of the mesh, if it has one.
 struct Offer {
-  std::uint64_t has_seat = 0;
-  execution::MeshSeat seat;
+  std::uint64_t has_member = 0;
+  execution::MeshMember member;
 };
 static_assert(std::is_trivially_copyable_v<Offer>);
 
@@ -45,34 +46,36 @@ static_assert(std::is_trivially_copyable_v<Offer>);
 /// Makes this rank's end of the mesh, joins those of the others, and measures how fast the slowest
 /// device reads another's memory. Collective. `mesh` stays null if any rank cannot take part; the
 /// Status then says why this rank cannot.
-Status Group::sit_down(const Memory& device,
-                       std::shared_ptr<execution::Mesh>& mesh,
-                       double& read_GBps) {
-  Status well;
+Status Group::join_mesh(const Memory& device,
+                        std::shared_ptr<execution::Mesh>& mesh,
+                        double& read_GBps) {
+  Status outcome;
   std::unique_ptr<execution::Mesh> made;
   if (device.kind == MemoryKind::host) {
-    well = failure(Code::unsupported, "it has no device");
+    outcome = failure(Code::unsupported, "this rank has no device");
+  } else if (!are_on_one_host()) {
+    outcome = failure(Code::unsupported, "its ranks are on several hosts");
   } else if (auto compute = context_->devices.of(device); !compute) {
-    well = compute.status();
+    outcome = compute.status();
   } else if (auto end = (*compute)->make_mesh(rank()); !end) {
-    well = end.status();
+    outcome = end.status();
   } else {
     made = *std::move(end);
   }
   Offer offer;
-  if (made != nullptr) offer = {1, made->seat()};
+  if (made != nullptr) offer = {1, made->member()};
   XYLEM_TRY(const auto offers, gather_from_all(*this, offer));
   const bool is_complete =
-      std::ranges::all_of(offers, [](const Offer& each) { return each.has_seat != 0; });
+      std::ranges::all_of(offers, [](const Offer& each) { return each.has_member != 0; });
   if (is_complete) {
-    std::vector<execution::MeshSeat> seats;
-    for (const Offer& each : offers) seats.push_back(each.seat);
-    well = made->join(seats);
+    std::vector<execution::MeshMember> members;
+    for (const Offer& each : offers) members.push_back(each.member);
+    outcome = made->join(members);
   }
-  XYLEM_TRY(const auto joined, gather_from_all(*this, std::uint64_t{well ? 1U : 0U}));
-  const bool are_all_well =
+  XYLEM_TRY(const auto joined, gather_from_all(*this, std::uint64_t{outcome ? 1U : 0U}));
+  const bool have_all_joined =
       std::ranges::all_of(joined, [](std::uint64_t each) { return each != 0; });
-  if (!is_complete || !are_all_well) return well;
+  if (!is_complete || !have_all_joined) return outcome;
   const auto measured = made->measure();
   // Also tells the others that this rank does not touch their scratch before their first call.
   XYLEM_TRY(const auto rates, gather_from_all(*this, measured ? *measured : 0.0));
@@ -92,20 +95,20 @@ Result<bool> Group::bind(const Memory& device) {
   }
   std::shared_ptr<execution::Mesh> mesh;
   double read_GBps = 0;
-  Status well = sit_down(device, mesh, read_GBps);
+  const Status outcome = join_mesh(device, mesh, read_GBps);
   if (mesh == nullptr) {
     // Ranks without a device, or with devices that do not reach each other, are no error.
-    if (!well && well.code() != Code::unsupported) return well;
+    if (!outcome && outcome.code() != Code::unsupported) return outcome;
     context_->logger.info(
         fmt::format("communicator {}: the CPU carries out calls on streams, since {}", slot(),
-                    well ? "another rank cannot be in a mesh" : well.message()));
+                    outcome ? "another rank cannot be in a mesh" : outcome.message()));
     return false;
   }
   context_->progress.with_token([&] {
     plans_.set_mesh({.scratch_bytes = mesh->scratch_bytes(), .model = mesh_costs(read_GBps)});
     mesh_ = std::move(mesh);
     mesh_device_ = device;
-    if (!health_) stop_mesh();
+    if (!is_well()) stop_mesh();
   });
   has_mesh_.store(true, std::memory_order_release);
   return true;
@@ -139,24 +142,38 @@ Work Group::submit_on_mesh(Call&& call) {
   operation.unplanned = plan.status();
   if (plan) {
     operation.plan = *std::move(plan);
-    operation.unplanned = give_to_mesh(operation);
-    // Part of the call may be on its stream. start_collective() ends the group on all ranks.
-    if (!operation.unplanned) operation.plan = nullptr;
+    if (Status given = give_to_mesh(operation); !given) {
+      operation.end(std::move(given));
+      operation.release();
+      return work;
+    }
   }
   begin(operation);
   return work;
 }
 
+/// Fails if the stream has got nothing. If it has got a part of the call, the group ends on all
+/// ranks (start_collective()).
 Status Group::give_to_mesh(Operation& operation) {
   const Call& call = operation.call;
-  operation.mesh = mesh_;
   XYLEM_TRY(operation.enqueued, mesh_->enqueue(*operation.plan->stream_program,
                                                {.stream = call.stream->handle,
                                                 .holds_stream = call.holds_stream,
                                                 .input = static_cast<const std::byte*>(call.input),
                                                 .output = static_cast<std::byte*>(call.output),
                                                 .factor = call.op.factor}));
-  if (operation.enqueued.is_captured) return {};
+  operation.mesh = mesh_;
+  Status given = operation.enqueued.broken;
+  if (given && !operation.enqueued.is_captured) given = wait_for_stream(operation);
+  if (!given) {
+    operation.unplanned = std::move(given);
+    operation.plan = nullptr;
+  }
+  return {};
+}
+
+/// Lets the operation begin when the stream has done the call.
+Status Group::wait_for_stream(Operation& operation) {
   auto& placed = operation.run.device;
   const Deadline patience = Deadline::after(context_->config().timeout);
   for (;;) {
@@ -168,7 +185,16 @@ Status Group::give_to_mesh(Operation& operation) {
     // All gates are taken: the program is thousands of calls ahead of the device.
     if (gate.status().code() != Code::exhausted || patience.passed()) return gate.status();
     context_->progress.poke();
+    std::this_thread::yield();
   }
+}
+
+/// Whether shared memory has shown that all members are on this host. The same on all of them.
+bool Group::are_on_one_host() const {
+  const Wires& wires = *context_->wires;
+  return std::ranges::all_of(spec_.world_ranks, [&](std::uint32_t member) {
+    return wires.same_host(spec_.own_world_rank(), member);
+  });
 }
 
 /// Lets the streams go on that have calls of this group. For the token holder.
@@ -176,6 +202,7 @@ void Group::stop_mesh() {
   if (mesh_ == nullptr) return;
   mesh_->stop();
   context_->stopped_meshes.add(mesh_);
+  context_->stopped_meshes.release();
 }
 
 }  // namespace xylem::runtime

@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 /// also hold the inputs. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
+/// How long a job that ends lets streams go on that have calls of failed communicators.
+constexpr milliseconds kStreams{5000};
 /// How long a rank that leaves waits at most for its peers to take what it has sent.
 constexpr milliseconds kHandOver{60'000};
 
@@ -352,6 +354,25 @@ void Job::close_groups() {
   });
 }
 
+/// Lets streams go on that have calls of groups that have failed. Without the token between the
+/// turns: a stream may have to do other work of the user first.
+void Job::release_streams() {
+  const Deadline patience = Deadline::after(kStreams);
+  const auto are_waiting = [&] {
+    context_.stopped_meshes.release();
+    return context_.stopped_meshes.are_streams_waiting();
+  };
+  while (context_.progress.with_token(are_waiting)) {
+    if (patience.passed()) {
+      context_.logger.warn(
+          "streams still have calls of communicators that have failed; they may "
+          "wait for ever");
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
 std::uint32_t Job::pending() {
   if (context_.wires == nullptr) return 0;
   context_.progress.with_token([&] { Group::launch_all(context_.inbox); });
@@ -379,6 +400,7 @@ Status Job::shutdown(bool force) {
     if (is_open_) handed_over = hand_over(Deadline::after(patience));
     if (!handed_over) context_.logger.warn(handed_over.message());
     close_groups();
+    release_streams();
   }
   context_.process.close();
   context_.keeper.stop();

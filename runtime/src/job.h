@@ -79,6 +79,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void abort_all();
   Status hand_over(Deadline patience);
   void close_groups();
+  void release_streams();
 
   void on_ended(Execution& execution, Status outcome) override;
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
@@ -89,7 +90,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
   bool waits_for_device() override {
-    return context_.engine.has_pending_work() || context_.stopped_meshes.has_any();
+    return context_.engine.has_pending_work() || context_.stopped_meshes.are_streams_waiting();
   }
   void on_release() override { context_.registry.empty_graves(); }
 

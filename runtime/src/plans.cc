@@ -281,7 +281,8 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
     options.reduce = device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  options.copy = device_copy_kernel();
+  options.copy = device_copy_kernel(size_of(call.type));
+  options.signal = device_signal_kernel();
   return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }
 

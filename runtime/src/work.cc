@@ -53,7 +53,14 @@ Status Work::wait_for(std::chrono::nanoseconds limit) const {
 }
 
 Status Work::block(const Stream& stream) const {
-  if (operation_ == nullptr || operation_->ended()) return {};
+  if (operation_ == nullptr) return {};
+  // Its end means only that all ranks have captured the call.
+  if (operation_->enqueued.is_captured && operation_->enqueued.stream != stream.handle) {
+    return failure(Code::unsupported,
+                   "the operation is captured on another stream; let this stream wait for that one "
+                   "by an event");
+  }
+  if (operation_->ended()) return {};
   XYLEM_TRY(operation_->process().check());
   const Memory& memory = operation_->call.memory;
   auto* const compute = operation_->run.device.compute;
@@ -65,15 +72,9 @@ Status Work::block(const Stream& stream) const {
                                stream.device.device));
   }
   if (operation_->mesh != nullptr) {
-    const execution::Enqueued& call = operation_->enqueued;
-    if (call.is_captured) {
-      if (call.stream == stream.handle) return {};
-      return failure(
-          Code::unsupported,
-          "the operation is captured on another stream; let this stream wait for that one "
-          "by an event");
-    }
-    XYLEM_TRY(const bool is_known, operation_->mesh->block(stream.handle, call.number));
+    if (operation_->enqueued.is_captured) return {};
+    XYLEM_TRY(const bool is_known,
+              operation_->mesh->block(stream.handle, operation_->enqueued.number));
     if (is_known) return {};
   }
   XYLEM_TRY(const auto gate, compute->gate_before(stream.handle));

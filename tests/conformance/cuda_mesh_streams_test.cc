@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace xylem::test {
@@ -78,11 +79,14 @@ class Graphs {
 class Graph {
  public:
   template <typename Give>
-  Graph(const Driver& driver, const CudaMemory& memory, Give&& give)
+  Graph(const Driver& driver,
+        const CudaMemory& memory,
+        Give&& give,
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
       : driver_(driver), memory_(memory) {
     const CurrentContext current(driver_, memory_.context());
     CUgraph graph = nullptr;
-    EXPECT_EQ(graphs_.begin(memory_.stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    EXPECT_EQ(graphs_.begin(memory_.stream(), mode), CUDA_SUCCESS);
     give();
     EXPECT_EQ(graphs_.end(memory_.stream(), &graph), CUDA_SUCCESS);
     EXPECT_EQ(graphs_.instantiate(&exec_, graph, 0), CUDA_SUCCESS);
@@ -314,8 +318,11 @@ TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
       works.push_back(world.after(stream).all_reduce(eager.buffer(), eager.buffer()));
       EXPECT_TRUE(works.back().block(stream));
     });
-    // They tell that all ranks have captured the same call.
-    for (const Work& work : works) EXPECT_TRUE(work.wait());
+    // They tell that all ranks have captured the same call. Another stream cannot wait for it.
+    for (const Work& work : works) {
+      EXPECT_TRUE(work.wait());
+      EXPECT_EQ(work.block({nullptr, stream.device}).code(), Code::unsupported);
+    }
     for (std::uint32_t number = 0; number < 30; ++number) {
       if (number % 3 == 0) {
         const Work work = eager.give(world.on(stream), number);
@@ -354,6 +361,136 @@ TEST(CudaMeshStreams, GraphsGoOnAfterAnAbort) {
     EXPECT_EQ(world.barrier().wait().code(), Code::cancelled);
     for (int i = 0; i < 3; ++i) graph.launch();
     EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// Two streams may have the same handle, here one after the other. Each rank has a device of its
+// own: streams of several ranks, more than there are hardware queues, would be in each other's way.
+TEST(CudaMeshStreams, AreToldApartAlthoughTheirHandlesAreEqual) {
+  constexpr std::uint32_t kPair = 2;
+  CudaRanks devices(kPair);
+  run_ranks(options_for(devices, kPair), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Driver& driver = devices.driver();
+    const CudaMemory& memory = devices.memory(rank);
+    const auto world = bound(runtime, devices);
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      Round first(devices, rank, kPair), second(devices, rank, kPair);
+      std::vector<Work> works;
+      for (Round* const round : {&first, &second}) {
+        round->fill(number + 100 * static_cast<std::uint32_t>(works.size()));
+        const CurrentContext current(driver, memory.context());
+        CUstream stream = nullptr;
+        ASSERT_EQ(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+                  CUDA_SUCCESS);
+        round->produce_on(stream);
+        works.push_back(
+            world.on({stream, devices.kind(rank)}).all_reduce(round->buffer(), round->buffer()));
+        // Its work goes on.
+        ASSERT_EQ(driver.cuStreamDestroy(stream), CUDA_SUCCESS);
+      }
+      for (const Work& work : works) ASSERT_TRUE(work.wait());
+      for (Round* const round : {&first, &second}) {
+        round->consume();
+        ASSERT_EQ(round->wait(), CUDA_SUCCESS);
+        ASSERT_TRUE(round->is_right()) << number;
+      }
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+// As torch captures. The job's own calls of the driver, in other threads, do not disturb it.
+TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = bound(runtime, devices);
+    const Stream stream = stream_of(devices, rank);
+    Round eager(devices, rank, kRanks), captured(devices, rank, kRanks);
+    // The others make the call only later, so that the job looks at it during the capture.
+    Work work;
+    if (rank == 0) work = eager.give(world.after(stream), 5);
+    {
+      const Graph graph(
+          devices.driver(), devices.memory(rank),
+          [&] {
+            captured.produce(0);
+            captured.consume();
+            std::this_thread::sleep_for(milliseconds(rank == 0 ? 20 : 0));
+          },
+          CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank != 0) work = eager.give(world.after(stream), 5);
+    EXPECT_TRUE(work.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaMeshStreams, GoOnWhenARankLeaves) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    auto world = bound(runtime, devices);
+    if (rank == 0) {
+      ASSERT_TRUE(world.destroy());
+      return;
+    }
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<Work> works;
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
+      works.push_back(rounds.back()->give(world.on(stream), number));
+    }
+    for (const Work& work : works) EXPECT_FALSE(work.wait());
+    EXPECT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+  });
+}
+
+TEST(CudaMeshStreams, GoOnWhenTheRuntimeEndsAndAfterIt) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    auto world = bound(runtime, devices);
+    std::vector<std::unique_ptr<Round>> rounds;
+    std::vector<Work> works;
+    for (std::uint32_t number = 0; rank != 0 && number < 20; ++number) {
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
+      works.push_back(rounds.back()->give(world.on(stream), number));
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank == 0) {
+      EXPECT_TRUE(world.abort("the test"));
+      return;
+    }
+    for (const Work& work : works) EXPECT_EQ(work.wait().code(), Code::cancelled);
+    const auto on_stream = world.on(stream);
+    EXPECT_TRUE(runtime.shutdown());
+    EXPECT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+    EXPECT_FALSE(rounds.back()->give(on_stream, 1).wait());
+    EXPECT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+  });
+}
+
+// Also through another handle of a communicator that was destroyed.
+TEST(CudaMeshStreams, GetNothingOfADestroyedCommunicator) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    auto world = bound(runtime, devices);
+    const auto on_stream = world.on(stream_of(devices, rank));
+    Round round(devices, rank, kRanks);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    ASSERT_TRUE(world.destroy());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank == 1) {
+      EXPECT_EQ(round.give(on_stream, 1).wait().code(), Code::invalid_argument);
+      EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    }
     EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }

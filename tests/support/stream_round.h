@@ -77,6 +77,11 @@ class Round {
     number_ = number;
     std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
   }
+  /// Lets another stream copy what fill() has set.
+  void produce_on(CUstream stream) const {
+    const CurrentContext current(driver_, memory_.context());
+    EXPECT_EQ(driver_.cuMemcpyAsync(address(), before_.address(), kBytes, stream), CUDA_SUCCESS);
+  }
   void consume() {
     copy(result_.address(), address());
     copy(address(), after_.address());

@@ -39,10 +39,12 @@ struct Driver {
 #undef XYLEM_CUDA
 };
 
-/// Makes a context current for the calling thread, as long as the object exists.
+/// Makes a context current for the calling thread, as long as the object exists. Its calls of the
+/// driver do not invalidate a capture of the user meanwhile, on whatever stream.
 class CurrentContext {
  public:
   CurrentContext(const Driver& driver, CUcontext context) noexcept : driver_(driver) {
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
     result_ = driver_.cuCtxPushCurrent(context);
   }
   CurrentContext(const CurrentContext&) = delete;
@@ -50,12 +52,14 @@ class CurrentContext {
   ~CurrentContext() {
     CUcontext popped = nullptr;
     if (result_ == CUDA_SUCCESS) driver_.cuCtxPopCurrent(&popped);
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
   }
   CUresult result() const noexcept { return result_; }
 
  private:
   const Driver& driver_;
   CUresult result_ = CUDA_SUCCESS;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace xylem::execution::cuda

@@ -43,6 +43,10 @@ class LoadedKernels {
     return launch_any(stream, kernel, bytes, &arguments);
   }
 
+  CUresult launch(CUstream stream, KernelId kernel, SignalArguments& arguments) const noexcept {
+    return launch_any(stream, kernel, 0, &arguments);
+  }
+
  private:
   explicit LoadedKernels(std::shared_ptr<const Driver> driver) noexcept
       : driver_(std::move(driver)) {}

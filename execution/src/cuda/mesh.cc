@@ -7,30 +7,40 @@
 
 #include <fmt/format.h>
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <new>
-#include <thread>
 #include <utility>
 
 namespace xylem::execution::cuda {
 namespace {
 
 using Kind = StreamProgram::Kind;
+using transport::DevicePlace;
 
-constexpr std::uint64_t kWords = MeshMemories::kWords;
-constexpr std::uint64_t kFirstFlag = 64;  ///< The stop word has a cache line of its own.
-static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kWords);
+// Of the memory of flags. The stop word has a cache line of its own.
+constexpr std::uint64_t kFirstFlag = 64;
+constexpr std::uint64_t kNonce = 2048;
+static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kNonce);
+static_assert(kMostSignals + 1 == kMostMeshRanks);
 constexpr std::size_t kMostOperations = 128;  ///< Of one batch; the driver takes 256.
-constexpr std::chrono::seconds kPatience{2};
 constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Of one copy.
 constexpr int kMeasuredCopies = 4;
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 std::byte* pointer(CUdeviceptr address) noexcept {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcept {
+  CUstreamBatchMemOpParams operation{};
+  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  operation.writeValue.address = word;
+  operation.writeValue.value = value;
+  return operation;
 }
 
 }  // namespace
@@ -41,35 +51,33 @@ MeshMemories::~MeshMemories() {
   if (free_.empty()) return;
   const CurrentContext current(driver_, context_);
   for (const Memory& memory : free_) {
-    driver_.cuMemFree(memory.words);
+    driver_.cuMemFree(memory.scratch);
     driver_.cuMemFreeHost(memory.done);
   }
 }
 
 Result<MeshMemories::Memory> MeshMemories::take() {
+  CUdeviceptr flags = 0;
+  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&flags, kFlagBytes), "cuMemAlloc"));
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      const Memory memory = free_.back();
+      Memory memory = free_.back();
       free_.pop_back();
+      memory.flags = flags;
       return memory;
     }
   }
-  Memory memory;
-  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.words, bytes()), "cuMemAlloc"));
+  Memory memory{.flags = flags};
   void* done = nullptr;
-  Status made =
+  XYLEM_TRY(
       driver_.check(driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
-                    "cuMemHostAlloc");
-  if (made) {
-    memory.done = static_cast<std::uint64_t*>(done);
-    made = driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
-                         "cuMemHostGetDevicePointer");
-  }
-  if (made) return memory;
-  if (done != nullptr) driver_.cuMemFreeHost(done);
-  driver_.cuMemFree(memory.words);
-  return made;
+                    "cuMemHostAlloc"));
+  memory.done = static_cast<std::uint64_t*>(done);
+  XYLEM_TRY(driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
+                          "cuMemHostGetDevicePointer"));
+  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));
+  return memory;
 }
 
 void MeshMemories::give_back(const Memory& memory) noexcept {
@@ -111,51 +119,83 @@ Status CudaMesh::make_streams() {
   return driver_.check(driver_.cuEventCreate(&begin_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
-/// Clears the words, and names the memory for peers.
+/// Clears the flags, and names the memory for peers.
 Status CudaMesh::prepare_memory() {
   *memory_.done = 0;
+  if (getrandom(member_.nonce.data(), member_.nonce.size(), 0) !=
+      static_cast<ssize_t>(member_.nonce.size())) {
+    return failure(Code::internal, "the system gives no random bytes");
+  }
   XYLEM_TRY(driver_.check(
-      driver_.cuMemsetD32Async(memory_.words, 0, kWords / sizeof(std::uint32_t), releases_),
+      driver_.cuMemsetD32Async(memory_.flags, 0, MeshMemories::kFlagBytes / sizeof(std::uint32_t),
+                               releases_),
       "cuMemsetD32Async"));
+  XYLEM_TRY(
+      driver_.check(driver_.cuMemcpyAsync(memory_.flags + kNonce, address(member_.nonce.data()),
+                                          member_.nonce.size(), releases_),
+                    "cuMemcpyAsync"));
   XYLEM_TRY(driver_.check(driver_.cuStreamSynchronize(releases_), "cuStreamSynchronize"));
-  const transport::ConstRegion region{.data = pointer(memory_.words),
-                                      .bytes = site_.memories.bytes()};
-  if (!site_.memory.share(region, seat_.scratch)) {
+  const transport::ConstRegion flags{.data = pointer(memory_.flags),
+                                     .bytes = MeshMemories::kFlagBytes};
+  const transport::ConstRegion scratch{.data = pointer(memory_.scratch), .bytes = scratch_bytes()};
+  if (!site_.memory.share(flags, member_.flags) || !site_.memory.share(scratch, member_.scratch)) {
     return failure(Code::unsupported, "the device cannot share its memory");
   }
   CUuuid device{};
   XYLEM_TRY(driver_.check(driver_.cuDeviceGetUuid(&device, site_.device), "cuDeviceGetUuid"));
-  seat_.scratch_bytes = scratch_bytes();
-  static_assert(sizeof device == sizeof seat_.device);
-  std::memcpy(seat_.device.data(), &device, sizeof device);
+  member_.scratch_bytes = scratch_bytes();
+  static_assert(sizeof device == sizeof member_.device);
+  std::memcpy(member_.device.data(), &device, sizeof device);
   return {};
 }
 
-Status CudaMesh::join(std::span<const MeshSeat> seats) {
-  if (seats.size() > kMostMeshRanks) {
+Status CudaMesh::join(std::span<const MeshMember> members) {
+  if (members.size() > kMostMeshRanks) {
     return failure(Code::unsupported, fmt::format("{} ranks; at most {} can be in a mesh",
-                                                  seats.size(), kMostMeshRanks));
+                                                  members.size(), kMostMeshRanks));
   }
-  for (std::size_t peer = 0; peer < seats.size(); ++peer) {
-    const MeshSeat& seat = seats[peer];
-    if (seat.scratch.process != seat_.scratch.process && seat.device == seat_.device) {
-      return failure(Code::unsupported,
-                     fmt::format("rank {} has the same GPU in another process", peer));
+  const CurrentContext current(driver_, context_);
+  XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
+  peers_.resize(members.size());
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    Status opened = open(members[rank], peers_[rank]);
+    if (opened) opened = check_nonce(peers_[rank]);
+    if (!opened) {
+      return failure(opened.code(), fmt::format("rank {}: {}", rank, opened.message()));
     }
-    if (seat.scratch_bytes != scratch_bytes()) {
-      return failure(Code::unsupported,
-                     fmt::format("rank {} has {} bytes of scratch, and this rank {}", peer,
-                                 seat.scratch_bytes, scratch_bytes()));
-    }
-    const std::byte* const base = site_.memory.open(seat.scratch, site_.memories.bytes(), {});
-    if (base == nullptr) {
-      return failure(Code::unsupported,
-                     fmt::format("the GPU does not reach the memory of rank {}'s", peer));
-    }
-    seats_.push_back(seat);
-    bases_.push_back(address(base));
   }
   return {};
+}
+
+Status CudaMesh::open(const MeshMember& member, Peer& peer) {
+  if (member.scratch.process != member_.scratch.process && member.device == member_.device) {
+    return failure(Code::unsupported, "it has the same GPU in another process");
+  }
+  if (member.scratch_bytes != scratch_bytes()) {
+    return failure(Code::unsupported, fmt::format("it has {} bytes of scratch, and this rank {}",
+                                                  member.scratch_bytes, scratch_bytes()));
+  }
+  peer.member = member;
+  const auto* const flags = site_.memory.open(member.flags, MeshMemories::kFlagBytes, {});
+  if (flags != nullptr) peer.flags = address(flags);
+  const auto* const scratch =
+      flags == nullptr ? nullptr : site_.memory.open(member.scratch, scratch_bytes(), {});
+  if (scratch == nullptr) {
+    return failure(Code::unsupported, "this GPU does not reach the memory of its GPU");
+  }
+  peer.scratch = address(scratch);
+  return {};
+}
+
+/// Whether the memory that was opened is that of the peer.
+Status CudaMesh::check_nonce(const Peer& peer) const {
+  decltype(peer.member.nonce) found{};
+  XYLEM_TRY(driver_.check(
+      driver_.cuMemcpyAsync(address(found.data()), peer.flags + kNonce, found.size(), releases_),
+      "cuMemcpyAsync"));
+  XYLEM_TRY(driver_.check(driver_.cuStreamSynchronize(releases_), "cuStreamSynchronize"));
+  if (found == peer.member.nonce) return {};
+  return failure(Code::unsupported, "its memory is not on this host");
 }
 
 Result<double> CudaMesh::measure() {
@@ -163,8 +203,8 @@ Result<double> CudaMesh::measure() {
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   const std::uint64_t bytes = std::min(scratch_bytes() / 2, kMeasuredBytes);
   // Halves, since the rank before this one reads the first half meanwhile.
-  const CUdeviceptr target = bases_[rank_] + kWords + scratch_bytes() / 2;
-  const CUdeviceptr source = bases_[(rank_ + 1) % bases_.size()] + kWords;
+  const CUdeviceptr target = memory_.scratch + scratch_bytes() / 2;
+  const CUdeviceptr source = peers_[(rank_ + 1) % peers_.size()].scratch;
   const auto copy = [&](int times) -> Status {
     for (int i = 0; i < times; ++i) {
       XYLEM_TRY(driver_.check(driver_.cuMemcpyAsync(target, source, bytes, own_), "cuMemcpyAsync"));
@@ -180,16 +220,11 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
-  const Deadline patience = Deadline::after(kPatience);
-  while (!is_drained() && !patience.passed()) {
-    stop();
-    release();
-    std::this_thread::yield();
+  for (const Peer& peer : peers_) {
+    if (peer.flags != 0) site_.memory.close(peer.member.flags, {});
+    if (peer.scratch != 0) site_.memory.close(peer.member.scratch, {});
   }
-  for (std::size_t peer = 0; peer < bases_.size(); ++peer) {
-    site_.memory.close(seats_[peer].scratch, {});
-  }
-  if (!is_drained() || was_captured_) {
+  if (!is_drained() || has_graphs_) {
     // A stream or a graph of the user may still refer to what it was given. So everything stays.
     [[maybe_unused]] auto* const kept = new std::shared_ptr(site_.kernels);
     return;
@@ -204,60 +239,64 @@ CudaMesh::~CudaMesh() {
       if (stream != nullptr) driver_.cuStreamDestroy(stream);
     }
   }
-  // After an error, a peer may still signal.
-  if (memory_.words != 0 && !is_stopped_) site_.memories.give_back(memory_);
+  // After an error, a peer may still read the scratch.
+  if (memory_.scratch != 0 && !is_stopped_) site_.memories.give_back(memory_);
   driver_.cuDevicePrimaryCtxRelease(site_.device);
 }
 
 // ---- calls ----
 
 Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCall& call) {
-  XYLEM_CHECK(!bases_.empty() && program.slice_bytes <= scratch_bytes(), program.slice_bytes);
-  const std::lock_guard lock(mutex_);
+  XYLEM_CHECK(!peers_.empty() && program.slice_bytes <= scratch_bytes(), program.slice_bytes);
   if (is_stopped_) return failure(Code::cancelled, "the communicator has failed");
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  auto* const caller = static_cast<CUstream>(call.stream);
-  XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(caller, &capture), "cuStreamIsCapturing"));
-  Enqueued place{.stream = call.stream, .is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE};
-  if (!call.holds_stream && !place.is_captured) place.stream = own_;
+  XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(static_cast<CUstream>(call.stream), &capture),
+                          "cuStreamIsCapturing"));
+  Enqueued place;
+  place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
+  is_partly_given_ = false;
   if (place.is_captured) {
-    was_captured_ = true;
-    XYLEM_TRY(give(program, call, place));
-    XYLEM_TRY(flush(static_cast<CUstream>(place.stream)));
-    return place;
+    has_graphs_ = true;
+  } else {
+    place.number = ++issued_;
   }
-  place.number = ++issued_;
-  Status given = give(program, call, place);
-  if (Status ended = note_end(static_cast<CUstream>(place.stream)); !ended) {
-    // A stream that takes nothing has got nothing: an earlier call is the last one.
-    --issued_;
-    if (given) given = std::move(ended);
+  place.broken = give(program, call, place);
+  if (place.broken) return place;
+  if (!is_partly_given_) {
+    if (!place.is_captured) --issued_;
+    return place.broken;
   }
-  XYLEM_TRY(std::move(given));
+  // So that it is known when the stream has done what it got.
+  if (!place.is_captured) (void)note_end(place);
   return place;
 }
 
-/// Gives a call to its stream, all rounds, except the last memory operations.
+/// Gives a call to its stream, all rounds.
 Status CudaMesh::give(const StreamProgram& program, const StreamCall& call, const Enqueued& place) {
   auto* const stream = static_cast<CUstream>(place.stream);
   operations_.clear();
-  XYLEM_TRY(follow_earlier(stream, place, call));
+  signals_.count = 0;
+  XYLEM_TRY(follow_earlier(call, place));
   for (std::uint64_t round = 0; round < program.rounds; ++round) {
     XYLEM_TRY(run_round(stream, program, call, round));
   }
-  return {};
+  XYLEM_TRY(give_signals(stream, program));
+  return place.is_captured ? give_operations(stream) : note_end(place);
 }
 
 /// Lets the stream wait for the last call of this mesh, which uses the same scratch, and a stream
-/// of the mesh's own for that of the caller. A capture cannot wait for what is not captured: the
-/// order of its launches is that of the streams in which they are launched.
-Status CudaMesh::follow_earlier(CUstream stream, const Enqueued& place, const StreamCall& call) {
+/// of the mesh's own for that of the caller. A capture cannot wait for what is not captured.
+Status CudaMesh::follow_earlier(const StreamCall& call, const Enqueued& place) {
   if (place.is_captured) return {};
-  if (last_ != nullptr && last_ != stream) {
+  auto* const stream = static_cast<CUstream>(place.stream);
+  // Also if it is the same stream: two streams may have the same handle, one after the other, or in
+  // different threads (CU_STREAM_PER_THREAD).
+  if (ended_ > 0) {
     XYLEM_TRY(
-        driver_.check(driver_.cuStreamWaitEvent(stream, end_of(issued_ - 1), CU_EVENT_WAIT_DEFAULT),
+        driver_.check(driver_.cuStreamWaitEvent(stream, end_of(ended_), CU_EVENT_WAIT_DEFAULT),
                       "cuStreamWaitEvent"));
   }
   if (place.stream == call.stream) return {};
@@ -267,23 +306,25 @@ Status CudaMesh::follow_earlier(CUstream stream, const Enqueued& place, const St
                        "cuStreamWaitEvent");
 }
 
-Status CudaMesh::note_end(CUstream stream) {
-  if (operations_.size() == kMostOperations) XYLEM_TRY(flush(stream));
+Status CudaMesh::note_end(const Enqueued& place) {
+  auto* const stream = static_cast<CUstream>(place.stream);
   CUstreamBatchMemOpParams operation{};
   operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
   operation.writeValue.address = memory_.done_on_device;
-  operation.writeValue.value64 = issued_;
-  operations_.push_back(operation);
-  XYLEM_TRY(flush(stream));
-  last_ = stream;
-  return driver_.check(driver_.cuEventRecord(end_of(issued_), stream), "cuEventRecord");
+  operation.writeValue.value64 = place.number;
+  XYLEM_TRY(add(stream, operation));
+  XYLEM_TRY(give_operations(stream));
+  const std::lock_guard lock(ends_mutex_);
+  XYLEM_TRY(given(driver_.cuEventRecord(end_of(place.number), stream), "cuEventRecord"));
+  ended_ = place.number;
+  return {};
 }
 
 Result<bool> CudaMesh::block(void* stream, std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  if (number + kKnownCalls <= issued_) return false;
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
+  const std::lock_guard lock(ends_mutex_);
+  if (number > ended_ || number + kKnownCalls <= ended_) return false;
   XYLEM_TRY(driver_.check(driver_.cuStreamWaitEvent(static_cast<CUstream>(stream), end_of(number),
                                                     CU_EVENT_WAIT_DEFAULT),
                           "cuStreamWaitEvent"));
@@ -297,16 +338,20 @@ Status CudaMesh::run_round(CUstream stream,
   for (const StreamProgram::Step& step : program.steps) {
     switch (step.kind) {
       case Kind::signal:
-        XYLEM_TRY(add_write(stream, flag(step.peer, rank_, step.channel), 1));
+        XYLEM_TRY(give_operations(stream));
+        signals_.flags[signals_.count++] =
+            reinterpret_cast<std::uint32_t*>(pointer(flag(step.peer, rank_, step.channel)));
+        if (signals_.count == kMostSignals) XYLEM_TRY(give_signals(stream, program));
         break;
-      case Kind::wait: {
-        const CUdeviceptr word = flag(rank_, step.peer, step.channel);
-        XYLEM_TRY(add_wait(stream, word));
-        XYLEM_TRY(add_write(stream, word, 0));
+      case Kind::wait:
+        XYLEM_TRY(give_signals(stream, program));
+        XYLEM_TRY(add_wait(stream, flag(rank_, step.peer, step.channel)));
         break;
-      }
       case Kind::copy:
-      case Kind::reduce: XYLEM_TRY(run_local(stream, program, step, call, round)); break;
+      case Kind::reduce:
+        XYLEM_TRY(give_signals(stream, program));
+        XYLEM_TRY(run_local(stream, program, step, call, round));
+        break;
     }
   }
   return {};
@@ -320,28 +365,28 @@ Status CudaMesh::run_local(CUstream stream,
                            std::uint64_t round) {
   const std::uint64_t bytes = program.bytes_in(step, round);
   if (bytes == 0) return {};
-  XYLEM_TRY(flush(stream));
+  XYLEM_TRY(give_operations(stream));
   std::byte* const target = place_of(program, step.target, call, round);
   const auto sources = program.sources_of(step);
+  const std::uint64_t count = bytes / program.element_bytes;
   if (step.is_scaled) {
-    ScaleArguments arguments{target, place_of(program, sources[0], call, round),
-                             bytes / program.element_bytes, call.factor};
-    arguments.stop = reinterpret_cast<const std::uint32_t*>(pointer(stop_word()));
-    return driver_.check(site_.kernels->launch(stream, program.scale, bytes, arguments),
-                         "cuLaunchKernel");
+    ScaleArguments arguments{target, place_of(program, sources[0], call, round), count,
+                             call.factor};
+    arguments.stop = stop_word();
+    return given(site_.kernels->launch(stream, program.scale, bytes, arguments), "cuLaunchKernel");
   }
   const bool is_copy = step.kind == Kind::copy;
   ReduceArguments arguments;
-  arguments.stop = reinterpret_cast<const std::uint32_t*>(pointer(stop_word()));
+  arguments.stop = stop_word();
   arguments.target = target;
-  arguments.count = is_copy ? bytes : bytes / program.element_bytes;
+  arguments.count = count;
   arguments.source_count = static_cast<std::uint32_t>(sources.size());
   arguments.divisor = is_copy ? 1 : program.divisor;
   for (std::size_t s = 0; s < sources.size(); ++s) {
     arguments.sources[s] = place_of(program, sources[s], call, round);
   }
   if (is_copy && target == arguments.sources[0]) return {};  // Of a call in place.
-  return driver_.check(
+  return given(
       site_.kernels->launch(stream, is_copy ? program.copy : program.reduce, bytes, arguments),
       "cuLaunchKernel");
 }
@@ -357,7 +402,12 @@ std::byte* CudaMesh::place_of(const StreamProgram& program,
     case StreamProgram::Buffer::output: return call.output + offset;
     case StreamProgram::Buffer::scratch: break;
   }
-  return pointer(bases_[operand.rank] + kWords + offset);
+  return pointer(peers_[operand.rank].scratch + offset);
+}
+
+Status CudaMesh::given(CUresult result, std::string_view function) {
+  is_partly_given_ |= result == CUDA_SUCCESS;
+  return driver_.check(result, function);
 }
 
 // ---- flags ----
@@ -365,37 +415,44 @@ std::byte* CudaMesh::place_of(const StreamProgram& program,
 CUdeviceptr CudaMesh::flag(std::uint32_t at,
                            std::uint32_t from,
                            std::uint32_t channel) const noexcept {
-  return bases_[at] + kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
+  return peers_[at].flags + kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
 }
 
-/// What the stream was given before is visible to peers before this is.
-Status CudaMesh::add_write(CUstream stream, CUdeviceptr word, std::uint32_t value) {
-  if (operations_.size() == kMostOperations) XYLEM_TRY(flush(stream));
-  CUstreamBatchMemOpParams operation{};
-  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  operation.writeValue.address = word;
-  operation.writeValue.value = value;
+const std::uint32_t* CudaMesh::stop_word() const noexcept {
+  return reinterpret_cast<const std::uint32_t*>(pointer(memory_.flags));
+}
+
+Status CudaMesh::give_signals(CUstream stream, const StreamProgram& program) {
+  if (signals_.count == 0) return {};
+  signals_.stop = stop_word();
+  const CUresult result = site_.kernels->launch(stream, program.signal, signals_);
+  signals_.count = 0;
+  return given(result, "cuLaunchKernel");
+}
+
+Status CudaMesh::add(CUstream stream, const CUstreamBatchMemOpParams& operation) {
+  if (operations_.size() == kMostOperations) XYLEM_TRY(give_operations(stream));
   operations_.push_back(operation);
   return {};
 }
 
-Status CudaMesh::add_wait(CUstream stream, CUdeviceptr word) {
-  if (operations_.size() == kMostOperations) XYLEM_TRY(flush(stream));
+/// Waits for a flag, and clears it.
+Status CudaMesh::add_wait(CUstream stream, CUdeviceptr flag) {
   CUstreamBatchMemOpParams operation{};
   operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  operation.waitValue.address = word;
+  operation.waitValue.address = flag;
   operation.waitValue.value = 1;
   operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-  operations_.push_back(operation);
-  return {};
+  XYLEM_TRY(add(stream, operation));
+  return add(stream, write_of(flag, 0));
 }
 
-Status CudaMesh::flush(CUstream stream) {
+Status CudaMesh::give_operations(CUstream stream) {
   if (operations_.empty()) return {};
   const CUresult result = driver_.cuStreamBatchMemOp(
       stream, static_cast<unsigned>(operations_.size()), operations_.data(), 0);
   operations_.clear();
-  return driver_.check(result, "cuStreamBatchMemOp");
+  return given(result, "cuStreamBatchMemOp");
 }
 
 // ---- the end after an error ----
@@ -413,25 +470,20 @@ bool CudaMesh::is_drained() const noexcept {
 }
 
 bool CudaMesh::release() noexcept {
-  if (is_drained()) {
-    if (!was_captured_) return true;
-    if (!is_stopped_) return false;
-  }
+  const bool is_done = is_drained();
+  if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
-  if (bases_.empty() || driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return false;
+  if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;
   std::array<CUstreamBatchMemOpParams, 1 + kMeshChannels * kMostMeshRanks> writes{};
   std::size_t count = 0;
-  const auto set = [&](CUdeviceptr word) {
-    writes[count].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    writes[count].writeValue.address = word;
-    writes[count++].writeValue.value = 1;
-  };
-  set(stop_word());
+  writes[count++] = write_of(memory_.flags, 1);
   for (std::uint32_t channel = 0; channel < kMeshChannels; ++channel) {
-    for (std::uint32_t peer = 0; peer < bases_.size(); ++peer) set(flag(rank_, peer, channel));
+    for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
+      writes[count++] = write_of(flag(rank_, peer, channel), 1);
+    }
   }
   driver_.cuStreamBatchMemOp(releases_, static_cast<unsigned>(count), writes.data(), 0);
-  return false;
+  return is_done;
 }
 
 }  // namespace xylem::execution::cuda

@@ -21,7 +21,8 @@ struct StreamProgramOptions {
   std::uint32_t divisor = 1;
   bool is_scaled = false;  ///< Copies out of the input multiply it by the factor of the call.
   KernelId reduce = 0;     ///< For collectives that reduce.
-  KernelId copy = 0;       ///< Reduces bytes, of one source.
+  KernelId copy = 0;       ///< Copies elements.
+  KernelId signal = 0;     ///< Sets flags.
   KernelId scale = 0;      ///< If `is_scaled`.
 };
 

@@ -19,12 +19,13 @@
 namespace xylem::execution {
 
 /// What the other ranks of a mesh must know of a rank. Plain bytes, which ranks exchange.
-struct MeshSeat {
-  transport::DevicePlace scratch;      ///< Its scratch and flags.
+struct MeshMember {
+  transport::DevicePlace flags, scratch;
+  std::array<std::byte, 16> nonce{};   ///< Is also in the memory of the flags.
   std::array<std::byte, 16> device{};  ///< Names the physical device.
   std::uint64_t scratch_bytes = 0;
 };
-static_assert(std::is_trivially_copyable_v<MeshSeat>);
+static_assert(std::is_trivially_copyable_v<MeshMember>);
 
 /// A call on a mesh.
 struct StreamCall {
@@ -41,44 +42,49 @@ struct Enqueued {
   std::uint64_t number = 0;  ///< Of the call, from 1; 0 for one that is captured.
   /// The stream is being captured into a graph: the call runs whenever the graph does.
   bool is_captured = false;
+  /// Why the stream got only a part of the call, so that the communicator must be stopped. OK if it
+  /// got all of it.
+  Status broken;
 };
 
-/// One rank's end of a mesh. Any thread may call enqueue() and block(); the token holder calls the
-/// functions that stop the mesh.
+/// One rank's end of a mesh. Any thread may call block(); the token holder calls the functions that
+/// stop the mesh.
 class Mesh {
  public:
   Mesh() = default;
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
-  /// If streams still have calls of a mesh that was stopped, waits up to two seconds for them.
+  /// What streams or graphs may still use stays as long as the process.
   virtual ~Mesh() = default;
 
-  virtual MeshSeat seat() const noexcept = 0;
+  virtual MeshMember member() const noexcept = 0;
   /// How much scratch each rank has.
   virtual std::uint64_t scratch_bytes() const noexcept = 0;
-  /// Opens the scratch of all ranks, in rank order. Fails with `unsupported` if this device does
+  /// Opens the memory of all ranks, in rank order. Fails with `unsupported` if this device does
   /// not reach that of a peer, or if a peer in another process has the same device: it is not known
   /// whether a device runs one process while a stream of another one waits.
-  virtual Status join(std::span<const MeshSeat> seats) = 0;
+  virtual Status join(std::span<const MeshMember> members) = 0;
 
   /// How fast this device reads memory of the rank after this one, in 10^9 bytes per second. All
   /// ranks measure at the same time, between join() and the first call. Waits for the device.
   virtual Result<double> measure() = 0;
 
-  /// Gives a call to its stream. The host does not wait for the stream. On failure the stream may
-  /// have got a part of the call, so the communicator must be stopped.
+  /// Gives a call to its stream. The host does not wait for the stream. On failure the stream has
+  /// got nothing. One thread at a time.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
   /// Lets a stream of the device wait for the call with this number. False if that call was too
   /// long ago to be known.
   virtual Result<bool> block(void* stream, std::uint64_t number) = 0;
 
-  /// No step that has not begun touches memory of a peer any more, and no stream waits for one.
-  /// Call release() until it returns true.
+  /// Kernels that begin from now on do nothing, so they touch no memory of peers, and streams do
+  /// not wait any more. Call release() until it returns true.
   virtual void stop() noexcept = 0;
-  /// Lets the streams go on that wait for peers. True if they have done all calls. After a call was
-  /// captured never true, since its graph may be launched again.
+  /// Lets streams go on that wait for peers. True if they have done all calls, except those of
+  /// graphs that may be launched again (has_graphs()). A mesh that was not stopped is not touched.
   virtual bool release() noexcept = 0;
+  /// Whether calls were captured.
+  virtual bool has_graphs() const noexcept = 0;
 };
 
 }  // namespace xylem::execution

@@ -5,6 +5,7 @@
 //
 // xylem_reduce_OP_TYPE(ReduceArguments), OP: sum prod min max and or xor; TYPE: as name(DataType)
 // prints it. xylem_scale_TYPE(ScaleArguments), for the floating-point types.
+// xylem_signal(SignalArguments).
 //
 // Every kernel runs with any number of blocks, of at most kMostThreads threads each, in one
 // dimension. Each element is read and written by one thread alone. Kernels use no shared memory and
@@ -39,6 +40,17 @@ struct ScaleArguments {
   const void* source = nullptr;
   std::uint64_t count = 0;
   double factor = 1;
+  const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
+};
+
+/// A launch signals at most this many peers.
+inline constexpr std::uint32_t kMostSignals = 31;
+
+/// Sets flags[i] to 1, one by each thread, after everything that the stream was given before. Needs
+/// at least `count` threads.
+struct SignalArguments {
+  std::uint32_t* flags[kMostSignals] = {};
+  std::uint32_t count = 0;
   const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
 };
 

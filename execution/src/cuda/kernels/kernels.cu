@@ -29,4 +29,9 @@ __device__ Place place_of_thread() {
   }
 #include "cuda/kernels/kernels.inc"
 
+extern "C" __global__ void __launch_bounds__(kMostThreads)
+    xylem_signal(const __grid_constant__ SignalArguments arguments) {
+  signal(arguments, place_of_thread());
+}
+
 }  // namespace xylem::execution::cuda

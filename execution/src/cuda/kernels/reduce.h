@@ -110,6 +110,20 @@ XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
   return stop != nullptr && *static_cast<const volatile std::uint32_t*>(stop) != 0;
 }
 
+XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
+  if (is_stopped(a.stop)) return;
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
+#endif
+  for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
+#ifdef __CUDA_ARCH__
+    *static_cast<volatile std::uint32_t*>(a.flags[i]) = 1;
+#else
+    __atomic_store_n(a.flags[i], 1U, __ATOMIC_RELEASE);
+#endif
+  }
+}
+
 template <class Element, class Op>
 XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
