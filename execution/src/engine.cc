@@ -54,6 +54,7 @@ void Engine::start(Execution& execution) {
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) return post_rest(execution);
   if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});
+  renew_device_memory(execution);
   XYLEM_CHECK(!is_immediate || !run.device.gate.is_pending(), program.algorithm);
   run.steps.assign(program.steps.size(), StepState{});
   run.lanes.assign(program.lanes.size(), LaneState{});
@@ -62,6 +63,13 @@ void Engine::start(Execution& execution) {
   if (run.device.gate.is_pending()) return await_gate(execution);
   queue_all(run);
   run_ready(execution);
+}
+
+/// The user may have freed and allocated device memory since the last call.
+void Engine::renew_device_memory(const Execution& execution) noexcept {
+  Compute* const compute = execution.run.device.compute;
+  transport::DeviceMemory* const memory = compute == nullptr ? nullptr : compute->device_memory();
+  if (memory != nullptr) memory->renew();
 }
 
 /// Lets all steps be looked at.
@@ -82,6 +90,7 @@ Message& Engine::post_send(Execution& execution,
   message.endpoint = link.endpoint;
   message.step = kPointToPoint;
   message.incoming = false;
+  if (source.memory.kind != MemoryKind::host) renew_device_memory(execution);
   // on_done() only notes the completion. It is handled in run(), so that a listener is never called
   // from within a post.
   if (link.transport->send(link.endpoint, tag, source, message) == Posted::done) on_done(message);

@@ -10,10 +10,10 @@
 #include "xylem/execution/cuda_pointers.h"
 #include "xylem/transport/device_memory.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,12 +31,13 @@ using ComputeDeviceMaker = std::function<Result<ComputeDevice>(const Memory&)>;
 /// Makes the GPUs of this machine.
 Result<ComputeDevice> make_device_of_machine(const Memory& memory);
 
-/// All threads may call it. A Compute lives as long as this object. For transports, it stands for
-/// the memory of all its devices.
+/// All threads may call it, but for transport::DeviceMemory, which has its own rule. A Compute
+/// lives as long as this object. For transports, it stands for the memory of all its devices.
 class ComputeDevices final : public transport::DeviceMemory {
  public:
   ComputeDevices() = default;
   ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker);
+  ~ComputeDevices();
 
   /// The device that serves this memory. It is made when its memory is first used, so that a job
   /// touches no device that it does not need. Fails if there is no such device.
@@ -49,21 +50,40 @@ class ComputeDevices final : public transport::DeviceMemory {
     return pointers_.find(address);
   }
 
+  void renew() noexcept override;
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,
                         std::uint64_t bytes,
                         const Memory& reader) noexcept override;
   void close(const transport::DevicePlace& place, const Memory& reader) noexcept override;
-  bool read(std::byte* target, const transport::ConstRegion& source) noexcept override;
+  transport::DeviceRead begin_read(std::byte* target,
+                                   const transport::ConstRegion& source) noexcept override;
+  transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
+  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
+  void take_back_host(std::byte* memory) noexcept override;
 
  private:
-  execution::Compute* made(const Memory& memory) const;
+  /// A device, in a list that only grows. So it is read without a lock.
+  struct Made {
+    ComputeDevice device;
+    Made* next = nullptr;
+  };
+  /// Memory of the host that is lent to the devices.
+  struct Lent {
+    std::byte* memory = nullptr;
+    std::uint64_t bytes = 0;
+    transport::DeviceMemory* to = nullptr;  ///< The device by which all of them got it, if any.
+  };
+
+  execution::Compute* made(const Memory& memory) const noexcept;
   transport::DeviceMemory* memory_of(const Memory& memory) const noexcept;
+  execution::Compute* add(ComputeDevice device) const;
 
   ComputeDeviceMaker maker_;
   mutable execution::CudaPointers pointers_;
   mutable std::mutex mutex_;
-  mutable std::list<ComputeDevice> devices_;  // «mutex_»
+  mutable std::atomic<Made*> devices_ = nullptr;  // Changed under «mutex_».
+  mutable std::vector<Lent> lent_;                // «mutex_»
 };
 
 }  // namespace xylem::runtime

@@ -171,6 +171,18 @@ void Job::tick() {
   context_.registry.end_drains(now);
 }
 
+bool Job::waits_for_device() {
+  return is_device_busy() || context_.stopped_meshes.are_streams_waiting();
+}
+
+/// Whether a device has work of a call.
+bool Job::is_device_busy() {
+  return context_.engine.has_pending_work() ||
+         std::ranges::any_of(context_.wires->all(), [](const Wire& wire) {
+           return wire.transport != nullptr && wire.transport->waits_for_device();
+         });
+}
+
 bool Job::arm(std::vector<pollfd>& descriptors) {
   if (context_.inbox.has_work_for_sleeper() || waits_for_device()) return false;
   if (context_.engine.relieve()) return false;
@@ -306,7 +318,7 @@ void Job::abort_all() {
   });
   const Deadline patience = Deadline::after(Watch::kQuarantine + milliseconds(500));
   while (context_.keeper.pending() > 0 && !patience.passed()) context_.progress.poke();
-  if (!context_.progress.with_token([&] { return context_.engine.has_pending_work(); })) return;
+  if (!context_.progress.with_token([&] { return is_device_busy(); })) return;
   context_.logger.warn(
       "a device has not finished its work on aborted operations; their buffers, and memory of "
       "Xylem's own, may be written to until the process ends");

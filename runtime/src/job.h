@@ -78,6 +78,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   std::uint32_t pending();
   void abort_all();
   Status hand_over(Deadline patience);
+  bool is_device_busy();
   void close_groups();
   void release_streams();
 
@@ -89,9 +90,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
-  bool waits_for_device() override {
-    return context_.engine.has_pending_work() || context_.stopped_meshes.are_streams_waiting();
-  }
+  bool waits_for_device() override;
   void on_release() override { context_.registry.empty_graves(); }
 
   // Members are in order of creation and destroyed in reverse.

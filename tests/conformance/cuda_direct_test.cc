@@ -5,6 +5,7 @@
 // checked.
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
+#include "xylem/runtime/allocation.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <latch>
 #include <numeric>
 #include <vector>
 
@@ -22,26 +24,40 @@ constexpr std::uint64_t kCount = 300'000;  // More than a slot of shared memory 
 
 using Words = std::vector<std::uint32_t>;
 
-/// How often the stand-in's function was called; 0 if the driver is a GPU's.
-unsigned long calls_of(const char* function) {
+/// A function of the stand-in; null if the driver is a GPU's.
+template <typename Function>
+Function find_in_driver(const char* function) {
   const char* const name = std::getenv("CUDA_DRIVER");
   void* const driver = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);
-  using Count = unsigned long (*)(const char*);
-  const auto count = reinterpret_cast<Count>(dlsym(driver, "fake_cuda_calls"));
-  const unsigned long calls = count == nullptr ? 0 : count(function);
+  const auto found = reinterpret_cast<Function>(dlsym(driver, function));
   dlclose(driver);
-  return calls;
+  return found;
+}
+
+/// How often the driver's function was called; 0 if the driver is a GPU's.
+unsigned long calls_of(const char* function) {
+  const auto count = find_in_driver<unsigned long (*)(const char*)>("fake_cuda_calls");
+  return count == nullptr ? 0 : count(function);
 }
 bool counts() { return calls_of("cuInit") > 0; }
 
-/// Copies that were made since, by streams and by read() (shared_memory.h), which waits for each of
-/// its copies.
-struct Copies {
-  unsigned long made = 0, waited_for = 0;
+/// How many objects of a kind the stand-in has; 0 if the driver is a GPU's.
+std::size_t live(const char* kind) {
+  const auto count = find_in_driver<std::size_t (*)(const char*)>("fake_cuda_live");
+  return count == nullptr ? 0 : count(kind);
+}
 
-  static Copies so_far() { return {calls_of("cuMemcpyAsync"), calls_of("cuStreamSynchronize")}; }
+/// What the driver was asked for since.
+struct Copies {
+  unsigned long made = 0, waited_for = 0, questions = 0, handles = 0;
+
+  static Copies so_far() {
+    return {calls_of("cuMemcpyAsync"), calls_of("cuStreamSynchronize"),
+            calls_of("cuPointerGetAttributes"), calls_of("cuIpcGetMemHandle")};
+  }
   Copies since(const Copies& before) const {
-    return {made - before.made, waited_for - before.waited_for};
+    return {made - before.made, waited_for - before.waited_for, questions - before.questions,
+            handles - before.handles};
   }
 };
 
@@ -63,10 +79,13 @@ class Buffers {
   /// first, first + 1, …
   Buffer make(std::uint64_t count, std::uint32_t first) {
     const Buffer made = make(count);
-    Words words(count);
-    std::iota(words.begin(), words.end(), first);
-    memory_.write(static_cast<std::byte*>(made.data), words.data(), made.bytes());
+    fill(made, first);
     return made;
+  }
+  void fill(const Buffer& buffer, std::uint32_t first) const {
+    Words words(buffer.count);
+    std::iota(words.begin(), words.end(), first);
+    memory_.write(static_cast<std::byte*>(buffer.data), words.data(), buffer.bytes());
   }
   Words read(const Buffer& buffer) const {
     Words words(buffer.count);
@@ -205,6 +224,89 @@ TEST_P(CudaDirect, LetsSendsEndBeforeReceivesBehindThem) {
     EXPECT_TRUE(receive.wait());
     EXPECT_TRUE(send.wait());
     EXPECT_TRUE(ring.is_right());
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+// However many slices a call has, the driver is asked about each of its buffers once. That a
+// buffer's memory is stated is checked, too.
+TEST_P(CudaDirect, AsksTheDriverOnceInACall) {
+  const std::uint32_t ranks = GetParam();
+  CudaRanks devices(ranks);
+  RankOptions options = options_for(devices, ranks);
+  options.environment["XYLEM_ALGORITHM"] = "direct";
+  options.environment["XYLEM_SLICE"] = "16K";
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    Buffers buffers(devices, world.rank());
+    constexpr std::uint64_t kPart = 40 << 12;  // Forty slices.
+    const Buffer input = buffers.make(kPart, 1000 * world.rank());
+    const Buffer output = buffers.make(ranks * kPart);
+    const auto gather = [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); };
+    gather();
+    const Copies asked = count_copies(world, gather);
+    if (counts()) {
+      EXPECT_EQ(asked.questions, ranks == 1 ? 2 : 3 * ranks);
+    }
+    EXPECT_EQ(asked.handles, 0);
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
+// Memory is freed after each call, and the driver gives its addresses to memory of another size.
+TEST_P(CudaDirect, NoticesMemoryThatIsAllocatedAgain) {
+  const std::uint32_t ranks = GetParam();
+  CudaRanks devices(ranks);
+  std::latch all_freed[8] = {std::latch(ranks), std::latch(ranks), std::latch(ranks),
+                             std::latch(ranks), std::latch(ranks), std::latch(ranks),
+                             std::latch(ranks), std::latch(ranks)};
+  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    Buffers buffers(devices, world.rank());
+    for (std::uint32_t round = 0; round < 8; ++round) {
+      const std::uint64_t count = (8 - round) * 9'000;
+      {
+        const auto memory = allocate(count * sizeof(std::uint32_t), devices.kind(world.rank()));
+        ASSERT_TRUE(memory.is_ok()) << memory.status().to_string();
+        const Buffer buffer(memory->data(), count, DataType::uint32, memory->memory());
+        buffers.fill(buffer, world.rank() + round);
+        ASSERT_TRUE(world.all_reduce(buffer, buffer, RedOp::sum).wait());
+        const Words got = buffers.read(buffer);
+        for (std::uint64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(got[i], ranks * (round + i) + ranks * (ranks - 1) / 2) << i;
+        }
+      }
+      all_freed[round].arrive_and_wait();
+    }
+  });
+}
+
+// Odd ranks have their buffers on the host, and read no device memory.
+TEST_P(CudaDirect, CopiesToTheHostWithoutWaiting) {
+  const std::uint32_t ranks = GetParam();
+  CudaRanks devices(ranks);
+  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const std::uint32_t rank = world.rank();
+    Buffers buffers(devices, rank);
+    const bool is_on_host = rank % 2 == 1;
+    Words in(kCount), out(ranks * kCount);
+    std::iota(in.begin(), in.end(), 1000 * rank);
+    const Buffer input = is_on_host ? Buffer(in.data(), kCount, DataType::uint32, Memory{})
+                                    : buffers.make(kCount, 1000 * rank);
+    const Buffer output = is_on_host
+                              ? Buffer(out.data(), ranks * kCount, DataType::uint32, Memory{})
+                              : buffers.make(ranks * kCount);
+    if (counts() && ranks > 1) {
+      EXPECT_EQ(live("registration"), ranks) << "the memory that ranks share";
+    }
+    const Copies copies =
+        count_copies(world, [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); });
+    EXPECT_EQ(copies.waited_for, 0);
+    if (!is_on_host) out = buffers.read(output);
+    for (std::uint64_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(out[i], 1000 * (i / kCount) + i % kCount) << i;
+    }
     EXPECT_TRUE(world.barrier().wait());
   });
 }

@@ -5,6 +5,7 @@
 #include "cuda/cuda_compute.h"
 
 #include "tests/fakes/cuda_driver/fake_cuda.h"
+#include "xylem/transport/transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -168,6 +169,61 @@ TEST_F(CudaComputeWithKernels, ALostDeviceEndsAllTicketsAndGates) {
   const auto gate = compute->gate_after(nullptr);
   for (const Ticket ticket : tickets) wait(*compute, ticket);
   if (gate) wait(*compute, *gate);
+  EXPECT_EQ(compute->health().code(), Code::internal);
+}
+
+/// Copies from the device to the host, beside the queues.
+class CudaComputeReads : public CudaComputeWithKernels {
+ protected:
+  using State = transport::DeviceRead::State;
+
+  transport::DeviceMemory& memory() { return *compute->device_memory(); }
+  transport::DeviceRead read() {
+    return memory().begin_read(target, {source, kBytes, {MemoryKind::cuda, 0}});
+  }
+  State end_of(const transport::DeviceRead& read) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    State state = memory().state_of(read);
+    while (state == State::pending && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+      state = memory().state_of(read);
+    }
+    return state;
+  }
+};
+
+TEST_F(CudaComputeReads, AreDoneWhenTheBytesAreThere) {
+  ASSERT_NO_FATAL_FAILURE(begin_with(""));
+  for (int round = 0; round < 100; ++round) {
+    std::fill_n(source, kBytes, std::byte(round));
+    ASSERT_EQ(end_of(read()), State::done);
+    ASSERT_EQ(target[kBytes - 1], std::byte(round));
+  }
+  EXPECT_TRUE(compute->health());
+}
+
+TEST_F(CudaComputeReads, ThatTheDriverRefusesFail) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:2=1"));
+  const auto first = read(), second = read();
+  EXPECT_EQ(memory().state_of(second), State::failed);
+  EXPECT_EQ(end_of(first), State::done);
+  const Status health = compute->health();
+  EXPECT_EQ(health.code(), Code::internal);
+  EXPECT_THAT(std::string(health.message()), HasSubstr("CUDA's cuMemcpyAsync failed"));
+}
+
+TEST_F(CudaComputeReads, WhoseNumberIsNotWrittenFail) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamWriteValue64_v2:2=1"));
+  const auto first = read(), second = read();
+  EXPECT_EQ(end_of(second), State::failed);
+  EXPECT_EQ(end_of(first), State::done);
+  EXPECT_EQ(compute->health().code(), Code::internal);
+}
+
+TEST_F(CudaComputeReads, OfALostDeviceFail) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamQuery:1=719"));  // CUDA_ERROR_LAUNCH_FAILED
+  // The number of a copy that the device will never come to.
+  EXPECT_EQ(end_of({{MemoryKind::cuda, 0}, 1000}), State::failed);
   EXPECT_EQ(compute->health().code(), Code::internal);
 }
 

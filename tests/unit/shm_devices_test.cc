@@ -11,11 +11,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 namespace xylem::transport::shm {
@@ -51,16 +54,52 @@ class MadeUpDevice final : public DeviceMemory {
     return reinterpret_cast<const std::byte*>(place.address);  // NOLINT(performance-no-int-to-ptr)
   }
   void close(const DevicePlace& /*place*/, const Memory& /*reader*/) noexcept override { --opened; }
-  bool read(std::byte* target, const ConstRegion& source) noexcept override {
-    ++reads;
-    if (is_broken) return false;
-    const auto offset = static_cast<const std::byte*>(source.data) - address_;
-    std::memcpy(target, behind_.data() + offset, source.bytes);
+  void renew() noexcept override {}
+  DeviceRead begin_read(std::byte* target, const ConstRegion& source) noexcept override {
+    if (is_broken) return {};
+    EXPECT_TRUE(is_lent(target));
+    reads.push_back({target, static_cast<const std::byte*>(source.data) - address_, source.bytes});
+    if (copies_at_once) copy_all();
+    return {source.memory, reads.size()};
+  }
+  DeviceRead::State state_of(const DeviceRead& read) noexcept override {
+    if (read.number == 0 || read.number == fails_at) return DeviceRead::State::failed;
+    return read.number <= copied ? DeviceRead::State::done : DeviceRead::State::pending;
+  }
+  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override {
+    lent = {memory, bytes};
     return true;
   }
+  void take_back_host(std::byte* memory) noexcept override {
+    EXPECT_EQ(memory, lent.data());
+    lent = {};
+  }
 
+  /// Makes the copy that is next, which reads what its source contains now.
+  void copy_one() {
+    const Read& read = reads[copied];
+    std::memcpy(read.target, behind_.data() + read.offset, read.bytes);
+    ++copied;
+  }
+  void copy_all() {
+    while (copied < reads.size()) copy_one();
+  }
+  bool is_lent(const std::byte* target) const {
+    return target >= lent.data() && target < lent.data() + lent.size();
+  }
+
+  struct Read {
+    std::byte* target = nullptr;
+    std::ptrdiff_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
   bool is_shareable = true, reaches_peers = true, is_broken = false;
-  int opened = 0, reads = 0;
+  bool copies_at_once = true;
+  std::uint64_t fails_at = ~std::uint64_t{0};  ///< The number of the copy that fails.
+  int opened = 0;
+  std::vector<Read> reads;
+  std::atomic<std::size_t> copied = 0;
+  std::span<std::byte> lent;
 
  private:
   std::size_t bytes_;
@@ -108,6 +147,11 @@ class ShmDevices : public testing::Test {
     return transports[1]->views()->recv_view(tag, {target.data(), target.size(), {}}, operation,
                                              reader);
   }
+  void receive_copy(std::span<std::byte> target, Counted& operation, Tag tag = 1) {
+    transports[1]->recv(tag, kExactMatch, {target.data(), target.size(), {}}, operation);
+  }
+  /// Whether a message of this size takes more than one slot.
+  bool is_in_parts(std::uint64_t bytes) { return bytes > transports[0]->views()->view_bytes(); }
   /// Sends all of the memory, which the receiver's device is shown.
   void show(Counted& sent, Counted& received) {
     std::vector<std::byte> unused(kBytes);
@@ -127,6 +171,7 @@ class ShmDevices : public testing::Test {
   std::vector<std::unique_ptr<MadeUpDevice>> devices;
   std::array<std::unique_ptr<Transport>, 2> transports;
   EndpointId to[2] = {};
+  std::atomic<bool> is_ending = false;
 };
 
 TEST_F(ShmDevices, AreSaidToBeReached) {
@@ -163,7 +208,7 @@ TEST_F(ShmDevices, ShowTheirMemoryToDevices) {
       EXPECT_EQ(sent.code, Code::ok);
     }
   }
-  EXPECT_EQ(sender().reads, 0);
+  EXPECT_TRUE(sender().reads.empty());
 }
 
 TEST_F(ShmDevices, AreReadThroughTheHostByOthers) {
@@ -190,7 +235,7 @@ TEST_F(ShmDevices, AreReadThroughTheHostByOthers) {
       }
     }
   }
-  EXPECT_GT(sender().reads, 0);
+  EXPECT_FALSE(sender().reads.empty());
   EXPECT_EQ(receiver().opened, 0);
 }
 
@@ -267,6 +312,180 @@ TEST_F(ShmDevices, FailSendsIfTheyFail) {
     drive();
     EXPECT_EQ(received.ended, 1) << bytes;
   }
+}
+
+// ---- copies that take time ----
+
+// The sender does other things meanwhile, and the receiver gets the messages in order.
+TEST_F(ShmDevices, KeepMessagesInOrderWhileTheyCopy) {
+  sender().is_shareable = false;
+  sender().copies_at_once = false;
+  for (const std::uint64_t bytes : {8, 4000, 60 << 10}) {  // Each is one piece.
+    SCOPED_TRACE(bytes);
+    std::vector<std::byte> targets[3];
+    Counted sent[3], received[3];
+    std::vector<std::byte> host(bytes, std::byte{7});
+    for (std::size_t i = 0; i < 3; ++i) {
+      targets[i].resize(bytes);
+      receive_copy(targets[i], received[i]);
+    }
+    ASSERT_EQ(send(bytes, sent[0]), Posted::pending);
+    transports[0]->send(to[0], 1, {host.data(), bytes, {}}, sent[1]);
+    send(bytes, sent[2]);
+    drive();
+    EXPECT_TRUE(transports[0]->waits_for_device());
+    EXPECT_FALSE(*transports[0]->arm()) << "nobody would wake it";
+    EXPECT_EQ(sent[0].ended + received[0].ended + received[1].ended, 0);
+    sender().copy_one();
+    drive();
+    EXPECT_EQ(received[0].ended, 1);
+    EXPECT_TRUE(is_right(targets[0]));
+    EXPECT_EQ(received[1].ended, 1);
+    EXPECT_EQ(targets[1], host);
+    EXPECT_EQ(received[2].ended, 0);
+    sender().copy_all();
+    drive();
+    EXPECT_EQ(received[2].ended, 1);
+    EXPECT_TRUE(is_right(targets[2]));
+    EXPECT_EQ(sent[0].code, Code::ok);
+    EXPECT_EQ(sent[2].ended, 1);
+    EXPECT_FALSE(transports[0]->waits_for_device());
+  }
+}
+
+TEST_F(ShmDevices, CopySeveralPiecesOfAMessageAtATime) {
+  sender().copies_at_once = false;
+  Counted sent, received;
+  std::vector<std::byte> target(kBytes);
+  receive_copy(target, received);
+  send(kBytes, sent);
+  std::size_t most = 0;
+  while (received.ended == 0 && sender().copied < 1000) {
+    drive();
+    most = std::max(most, sender().reads.size() - sender().copied);
+    EXPECT_EQ(sent.ended, received.ended);
+    if (sender().copied < sender().reads.size()) sender().copy_one();
+  }
+  drive();
+  EXPECT_GT(most, 1);
+  EXPECT_TRUE(is_right(target));
+  EXPECT_EQ(received.code, Code::ok);
+  EXPECT_EQ(sent.ended, 1);
+  EXPECT_EQ(sent.code, Code::ok);
+}
+
+// The memory of a message is the user's again when the send has ended, so no copy may read it then.
+TEST_F(ShmDevices, EndCancelledSendsAfterTheirCopies) {
+  sender().is_shareable = false;
+  sender().copies_at_once = false;
+  for (const std::uint64_t bytes : kSizes) {
+    SCOPED_TRACE(bytes);
+    Counted sent, received;
+    std::vector<std::byte> target(bytes);
+    receive_copy(target, received);
+    ASSERT_EQ(send(bytes, sent), Posted::pending);
+    drive();
+    ASSERT_GT(sender().reads.size(), sender().copied);
+    transports[0]->cancel(sent);
+    drive();
+    EXPECT_EQ(sent.ended, 0);
+    sender().copy_all();
+    drive();
+    EXPECT_EQ(sent.ended, 1);
+    EXPECT_EQ(received.ended, 1);
+    if (bytes == kBytes) {
+      EXPECT_EQ(sent.code, Code::cancelled);
+      EXPECT_EQ(received.code, Code::cancelled);
+    } else {  // All of the message was on its way.
+      EXPECT_EQ(sent.code, Code::ok);
+      EXPECT_EQ(received.code, Code::ok);
+      EXPECT_TRUE(is_right(target));
+    }
+    EXPECT_EQ(sender().reads.size(), sender().copied) << "no more is copied";
+  }
+}
+
+TEST_F(ShmDevices, EndSendsToClosedEndpointsAfterTheirCopies) {
+  sender().copies_at_once = false;
+  Counted sent, received;
+  std::vector<std::byte> target(kBytes);
+  receive_copy(target, received);
+  send(kBytes, sent);
+  drive();
+  transports[0]->close(to[0]);
+  drive();
+  EXPECT_EQ(sent.ended, 0);
+  EXPECT_TRUE(transports[0]->waits_for_device());
+  sender().copy_all();
+  drive();
+  EXPECT_EQ(sent.ended, 1);
+  EXPECT_EQ(sent.code, Code::peer_lost);
+}
+
+TEST_F(ShmDevices, EndSendsToPeersThatEndAfterTheirCopies) {
+  sender().copies_at_once = false;
+  Counted sent, received;
+  std::vector<std::byte> target(kBytes);
+  receive_copy(target, received);
+  send(kBytes, sent);
+  drive();
+  transports[1]->cancel(received);
+  transports[1]->close(to[1]);
+  transports[1].reset();
+  drive();
+  EXPECT_EQ(sent.ended, 0);
+  sender().copy_all();
+  drive();
+  EXPECT_EQ(sent.ended, 1);
+  EXPECT_EQ(sent.code, Code::peer_lost);
+}
+
+// Messages behind one that cannot be copied still arrive.
+TEST_F(ShmDevices, FailSendsWhoseCopiesFailLater) {
+  sender().is_shareable = false;
+  sender().copies_at_once = false;
+  for (const std::uint64_t bytes : kSizes) {
+    SCOPED_TRACE(bytes);
+    const std::vector<std::byte> other(100, std::byte{9});
+    std::vector<std::byte> target(bytes), other_target(100);
+    Counted sent, received, other_sent, other_received;
+    receive_copy(target, received);
+    receive_copy(other_target, other_received, 2);
+    sender().fails_at = sender().reads.size() + 1;
+    send(bytes, sent);
+    drive();
+    EXPECT_EQ(sent.ended, is_in_parts(bytes) ? 0 : 1) << "other parts are being copied";
+    transports[0]->send(to[0], 2, {other.data(), other.size(), {}}, other_sent);
+    sender().copy_all();
+    drive();
+    EXPECT_EQ(sent.ended, 1);
+    EXPECT_EQ(sent.code, Code::internal);
+    EXPECT_TRUE(received.ended == 0 || received.code == Code::cancelled);
+    EXPECT_EQ(other_received.ended, 1);
+    EXPECT_EQ(other_target, other);
+    transports[1]->cancel(received);
+    drive();
+    EXPECT_EQ(received.ended, 1);
+  }
+}
+
+TEST_F(ShmDevices, ArePutAwayOnceTheyHaveCopied) {
+  sender().copies_at_once = false;
+  EXPECT_FALSE(sender().lent.empty());
+  Counted sent, received;
+  std::vector<std::byte> target(4000);
+  sender().is_shareable = false;
+  send(4000, sent);
+  drive();
+  std::jthread device([this] {
+    while (!is_ending) std::this_thread::yield();
+    sender().copy_all();
+  });
+  transports[0]->close(to[0]);
+  is_ending = true;
+  transports[0].reset();
+  EXPECT_TRUE(sender().lent.empty());
+  EXPECT_EQ(sender().copied, 1);
 }
 
 // Messages that get no number of a stream go through slots.

@@ -58,9 +58,9 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
   shared_ = std::make_unique<SharedMemory>(
-      *driver_, context_, options.device, *gates_,
+      *driver_, context_, options.device,
       [this](CUresult result, std::string_view function) { note(result, function); });
-  return shared_->set_up(greatest);
+  return shared_->set_up(greatest, words_ + queues_.size(), word_on_device(queues_.size()));
 }
 
 Status CudaCompute::make_queue(int priority) {
@@ -73,22 +73,21 @@ Status CudaCompute::make_queue(int priority) {
 }
 
 Status CudaCompute::allocate_words() {
-  const std::size_t count = queues_.size() + Gates::kMost;
+  const std::size_t first_gate = queues_.size() + 1;
+  const std::size_t count = first_gate + Gates::kMost;
   void* memory = nullptr;
   XYLEM_TRY(driver_->check(
       driver_->cuMemHostAlloc(&memory, count * sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
       "cuMemHostAlloc"));
   words_ = static_cast<std::uint64_t*>(memory);
   std::fill_n(words_, count, 0);
-  CUdeviceptr on_device = 0;
-  XYLEM_TRY(driver_->check(driver_->cuMemHostGetDevicePointer(&on_device, memory, 0),
+  XYLEM_TRY(driver_->check(driver_->cuMemHostGetDevicePointer(&words_on_device_, memory, 0),
                            "cuMemHostGetDevicePointer"));
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     queues_[i].done = words_ + i;
-    queues_[i].done_on_device = on_device + i * sizeof(std::uint64_t);
+    queues_[i].done_on_device = word_on_device(i);
   }
-  gates_ = std::make_unique<Gates>(*driver_, words_ + queues_.size(),
-                                   on_device + queues_.size() * sizeof(std::uint64_t));
+  gates_ = std::make_unique<Gates>(*driver_, words_ + first_gate, word_on_device(first_gate));
   return {};
 }
 

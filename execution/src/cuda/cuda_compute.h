@@ -70,6 +70,9 @@ class CudaCompute final : public Compute {
       : driver_(std::move(driver)) {}
   Status set_up(const CudaOptions& options);
   Status allocate_words();
+  CUdeviceptr word_on_device(std::size_t word) const noexcept {
+    return words_on_device_ + word * sizeof(std::uint64_t);
+  }
   Status make_queue(int priority);
 
   void follow(Queue& queue, Ticket before) noexcept;
@@ -83,8 +86,9 @@ class CudaCompute final : public Compute {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::shared_ptr<const LoadedKernels> kernels_;
-  /// Pinned: one word for each queue, then those of the gates.
+  /// Pinned: one word for each queue, one for copies to the host, then those of the gates.
   std::uint64_t* words_ = nullptr;
+  CUdeviceptr words_on_device_ = 0;
   std::vector<Queue> queues_;
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<PinnedPool> scratch_;

@@ -37,14 +37,17 @@ class Gates {
   /// Nobody refers to the gate any more. Its word is used again once it is open.
   void forget(Ticket gate) noexcept;
 
-  /// Whether any stream may wait for a gate.
-  bool are_streams_waiting() const noexcept { return waited_for_ > 0; }
+  /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
+  /// calls of the driver wait for all streams.
+  static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+  /// Gates of this process for which streams wait.
+  inline static std::atomic<std::uint32_t> waited_for_{0};
 
   std::atomic_ref<std::uint64_t> word(std::uint32_t slot) const noexcept {
     return std::atomic_ref(words_[slot]);
@@ -74,10 +77,9 @@ class Gates {
   std::mutex mutex_;
   /// Of each slot. An element belongs to who took the slot.
   std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
-  std::uint32_t used_ = 0;                    // «mutex_» Slots [0, used_) have been taken before.
-  std::vector<std::uint32_t> free_;           // «mutex_»
-  std::vector<std::uint32_t> retired_;        // «mutex_» Forgotten before they were open.
-  std::atomic<std::uint32_t> waited_for_{0};  ///< Gates for which streams wait.
+  std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
+  std::vector<std::uint32_t> free_;     // «mutex_»
+  std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
 };
 
 }  // namespace xylem::execution::cuda

@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/shared_memory.h"
 
+#include "cuda/gates.h"
 #include "xylem/transport/transport.h"
 
 #include <sys/random.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <iterator>
 
 namespace xylem::execution::cuda {
 
 using transport::ConstRegion;
 using transport::DevicePlace;
+using transport::DeviceRead;
 
 namespace {
 
 /// Allocations of peers that stay open although nobody reads them at present, so that training
 /// steps, which use the same buffers again, need not open them again.
 constexpr std::size_t kKeptOpen = 64;
-constexpr std::size_t kKeptHandles = 1024;
+/// The most that are open at a time. Messages in further allocations go through the host. More than
+/// kKeptOpen are open only if so many are being read, or if streams wait.
+constexpr std::size_t kMostOpen = 256;
+constexpr std::size_t kMostKnown = 1024;  ///< Allocations of which something is remembered.
+constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 const std::byte* pointer(CUdeviceptr address) noexcept {
@@ -39,9 +47,13 @@ bool has_handle(const DevicePlace& place) noexcept {
   return std::ranges::any_of(place.handle, [](std::byte byte) { return byte != std::byte{0}; });
 }
 
+/// Whether `bytes` bytes from `at` on lie within the `size` bytes from `start` on.
+bool contains(CUdeviceptr start, std::uint64_t size, CUdeviceptr at, std::uint64_t bytes) noexcept {
+  return at >= start && at - start <= size && bytes <= size - (at - start);
+}
+
 }  // namespace
 
-/// What the driver knows about an address.
 struct SharedMemory::Facts {
   CUmemorytype type = CU_MEMORYTYPE_HOST;
   int device = -1;
@@ -49,21 +61,25 @@ struct SharedMemory::Facts {
   std::uint64_t allocation = 0;
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
+
+  bool is_on_device() const noexcept { return type == CU_MEMORYTYPE_DEVICE; }
 };
 
 SharedMemory::~SharedMemory() {
-  for (const auto& [name, opened] : opened_) driver_.cuIpcCloseMemHandle(opened.base);
+  for (const auto& [name, opened] : far_) driver_.cuIpcCloseMemHandle(opened.base);
   if (stream_ != nullptr) driver_.cuStreamDestroy(stream_);
 }
 
-Status SharedMemory::set_up(int priority) {
+Status SharedMemory::set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device) {
+  done_ = done;
+  done_on_device_ = done_on_device;
   return driver_.check(
       driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
       "cuStreamCreateWithPriority");
 }
 
-/// False if the driver does not know the address.
-bool SharedMemory::find_facts(CUdeviceptr address, Facts& facts) const noexcept {
+/// Asks the driver. False if it does not know the address.
+bool SharedMemory::ask(CUdeviceptr address, Facts& facts) const noexcept {
   std::array<CUpointer_attribute, 6> asked{
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -76,92 +92,183 @@ bool SharedMemory::find_facts(CUdeviceptr address, Facts& facts) const noexcept 
                                &facts.allocation, &facts.start,  &facts.bytes};
   return driver_.cuPointerGetAttributes(asked.size(), asked.data(), answers.data(), address) ==
              CUDA_SUCCESS &&
-         facts.type == CU_MEMORYTYPE_DEVICE && facts.bytes > 0;
+         contains(facts.start, facts.bytes, address, 1);
 }
 
 // ---- memory of this process ----
 
 bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept {
   const CUdeviceptr at = address(source.data);
-  Facts facts;
-  if (own_number() == 0 || !find_facts(at, facts) || facts.device != device_) return false;
-  place = {};
-  place.process = own_number();
-  place.allocation = facts.allocation;
+  const Own* const own = find_own(at);
+  if (own == nullptr || !own->is_shared) return false;
+  place = own->place;
+  place.offset = at - place.address;
   place.address = at;
-  place.offset = at - facts.start;
-  if (facts.has_ipc == 0) return true;
-  const std::lock_guard lock(mutex_);
-  auto known = handles_.find(facts.allocation);
-  if (known == handles_.end()) {
-    if (handles_.size() >= kKeptHandles) handles_.clear();
-    const CurrentContext current(driver_, context_);
-    CUipcMemHandle handle{};
-    if (current.result() != CUDA_SUCCESS ||
-        driver_.cuIpcGetMemHandle(&handle, facts.start) != CUDA_SUCCESS) {
-      return true;
-    }
-    known = handles_.emplace(facts.allocation, handle).first;
-  }
-  static_assert(sizeof known->second == sizeof place.handle);
-  std::memcpy(place.handle.data(), &known->second, sizeof known->second);
   return true;
 }
 
-bool SharedMemory::read(std::byte* target, const ConstRegion& source) noexcept {
-  const std::lock_guard lock(reading_);
+/// The allocation that contains an address; null if the driver does not know it.
+const SharedMemory::Own* SharedMemory::find_own(CUdeviceptr address) noexcept {
+  const auto is_here = [&](const auto& known) {
+    return known != own_.end() && known->second.checked_at == renewals_ &&
+           contains(known->first, known->second.bytes, address, 1);
+  };
+  if (is_here(last_own_)) return &last_own_->second;
+  const auto after = own_.upper_bound(address);
+  if (after != own_.begin() && is_here(std::prev(after))) {
+    last_own_ = std::prev(after);
+    return &last_own_->second;
+  }
+  Facts facts;
+  return ask(address, facts) ? &note_own(facts) : nullptr;
+}
+
+/// Remembers an allocation about which the driver was asked. What was known of others at the same
+/// addresses is forgotten, since they have been freed.
+SharedMemory::Own& SharedMemory::note_own(const Facts& facts) noexcept {
+  auto known = own_.find(facts.start);
+  const bool is_same = known != own_.end() && known->second.bytes == facts.bytes &&
+                       known->second.place.allocation == facts.allocation;
+  if (!is_same) {
+    if (own_.size() >= kMostKnown) own_.clear();
+    auto first = own_.lower_bound(facts.start);
+    if (first != own_.begin()) {
+      const auto before = std::prev(first);
+      if (facts.start - before->first < before->second.bytes) first = before;
+    }
+    own_.erase(first, own_.lower_bound(facts.start + facts.bytes));
+    known = own_.emplace(facts.start, Own{}).first;
+    Own& own = known->second;
+    own.bytes = facts.bytes;
+    own.is_shared = own_number() != 0 && facts.is_on_device() && facts.device == device_;
+    own.place.process = own_number();
+    own.place.allocation = facts.allocation;
+    own.place.address = facts.start;
+    if (own.is_shared && facts.has_ipc != 0) find_handle(facts.start, own.place);
+  }
+  known->second.checked_at = renewals_;
+  last_own_ = known;
+  return known->second;
+}
+
+/// Adds the handle by which other processes open the allocation. Without one, only ranks of this
+/// process can read it.
+void SharedMemory::find_handle(CUdeviceptr start, DevicePlace& place) const noexcept {
   const CurrentContext current(driver_, context_);
-  const auto is_done = [this](CUresult result, std::string_view function) {
+  CUipcMemHandle handle{};
+  if (current.result() != CUDA_SUCCESS ||
+      driver_.cuIpcGetMemHandle(&handle, start) != CUDA_SUCCESS) {
+    return;
+  }
+  static_assert(sizeof handle == sizeof place.handle);
+  std::memcpy(place.handle.data(), &handle, sizeof handle);
+}
+
+// ---- copies to the host ----
+
+DeviceRead SharedMemory::begin_read(std::byte* target, const ConstRegion& source) noexcept {
+  const CurrentContext current(driver_, context_);
+  const auto is_well = [this](CUresult result, std::string_view function) {
     if (result != CUDA_SUCCESS) note_(result, function);
     return result == CUDA_SUCCESS;
   };
-  return is_done(current.result(), "cuCtxPushCurrent") &&
-         is_done(
-             driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes, stream_),
-             "cuMemcpyAsync") &&
-         is_done(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
+  const bool is_taken =
+      is_well(current.result(), "cuCtxPushCurrent") &&
+      is_well(driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes, stream_),
+              "cuMemcpyAsync");
+  if (!is_taken) return {source.memory, 0};
+  // If this fails, state_of() finds out when the stream has ended.
+  is_well(driver_.cuStreamWriteValue64(stream_, done_on_device_, ++reads_, 0),
+          "cuStreamWriteValue64");
+  return {source.memory, reads_};
 }
 
-// ---- memory of peers ----
+DeviceRead::State SharedMemory::state_of(const DeviceRead& read) noexcept {
+  using State = DeviceRead::State;
+  if (read.number == 0) return State::failed;
+  const auto is_done = [&] {
+    return std::atomic_ref(*done_).load(std::memory_order_acquire) >= read.number;
+  };
+  if (is_done()) return State::done;
+  // After a fault the word is not written any more. So the driver is asked now and then.
+  const auto now = Clock::now();
+  if (now < asked_at_ + kAskEvery) return State::pending;
+  asked_at_ = now;
+  const CurrentContext current(driver_, context_);
+  CUresult state = current.result();
+  if (state == CUDA_SUCCESS) state = driver_.cuStreamQuery(stream_);
+  if (state == CUDA_ERROR_NOT_READY) return State::pending;
+  if (state != CUDA_SUCCESS) note_(state, "cuStreamQuery");
+  return state == CUDA_SUCCESS && is_done() ? State::done : State::failed;
+}
+
+bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
+  const CurrentContext current(driver_, context_);
+  return current.result() == CUDA_SUCCESS &&
+         driver_.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+}
+
+void SharedMemory::take_back_host(std::byte* memory) noexcept {
+  const CurrentContext current(driver_, context_);
+  if (current.result() == CUDA_SUCCESS) driver_.cuMemHostUnregister(memory);
+}
+
+// ---- memory of other ranks ----
 
 const std::byte* SharedMemory::open(const DevicePlace& place,
                                     std::uint64_t bytes,
                                     const Memory& /*reader*/) noexcept {
-  const std::lock_guard lock(mutex_);
-  const CurrentContext current(driver_, context_);
-  if (current.result() != CUDA_SUCCESS) return nullptr;
-  if (place.process == own_number()) return open_here(place, bytes);
-  Opened* const opened = open_there(place);
+  if (place.process == own_number()) return open_near(place, bytes);
+  Far* const opened = open_far(place);
   if (opened == nullptr) return nullptr;
   // A peer may have written anything into the place.
-  if (place.offset > opened->bytes || bytes > opened->bytes - place.offset) return nullptr;
+  if (!contains(0, opened->bytes, place.offset, bytes)) return nullptr;
   ++opened->users;
   opened->used_at = ++uses_;
   return pointer(opened->base + place.offset);
 }
 
+void SharedMemory::close(const DevicePlace& place, const Memory& /*reader*/) noexcept {
+  if (place.process == own_number()) return;
+  const auto known = far_.find({place.process, place.allocation, place.handle});
+  if (known == far_.end() || known->second.users == 0) return;
+  if (--known->second.users == 0 && far_.size() > kKeptOpen) make_room();
+}
+
 /// Memory of another rank of this process. Null if it is not what the place says, or if this device
 /// does not reach it.
-const std::byte* SharedMemory::open_here(const DevicePlace& place, std::uint64_t bytes) noexcept {
-  Facts facts;
-  if (!find_facts(place.address, facts) || facts.allocation != place.allocation) return nullptr;
-  const std::uint64_t offset = place.address - facts.start;
-  if (bytes > facts.bytes - offset) return nullptr;
-  if (facts.device == device_) return pointer(place.address);
-  // Peer access does not cover memory without a handle.
-  return facts.has_ipc != 0 && reaches(facts.device) ? pointer(place.address) : nullptr;
+const std::byte* SharedMemory::open_near(const DevicePlace& place, std::uint64_t bytes) noexcept {
+  auto known = near_.find(place.allocation);
+  if (known == near_.end() ||
+      !contains(known->second.start, known->second.bytes, place.address, bytes)) {
+    Facts facts;
+    if (!ask(place.address, facts) || !facts.is_on_device() ||
+        facts.allocation != place.allocation) {
+      return nullptr;
+    }
+    // Peer access does not cover memory without a handle.
+    const bool is_reached =
+        facts.device == device_ || (facts.has_ipc != 0 && reaches(facts.device));
+    if (near_.size() >= kMostKnown) near_.clear();
+    known =
+        near_.insert_or_assign(facts.allocation, Near{facts.start, facts.bytes, is_reached}).first;
+  }
+  const Near& near = known->second;
+  const bool is_inside = contains(near.start, near.bytes, place.address, bytes);
+  return near.is_reached && is_inside ? pointer(place.address) : nullptr;
 }
 
 /// Whether this device reaches ordinary memory of another device of this process.
 bool SharedMemory::reaches(int device) noexcept {
   if (const auto known = reaches_.find(device); known != reaches_.end()) return known->second;
+  const CurrentContext current(driver_, context_);
   int can_access = 0;
   CUdevice other = 0;
   CUcontext its_context = nullptr;
-  bool is_reached = driver_.cuDeviceGet(&other, device) == CUDA_SUCCESS &&
-                    driver_.cuDeviceCanAccessPeer(&can_access, device_, other) == CUDA_SUCCESS &&
-                    can_access != 0 &&
-                    driver_.cuDevicePrimaryCtxRetain(&its_context, other) == CUDA_SUCCESS;
+  bool is_reached =
+      current.result() == CUDA_SUCCESS && driver_.cuDeviceGet(&other, device) == CUDA_SUCCESS &&
+      driver_.cuDeviceCanAccessPeer(&can_access, device_, other) == CUDA_SUCCESS &&
+      can_access != 0 && driver_.cuDevicePrimaryCtxRetain(&its_context, other) == CUDA_SUCCESS;
   if (is_reached) {
     const CUresult result = driver_.cuCtxEnablePeerAccess(its_context, 0);
     driver_.cuDevicePrimaryCtxRelease(other);
@@ -171,52 +278,61 @@ bool SharedMemory::reaches(int device) noexcept {
   return is_reached;
 }
 
-/// Memory of another process. Null if it cannot be opened.
-SharedMemory::Opened* SharedMemory::open_there(const DevicePlace& place) noexcept {
-  const Name name{place.handle, place.allocation};
-  if (const auto known = opened_.find(name); known != opened_.end()) return &known->second;
+SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
+  const Name name{place.process, place.allocation, place.handle};
+  if (const auto known = far_.find(name); known != far_.end()) return &known->second;
   if (!has_handle(place) || refused_.contains(name)) return nullptr;
-  close_unused();
+  if (far_.size() >= kKeptOpen && !make_room()) return nullptr;
+  const CurrentContext current(driver_, context_);
+  if (current.result() != CUDA_SUCCESS) return nullptr;
   CUipcMemHandle handle{};
   std::memcpy(&handle, place.handle.data(), sizeof handle);
-  Opened opened;
+  Far opened;
   Facts facts;
   bool is_open = driver_.cuIpcOpenMemHandle(&opened.base, handle,
                                             CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
-  if (is_open && !find_facts(opened.base, facts)) {
+  if (is_open && (!ask(opened.base, facts) || !facts.is_on_device())) {
     driver_.cuIpcCloseMemHandle(opened.base);
     is_open = false;
   }
   if (!is_open) {
-    if (refused_.size() >= kKeptHandles) refused_.clear();
+    if (refused_.size() >= kMostKnown) refused_.clear();
     refused_.insert(name);
     return nullptr;
   }
   opened.bytes = facts.bytes;
-  return &opened_.emplace(name, opened).first->second;
+  opened.theirs = place.address - place.offset;
+  note_replaced(name, opened);
+  return &far_.emplace(name, opened).first->second;
 }
 
-/// Closes allocations that nobody reads, those first that were not used for longest, until there is
-/// room for another. Peers may have freed them; as long as they are open here, their memory cannot
-/// be used for anything else.
-void SharedMemory::close_unused() noexcept {
-  while (opened_.size() >= kKeptOpen && !gates_.are_streams_waiting()) {
-    auto oldest = opened_.end();
-    for (auto at = opened_.begin(); at != opened_.end(); ++at) {
-      const bool is_older = oldest == opened_.end() || at->second.used_at < oldest->second.used_at;
-      if (at->second.users == 0 && is_older) oldest = at;
-    }
-    if (oldest == opened_.end()) return;
-    driver_.cuIpcCloseMemHandle(oldest->second.base);
-    opened_.erase(oldest);
+/// A peer has allocated memory at these addresses. So it has freed what was there before, which is
+/// closed before all others.
+void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
+  for (auto& [other, far] : far_) {
+    const bool overlaps =
+        far.theirs < opened.theirs + opened.bytes && opened.theirs < far.theirs + far.bytes;
+    if (std::get<0>(other) == std::get<0>(name) && overlaps) far.used_at = 0;
   }
 }
 
-void SharedMemory::close(const DevicePlace& place, const Memory& /*reader*/) noexcept {
-  if (place.process == own_number()) return;
-  const std::lock_guard lock(mutex_);
-  const auto known = opened_.find({place.handle, place.allocation});
-  if (known != opened_.end() && known->second.users > 0) --known->second.users;
+/// Closes allocations that nobody reads, those first that were not used for longest, until there is
+/// room for another one to be kept. Peers may have freed them; as long as they are open here, their
+/// memory cannot be used for anything else. Nothing is closed while a stream of this process waits
+/// for a call, since the driver may then wait for that stream. False if too many are open.
+bool SharedMemory::make_room() noexcept {
+  const CurrentContext current(driver_, context_);
+  while (far_.size() >= kKeptOpen && !Gates::are_streams_waiting()) {
+    auto oldest = far_.end();
+    for (auto at = far_.begin(); at != far_.end(); ++at) {
+      const bool is_older = oldest == far_.end() || at->second.used_at < oldest->second.used_at;
+      if (at->second.users == 0 && is_older) oldest = at;
+    }
+    if (oldest == far_.end()) break;
+    driver_.cuIpcCloseMemHandle(oldest->second.base);
+    far_.erase(oldest);
+  }
+  return far_.size() < kMostOpen;
 }
 
 }  // namespace xylem::execution::cuda

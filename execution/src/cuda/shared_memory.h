@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/driver.h"
-#include "cuda/gates.h"
+#include "xylem/base/clock.h"
 #include "xylem/transport/device_memory.h"
 
 #include <array>
@@ -13,76 +13,106 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace xylem::execution::cuda {
 
 /// Names memory of one device for peers, and opens memory of peers for this device. Opened
-/// allocations are kept, since peers use theirs again. All threads may call it.
+/// allocations are kept, since peers use theirs again. One thread at a time may call it.
 ///
 /// To the driver, memory of a peer process is opened and closed by CUDA IPC. In one process
 /// addresses are used as they are; memory of another device needs peer access.
+///
+/// The driver is asked about an allocation once in a call (renew()), and not for each slice.
 class SharedMemory final : public transport::DeviceMemory {
  public:
   /// Is told which function of the driver failed while device memory was read.
   using Note = std::function<void(CUresult result, std::string_view function)>;
 
-  /// Works on the device of `context`, whose number is `device`. Nothing is closed while streams
-  /// wait for calls (`gates`), since the driver may then wait for these streams.
-  SharedMemory(const Driver& driver, CUcontext context, int device, const Gates& gates, Note note)
-      : driver_(driver),
-        context_(context),
-        device_(device),
-        gates_(gates),
-        note_(std::move(note)) {}
+  /// Works on the device of `context`, whose number is `device`.
+  SharedMemory(const Driver& driver, CUcontext context, int device, Note note)
+      : driver_(driver), context_(context), device_(device), note_(std::move(note)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  /// Makes the stream that read() uses, with this priority.
-  Status set_up(int priority);
+  /// Makes the stream that copies to the host, with this priority. The stream writes how far it is
+  /// into the pinned word `done`, which is zero and which `done_on_device` names to the device.
+  Status set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device);
 
+  void renew() noexcept override { ++renewals_; }
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,
                         std::uint64_t bytes,
                         const Memory& reader) noexcept override;
   void close(const transport::DevicePlace& place, const Memory& reader) noexcept override;
-  bool read(std::byte* target, const transport::ConstRegion& source) noexcept override;
+  transport::DeviceRead begin_read(std::byte* target,
+                                   const transport::ConstRegion& source) noexcept override;
+  transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
+  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
+  void take_back_host(std::byte* memory) noexcept override;
 
  private:
-  /// An allocation of another process: its handle, and its number there.
-  using Name = std::pair<std::array<std::byte, 64>, std::uint64_t>;
+  /// What the driver knows about an address.
+  struct Facts;
+  /// An allocation of this process, whose memory ranks of this job send.
+  struct Own {
+    std::uint64_t bytes = 0;
+    std::uint64_t checked_at = 0;    ///< The value of `renewals_` when the driver was asked.
+    bool is_shared = false;          ///< Peers may be able to reach it.
+    transport::DevicePlace place{};  ///< Of its first byte.
+  };
+  /// An allocation of another rank of this process.
+  struct Near {
+    CUdeviceptr start = 0;
+    std::uint64_t bytes = 0;
+    bool is_reached = false;  ///< By this device.
+  };
+  /// An allocation of another process: the number of the process, that of the allocation there, and
+  /// its handle.
+  using Name = std::tuple<std::uint64_t, std::uint64_t, std::array<std::byte, 64>>;
   /// An allocation of another process, as this device reaches it.
-  struct Opened {
+  struct Far {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t theirs = 0;  ///< Its first address in its own process.
     std::uint32_t users = 0;
     std::uint64_t used_at = 0;
   };
-  struct Facts;
 
-  bool find_facts(CUdeviceptr address, Facts& facts) const noexcept;
-  const std::byte* open_here(const transport::DevicePlace& place, std::uint64_t bytes) noexcept;
+  bool ask(CUdeviceptr address, Facts& facts) const noexcept;
+  const Own* find_own(CUdeviceptr address) noexcept;
+  Own& note_own(const Facts& facts) noexcept;
+  void find_handle(CUdeviceptr start, transport::DevicePlace& place) const noexcept;
+  const std::byte* open_near(const transport::DevicePlace& place, std::uint64_t bytes) noexcept;
   bool reaches(int device) noexcept;
-  Opened* open_there(const transport::DevicePlace& place) noexcept;
-  void close_unused() noexcept;
+  Far* open_far(const transport::DevicePlace& place) noexcept;
+  bool make_room() noexcept;
+  void note_replaced(const Name& name, const Far& opened) noexcept;
 
   const Driver& driver_;
   const CUcontext context_;
   const int device_;
-  const Gates& gates_;
   const Note note_;
-  std::mutex reading_;         ///< Protects `stream_`.
-  CUstream stream_ = nullptr;  ///< On which read() copies.
-  std::mutex mutex_;
-  std::map<std::uint64_t, CUipcMemHandle> handles_;  // «mutex_» Of allocations of this process.
-  std::map<Name, Opened> opened_;                    // «mutex_»
-  std::set<Name> refused_;                           // «mutex_» Those that cannot be opened.
-  std::map<int, bool> reaches_;                      // «mutex_» Whether there is peer access.
-  std::uint64_t uses_ = 0;                           // «mutex_»
+
+  // Copies to the host.
+  CUstream stream_ = nullptr;
+  std::uint64_t reads_ = 0;  ///< The number of the last copy.
+  std::uint64_t* done_ = nullptr;
+  CUdeviceptr done_on_device_ = 0;
+  Clock::time_point asked_at_{};  ///< When the driver was last asked for the stream's state.
+
+  std::uint64_t renewals_ = 1;
+  std::map<CUdeviceptr, Own> own_;  ///< By their first addresses.
+  std::map<CUdeviceptr, Own>::iterator last_own_ = own_.end();
+  std::map<std::uint64_t, Near> near_;  ///< By the driver's numbers.
+  std::map<Name, Far> far_;
+  std::set<Name> refused_;       ///< Those that cannot be opened.
+  std::map<int, bool> reaches_;  ///< Whether there is peer access to a device.
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace xylem::execution::cuda

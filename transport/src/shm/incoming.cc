@@ -71,7 +71,8 @@ bool Incoming::is_sound(const Head& head) const noexcept {
     case EntryKind::announce: return head.slot <= kOnDevice;
     case EntryKind::withdrawn:
     case EntryKind::want:
-    case EntryKind::closed: return true;
+    case EntryKind::closed:
+    case EntryKind::nothing: return true;
   }
   return false;
 }
@@ -104,7 +105,8 @@ Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
     case EntryKind::want:
       wants_->push_back({channel_, {head.tag, head.bytes}, turn_of_want(entry)});
       break;
-    case EntryKind::closed: break;
+    case EntryKind::closed:
+    case EntryKind::nothing: break;
   }
   return Taken::well;
 }

@@ -72,11 +72,18 @@ Entry* Outgoing::next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexce
   return &entry;
 }
 
-void Outgoing::publish() noexcept {
+void Outgoing::publish() noexcept { publish(next_++); }
+
+void Outgoing::publish(std::uint64_t number) noexcept {
   delay();
-  ring_[next_ % kEntries].turn.store(turn_of(next_), std::memory_order_release);
-  ++next_;
+  ring_[number % kEntries].turn.store(turn_of(number), std::memory_order_release);
   receiver_.wake();
+}
+
+/// Publishes the entry that fill() has filled, unless a device still fills it.
+void Outgoing::publish_filled() noexcept {
+  if (fillings_.empty() || fillings_.back().entry != next_) return publish();
+  ++next_;
 }
 
 // ---- messages ----
@@ -120,15 +127,20 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   publish();
 }
 
-/// Writes the next `bytes` of a message into a slot or an entry. Host memory is written into slots
-/// in the faster way, or in the other way for a trial. False if device memory cannot be read.
-bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept {
+/// Writes the next `bytes` of a message into the next entry or its slot, or lets a device write
+/// them. Host memory is written into slots in the faster way, or in the other way for a trial.
+/// False if device memory cannot be read.
+bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) {
   const Outbound& message = sending.message;
   const std::byte* data = message.data + sending.sent;
   sending.sent += bytes;
   delay();
   if (message.memory.kind != MemoryKind::host) {
-    return devices_->read(target, {data, bytes, message.memory});
+    const DeviceRead read = devices_->begin_read(target, {data, bytes, message.memory});
+    if (read.number == 0) return false;
+    fillings_.push_back({next_, read, sending.operation});
+    ++sending.copies;
+    return true;
   }
   if (bytes < CacheChoice::kLeastBytes) {
     copy_bytes(target, data, bytes);
@@ -139,7 +151,7 @@ bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) no
   return true;
 }
 
-/// Copies `bytes` of the message into a slot and publishes an entry for it.
+/// Copies `bytes` of the message into a slot, and publishes an entry for it when they are there.
 Outgoing::Begun Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) {
   Entry* entry = next_entry(kind, sending.tag, bytes);
   if (entry == nullptr) return Begun::no_room;
@@ -153,7 +165,7 @@ Outgoing::Begun Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64
   slot_of_[next_ % kEntries] = *slot;
   entry->slot = static_cast<std::uint16_t>(*slot);
   entry->id = sending.id;
-  publish();
+  publish_filled();
   return Begun::well;
 }
 
@@ -212,9 +224,9 @@ Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
     operation.code = Code::internal;
     return Posted::done;
   }
-  if (begun == Begun::well && !is_announced(sending)) return Posted::done;
+  if (begun == Begun::well && !is_announced(sending) && sending.copies == 0) return Posted::done;
   if (begun == Begun::well) {
-    append(streams_, sending);
+    append(is_announced(sending) ? streams_ : copied_, sending);
     return Posted::pending;
   }
   append(is_hold(holds_) && take_want(tag) ? cleared_ : queue_, sending);
@@ -235,11 +247,11 @@ bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) 
   return put_inline(tag, data, bytes);
 }
 
-Outgoing::Begun Outgoing::put_inline(Sending& sending) noexcept {
+Outgoing::Begun Outgoing::put_inline(Sending& sending) {
   Entry* entry = next_entry(EntryKind::eager, sending.tag, sending.message.bytes);
   if (entry == nullptr) return Begun::no_room;
   if (!fill(entry->payload.data(), sending, sending.message.bytes)) return Begun::failed;
-  publish();
+  publish_filled();
   return Begun::well;
 }
 
@@ -288,7 +300,12 @@ bool Outgoing::tell(const Want& want, std::uint64_t holds) noexcept {
   return true;
 }
 
+/// Ends a send, at once or when no device copies its pieces any more.
 void Outgoing::end(Sendings& list, Sendings::iterator at, Code code) {
+  if (at->copies > 0) {
+    at->code = code;
+    return copied_.splice(copied_.end(), list, at);
+  }
   outcomes_->push_back({at->operation, code, 0});
   spare_.splice(spare_.begin(), list, at);
 }
@@ -297,7 +314,8 @@ unsigned Outgoing::pump() {
   // Check this first, so that everything the receiver reported before it ended is still processed.
   const bool is_gone = receiver_.is_gone();
   retire();
-  unsigned count = pump_streams(is_gone);
+  unsigned count = pump_copies();
+  count += pump_streams(is_gone);
   if (is_gone) {
     lose();
     withdrawn_.clear();
@@ -312,6 +330,42 @@ unsigned Outgoing::pump() {
     ++count;
   }
   return count;
+}
+
+/// Publishes the entries that devices have filled. Those that could not be filled are published,
+/// too, since others follow.
+unsigned Outgoing::pump_copies() {
+  return static_cast<unsigned>(std::erase_if(fillings_, [this](const Filling& filling) {
+    const DeviceRead::State state = devices_->state_of(filling.read);
+    if (state == DeviceRead::State::pending) return false;
+    const bool has_failed = state == DeviceRead::State::failed;
+    if (has_failed) ring_[filling.entry % kEntries].kind = EntryKind::nothing;
+    publish(filling.entry);
+    copy_ended(*filling.operation, has_failed);
+    return true;
+  }));
+}
+
+void Outgoing::copy_ended(const Operation& operation, bool has_failed) {
+  for (Sendings* list : {&streams_, &copied_}) {
+    const auto at = std::ranges::find(*list, &operation, &Sending::operation);
+    if (at == list->end()) continue;
+    --at->copies;
+    if (list == &streams_) {
+      if (has_failed) return withdraw_one(at, Code::internal);
+      if (at->copies == 0 && at->sent == at->message.bytes) end_stream(at);
+      return;
+    }
+    if (has_failed && at->code == Code::ok) at->code = Code::internal;
+    return end(copied_, at, at->code);
+  }
+}
+
+/// Ends a stream of which the receiver has everything, or will find it in the ring.
+void Outgoing::end_stream(Sendings::iterator at) {
+  granted_ ^= bit_of(at->id);
+  free_stream(at->id);
+  end(streams_, at);
 }
 
 /// Ends streams that the receiver has fetched. For the other granted streams, sends as many
@@ -348,9 +402,7 @@ unsigned Outgoing::pump_streams(bool is_gone) {
       has_slots = false;
       continue;
     }
-    granted_ ^= bit;
-    free_stream(at->id);
-    end(streams_, at);
+    if (at->copies == 0) end_stream(at);
   }
   return count;
 }
@@ -452,9 +504,12 @@ void Outgoing::withdraw_one(Sendings::iterator at, Code code) {
 }
 
 bool Outgoing::cancel(const Operation& operation) {
-  for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_}) {
+  for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_, &copied_}) {
     const auto at = std::ranges::find(*list, &operation, &Sending::operation);
     if (at == list->end()) continue;
+    const bool is_all_in_ring =
+        list == &copied_ || (at->copies > 0 && at->sent == at->message.bytes);
+    if (is_all_in_ring) return true;
     if (list == &streams_) {
       withdraw_one(at, Code::cancelled);
     } else {
@@ -468,10 +523,7 @@ bool Outgoing::cancel(const Operation& operation) {
 
 void Outgoing::lose() {
   for (Sendings* list : {&cleared_, &numberless_, &queue_, &streams_}) {
-    for (const Sending& sending : *list) {
-      outcomes_->push_back({sending.operation, Code::peer_lost, 0});
-    }
-    spare_.splice(spare_.end(), *list);
+    while (!list->empty()) end(*list, list->begin(), Code::peer_lost);
   }
 }
 

@@ -4,8 +4,9 @@
 // longer message that fits into a slot is copied there. An even longer message is announced as a
 // stream, and flows through slots after the receiver has granted it. A message that the receiver
 // can read in place is announced as well, and stays in place until the receiver has read it. A
-// message in device memory stays in place if the receiver's device reaches it; otherwise it is
-// copied to the host here, in pieces.
+// message in device memory stays in place if the receiver's device reaches it; otherwise its device
+// copies it to the host, in pieces. An entry that such a copy fills is published when the copy has
+// ended. Later entries may be filled and published meanwhile, but the receiver takes them in order.
 #pragma once
 
 #include "outcome.h"
@@ -82,11 +83,14 @@ class Outgoing {
   }
   /// Whether everything that was sent is in the ring.
   bool is_flushed() const noexcept {
-    return cleared_.empty() && numberless_.empty() && queue_.empty() && streams_.empty();
+    return cleared_.empty() && numberless_.empty() && queue_.empty() && streams_.empty() &&
+           copied_.empty();
   }
+  /// Whether a device is copying messages to the host. Its end wakes nobody: call pump().
+  bool is_copying() const noexcept { return !fillings_.empty(); }
 
-  /// Ends the send of this operation with cancelled; false if it is not in flight here. Its memory
-  /// is not accessed any more.
+  /// Ends the send of this operation, with cancelled unless all of it is in the ring; false if it
+  /// is not in flight here. Its memory is not accessed any more when its outcome is known.
   bool cancel(const Operation& operation);
   /// Ends sends that are not in the ring with peer_lost. Tells the receiver, if it `has_heard` of
   /// the channel.
@@ -94,7 +98,9 @@ class Outgoing {
   bool is_open() const noexcept { return standing_ == Standing::open; }
   /// Whether the receiver still has slots. take_back() reclaims them if the receiver has ended.
   bool has_slots_out() const noexcept;
-  void take_back() noexcept { retire_until(next_); }
+  void take_back() noexcept {
+    if (!is_copying()) retire_until(next_);
+  }
 
   const Owner& receiver() const noexcept { return receiver_; }
   CacheChoice& cache_choice() noexcept { return cache_choice_; }
@@ -114,9 +120,18 @@ class Outgoing {
     Outbound message;
     std::uint64_t sent = 0;
     Tag tag = 0;
-    std::uint8_t id = 0;  ///< The number of its stream, once announced.
+    std::uint8_t id = 0;       ///< The number of its stream, once announced.
+    std::uint32_t copies = 0;  ///< How many of its pieces a device is copying.
+    Code code = Code::ok;      ///< With which it ends when these have ended, in `copied_`.
   };
   using Sendings = std::list<Sending>;
+
+  /// An entry that a device fills. It is published when the device has done so.
+  struct Filling {
+    std::uint64_t entry = 0;
+    DeviceRead read;
+    const Operation* operation = nullptr;
+  };
 
   /// A stream whose send was cancelled. Its number becomes free when the receiver has finished with
   /// the stream: either it has fetched the message, or it has granted fragments and has been told
@@ -136,7 +151,7 @@ class Outgoing {
   bool fits_slot(const Sending& sending) const noexcept;
   bool is_announced(const Sending& sending) const noexcept;
   bool put_inline(Tag tag, const std::byte* data, std::uint64_t bytes) noexcept;
-  Begun put_inline(Sending& sending) noexcept;
+  Begun put_inline(Sending& sending);
   Begun begin(Sending& sending, bool is_wanted);
   Begun announce(Sending& sending, bool is_wanted);
   bool has_number(const Sending& sending, bool is_wanted) const noexcept;
@@ -144,18 +159,23 @@ class Outgoing {
   void heed_holds() noexcept;
   void append(Sendings& list, const Sending& sending);
   bool pump_list(Sendings& list, bool is_wanted, unsigned& count);
-  bool fill(std::byte* target, Sending& sending, std::uint64_t bytes) noexcept;
+  bool fill(std::byte* target, Sending& sending, std::uint64_t bytes);
   Begun put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes);
+  unsigned pump_copies();
+  void copy_ended(const Operation& operation, bool has_failed);
   unsigned pump_streams(bool is_gone);
   unsigned pump_queue();
   unsigned pump_withdrawn();
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept;
   void publish() noexcept;
+  void publish(std::uint64_t number) noexcept;
+  void publish_filled() noexcept;
   void retire_until(std::uint64_t entry) noexcept;
   void withdraw(std::uint64_t streams) noexcept;
   void free_stream(std::uint8_t id) noexcept;
   void lose();
   void end(Sendings& list, Sendings::iterator at, Code code = Code::ok);
+  void end_stream(Sendings::iterator at);
   void withdraw_one(Sendings::iterator at, Code code);
 
   std::uint32_t channel_;
@@ -179,9 +199,11 @@ class Outgoing {
   Sendings cleared_;  ///< Messages that are wanted under a hold (want.h).
   /// Messages that wait for a stream number. Other messages may overtake them.
   Sendings numberless_;
-  Sendings queue_;           ///< All other messages, in order.
-  Sendings streams_;         ///< Messages that are announced.
-  std::uint64_t holds_ = 0;  ///< Credit::holds at the last look.
+  Sendings queue_;    ///< All other messages, in order.
+  Sendings streams_;  ///< Messages that are announced.
+  Sendings copied_;   ///< Messages that end when a device has copied their last pieces.
+  std::vector<Filling> fillings_;  ///< In the order of their entries.
+  std::uint64_t holds_ = 0;        ///< Credit::holds at the last look.
   /// Wants that were received during this hold, and are not satisfied yet.
   std::vector<Want> wants_;
   std::vector<Withdrawn> withdrawn_;

@@ -14,7 +14,9 @@
 // `turn` with release; the receiver loads `turn` with acquire before it reads them. When the
 // receiver has read them, it stores `consumed` with release; the sender loads `consumed` with
 // acquire before it writes the entry or the slot again. `turn` counts laps from 1, so an entry of
-// an earlier lap is never taken for a new one. For `state` see Owner::wake().
+// an earlier lap is never taken for a new one. A device may still be copying into an entry or its
+// slot when later entries have their `turn` already; the receiver takes entries in order, so it
+// waits for the `turn` of that entry. For `state` see Owner::wake().
 //
 // A message may stay in memory that the peer can read in addition to the segment. It is announced
 // with its Location. When the receiver has read all of it, it flips the stream's bit in `granted`,
@@ -112,9 +114,10 @@ enum class EntryKind : std::uint8_t {
               ///< Location, or a DevicePlace if `slot` is kOnDevice.
   fragment,   ///< `bytes` more of stream `id`, in a slot.
   withdrawn,  ///< No more of stream `id` will come.
-  want,    ///< To the sender of the opposite channel: the receiver waits for the next message that
-           ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
-  closed,  ///< The endpoint was closed; streams that are not complete never will be.
+  want,     ///< To the sender of the opposite channel: the receiver waits for the next message that
+            ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
+  closed,   ///< The endpoint was closed; streams that are not complete never will be.
+  nothing,  ///< What should have been here could not be read. The receiver takes it and goes on.
 };
 
 /// Where an announced message lies, if its receiver can read it there.
@@ -251,6 +254,9 @@ class Segment {
   std::byte* slot(std::uint32_t slot) const noexcept {
     return memory_ + geometry_.slot_offset(slot);
   }
+  std::byte* memory() const noexcept { return memory_; }
+  /// Lets the memory outlive this object, since somebody may still write it.
+  void leave_mapped() noexcept { memory_ = nullptr; }
 
  private:
   Segment(UniqueFd fd, std::byte* memory, const Geometry& geometry) noexcept

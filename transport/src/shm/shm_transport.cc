@@ -3,11 +3,13 @@
 
 #include "shm/delays.h"
 #include "xylem/base/check.h"
+#include "xylem/base/clock.h"
 #include "xylem/base/copy.h"
 #include "xylem/base/hash.h"
 
 #include <fmt/format.h>
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -83,13 +85,32 @@ ShmTransport::ShmTransport(Segment segment,
   AddressWords words{kAddressMagic, nonce[0], nonce[1], 0};
   words[3] = check_of(words);
   std::memcpy(address_.data(), words.data(), sizeof words);
+  if (devices_ != nullptr) devices_->lend_host(segment_.memory(), segment_.bytes());
 }
 
 // Messages that peers have not read yet stay in the memory that they have mapped.
 ShmTransport::~ShmTransport() {
+  if (devices_ != nullptr) take_back_segment();
   for (Source& source : sources_) source.incoming.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
   for (const Peer& peer : peers_) peer.owner().ring();
+}
+
+/// Waits until no device writes into the segment. If a device does not end for seconds, the segment
+/// stays mapped.
+void ShmTransport::take_back_segment() noexcept {
+  const Deadline patience = Deadline::after(std::chrono::seconds(5));
+  while (waits_for_device() && !patience.passed()) {
+    for (Endpoint& endpoint : endpoints_) endpoint.outgoing.pump();
+    sched_yield();
+  }
+  devices_->take_back_host(segment_.memory());
+  if (waits_for_device()) segment_.leave_mapped();
+}
+
+bool ShmTransport::waits_for_device() const noexcept {
+  return std::ranges::any_of(
+      endpoints_, [](const Endpoint& endpoint) { return endpoint.outgoing.is_copying(); });
 }
 
 Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {
@@ -389,6 +410,8 @@ Result<bool> ShmTransport::arm() noexcept {
     // Somebody may be waiting for the room that is free now.
     is_busy = endpoint.outgoing.retire() || is_busy || must_call;
     is_busy = is_busy || (has_work && endpoint.outgoing.pump() > 0);
+    // No descriptor tells when a device has ended a copy.
+    is_busy = is_busy || endpoint.outgoing.is_copying();
   }
   if (is_busy || !outcomes_.empty()) {
     state.store(OwnerState::awake, std::memory_order_relaxed);

@@ -57,6 +57,7 @@ class ShmTransport final : public Transport, public Views {
   bool flush(EndpointId endpoint) noexcept override;
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return events_.get(); }
+  bool waits_for_device() const noexcept override;
   void close(EndpointId endpoint) noexcept override;
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
@@ -125,6 +126,7 @@ class ShmTransport final : public Transport, public Views {
                const ShmOptions& options,
                Logger logger);
 
+  void take_back_segment() noexcept;
   void meet_peers();
   void call(EndpointId id);
   void stop_waiting(Endpoint& endpoint) noexcept;

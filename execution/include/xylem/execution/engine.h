@@ -176,6 +176,7 @@ class Engine {
     std::deque<PendingWork> work;
   };
 
+  static void renew_device_memory(const Execution& execution) noexcept;
   unsigned run_round();
   static void on_done(transport::Operation& done) noexcept;
 

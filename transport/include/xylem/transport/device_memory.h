@@ -27,13 +27,28 @@ struct DevicePlace {
 };
 static_assert(sizeof(DevicePlace) == 96);
 
-/// Device memory of this process and of its peers. All threads may call it.
+/// A copy from device memory to the host that may not have ended.
+struct DeviceRead {
+  enum class State : std::uint8_t {
+    pending,
+    done,
+    failed,  ///< The device failed. What the target contains is undefined.
+  };
+  Memory memory{};           ///< Where the bytes come from: tells which device copies.
+  std::uint64_t number = 0;  ///< Of the copy, on that device; 0 if the device did not take it.
+};
+
+/// Device memory of this process and of its peers. One thread at a time may call it: the one that
+/// drives the transport, and the engine.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
+  /// Memory of this process may have been freed and allocated again since the last call. What was
+  /// found out about an address is checked again before it is used. Call this when a call begins.
+  virtual void renew() noexcept = 0;
   /// Names the memory of `source` for peers. False if none of them can reach it.
   virtual bool share(const ConstRegion& source, DevicePlace& place) noexcept = 0;
   /// The address at which the device that serves `reader` reaches these bytes, until they are
@@ -42,9 +57,16 @@ class DeviceMemory {
                                 std::uint64_t bytes,
                                 const Memory& reader) noexcept = 0;
   virtual void close(const DevicePlace& place, const Memory& reader) noexcept = 0;
-  /// Copies device memory to the host, and waits for the copy. False if the device fails; what
-  /// `target` contains is then undefined.
-  virtual bool read(std::byte* target, const ConstRegion& source) noexcept = 0;
+
+  /// Begins to copy bytes of a device to the host. Source and target must stay until the copy is
+  /// not pending any more. If the target was lent, this does not wait for the device.
+  virtual DeviceRead begin_read(std::byte* target, const ConstRegion& source) noexcept = 0;
+  /// How far the copy is.
+  virtual DeviceRead::State state_of(const DeviceRead& read) noexcept = 0;
+  /// Lets devices write this host memory directly. It must stay until it is taken back. May wait
+  /// for devices. False if they do not want it: then begin_read() into it waits for the copy.
+  virtual bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept = 0;
+  virtual void take_back_host(std::byte* memory) noexcept = 0;
 
  protected:
   ~DeviceMemory() = default;

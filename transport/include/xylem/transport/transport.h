@@ -185,6 +185,9 @@ class Transport {
   /// Prepares to sleep on wake_fd(). True: nothing is ready, and the descriptor becomes readable at
   /// the next event. False: progress() must be called first.
   virtual Result<bool> arm() noexcept = 0;
+  /// True if devices are copying messages, whose end no descriptor tells: call progress() often.
+  /// arm() returns false meanwhile.
+  virtual bool waits_for_device() const noexcept { return false; }
   /// Readable when an armed transport has an event. Owned by the transport. -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
 
