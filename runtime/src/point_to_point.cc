@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace xylem::runtime {
 
@@ -472,12 +473,31 @@ void PointToPoint::accept(const MessageHeader& header, const std::byte* payload)
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, payload, nullptr);
   }
-  Arrived arrived{header, {}, nullptr};
-  if (body_bytes(header) <= kInlineMessage) {
-    arrived.payload.assign(payload, payload + body_bytes(header));
+  keep(header, payload);
+}
+
+/// Keeps a message until it is received. If there is no memory for it, the group fails: the message
+/// has been taken from its transport, and would be lost.
+void PointToPoint::keep(const MessageHeader& header, const std::byte* payload) {
+  try {
+    Arrived arrived{header, {}, nullptr};
+    if (body_bytes(header) <= kInlineMessage) {
+      arrived.payload.assign(payload, payload + body_bytes(header));
+    }
+    unexpected_.push_back(std::move(arrived));
+    unexpected_bytes_ += weight_of(unexpected_.back());
+    return;
+  } catch (const std::bad_alloc&) {
+    // The messages that were kept are of no use any more, and their memory is needed to say so.
+    std::erase_if(unexpected_, [](const Arrived& kept) { return kept.self == nullptr; });
+    unexpected_bytes_ = 0;
+    for (const Arrived& left : unexpected_) unexpected_bytes_ += weight_of(left);
   }
-  unexpected_bytes_ += weight_of(arrived);
-  unexpected_.push_back(std::move(arrived));
+  client_.announce(
+      Code::exhausted, spec_.own_world_rank(),
+      fmt::format("rank {} has no memory for a message of {} bytes from rank {}, for which no "
+                  "receive was waiting; receive messages in the order in which they are sent",
+                  spec_.own_world_rank(), body_bytes(header), spec_.world_ranks[header.source]));
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {

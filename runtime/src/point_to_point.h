@@ -174,6 +174,7 @@ class PointToPoint final : private HeaderUser {
   void drop(HeaderSlot& slot) noexcept;
   /// Handles the next header in order from its source, with the payload of a small message.
   void accept(const MessageHeader& header, const std::byte* payload);
+  void keep(const MessageHeader& header, const std::byte* payload);
   bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
   /// Takes the first waiting receive that matches the header out of the list. Null if there is
   /// none.
