@@ -152,8 +152,11 @@ void Engine::completed(Message& message) {
   }
   if (shows && view.view.is_on_device && step.target.view == kNone) {
     // The slice is done when the device has copied it.
-    if (fetch(execution, view)) return queue(execution, id);
-  } else if (shows) {
+    execution.run.unfetched.push_back(view);
+    fetch(execution, id);
+    return queue(execution, id);
+  }
+  if (shows) {
     take_slice(execution, id, slice, view);
   }
   if (execution.run.is_lost) return;
@@ -234,6 +237,8 @@ void Engine::finish(Execution& execution, Status outcome) {
     for (HeldView& held : execution.run.arrived) release(execution, held);
   }
   execution.run.arrived.clear();
+  for (const HeldView& view : execution.run.unfetched) view.views->release(view.view);
+  execution.run.unfetched.clear();
   deactivate(execution);
   execution.has_ended = true;
   OnDevice& device = execution.run.device;

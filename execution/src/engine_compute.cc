@@ -7,6 +7,12 @@
 // the order. It polls the oldest work of each queue. When a slice has completed, the messages that
 // wait for it may go.
 //
+// To give a device work takes microseconds, whatever its size. So a device gets slices that lie
+// next to each other as one piece. It is given two pieces of a step as soon as their slices are
+// there. Meanwhile further slices gather, and become the next piece when one of the two is done, or
+// when they are kFullPiece bytes. So a slow call has small pieces, which go on early, and a fast
+// call large ones. Other ranks see slices, however large the pieces are.
+//
 // A message that lies in device memory is a view (transport/views.h): the work reads it there, and
 // the view is released when the work has completed.
 //
@@ -22,15 +28,73 @@ namespace xylem::execution {
 
 using collectives::EdgeKind;
 
-/// Enqueues a slice of a copy or a reduction.
-Ticket Engine::compute(Execution& execution, StepId id, std::uint32_t slice, std::byte* target) {
+namespace {
+
+/// A step whose device has this many pieces to do gives it another one only if that is full.
+constexpr std::uint32_t kPiecesAhead = 2;
+constexpr std::uint64_t kFullPiece = 1 << 20;
+
+}  // namespace
+
+/// True if a slice lies behind the one before it, at its target and at all sources.
+bool Engine::is_adjacent(const Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  const Program& program = *run.program;
+  const auto is_next = [&](const Place& place) {
+    return !place.ring || slice % program.window != 0;
+  };
+  const auto is_next_view = [&](const Place& place) {
+    const HeldView& before = run.views[place.view + (slice - 1) % program.window];
+    const HeldView& held = run.views[place.view + slice % program.window];
+    const bool is_shown = held.views != nullptr;
+    if (is_shown != (before.views != nullptr)) return false;
+    return is_shown ? held.view.data == before.view.data + program.slice_bytes : is_next(place);
+  };
+  const auto first = program.sources.begin() + step.first_source;
+  return is_next(step.target) &&
+         std::all_of(first, first + step.source_count, [&](const Place& source) {
+           return source.view == collectives::kNone ? is_next(source) : is_next_view(source);
+         });
+}
+
+/// Enqueues the next piece of a copy or reduction, whose slices before `ready` may be enqueued.
+void Engine::advance_on_device(Execution& execution, StepId id, std::uint32_t ready) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  auto& state = run.steps[id];
+  Slices piece{state.issued};
+  if (waits_for_put_away(run, step, piece.first)) return queue_again(execution, id);
+  while (piece.first + piece.count < ready && piece.count * program.slice_bytes < kFullPiece &&
+         is_adjacent(run, step, piece.first + piece.count) &&
+         !waits_for_put_away(run, step, piece.first + piece.count)) {
+    ++piece.count;
+  }
+  // When a piece of this step has been done, the step is looked at again.
+  const bool is_full = piece.count * program.slice_bytes >= kFullPiece;
+  if (state.pieces >= kPiecesAhead && !is_full) return;
+  const Ticket ticket = compute(execution, id, piece, place_of(run, step.target, piece.first));
+  state.issued += piece.count;
+  if (ticket.is_pending()) {
+    await(execution, id, piece, ticket);
+  } else {
+    for (std::uint32_t slice = piece.first; slice <= piece.last(); ++slice) {
+      release_views(execution, step, slice);
+      slice_done(execution, id, slice);
+    }
+  }
+  if (state.issued < step.slices) queue_again(execution, id);
+}
+
+/// Runs or enqueues slices of a copy or a reduction.
+Ticket Engine::compute(Execution& execution, StepId id, const Slices& slices, std::byte* target) {
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
-  const ComputeWork work = work_of(run, step, slice, target);
+  const ComputeWork work = work_of(run, step, slices, target);
   Compute& compute = run.device.compute != nullptr ? *run.device.compute : host_;
   const std::uint32_t queues = compute.queues();
   if (queues == 0) return compute.enqueue(0, work, {});
-  find_pending(execution, step, slice);
+  // What the last slice follows comes after what the others follow.
+  find_pending(execution, step, slices.last());
   // All slices of a step are on one queue, so they complete in order.
   return compute.enqueue(id % queues, work, after_);
 }
@@ -65,14 +129,22 @@ void Engine::add_pending(const PendingWork& work) {
   pending_queue(*execution.run.device.compute, work.ticket.queue).work.push_back(work);
 }
 
-/// Notes a slice that has been enqueued. Copies and reductions that read it may be enqueued at
-/// once.
-void Engine::await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket) {
+/// Notes a piece that has been enqueued. Copies and reductions that read its slices may be enqueued
+/// at once.
+void Engine::await(Execution& execution, StepId id, const Slices& piece, Ticket ticket) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  run.tickets[id * program.window + slice % program.window] = ticket;
-  add_pending({&execution, id, slice, ticket});
   const ProgramStep& step = program.steps[id];
+  ++run.steps[id].pieces;
+  for (std::uint32_t slice = piece.first; slice <= piece.last(); ++slice) {
+    run.tickets[id * program.window + slice % program.window] = ticket;
+    mark_read(run, step, slice);
+    add_pending({.execution = &execution,
+                 .step = id,
+                 .slice = slice,
+                 .ticket = ticket,
+                 .is_last = slice == piece.last()});
+  }
   for (std::uint32_t s = 0; s < step.successor_count; ++s) {
     const StepId next = program.successors[step.first_successor + s];
     if (program.steps[next].is_computed()) queue(execution, next);
@@ -108,31 +180,73 @@ void Engine::begin_copy(Execution& execution) {
     listener_.on_copied(execution);
     return end_if_idle(execution);
   }
-  add_pending({&execution, kPointToPoint, 0, ticket, copy.view});
+  add_pending(
+      {.execution = &execution, .step = kPointToPoint, .ticket = ticket, .view = copy.view});
 }
 
-/// Enqueues the copy of a slice in device memory to its place.
-Ticket Engine::copy_to_place(const Run& run, const HeldView& view) {
+/// Enqueues the copy of slices in device memory, which begin with this view, to their places.
+Ticket Engine::copy_to_place(const Run& run, const HeldView& view, std::uint32_t slices) {
   const ProgramStep& step = run.program->steps[view.step];
   Compute& compute = *run.device.compute;
   const void* source = view.view.data;
   ComputeWork work;
-  work.bytes = run.program->slice_size(step, view.slice);
+  work.bytes = (slices - 1) * run.program->slice_bytes +
+               run.program->slice_size(step, view.slice + slices - 1);
   work.target = place_of(run, step.target, view.slice);
   work.sources = {&source, 1};
   return compute.enqueue(view.step % compute.queues(), work, {});
 }
 
-/// Lets the device copy a slice that has arrived in device memory to its place. False if the device
-/// is done at once.
-bool Engine::fetch(Execution& execution, const HeldView& view) {
-  const Ticket ticket = copy_to_place(execution.run, view);
-  if (ticket.is_pending()) {
-    add_pending({&execution, view.step, view.slice, ticket, view});
-    return true;
+/// Lets the device copy slices of a receive, which have arrived in device memory, to their places.
+void Engine::fetch(Execution& execution, StepId id) {
+  auto& run = execution.run;
+  const Program& program = *run.program;
+  const bool may_wrap = program.steps[id].target.ring;
+  std::size_t first = 0;
+  while (first < run.unfetched.size()) {
+    const HeldView& view = run.unfetched[first];
+    if (view.step != id) {
+      ++first;
+      continue;
+    }
+    std::uint32_t slices = 1;
+    for (std::size_t at = first + 1;
+         at < run.unfetched.size() && slices * program.slice_bytes < kFullPiece; ++at, ++slices) {
+      const HeldView& next = run.unfetched[at];
+      const bool is_next = next.step == id && next.slice == view.slice + slices &&
+                           next.view.data == view.view.data + slices * program.slice_bytes &&
+                           !(may_wrap && next.slice % program.window == 0);
+      if (!is_next) break;
+    }
+    // When a piece of this step has been done, fetch() is called again.
+    const bool is_full = slices * program.slice_bytes >= kFullPiece;
+    if (run.steps[id].pieces >= kPiecesAhead && !is_full) return;
+    fetch_piece(execution, first, slices);
   }
-  if (!view.views->release(view.view)) lose_view(execution, view.step);
-  return false;
+}
+
+/// The same for some slices of Run::unfetched.
+void Engine::fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices) {
+  auto& run = execution.run;
+  const auto begin = run.unfetched.begin() + static_cast<std::ptrdiff_t>(first);
+  const StepId id = begin->step;
+  const Ticket ticket = copy_to_place(run, *begin, slices);
+  if (ticket.is_pending()) ++run.steps[id].pieces;
+  for (std::uint32_t i = 0; i < slices; ++i) {
+    const HeldView& view = begin[i];
+    if (ticket.is_pending()) {
+      add_pending({.execution = &execution,
+                   .step = id,
+                   .slice = view.slice,
+                   .ticket = ticket,
+                   .view = view,
+                   .is_last = i + 1 == slices});
+      continue;
+    }
+    if (!view.views->release(view.view)) lose_view(execution, id);
+    if (!run.is_lost) slice_done(execution, id, view.slice);
+  }
+  run.unfetched.erase(begin, begin + slices);
 }
 
 /// Notes that pending work reads the views of a slice.
@@ -150,7 +264,11 @@ void Engine::put_away_on_device(Execution& execution, HeldView& held) {
   const Ticket ticket = copy_to_place(execution.run, held);
   if (!ticket.is_pending()) return release(execution, held);
   held.is_put_away = true;
-  add_pending({&execution, held.step, held.slice, ticket, {}, /*puts_away=*/true});
+  add_pending({.execution = &execution,
+               .step = held.step,
+               .slice = held.slice,
+               .ticket = ticket,
+               .puts_away = true});
 }
 
 /// True if a view that a slice of a step reads is being copied to its place.
@@ -214,6 +332,8 @@ void Engine::work_ended(const PendingWork& work) {
   Execution& execution = *work.execution;
   execution.acquire();  // The execution may end within this function.
   --execution.outstanding;
+  const bool is_slice = work.step != kPointToPoint && !work.puts_away;
+  if (is_slice && work.is_last) --execution.run.steps[work.step].pieces;
   if (work.view.views != nullptr && !work.view.views->release(work.view.view)) {
     lose_view(execution, work.step);
   }
@@ -232,7 +352,7 @@ void Engine::work_ended(const PendingWork& work) {
       advance_after(work);
     }
   }
-  run_and_end(execution);
+  if (work.is_last) run_and_end(execution);
   execution.release();
 }
 
@@ -242,6 +362,7 @@ void Engine::advance_after(const PendingWork& work) {
   Execution& execution = *work.execution;
   const ProgramStep& step = execution.run.program->steps[work.step];
   slice_done(execution, work.step, work.slice);
+  if (work.is_last && !step.is_computed()) fetch(execution, work.step);
   if (execution.run.steps[work.step].issued < step.slices) queue(execution, work.step);
 }
 

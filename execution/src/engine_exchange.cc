@@ -235,7 +235,7 @@ StepId Engine::finish_exchange(Run& run) {
   for (const StepId id : program.local_steps) {
     const ProgramStep& step = program.steps[id];
     if (step.bytes == 0) continue;
-    HostCompute::run(work_of(run, step, 0, place_of(run, step.target, 0)));
+    HostCompute::run(work_of(run, step, {0}, place_of(run, step.target, 0)));
     trace(run, step, 0, Traced::result, 0, place_of(run, step.target, 0));
   }
   StepId lost = kNone;

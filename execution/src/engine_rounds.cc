@@ -112,8 +112,9 @@ void Engine::advance(Execution& execution, StepId id) {
   const auto& step = program.steps[id];
   if (step.lane != kNone) return pump(execution, step.lane);
   auto& state = run.steps[id];
-  if (state.issued >= ready_slices(run, step)) return;
-  if (state.issued - state.completed >= program.window) return;
+  const std::uint32_t ready = std::min(ready_slices(run, step), state.completed + program.window);
+  if (state.issued >= ready) return;
+  if (!run.tickets.empty() && step.bytes > 0) return advance_on_device(execution, id, ready);
   if (step.is_unawaited && step.cast != kNone) {
     const Cast& cast = program.casts[step.cast];
     for (std::uint32_t i = cast.first_send; i < cast.first_send + cast.send_count; ++i) {
@@ -123,14 +124,9 @@ void Engine::advance(Execution& execution, StepId id) {
     }
   }
   const std::uint32_t slice = state.issued;
-  if (waits_for_put_away(run, step, slice)) return queue_again(execution, id);
-  const Ticket ticket = run_local(execution, id, slice);
+  run_local(execution, id, slice);
   ++state.issued;
-  if (ticket.is_pending()) {
-    await(execution, id, slice, ticket);
-  } else {
-    slice_done(execution, id, slice);
-  }
+  slice_done(execution, id, slice);
   if (state.issued < step.slices) queue_again(execution, id);
 }
 
@@ -304,11 +300,11 @@ transport::Tag Engine::tag_of(const Execution& execution,
       execution.sequence, execution.fingerprint, step.bytes);
 }
 
-/// Runs a slice of a copy or reduction, or enqueues it on a device.
-Ticket Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
+/// Runs a slice of a copy or reduction on the CPU.
+void Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
-  if (step.bytes == 0) return {};
+  if (step.bytes == 0) return;
   std::byte* target = place_of(run, step.target, slice);
   transport::Reservation slot;
   // Without a slot, the result is sent later, from its own place. Waiting for a slot here would
@@ -316,15 +312,10 @@ Ticket Engine::run_local(Execution& execution, StepId id, std::uint32_t slice) {
   if (reserve(execution, step, id, slice, slot) == Room::given) {
     compute_shared(execution, step, slice, slot, target);
   } else {
-    const Ticket ticket = compute(execution, id, slice, target);
-    if (ticket.is_pending()) {
-      mark_read(run, step, slice);
-      return ticket;
-    }
+    compute(execution, id, {slice}, target);
     release_views(execution, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);
-  return {};
 }
 
 std::span<const void*> Engine::find_sources(Run& run,
@@ -340,17 +331,17 @@ std::span<const void*> Engine::find_sources(Run& run,
   return {run.sources.data(), step.source_count};
 }
 
-/// The work of a Compute for one slice.
+/// The work of a Compute for slices that lie next to each other.
 ComputeWork Engine::work_of(Run& run,
                             const ProgramStep& step,
-                            std::uint32_t slice,
+                            const Slices& slices,
                             std::byte* target) {
   const auto& program = *run.program;
   ComputeWork work;
   work.element_bytes = program.element_bytes;
-  work.bytes = program.slice_size(step, slice);
+  work.bytes = (slices.count - 1) * program.slice_bytes + program.slice_size(step, slices.last());
   work.target = target;
-  work.sources = find_sources(run, step, slice);
+  work.sources = find_sources(run, step, slices.first);
   if (step.kind == StepKind::reduce) {
     work.kind = ComputeWork::Kind::reduce;
     work.reduce = program.kernel;
@@ -379,7 +370,7 @@ void Engine::compute_shared(Execution& execution,
                             const transport::Reservation& slot,
                             std::byte* target) {
   auto& run = execution.run;
-  ComputeWork work = work_of(run, step, slice, target);
+  ComputeWork work = work_of(run, step, {slice}, target);
   if (work.kind == ComputeWork::Kind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     reserved_on_->fill(source, also_to(run, target, source));

@@ -7,6 +7,7 @@
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
+#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
@@ -229,7 +230,10 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   ProgramOptions options;
   options.counts = counts_of(call);
   options.slice_bytes = site_.slice_bytes;
-  options.window = site_.window;
+  // What is in flight takes no slots if devices read it where it lies. With more slices in flight,
+  // a device gets larger pieces of work.
+  options.window =
+      variant.is_on_device ? std::min(2 * site_.window, execution::kMaxWindow) : site_.window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.kernel_id = device_reduce_kernel(call.op.op, call.type);

@@ -232,7 +232,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
 TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
   const EngineCall call{collectives::find_planner(Collective::all_reduce, "ring"), ranks(), 1500};
   std::uint64_t sequence = 0;
-  for (std::uint64_t after = 1; after < 12; ++after) {
+  for (std::uint64_t after = 1; after < 8; ++after) {
     power_up({.seed = after, .queues = 2, .fault_after = after});
     begin(call, sequence++, /*has_gates=*/false);
     constexpr unsigned kTurns = 100'000;
@@ -250,6 +250,63 @@ TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
     expect_ended();
     for (Rank& rank : engines) rank.discard_all();
   }
+}
+
+/// A device that is done with a piece of work when the test says so. It only notes the work.
+class HandDriven final : public Compute {
+ public:
+  std::uint32_t queues() const noexcept override { return 1; }
+  Ticket enqueue(std::uint32_t /*queue*/,
+                 const ComputeWork& work,
+                 std::span<const Ticket> /*after*/) noexcept override {
+    pieces.push_back(work.bytes);
+    return {pieces.size(), 0};
+  }
+  bool has_completed(Ticket ticket) noexcept override { return ticket.number <= done; }
+  void cancel(Ticket /*ticket*/) noexcept override {}
+  void open(Ticket /*gate*/) noexcept override {}
+  void forget(Ticket /*gate*/) noexcept override {}
+  Status health() const override { return {}; }
+
+  std::vector<std::uint64_t> pieces;  ///< The bytes of each.
+  std::uint64_t done = 0;
+};
+
+/// The pieces in which a device copies `bytes` bytes if it is done with them one after the other.
+std::vector<std::uint64_t> pieces_of(std::uint64_t bytes, std::uint64_t slice_bytes) {
+  transport::LoopbackFabric fabric({/*seed=*/7, /*eager_bytes=*/512});
+  HandDriven device;
+  Rank rank(0, fabric.attach());
+  const EngineCall call{collectives::find_planner(Collective::all_reduce, "ring"), 1,
+                        bytes / sizeof(std::uint32_t)};
+  std::vector<std::byte> input(bytes), output(bytes);
+  rank.prepare(call.program(call.plan(0),
+                            {.slice_bytes = slice_bytes, .window = 8, .fusion = Fusion::views}),
+               0);
+  auto& run = rank.execution.run;
+  run.device.compute = &device;
+  run.base[static_cast<int>(Buffer::input)] = input.data();
+  run.base[static_cast<int>(Buffer::output)] = output.data();
+  rank.begin();
+  for (int turn = 0; turn < 1000 && rank.execution.ended == 0; ++turn) {
+    for (int idle = 0; idle < 10; ++idle) rank.turn();
+    ++device.done;
+  }
+  EXPECT_EQ(rank.execution.ended, 1U);
+  return device.pieces;
+}
+
+// All of the input is there, so a piece has all that the window of eight slices allows.
+TEST(PiecesOfWork, HaveAllSlicesThatAreReady) {
+  const std::vector<std::uint64_t> expected{800, 800, 456};
+  EXPECT_EQ(pieces_of(2056, 100), expected);
+  EXPECT_EQ(pieces_of(100, 100), std::vector<std::uint64_t>{100});
+}
+
+TEST(PiecesOfWork, AreBounded) {
+  constexpr std::uint64_t kSlice = 1 << 19, kFull = 1 << 20;
+  const auto pieces = pieces_of(16 * kSlice, kSlice);
+  EXPECT_EQ(pieces, std::vector<std::uint64_t>(8, kFull));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ComputeOver, testing::Values(1, 2, 3, 5, 8));

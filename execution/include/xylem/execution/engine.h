@@ -6,6 +6,8 @@
 // one slice of each step in a round, so that messages are handled in between. On the CPU they are
 // done at once. On a device they are pending for a while: copies and reductions that use their
 // results are enqueued behind them without waiting, but messages wait until they have completed.
+// While a device is busy with a step, further slices of the step gather, and are then enqueued as
+// one piece.
 // Nothing on the path of a step takes a lock, makes a system call or formats text. Nothing there
 // allocates, except lists of pending work when they grow.
 //
@@ -168,6 +170,14 @@ class Engine {
     Ticket ticket;
     HeldView view{};  ///< If it has views: what the work reads. It is released after the work.
     bool puts_away = false;  ///< The work copies a view of Run::views to its place.
+    /// False if the next work of the queue is another slice of the same piece, which ends with it.
+    bool is_last = true;
+  };
+  /// Consecutive slices of a step.
+  struct Slices {
+    std::uint32_t first = 0, count = 1;
+
+    std::uint32_t last() const noexcept { return first + count - 1; }
   };
   /// The pending work of one queue, in order.
   struct PendingQueue {
@@ -228,16 +238,18 @@ class Engine {
                     const ProgramStep& step,
                     std::uint32_t slice,
                     const std::byte* data);
-  Ticket run_local(Execution& execution, StepId id, std::uint32_t slice);
+  void run_local(Execution& execution, StepId id, std::uint32_t slice);
+  void advance_on_device(Execution& execution, StepId id, std::uint32_t ready);
+  static bool is_adjacent(const Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
   void take_slice(Execution& execution, StepId id, std::uint32_t slice, HeldView view);
   static std::span<const void*> find_sources(Run& run,
                                              const ProgramStep& step,
                                              std::uint32_t slice);
   static ComputeWork work_of(Run& run,
                              const ProgramStep& step,
-                             std::uint32_t slice,
+                             const Slices& slices,
                              std::byte* target);
-  Ticket compute(Execution& execution, StepId id, std::uint32_t slice, std::byte* target);
+  Ticket compute(Execution& execution, StepId id, const Slices& slices, std::byte* target);
   void compute_shared(Execution& execution,
                       const ProgramStep& step,
                       std::uint32_t slice,
@@ -259,11 +271,12 @@ class Engine {
   // Pending work.
   void find_pending(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
   void add_pending(const PendingWork& work);
-  void await(Execution& execution, StepId id, std::uint32_t slice, Ticket ticket);
+  void await(Execution& execution, StepId id, const Slices& piece, Ticket ticket);
   void await_gate(Execution& execution);
   void begin_copy(Execution& execution);
-  static Ticket copy_to_place(const Run& run, const HeldView& view);
-  bool fetch(Execution& execution, const HeldView& view);
+  static Ticket copy_to_place(const Run& run, const HeldView& view, std::uint32_t slices = 1);
+  void fetch(Execution& execution, StepId id);
+  void fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices);
   static void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
   void put_away_on_device(Execution& execution, HeldView& held);
   void end_put_away(const PendingWork& work);

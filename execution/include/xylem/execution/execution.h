@@ -73,6 +73,9 @@ struct StepState {
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
   std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
   bool queued = false;          ///< The step is in Run::ready or in Run::later.
+  /// How many pieces of this step a device has not completed. A piece is one or more slices that
+  /// the device was given as one piece of work.
+  std::uint32_t pieces = 0;
 };
 
 struct LaneState {
@@ -140,8 +143,10 @@ struct Run : RunState {
   std::vector<StepId> ready;  ///< Steps to look at, the last one first.
   /// Steps to look at in the next round, since they have more slices.
   std::vector<StepId> later;
-  std::vector<HeldView> views;       ///< Indexed as Place::view says.
-  std::vector<HeldView> arrived;     ///< In an exchange: the messages that have arrived.
+  std::vector<HeldView> views;    ///< Indexed as Place::view says.
+  std::vector<HeldView> arrived;  ///< In an exchange: the messages that have arrived.
+  /// Slices in device memory that wait for the device to copy them to their places.
+  std::vector<HeldView> unfetched;
   std::vector<const void*> sources;  ///< The source addresses of the local step that is being run.
   /// The ticket of slice k of step s is at [s · window + k % window].
   std::vector<Ticket> tickets;
@@ -159,6 +164,7 @@ struct Run : RunState {
     later.clear();
     views.clear();
     arrived.clear();
+    unfetched.clear();
     sources.clear();
     tickets.clear();
   }
