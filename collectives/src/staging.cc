@@ -25,6 +25,7 @@ class Stager {
     staged_.channels = original.channels;
     staged_.scratch = original.scratch;
     if (staging.input) add_room_for_input();
+    if (staging.separates_scratch) note_computed_scratch();
   }
 
   Schedule run() && {
@@ -38,6 +39,26 @@ class Stager {
 
  private:
   using StepIds = std::vector<StepId>;
+
+  void note_computed_scratch() {
+    is_computed_.assign(original_.scratch.size(), false);
+    for (const Step& step : original_.steps) {
+      if (step.target == kNone || step.kind == StepKind::recv) continue;
+      const Operand& target = original_.operands[step.target];
+      for (std::uint32_t i = 0; target.buffer == Buffer::scratch && i < step.chunk_count; ++i) {
+        is_computed_[target.chunk + i] = true;
+      }
+    }
+  }
+
+  /// True if the message of a receive must not arrive at its target.
+  bool is_received_elsewhere(const Step& step, const Operand& target) const {
+    if (step.kind != StepKind::recv) return false;
+    if (target.buffer != Buffer::scratch) return is_in(staging_.receives, step.peer);
+    const auto first = is_computed_.begin() + target.chunk;
+    return staging_.separates_scratch &&
+           std::find(first, first + step.chunk_count, true) != first + step.chunk_count;
+  }
 
   /// Adds one scratch chunk for each chunk of the input, in the same order. So operands of several
   /// chunks stay contiguous.
@@ -97,8 +118,7 @@ class Stager {
     if (step.target == kNone) return append(step, sources, nullptr, before);
     const Operand target = original_.operands[step.target];
     XYLEM_CHECK(target.rank == original_.rank, target.rank);
-    if (step.kind == StepKind::recv && is_in(staging_.receives, step.peer) &&
-        target.buffer != Buffer::scratch) {
+    if (is_received_elsewhere(step, target)) {
       const Operand room = add_scratch(target, step.chunk_count);
       const StepId received = append(step, sources, &room, before);
       return add_copy(target, room, step.chunk_count, {received});
@@ -173,6 +193,9 @@ class Stager {
   StepIds last_of_;  ///< For each step of the original, the new step that completes it.
   /// For each input chunk, the step that copies it, or kNone if that step has not been added yet.
   StepIds input_copies_;
+  /// With Staging::separates_scratch: the scratch chunks of the original that are targets of
+  /// copies or reductions.
+  std::vector<bool> is_computed_;
 };
 
 }  // namespace

@@ -241,7 +241,7 @@ bool Engine::post_message(Execution& execution, StepId id, std::uint32_t slice, 
   message.slice = slice;
   message.incoming = !lane.outgoing;
   if (message.incoming) {
-    const Memory memory = run.device.memory[static_cast<int>(step.target.buffer)];
+    const Memory memory = run.device.memory[step.target.base];
     const auto target = bytes == 0
                             ? transport::Region{}
                             : transport::Region{place_of(run, step.target, slice), bytes, memory};
@@ -265,7 +265,7 @@ transport::ConstRegion Engine::source_of(const Run& run,
   const Place& place = run.program->sources[step.first_source];
   return {.data = place_of(run, place, slice),
           .bytes = run.program->slice_size(step, slice),
-          .memory = run.device.memory[static_cast<int>(place.buffer)],
+          .memory = run.device.memory[place.base],
           .stay = run.program->stay_of(place)};
 }
 

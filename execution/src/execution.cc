@@ -31,16 +31,20 @@ std::byte* Compute::allocate_scratch(std::uint64_t bytes) noexcept { return allo
 void Compute::free_scratch(std::byte* memory) noexcept { deallocate(memory); }
 
 void FreeScratch::operator()(std::byte* memory) const noexcept {
-  compute == nullptr ? deallocate(memory) : compute->free_scratch(memory);
+  if (compute == nullptr) return deallocate(memory);
+  where == Scratch::on_device ? compute->free_device_scratch(memory)
+                              : compute->free_scratch(memory);
 }
 
 std::byte* ScratchBuffer::reserve(std::uint64_t bytes, Compute* compute) noexcept {
   if (bytes == 0) return memory_.get();
   if (bytes > capacity_ || memory_.get_deleter().compute != compute) {
     memory_.reset();
-    std::byte* const memory =
-        compute == nullptr ? allocate(bytes) : compute->allocate_scratch(bytes);
-    memory_ = {memory, FreeScratch{compute}};
+    std::byte* const memory = compute == nullptr ? allocate(bytes)
+                              : where_ == Scratch::on_device
+                                  ? compute->allocate_device_scratch(bytes)
+                                  : compute->allocate_scratch(bytes);
+    memory_ = {memory, FreeScratch{compute, where_}};
     capacity_ = memory == nullptr ? 0 : bytes;
   }
   return memory_.get();

@@ -56,6 +56,7 @@ class Compiler {
     program_->scale_id = options_.scale_id;
     program_->input_bytes = layout_.bytes(Buffer::input);
     program_->output_bytes = layout_.bytes(Buffer::output);
+    choose_device_scratch();
     place_scratch();
     for (StepId id = 0; id < schedule_.steps.size(); ++id) XYLEM_TRY(add_step(id));
     add_lanes();
@@ -71,27 +72,85 @@ class Compiler {
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
+  /// True if the program would have views if all of its scratch were on the host.
+  bool has_lost_views() const noexcept { return has_lost_views_; }
+
  private:
-  /// Gives each ring `window` slices. The other chunks are packed, since an operand may span
-  /// several of them.
+  /// Chooses the chunks of scratch that are in the memory of the device. Messages arrive in memory
+  /// of the host, and some leave from there. Chunks that an operand spans lie next to each other,
+  /// so all of them are in the same memory.
+  void choose_device_scratch() {
+    is_on_device_.assign(schedule_.scratch.size(), !options_.device_sends.empty());
+    if (options_.device_sends.empty()) return;
+    for (const Step& step : schedule_.steps) {
+      if (step.kind == StepKind::recv) keep_on_host(step, schedule_.operands[step.target]);
+      if (step.kind != StepKind::send || options_.device_sends[step.peer]) continue;
+      keep_on_host(step, schedule_.operands[step.first_source]);
+    }
+    // A chunk that stays on the host keeps others there, and these may keep more.
+    bool has_changed = true;
+    const auto keep = [&](const Step& step, const collectives::Operand& operand) {
+      has_changed = keep_together(step, operand) || has_changed;
+    };
+    while (has_changed) {
+      has_changed = false;
+      for (const Step& step : schedule_.steps) {
+        for (const auto& source : schedule_.sources(step)) keep(step, source);
+        if (step.target != kNone) keep(step, schedule_.operands[step.target]);
+      }
+    }
+  }
+
+  void keep_on_host(const Step& step, const collectives::Operand& operand) {
+    if (operand.buffer != Buffer::scratch) return;
+    const auto first = is_on_device_.begin() + operand.chunk;
+    std::fill(first, first + step.chunk_count, false);
+  }
+
+  /// If some chunks of an operand are on the host, lets all of them be there. True if that is a
+  /// change.
+  bool keep_together(const Step& step, const collectives::Operand& operand) {
+    if (operand.buffer != Buffer::scratch) return false;
+    const auto first = is_on_device_.begin() + operand.chunk;
+    const auto on_device = std::count(first, first + step.chunk_count, true);
+    if (on_device == 0 || std::cmp_equal(on_device, step.chunk_count)) return false;
+    keep_on_host(step, operand);
+    return true;
+  }
+
   void place_scratch() {
-    std::uint64_t end = 0;
+    scratch_offset_.resize(schedule_.scratch.size());
+    program_->scratch_bytes = place_scratch(0, false);
+    const bool has_any = std::ranges::find(is_on_device_, true) != is_on_device_.end();
+    if (!has_any) return;
+    program_->scratch_bytes = round_up(program_->scratch_bytes, kCacheLine);
+    const std::uint64_t begin = program_->scratch_bytes;
+    program_->device_scratch_bytes = place_scratch(begin, true) - begin;
+  }
+
+  /// Places the chunks of the host, or of the device, from an offset on. Gives each ring `window`
+  /// slices. The other chunks are packed, since an operand may span several of them. Returns the
+  /// end.
+  std::uint64_t place_scratch(std::uint64_t end, bool on_device) {
     bool packed = false;
     for (std::uint32_t chunk = 0; chunk < schedule_.scratch.size(); ++chunk) {
+      if (is_on_device_[chunk] != on_device) continue;
       const std::uint64_t bytes = layout_.extent(Buffer::scratch, chunk, 1).bytes;
       const bool ring = pipeline_.windowed[chunk];
       if (ring || !packed) end = round_up(end, kCacheLine);
-      scratch_offset_.push_back(end);
+      scratch_offset_[chunk] = end;
       end += ring ? std::min(bytes, options_.window * options_.slice_bytes) : bytes;
       packed = !ring;
     }
-    program_->scratch_bytes = end;
+    return end;
   }
 
   Place place(const collectives::Operand& operand, std::uint32_t chunk_count) const {
     Place place;
     place.buffer = operand.buffer;
+    place.base = static_cast<std::uint8_t>(operand.buffer);
     if (operand.buffer == Buffer::scratch) {
+      if (is_on_device_[operand.chunk]) place.base = kDeviceScratch;
       place.offset = scratch_offset_[operand.chunk];
       place.ring = pipeline_.windowed[operand.chunk];
     } else {
@@ -301,9 +360,10 @@ class Compiler {
   }
 
   /// A step that reads views keeps its peers' data where it is until it has run. If it also follows
-  /// sends of the user's memory, since it writes over what they read, two ranks could wait for each
-  /// other if what they send stays with them. True if there is such a step.
-  bool keeps_others() const {
+  /// sends of memory in which their data stays, since it writes over what they read, two ranks
+  /// could wait for each other. True if there is such a step. Data stays in the user's memory and,
+  /// if `with_scratch` is set, in scratch of a device.
+  bool keeps_others(bool with_scratch) const {
     const auto& steps = program_->steps;
     std::vector<bool> follows_send(steps.size(), false);
     for (StepId id = 0; id < steps.size(); ++id) {
@@ -311,9 +371,9 @@ class Compiler {
       for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
         const Edge& edge = program_->edges[e];
         const ProgramStep& before = steps[edge.before];
-        const bool is_users = before.kind == StepKind::send &&
-                              program_->sources[before.first_source].buffer != Buffer::scratch;
-        if (edge.kind == EdgeKind::lag || (!is_users && !follows_send[edge.before])) continue;
+        const bool may_stay = before.kind == StepKind::send &&
+                              stays_at(program_->sources[before.first_source], with_scratch);
+        if (edge.kind == EdgeKind::lag || (!may_stay && !follows_send[edge.before])) continue;
         follows_send[id] = true;
       }
       const auto first = program_->sources.begin() + step.first_source;
@@ -324,9 +384,13 @@ class Compiler {
     return false;
   }
 
+  static bool stays_at(const Place& place, bool with_scratch) noexcept {
+    return place.buffer != Buffer::scratch || (with_scratch && place.base == kDeviceScratch);
+  }
+
   /// Chooses where sent data may stay.
   void choose_stay() {
-    if (program_->is_exchange || keeps_others()) return;
+    if (program_->is_exchange || keeps_others(false)) return;
     program_->stay =
         program_->kernel == nullptr ? transport::Stay::anywhere : transport::Stay::in_shared;
   }
@@ -335,7 +399,8 @@ class Compiler {
   /// would keep two ranks waiting for each other: received slices are copied to their places.
   void let_all_stay() {
     program_->stay = transport::Stay::in_shared;
-    if (!keeps_others()) return;
+    if (!keeps_others(true)) return;
+    has_lost_views_ = !keeps_others(false);
     program_->view_count = 0;
     for (ProgramStep& step : program_->steps) step.target.view = kNone;
     for (Place& source : program_->sources) source.view = kNone;
@@ -354,6 +419,8 @@ class Compiler {
   collectives::Layout layout_;
   collectives::Pipeline pipeline_;
   std::shared_ptr<Program> program_;
+  std::vector<bool> is_on_device_;  ///< For each chunk of scratch.
+  bool has_lost_views_ = false;
   std::vector<std::uint64_t> scratch_offset_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, Stream> streams_;
 };
@@ -362,7 +429,13 @@ class Compiler {
 
 Result<std::shared_ptr<const Program>> compile(const Schedule& schedule,
                                                const ProgramOptions& options) {
-  return Compiler(schedule, options).run();
+  Compiler compiler(schedule, options);
+  auto program = compiler.run();
+  if (!program || !compiler.has_lost_views()) return program;
+  // Views save more than scratch on the device.
+  ProgramOptions on_host = options;
+  on_host.device_sends.clear();
+  return Compiler(schedule, on_host).run();
 }
 
 }  // namespace xylem::execution

@@ -62,7 +62,10 @@ Status prove_programs(const std::vector<Schedule>& ranks,
         which == OnDevice::all || (which == OnDevice::odd && schedule.rank % 2 == 1);
     collectives::Staging staging{.input = stages_input};
     if (is_on_device) staging.receives.assign(ranks.size(), true);
+    staging.separates_scratch = is_on_device;
     options.fusion = is_on_device ? execution::Fusion::views : execution::Fusion::all;
+    options.window = is_on_device ? execution::device_window(window) : window;
+    options.device_sends.assign(is_on_device ? ranks.size() : 0, true);
     XYLEM_TRY(auto program,
               execution::compile(staging.changes_anything() ? stage(schedule, staging) : schedule,
                                  options));

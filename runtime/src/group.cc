@@ -31,6 +31,12 @@ std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> w
   return fits == 0 ? wanted : std::min(wanted, fits);
 }
 
+/// Scratch of the host that a program needs. It takes the place of scratch of the device if the
+/// device has none.
+std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
+  return program.scratch_bytes + (has_device_scratch ? 0 : program.device_scratch_bytes);
+}
+
 Plans::Site site_of(const Context& context, const GroupSpec& spec) {
   std::vector<transport::Capabilities> wires;
   wires.reserve(spec.world_ranks.size());
@@ -429,10 +435,23 @@ bool Group::set_up_run(
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
   run.base[1] = static_cast<std::byte*>(output);
   execution::Compute* const device = run.device.compute;
-  run.base[2] = device == nullptr ? run.scratch.reserve(program.scratch_bytes, device)
-                                  : run.scratch.reserved(program.scratch_bytes, device);
   run.factor = factor;
-  return run.base[2] != nullptr || program.scratch_bytes == 0;
+  constexpr int kScratch = static_cast<int>(collectives::Buffer::scratch);
+  if (device == nullptr) {
+    run.base[kScratch] = run.scratch.reserve(program.scratch_bytes, device);
+    return run.base[kScratch] != nullptr || program.scratch_bytes == 0;
+  }
+  std::byte* on_device = nullptr;
+  if (program.device_scratch_bytes > 0) {
+    on_device = run.device_scratch.reserved(program.device_scratch_bytes, device);
+  }
+  const std::uint64_t on_host = host_scratch_bytes(program, on_device != nullptr);
+  run.base[kScratch] = run.base[execution::kDeviceScratch] = run.scratch.reserved(on_host, device);
+  if (on_device != nullptr) {
+    run.base[execution::kDeviceScratch] = on_device - program.scratch_bytes;
+    run.device.memory[execution::kDeviceScratch] = run.device.memory[0];
+  }
+  return run.base[kScratch] != nullptr || on_host == 0;
 }
 
 /// If the buffers are on a device, lets that device compute the operation.
@@ -453,7 +472,11 @@ void Group::place_on_device(Operation& operation) const {
 void Group::reserve_memory(Operation& operation) const {
   Run& run = operation.run;
   if (operation.plan != nullptr) {
-    run.scratch.reserve(operation.plan->program->scratch_bytes, run.device.compute);
+    const Program& program = *operation.plan->program;
+    const bool has_device_scratch =
+        run.device.compute != nullptr && program.device_scratch_bytes > 0 &&
+        run.device_scratch.reserve(program.device_scratch_bytes, run.device.compute) != nullptr;
+    run.scratch.reserve(host_scratch_bytes(program, has_device_scratch), run.device.compute);
   } else if (operation.call.kind != CallKind::collective &&
              messages_.is_staged(operation.call, run.device)) {
     run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);

@@ -7,7 +7,6 @@
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
-#include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
 
@@ -218,6 +217,7 @@ Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant 
   if (!variant.is_on_device) return staging;
   XYLEM_TRY(auto* const device, site_.devices->of(call.memory));
   const bool is_shared = device->device_memory() != nullptr;
+  staging.separates_scratch = is_shared;
   for (const transport::Capabilities& wire : site_.wires) {
     staging.sends.push_back(!is_shared || !wire.sends_devices);
     staging.receives.push_back(!is_shared || !wire.receives_devices);
@@ -230,10 +230,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   ProgramOptions options;
   options.counts = counts_of(call);
   options.slice_bytes = site_.slice_bytes;
-  // What is in flight takes no slots if devices read it where it lies. With more slices in flight,
-  // a device gets larger pieces of work.
-  options.window =
-      variant.is_on_device ? std::min(2 * site_.window, execution::kMaxWindow) : site_.window;
+  options.window = variant.is_on_device ? execution::device_window(site_.window) : site_.window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.kernel_id = device_reduce_kernel(call.op.op, call.type);
@@ -245,6 +242,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
+  for (const bool is_staged : staging.sends) options.device_sends.push_back(!is_staged);
   if (staging.changes_anything()) schedule = stage(schedule, staging);
   trace_token(TokenEvent::planned);
   XYLEM_TRY(auto program, compile(schedule, options));

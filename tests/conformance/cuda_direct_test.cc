@@ -255,6 +255,32 @@ TEST_P(CudaDirect, AsksTheDriverOnceInACall) {
   });
 }
 
+// Partial results of a ring lie in scratch of their devices, where the next rank reads them.
+TEST_P(CudaDirect, SharesPartialResults) {
+  const std::uint32_t ranks = GetParam();
+  CudaRanks devices(ranks);
+  RankOptions options = options_for(devices, ranks);
+  options.environment["XYLEM_ALGORITHM"] = "ring";
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    Buffers buffers(devices, world.rank());
+    constexpr std::uint64_t kPart = kCount / 4;
+    const Buffer input = buffers.make(ranks * kPart, world.rank());
+    const Buffer output = buffers.make(kPart);
+    const Copies first = count_copies(
+        world, [&] { EXPECT_TRUE(world.reduce_scatter(input, output, RedOp::sum).wait()); });
+    // Of a rank's buffers, which are in one allocation, and of its scratch.
+    if (counts() && ranks > 2) {
+      EXPECT_EQ(first.handles, 2 * ranks);
+    }
+    const Words got = buffers.read(output);
+    for (std::uint64_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], ranks * (world.rank() * kPart + i) + ranks * (ranks - 1) / 2) << i;
+    }
+    EXPECT_TRUE(world.barrier().wait());
+  });
+}
+
 // Memory is freed after each call, and the driver gives its addresses to memory of another size.
 TEST_P(CudaDirect, NoticesMemoryThatIsAllocatedAgain) {
   const std::uint32_t ranks = GetParam();

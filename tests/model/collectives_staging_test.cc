@@ -11,13 +11,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace xylem::collectives {
 namespace {
 
 /// What a rank may stage: its input, all its messages, only what it receives, as for peers that
-/// send device memory as it is, and only the messages of some peers.
+/// send device memory as it is, only the messages of some peers, and scratch that is computed.
 std::vector<Staging> stagings(std::uint32_t ranks) {
   const Staging all = staged_messages(ranks);
   std::vector<bool> some(ranks);
@@ -28,7 +29,9 @@ std::vector<Staging> stagings(std::uint32_t ranks) {
           {.receives = all.receives},
           {.input = true, .receives = all.receives},
           {.sends = some, .receives = all.receives},
-          {.sends = some, .receives = some}};
+          {.sends = some, .receives = some},
+          {.receives = all.receives, .separates_scratch = true},
+          {.input = true, .sends = some, .separates_scratch = true}};
 }
 
 bool is_in(const std::vector<bool>& ranks, std::uint32_t rank) {
@@ -42,7 +45,8 @@ std::string title(const Planner& planner, const Shape& shape, const Staging& sta
     return text;
   };
   return model::title(planner, shape) + (staging.input ? ", input" : "") + ", sends " +
-         digits(staging.sends) + ", receives " + digits(staging.receives);
+         digits(staging.sends) + ", receives " + digits(staging.receives) +
+         (staging.separates_scratch ? ", scratch" : "");
 }
 
 std::vector<Schedule> stage_all(std::vector<Schedule> ranks, const Staging& staging) {
@@ -109,6 +113,28 @@ TEST_P(EveryPlanner, TouchesOnlyScratchByWhatIsStaged) {
 }
 
 // In an all_to_all whose output is its input, each chunk is copied before it is overwritten.
+TEST_P(EveryPlanner, ComputesInNoScratchThatReceives) {
+  for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
+    for_all_shapes(ranks, [&](const Shape& shape, const auto& plans, const Staging& staging) {
+      if (!staging.separates_scratch) return;
+      for (const Schedule& schedule : stage_all(plans, staging)) {
+        // For each chunk, what fills it: messages, and computation.
+        std::vector<std::array<bool, 2>> fills(schedule.scratch.size());
+        for (const Step& step : schedule.steps) {
+          if (step.target == kNone) continue;
+          const Operand& target = schedule.operands[step.target];
+          for (std::uint32_t i = 0; i < step.chunk_count && target.buffer == Buffer::scratch; ++i) {
+            fills[target.chunk + i][step.kind == StepKind::recv ? 0 : 1] = true;
+          }
+        }
+        for (const auto& [by_messages, by_computation] : fills) {
+          EXPECT_FALSE(by_messages && by_computation) << title(GetParam(), shape, staging);
+        }
+      }
+    });
+  }
+}
+
 TEST(Staging, OfAnAllToAllSavesTheInputBeforeItIsOverwritten) {
   for (const Planner& planner : planners()) {
     if (planner.collective != Collective::all_to_all) continue;

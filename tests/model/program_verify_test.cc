@@ -30,6 +30,7 @@ namespace {
 
 using collectives::Planner;
 using collectives::Shape;
+using collectives::StepKind;
 using Programs = std::vector<std::shared_ptr<const Program>>;
 
 constexpr std::uint64_t kSlice = 1024;
@@ -46,10 +47,13 @@ Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which 
     const bool is_on_device = which == OnDevice::all || (which == OnDevice::odd && rank % 2 == 1);
     collectives::Staging staging{.input = call.is_scaled};
     if (is_on_device) staging.receives.assign(shape.ranks, true);
+    staging.separates_scratch = is_on_device;
     const auto plan = stage(call.planner->plan(shape, rank), staging);
-    programs.push_back(call.program(plan, {.slice_bytes = kSlice,
-                                           .window = kWindow,
-                                           .fusion = is_on_device ? Fusion::views : Fusion::all}));
+    programs.push_back(call.program(
+        plan, {.slice_bytes = kSlice,
+               .window = is_on_device ? device_window(kWindow) : kWindow,
+               .fusion = is_on_device ? Fusion::views : Fusion::all,
+               .device_sends = std::vector<bool>(is_on_device ? shape.ranks : 0, true)}));
   }
   return programs;
 }
@@ -115,6 +119,44 @@ INSTANTIATE_TEST_SUITE_P(Registered,
                          testing::ValuesIn(collectives::planners().begin(),
                                            collectives::planners().end()),
                          collectives::model::label);
+
+// What a rank computes for others lies in the memory of its device, where they read it. Only what
+// is received and sent on as it is may be on the host.
+TEST_P(EveryPlanner, ComputesForOthersInTheMemoryOfItsDevice) {
+  if (!reduces(GetParam().collective)) return;
+  for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
+    const Shape shape{GetParam().collective, ranks};
+    const EngineCall call{&GetParam(), ranks, 3 * kWindow * kSlice / sizeof(std::uint32_t) * ranks};
+    for (const auto& program : compile_all(call, shape, OnDevice::all)) {
+      bool uses_scratch = false;
+      for (const ProgramStep& step : program->steps) {
+        if (step.kind != StepKind::send) continue;
+        const Place& source = program->sources[step.first_source];
+        EXPECT_TRUE(source.buffer != Buffer::scratch || source.base == kDeviceScratch);
+        uses_scratch = uses_scratch || source.base == kDeviceScratch;
+      }
+      EXPECT_LE(uses_scratch, program->device_scratch_bytes > 0);
+    }
+  }
+}
+
+// A call on devices reads messages where they lie, however its scratch is placed.
+TEST_P(EveryPlanner, KeepsItsViewsWithScratchOnTheDevice) {
+  for (const std::uint32_t ranks : {2, 3, 5, 8}) {
+    const Shape shape{GetParam().collective, ranks};
+    const EngineCall call{&GetParam(), ranks, 3 * kWindow * kSlice / sizeof(std::uint32_t) * ranks};
+    collectives::Staging staging;
+    staging.receives.assign(ranks, true);
+    staging.separates_scratch = true;
+    const auto programs = compile_all(call, shape, OnDevice::all);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const auto on_host = call.program(
+          stage(GetParam().plan(shape, rank), staging),
+          {.slice_bytes = kSlice, .window = device_window(kWindow), .fusion = Fusion::views});
+      EXPECT_EQ(programs[rank]->view_count, on_host->view_count) << ranks << ", " << rank;
+    }
+  }
+}
 
 // ---- mutants ----
 

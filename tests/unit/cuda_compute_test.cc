@@ -172,6 +172,56 @@ TEST_F(CudaComputeWithKernels, ALostDeviceEndsAllTicketsAndGates) {
   EXPECT_EQ(compute->health().code(), Code::internal);
 }
 
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceIsUsedAgain) {
+  ASSERT_NO_FATAL_FAILURE(begin_with(""));
+  std::byte* const first = compute->allocate_device_scratch(1000);
+  std::byte* const second = compute->allocate_device_scratch(3 * kMiB);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(compute->allocate_device_scratch(0), nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second) % 256, 0U);
+  compute->free_device_scratch(first);
+  compute->free_device_scratch(second);
+  EXPECT_EQ(compute->allocate_device_scratch(4 * kMiB), second);
+  EXPECT_EQ(compute->allocate_device_scratch(1), first);
+  // It grows, but not without bounds.
+  EXPECT_NE(compute->allocate_device_scratch(100 * kMiB), nullptr);
+  EXPECT_EQ(compute->allocate_device_scratch(1024 * kMiB), nullptr);
+  EXPECT_EQ(compute->allocate_device_scratch(std::uint64_t{1} << 40), nullptr);
+}
+
+// To allocate device memory the driver may wait for the stream.
+TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceDoesNotGrowWhileAStreamWaits) {
+  ASSERT_NO_FATAL_FAILURE(begin_with(""));
+  const auto driver = *open();
+  CUcontext context = nullptr;
+  ASSERT_EQ(driver->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  {
+    const CurrentContext current(*driver, context);
+    ASSERT_EQ(driver->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+    const auto gate = compute->gate_before(stream);
+    ASSERT_TRUE(gate);
+    EXPECT_NE(compute->allocate_device_scratch(16 * kMiB), nullptr);
+    EXPECT_EQ(compute->allocate_device_scratch(20 * kMiB), nullptr);
+    EXPECT_NE(compute->allocate_device_scratch(8 * kMiB), nullptr);
+    compute->open(*gate);
+    EXPECT_EQ(driver->cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_NE(compute->allocate_device_scratch(20 * kMiB), nullptr);
+    EXPECT_EQ(driver->cuStreamDestroy(stream), CUDA_SUCCESS);
+  }
+  driver->cuDevicePrimaryCtxRelease(0);
+}
+
+TEST_F(CudaComputeTest, ADeviceWithLittleMemoryHasLittleScratch) {
+  begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS}, {"FAKE_CUDA_MEMORY_MB", "16"}});
+  const auto compute = make();
+  ASSERT_TRUE(compute) << compute.status().to_string();
+  EXPECT_EQ((*compute)->allocate_device_scratch(1), nullptr);
+}
+
 /// Copies from the device to the host, beside the queues.
 class CudaComputeReads : public CudaComputeWithKernels {
  protected:

@@ -53,6 +53,7 @@ Status CudaCompute::set_up(const CudaOptions& options) {
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
   scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
+  device_scratch_ = std::make_unique<DevicePool>(*driver_, context_);
   meshes_ = std::make_unique<MeshMemories>(*driver_, context_, options.mesh_scratch_bytes);
   XYLEM_TRY(kernels_, LoadedKernels::load(driver_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
@@ -100,6 +101,7 @@ CudaCompute::~CudaCompute() {
     gates_.reset();
     scratch_.reset();
     meshes_.reset();
+    device_scratch_.reset();
     for (const Queue& queue : queues_) {
       if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
       if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);

@@ -8,6 +8,7 @@
 // waits.
 #pragma once
 
+#include "cuda/device_pool.h"
 #include "cuda/driver.h"
 #include "cuda/gates.h"
 #include "cuda/loaded_kernels.h"
@@ -52,6 +53,12 @@ class CudaCompute final : public Compute {
   Status health() const override;
   std::byte* allocate_scratch(std::uint64_t bytes) noexcept override;
   void free_scratch(std::byte* memory) noexcept override;
+  std::byte* allocate_device_scratch(std::uint64_t bytes) noexcept override {
+    return device_scratch_->take(bytes);
+  }
+  void free_device_scratch(std::byte* memory) noexcept override {
+    device_scratch_->give_back(memory);
+  }
   transport::DeviceMemory* device_memory() noexcept override { return shared_.get(); }
   Result<std::unique_ptr<Mesh>> make_mesh(std::uint32_t rank) override;
 
@@ -92,6 +99,7 @@ class CudaCompute final : public Compute {
   std::vector<Queue> queues_;
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<PinnedPool> scratch_;
+  std::unique_ptr<DevicePool> device_scratch_;
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
 

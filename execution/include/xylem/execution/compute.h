@@ -59,7 +59,7 @@ struct ComputeWork {
 
 /// Does the copies, reductions and scalings of an engine. The thread that drives the engine makes
 /// the calls, one at a time; any thread may call gate_after(), gate_before(), open() of a gate of
-/// gate_before(), allocate_scratch() and free_scratch().
+/// gate_before(), and the functions for scratch.
 class Compute {
  public:
   Compute() = default;
@@ -98,6 +98,10 @@ class Compute {
   /// uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
   virtual void free_scratch(std::byte* memory) noexcept;
+  /// Memory of this device for scratch that neither the CPU nor transports write. Peers read it as
+  /// device_memory() shares it. Null if there is none: then scratch of the host takes its place.
+  virtual std::byte* allocate_device_scratch(std::uint64_t /*bytes*/) noexcept { return nullptr; }
+  virtual void free_device_scratch(std::byte* /*memory*/) noexcept {}
   /// Memory of this device for peers, and of peers for this device. Null if the device cannot share
   /// memory: then its messages go through the host. Lives as long as the Compute.
   virtual transport::DeviceMemory* device_memory() noexcept { return nullptr; }

@@ -232,7 +232,7 @@ class Engine {
                                const ProgramStep& step,
                                std::uint32_t slice);
   static std::byte* place_of(const Run& run, const Place& place, std::uint32_t slice) noexcept {
-    return run.base[static_cast<int>(place.buffer)] + run.program->slice_offset(place, slice);
+    return run.base[place.base] + run.program->slice_offset(place, slice);
   }
   static void bring(const Run& run,
                     const ProgramStep& step,

@@ -27,8 +27,12 @@ namespace xylem::execution {
 class Engine;
 class Execution;
 
+/// Where scratch is.
+enum class Scratch : std::uint8_t { on_host, on_device };
+
 struct FreeScratch {
   Compute* compute = nullptr;  ///< Null stands for the CPU.
+  Scratch where = Scratch::on_host;
   void operator()(std::byte* memory) const noexcept;
 };
 
@@ -36,6 +40,8 @@ struct FreeScratch {
 /// execution is used again.
 class ScratchBuffer {
  public:
+  explicit ScratchBuffer(Scratch where = Scratch::on_host) noexcept : where_(where) {}
+
   /// Returns at least `bytes` of memory that `compute` reaches; null stands for the CPU. The
   /// Compute must outlive this buffer. Null only if `bytes` is 0 or if there is no memory.
   std::byte* reserve(std::uint64_t bytes, Compute* compute) noexcept;
@@ -46,6 +52,7 @@ class ScratchBuffer {
   }
 
  private:
+  Scratch where_;
   std::unique_ptr<std::byte, FreeScratch> memory_;
   std::uint64_t capacity_ = 0;
 };
@@ -99,7 +106,9 @@ struct HeldView {
 struct RunState {
   const Program* program = nullptr;  ///< The program, which outlives the run.
   /// base[b] is the address of the buffer b (collectives::Buffer). `input` is only read.
-  std::byte* base[3] = {};
+  /// base[kDeviceScratch] is the address at which `scratch` would begin if all of it were on the
+  /// device; it is base[scratch] if none is.
+  std::byte* base[kBases] = {};
   double factor = 1;             ///< Program::scale multiplies by this factor.
   std::uint32_t steps_left = 1;  ///< Point to point: 1 until the message has been moved.
   std::uint32_t views_held = 0;
@@ -122,7 +131,7 @@ struct OnDevice {
     HeldView view{};  ///< If it has views: what `source` lies in. It is released after the copy.
   };
   Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
-  Memory memory[3] = {};       ///< memory[b]: where the buffer b (collectives::Buffer) is.
+  Memory memory[kBases] = {};  ///< memory[b]: in which memory Run::base[b] is.
   Ticket gate;                 ///< The execution does nothing before this ticket is done.
   Copy copy{};                 ///< Point to point: begins when the gate has opened.
   Ticket end;                  ///< A gate that opens when the execution has ended.
@@ -152,8 +161,9 @@ struct Run : RunState {
   std::vector<Ticket> tickets;
   // These keep their memory for the next call, but its content has no meaning then.
   ScratchBuffer scratch, staged;
+  ScratchBuffer device_scratch{Scratch::on_device};
 
-  /// Resets everything for the next call. The lists become empty but keep their capacity; `scratch`
+  /// Resets everything for the next call. The lists become empty but keep their capacity; scratch
   /// and `staged` stay as they are.
   void renew() noexcept {
     static_cast<RunState&>(*this) = RunState{};

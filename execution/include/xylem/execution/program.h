@@ -10,8 +10,11 @@
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/execution/reduce_kernel.h"
+#include "xylem/execution/tag.h"
 #include "xylem/transport/transport.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,12 +25,24 @@ namespace xylem::execution {
 
 using collectives::StepId;
 
+/// Run::base has the address of each buffer (collectives::Buffer), and that of scratch in the
+/// memory of a device.
+inline constexpr std::uint8_t kDeviceScratch = 3;
+inline constexpr std::size_t kBases = 4;
+
+/// The window of programs that a device computes. What devices read where it lies takes no slots,
+/// so more can be in flight, and a device gets larger pieces of work. Ranks need not agree on it.
+constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
+  return std::min(2 * window, kMaxWindow);
+}
+
 /// Where the slices of an operand lie in its buffer. A ring has room for Program::window slices
 /// only: slice k lies at position k % window.
 struct Place {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
+  std::uint8_t base = 0;  ///< Index into Run::base: that of `buffer`, or kDeviceScratch.
   /// For a ring that a receive fills: slice k may be read where it arrived, through the view
   /// Run::views[view + k % window], instead of here.
   std::uint32_t view = collectives::kNone;
@@ -89,7 +104,9 @@ struct Program {
   std::uint64_t slice_bytes = 0;
   std::uint32_t element_bytes = 1;
   std::uint32_t window = 1;  ///< Slices in flight per lane; also the number of slices of a ring.
-  std::uint64_t scratch_bytes = 0;
+  /// Scratch of the host lies at the offsets [0, scratch_bytes) of the buffer `scratch`, and
+  /// scratch of the device behind it, device_scratch_bytes long.
+  std::uint64_t scratch_bytes = 0, device_scratch_bytes = 0;
   std::uint64_t input_bytes = 0, output_bytes = 0;
   ReduceKernel kernel = nullptr;
   std::uint32_t divisor = 1;
@@ -111,10 +128,10 @@ struct Program {
   /// Where sent data may stay until its receiver has read it.
   transport::Stay stay = transport::Stay::nowhere;
 
-  /// Where data that is sent from `source` may stay. That is `stay`, except that scratch cannot
-  /// stay in shared memory, since peers do not map it.
+  /// Where data that is sent from `source` may stay. That is `stay`, except that scratch of the
+  /// host cannot stay in shared memory, since peers do not map it.
   transport::Stay stay_of(const Place& source) const noexcept {
-    const bool is_scratch = source.buffer == collectives::Buffer::scratch;
+    const bool is_scratch = source.base == static_cast<int>(collectives::Buffer::scratch);
     return is_scratch && stay == transport::Stay::in_shared ? transport::Stay::nowhere : stay;
   }
 
@@ -151,6 +168,10 @@ struct ProgramOptions {
   ScaleKernel scale = nullptr;
   KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
   Fusion fusion = Fusion::all;
+  /// [rank]: whether messages to it can be sent from the memory of the device that computes the
+  /// program. Then scratch in which no messages arrive is in that memory. Empty: no message can,
+  /// and all scratch is on the host.
+  std::vector<bool> device_sends{};
 };
 
 /// Fails with `unsupported` for operands in other ranks' memory and for put, since no transport of
