@@ -33,7 +33,7 @@ inline constexpr std::size_t kBases = 4;
 /// The window of programs that a device computes. What devices read where it lies takes no slots,
 /// so more can be in flight, and a device gets larger pieces of work. Ranks need not agree on it.
 constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
-  return std::min(2 * window, kMaxWindow);
+  return std::max(window, std::min(2 * window, kMaxWindow));
 }
 
 /// Where the slices of an operand lie in its buffer. A ring has room for Program::window slices
