@@ -230,7 +230,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   ProgramOptions options;
   options.counts = counts_of(call);
   options.slice_bytes = site_.slice_bytes;
-  options.window = variant.is_on_device ? execution::device_window(site_.window) : site_.window;
+  options.window = site_.window;
   if (reduces(call.collective)) {
     options.kernel = reduce_kernel(call.op.op, call.type);
     options.kernel_id = device_reduce_kernel(call.op.op, call.type);
@@ -242,7 +242,15 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
-  for (const bool is_staged : staging.sends) options.device_sends.push_back(!is_staged);
+  for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
+    options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
+  }
+  // Between hosts, what is in flight takes pinned memory, and a larger window would take more of
+  // it.
+  const bool stays_in_place =
+      std::ranges::find(options.device_sends, false) == options.device_sends.end();
+  if (variant.is_on_device && stays_in_place)
+    options.window = execution::device_window(site_.window);
   if (staging.changes_anything()) schedule = stage(schedule, staging);
   trace_token(TokenEvent::planned);
   XYLEM_TRY(auto program, compile(schedule, options));

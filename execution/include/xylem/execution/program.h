@@ -30,8 +30,9 @@ using collectives::StepId;
 inline constexpr std::uint8_t kDeviceScratch = 3;
 inline constexpr std::size_t kBases = 4;
 
-/// The window of programs that a device computes. What devices read where it lies takes no slots,
-/// so more can be in flight, and a device gets larger pieces of work. Ranks need not agree on it.
+/// The window of programs that a device computes whose messages all stay in device memory. They
+/// take no slots, so more can be in flight, and a device gets larger pieces of work. Ranks need not
+/// agree on it.
 constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
   return std::max(window, std::min(2 * window, kMaxWindow));
 }
