@@ -7,6 +7,7 @@
 #include "support/ranks.h"
 #include "xylem/runtime/allocation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <latch>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace xylem::test {
@@ -337,6 +339,49 @@ TEST_P(CudaDirect, CopiesToTheHostWithoutWaiting) {
     }
     EXPECT_TRUE(world.barrier().wait());
   });
+}
+
+/// Lets calls of the stand-in fail (FAKE_CUDA_FAULTS) while the object exists. No device may be in
+/// use when it begins or ends.
+class Faults {
+ public:
+  explicit Faults(const char* faults) {
+    ::setenv("FAKE_CUDA_FAULTS", faults, 1);
+    begin_anew();
+  }
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
+  ~Faults() {
+    ::unsetenv("FAKE_CUDA_FAULTS");
+    begin_anew();
+  }
+
+ private:
+  static void begin_anew() { find_in_driver<void (*)()>("fake_cuda_reset")(); }
+};
+
+// The message has many pieces. The driver refuses to copy the third one, or the device is lost
+// then.
+TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
+  { const CudaRanks loads_the_driver(1); }
+  if (!counts()) return;
+  for (const char* fault : {"cuMemcpyAsync:4=1", "cuStreamWriteValue64_v2:3=719"}) {
+    SCOPED_TRACE(fault);
+    const Faults faults(fault);
+    CudaRanks devices(2);
+    run_ranks(options_for(devices, 2), [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      Buffers buffers(devices, world.rank());
+      Words words(kCount);
+      const Status ended =
+          world.rank() == 0
+              ? world.send(buffers.make(kCount, 0), 1).wait()
+              : world.recv(Buffer(words.data(), kCount, DataType::uint32, Memory{}), 0).wait();
+      EXPECT_EQ(ended.code(), Code::internal) << ended.to_string();
+      EXPECT_THAT(std::string(ended.message()), testing::HasSubstr("CUDA device 0: CUDA's cu"));
+      EXPECT_FALSE(world.barrier().wait());
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaDirect, testing::Values(1U, 2U, 3U, 5U, 8U));
