@@ -90,22 +90,25 @@ ShmTransport::ShmTransport(Segment segment,
 
 // Messages that peers have not read yet stay in the memory that they have mapped.
 ShmTransport::~ShmTransport() {
-  if (devices_ != nullptr) take_back_segment();
+  const bool is_written = devices_ != nullptr && !take_back_segment();
   for (Source& source : sources_) source.incoming.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
   for (const Peer& peer : peers_) peer.owner().ring();
+  if (is_written) segment_.leave_mapped();
 }
 
-/// Waits until no device writes into the segment. If a device does not end for seconds, the segment
-/// stays mapped.
-void ShmTransport::take_back_segment() noexcept {
+/// Waits until no device writes into the segment. False if a device has not ended after seconds:
+/// then the segment has to stay mapped.
+bool ShmTransport::take_back_segment() noexcept {
   const Deadline patience = Deadline::after(std::chrono::seconds(5));
   while (waits_for_device() && !patience.passed()) {
     for (Endpoint& endpoint : endpoints_) endpoint.outgoing.pump();
     sched_yield();
   }
+  // To take it back waits for the device, too.
+  if (waits_for_device()) return false;
   devices_->take_back_host(segment_.memory());
-  if (waits_for_device()) segment_.leave_mapped();
+  return true;
 }
 
 bool ShmTransport::waits_for_device() const noexcept {

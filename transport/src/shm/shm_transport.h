@@ -126,7 +126,7 @@ class ShmTransport final : public Transport, public Views {
                const ShmOptions& options,
                Logger logger);
 
-  void take_back_segment() noexcept;
+  bool take_back_segment() noexcept;
   void meet_peers();
   void call(EndpointId id);
   void stop_waiting(Endpoint& endpoint) noexcept;

@@ -22,9 +22,9 @@ struct Staging {
   /// receives[r]: what rank r sends is received into scratch, and copied to its place from there.
   /// Empty: nothing is.
   std::vector<bool> receives{};
-  /// What is received into scratch that other steps write, too, is received into scratch of its own,
-  /// and copied from there. So every scratch chunk is filled either by messages or by computation,
-  /// and the two kinds can be in different memory.
+  /// What is received into scratch that other steps write, too, is received into scratch of its
+  /// own, and copied from there. So every scratch chunk is filled either by messages or by
+  /// computation, and the two kinds can be in different memory.
   bool separates_scratch = false;
 
   bool changes_anything() const noexcept {
