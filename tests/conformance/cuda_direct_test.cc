@@ -26,26 +26,13 @@ constexpr std::uint64_t kCount = 300'000;  // More than a slot of shared memory 
 
 using Words = std::vector<std::uint32_t>;
 
-/// A function of the stand-in; null if the driver is a GPU's.
-template <typename Function>
-Function find_in_driver(const char* function) {
-  const char* const name = std::getenv("CUDA_DRIVER");
-  void* const driver = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);
-  const auto found = reinterpret_cast<Function>(dlsym(driver, function));
-  dlclose(driver);
-  return found;
-}
-
-/// How often the driver's function was called; 0 if the driver is a GPU's.
-unsigned long calls_of(const char* function) {
-  const auto count = find_in_driver<unsigned long (*)(const char*)>("fake_cuda_calls");
-  return count == nullptr ? 0 : count(function);
-}
-bool counts() { return calls_of("cuInit") > 0; }
-
 /// How many objects of a kind the stand-in has; 0 if the driver is a GPU's.
 std::size_t live(const char* kind) {
-  const auto count = find_in_driver<std::size_t (*)(const char*)>("fake_cuda_live");
+  const char* const name = std::getenv("CUDA_DRIVER");
+  void* const driver = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);
+  const auto count =
+      reinterpret_cast<std::size_t (*)(const char*)>(dlsym(driver, "fake_cuda_live"));
+  dlclose(driver);
   return count == nullptr ? 0 : count(kind);
 }
 
@@ -54,8 +41,8 @@ struct Copies {
   unsigned long made = 0, waited_for = 0, questions = 0, handles = 0;
 
   static Copies so_far() {
-    return {calls_of("cuMemcpyAsync"), calls_of("cuStreamSynchronize"),
-            calls_of("cuPointerGetAttributes"), calls_of("cuIpcGetMemHandle")};
+    return {calls_of_stand_in("cuMemcpyAsync"), calls_of_stand_in("cuStreamSynchronize"),
+            calls_of_stand_in("cuPointerGetAttributes"), calls_of_stand_in("cuIpcGetMemHandle")};
   }
   Copies since(const Copies& before) const {
     return {made - before.made, waited_for - before.waited_for, questions - before.questions,
@@ -152,7 +139,7 @@ TEST_P(CudaDirect, GathersWithOneCopyOfEachPart) {
         count_copies(world, [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); });
     EXPECT_EQ(copies.waited_for, 0);
     // A rank's own part is copied as one. Slices of others gather while the device is busy.
-    if (counts()) {
+    if (is_stand_in()) {
       EXPECT_LE(copies.made, ranks + ranks * (ranks - 1) * 10);
       EXPECT_GE(copies.made, ranks * ranks);
     }
@@ -178,7 +165,7 @@ TEST_P(CudaDirect, ReducesWhereTheInputsLie) {
         world, [&] { EXPECT_TRUE(world.reduce_scatter(input, output, RedOp::sum).wait()); });
     EXPECT_EQ(copies.waited_for, 0);
     // Alone, a rank copies its input.
-    if (counts() && ranks > 1) {
+    if (is_stand_in() && ranks > 1) {
       EXPECT_EQ(copies.made, 0);
     }
     const Words got = buffers.read(output);
@@ -205,7 +192,7 @@ TEST_P(CudaDirect, MovesMessagesWithOneCopy) {
       EXPECT_TRUE(send.wait());
     });
     EXPECT_EQ(copies.waited_for, 0);
-    if (counts()) {
+    if (is_stand_in()) {
       EXPECT_EQ(copies.made, ranks);
     }
     EXPECT_TRUE(ring.is_right());
@@ -249,7 +236,7 @@ TEST_P(CudaDirect, AsksTheDriverOnceInACall) {
     const auto gather = [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); };
     gather();
     const Copies asked = count_copies(world, gather);
-    if (counts()) {
+    if (is_stand_in()) {
       EXPECT_EQ(asked.questions, ranks == 1 ? 2 : 3 * ranks);
     }
     EXPECT_EQ(asked.handles, 0);
@@ -272,7 +259,7 @@ TEST_P(CudaDirect, SharesPartialResults) {
     const Copies first = count_copies(
         world, [&] { EXPECT_TRUE(world.reduce_scatter(input, output, RedOp::sum).wait()); });
     // Of a rank's buffers, which are in one allocation, and of its scratch.
-    if (counts() && ranks > 2) {
+    if (is_stand_in() && ranks > 2) {
       EXPECT_EQ(first.handles, 2 * ranks);
     }
     const Words got = buffers.read(output);
@@ -327,7 +314,7 @@ TEST_P(CudaDirect, CopiesToTheHostWithoutWaiting) {
     const Buffer output = is_on_host
                               ? Buffer(out.data(), ranks * kCount, DataType::uint32, Memory{})
                               : buffers.make(ranks * kCount);
-    if (counts() && ranks > 1) {
+    if (is_stand_in() && ranks > 1) {
       EXPECT_EQ(live("registration"), ranks) << "the memory that ranks share";
     }
     const Copies copies =
@@ -364,7 +351,7 @@ class Faults {
 // then.
 TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
   { const CudaRanks loads_the_driver(1); }
-  if (!counts()) return;
+  if (!is_stand_in()) return;
   for (const char* fault : {"cuMemcpyAsync:4=1", "cuStreamWriteValue64_v2:3=719"}) {
     SCOPED_TRACE(fault);
     const Faults faults(fault);

@@ -70,6 +70,7 @@ TEST(CudaStreams, HoldManyCalls) {
 TEST(CudaStreams, AreNeededForThat) {
   if (kHasThreadSanitizer) return;
   CudaRanks devices(kRanks);
+  if (!is_stand_in()) GTEST_SKIP() << "a GPU may happen to be quick enough for each call";
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     Round round(devices, runtime.rank(), kRanks);
     std::uint32_t wrong = 0;

@@ -17,6 +17,13 @@
 
 namespace xylem::test {
 
+/// How often a function of the stand-in was called, named as exported; 0 if the driver is a GPU's,
+/// which does not count. Needs a driver that was opened.
+unsigned long calls_of_stand_in(const char* function);
+/// Whether the driver that CUDA_DRIVER names is the stand-in, whose streams are late for sure.
+/// Needs a driver that was opened.
+bool is_stand_in();
+
 /// Gives each rank a device, which it may share with other ranks, and memory there.
 class CudaRanks {
  public:
@@ -30,6 +37,8 @@ class CudaRanks {
   Memory kind(std::uint32_t rank) const noexcept {
     return {MemoryKind::cuda, static_cast<std::int32_t>(rank) % devices_};
   }
+  /// How many devices this process sees.
+  int devices() const noexcept { return devices_; }
   const execution::cuda::Driver& driver() const noexcept { return *driver_; }
   const std::shared_ptr<const execution::cuda::Driver>& shared_driver() const noexcept {
     return driver_;

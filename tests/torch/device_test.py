@@ -259,7 +259,9 @@ class Bound(unittest.TestCase):
             for count in (1, 1000, 100_000):
                 mine, parts = full(rank + 1, count), full(rank + 1, size * count)
                 dist.all_reduce(mine)
-                assert has_called("cuStreamBatchMemOp")
+                # Processes that share a device do not reach that far.
+                shares_device = getattr(torch, DEVICE).device_count() < size
+                assert shares_device or has_called("cuStreamBatchMemOp")
                 assert is_full(mine, total(size))
                 work = dist.all_reduce(mine, async_op=True)
                 other = full(1)  # The stream goes on.
