@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One CUDA device by the driver that CUDA_DRIVER names, for programs that ask what a driver does.
+// An unexpected error of the driver ends the program.
+#pragma once
+
+#include "cuda/driver.h"
+#include "cuda/kernels/arguments.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace xylem::test::gpu {
+
+using execution::cuda::Driver;
+
+/// Device 0 with its primary context, which is current for the thread that makes the object.
+class Device {
+ public:
+  Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device() = default;  // The process ends soon; what it has may be in use by a stream that waits.
+
+  const Driver& driver() const noexcept { return *driver_; }
+  CUcontext context() const noexcept { return context_; }
+  /// Ends the program with a message if a call has failed.
+  void must(CUresult result, const char* function) const;
+  /// "CUDA_SUCCESS", "CUDA_ERROR_…".
+  std::string name_of(CUresult result) const;
+
+  CUdeviceptr allocate(std::size_t bytes) const;
+  /// Pinned memory, all zero.
+  std::uint64_t* allocate_words(std::size_t count) const;
+  CUstream make_stream(bool has_high_priority = false) const;
+  /// A kernel that copies `bytes` (a multiple of 4) as a sum of one source.
+  CUresult launch(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream) const;
+  void load_kernel();
+
+ private:
+  std::shared_ptr<const Driver> driver_;
+  CUcontext context_ = nullptr;
+  CUfunction kernel_ = nullptr;
+};
+
+/// A stream that waits by a memory operation until it is told to go on.
+class WaitingStream {
+ public:
+  explicit WaitingStream(const Device& device);
+
+  /// Lets the stream wait.
+  void begin();
+  /// Lets it go on. All threads may call it.
+  void go_on() noexcept { std::atomic_ref(*word_).store(round_, std::memory_order_release); }
+  bool is_waiting() const;
+  CUstream stream() const noexcept { return stream_; }
+  /// Waits for the stream, which must have been told to go on.
+  void end();
+
+ private:
+  const Device& device_;
+  const CUstream stream_;
+  std::uint64_t* const word_;
+  std::uint64_t round_ = 0;
+};
+
+/// How a call ended that was made while a stream waited.
+struct Watched {
+  enum class End {
+    at_once,   ///< It returned although the stream waited.
+    released,  ///< It returned only when the stream was told to go on.
+    never,     ///< Not even then. Its thread is left behind.
+  };
+  End end = End::never;
+  double microseconds = 0;  ///< Until it returned.
+};
+
+/// Makes a call in a thread of its own. If it does not return within a second, `release` is called,
+/// and the call gets two more seconds.
+Watched watch(const Device& device,
+              const std::function<void()>& call,
+              const std::function<void()>& release);
+
+/// "at once, after 12 us", "when the stream went on", "never".
+std::string to_string(const Watched& watched);
+
+/// Waits until a stream is done, at most this long. CUDA_ERROR_NOT_READY if it is not.
+CUresult wait_for(const Device& device, CUstream stream, std::chrono::milliseconds limit);
+
+/// One answer, as a line of JSON on standard output.
+void answer(const std::string& question, const std::string& subject, const std::string& text);
+
+}  // namespace xylem::test::gpu
