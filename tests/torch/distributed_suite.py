@@ -29,7 +29,7 @@ def parse() -> argparse.Namespace:
         help="run what is for this backend alone as well (gloo; mpi for all_to_all): the suite "
         "takes the backend for it",
     )
-    parser.add_argument("--device", help="the default device of tensors, such as standin")
+    parser.add_argument("--device", help="the default device of tensors, standin or cuda")
     parser.add_argument("--json", help="file for what each test came to")
     parser.add_argument("--list", action="store_true", help="only tell the tests' names")
     parser.add_argument("patterns", nargs="*", default=["*"], help="names of tests, with * and ?")
@@ -49,6 +49,9 @@ def excuses() -> dict[str, str]:
             excused[name] = "monitored_barrier of this torch refuses all backends except gloo"
     return excused
 
+
+# Tests that need a GPU for each process.
+NEED_GPUS = {"*cuda*": "the processes share a GPU", "*gpu*": "the processes share a GPU"}
 
 # Tests that the device of tests/torch/device cannot run, and the reasons.
 UNFIT = {
@@ -108,9 +111,13 @@ def main() -> int:
             INIT_METHOD="env://",
             MASTER_ADDR="127.0.0.1",
             OMP_NUM_THREADS="1",
-            CUDA_VISIBLE_DEVICES="",
             TORCH_FR_DUMP_TEMP_FILE=os.path.join(directory, "calls_"),
         )
+        if arguments.device == "cuda":
+            # Otherwise the suite's import starts CUDA, which forked processes could not use then.
+            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         return run(arguments)
 
 
@@ -121,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ranks import use_device
 
-    if arguments.device:
+    if arguments.device and arguments.device != "cuda":
         put_in_place_of_cuda(arguments.device)
     from torch.testing._internal.common_distributed import DistTestCases
 
@@ -148,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         assert distributed_test.BACKEND == arguments.also_as
 
     excused = excuses() if arguments.backend == "xylem" else {}
-    unfit = UNFIT if arguments.device else {}
+    unfit = {None: {}, "cuda": NEED_GPUS}.get(arguments.device, UNFIT)
 
     class Suite(TestDistBackend, DistributedTest._DistTestBase):
         def setUp(self):
@@ -168,6 +175,9 @@ def run(arguments: argparse.Namespace) -> int:
                 # These tests expect that wait() blocks. Nccl does not run them.
                 os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
             use_device(rank)
+            if arguments.device == "cuda":
+                # The suite runs nothing where there are fewer GPUs than processes.
+                torch.cuda.device_count = lambda: arguments.world_size
             super()._run(rank, test_name, *args, **kwargs)
 
     names = [

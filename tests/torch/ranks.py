@@ -2,7 +2,8 @@
 """Runs a function on several ranks, each in a process of its own.
 
 With TEST_DEVICE=standin, tensors are made on that device (tests/torch/device) unless a test says
-otherwise, so the same tests go through the backend's path for CUDA memory.
+otherwise, so the same tests go through the backend's path for CUDA memory. With TEST_DEVICE=cuda
+they are on GPUs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch.distributed as dist
 import xylem  # noqa: F401  The import registers the backend.
 
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
-if DEVICE != "cpu":
+if DEVICE not in ("cpu", "cuda"):
     import_module(DEVICE)
     xylem.register_device(DEVICE)
 
