@@ -26,13 +26,19 @@ constexpr std::uint64_t kCount = 300'000;  // More than a slot of shared memory 
 
 using Words = std::vector<std::uint32_t>;
 
-/// How many objects of a kind the stand-in has; 0 if the driver is a GPU's.
-std::size_t live(const char* kind) {
+/// A function of the stand-in; null if the driver is a GPU's.
+template <typename Function>
+Function find_in_driver(const char* function) {
   const char* const name = std::getenv("CUDA_DRIVER");
   void* const driver = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);
-  const auto count =
-      reinterpret_cast<std::size_t (*)(const char*)>(dlsym(driver, "fake_cuda_live"));
+  const auto found = reinterpret_cast<Function>(dlsym(driver, function));
   dlclose(driver);
+  return found;
+}
+
+/// How many objects of a kind the stand-in has; 0 if the driver is a GPU's.
+std::size_t live(const char* kind) {
+  const auto count = find_in_driver<std::size_t (*)(const char*)>("fake_cuda_live");
   return count == nullptr ? 0 : count(kind);
 }
 
