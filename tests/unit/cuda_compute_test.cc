@@ -110,8 +110,11 @@ TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
 
 class CudaComputeWithKernels : public CudaComputeTest {
  protected:
-  void begin_with(const char* faults) {
-    begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS}, {"FAKE_CUDA_FAULTS", faults}});
+  /// `delay` is the longest delay of a command, in microseconds.
+  void begin_with(const char* faults, const char* delay = "0") {
+    begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS},
+           {"FAKE_CUDA_FAULTS", faults},
+           {"FAKE_CUDA_DELAY_US", delay}});
     auto made = make();
     ASSERT_TRUE(made) << made.status().to_string();
     compute = *made;
@@ -159,6 +162,19 @@ TEST_F(CudaComputeWithKernels, AWorkThatTheDriverRefusesCompletesWithAFault) {
 TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamWriteValue64_v2:1=1"));
   wait(*compute, copy(*compute, target, source));
+  EXPECT_EQ(compute->health().code(), Code::internal);
+}
+
+// The device goes on, so the memory of its work is still in use.
+TEST_F(CudaComputeWithKernels, AQuestionThatFailsOnceEndsNoWork) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamQuery:1=801", "20000"));  // Not supported.
+  Ticket last;
+  for (int i = 0; i < 10; ++i) last = copy(*compute, target, source);
+  wait(*compute, last);
+  EXPECT_EQ(target[kBytes - 1], std::byte{7});
+  std::fill_n(target, kBytes, std::byte{1});
+  wait(*compute, copy(*compute, target, source));
+  EXPECT_EQ(target[kBytes - 1], std::byte{7});
   EXPECT_EQ(compute->health().code(), Code::internal);
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 static_assert(kMostSources == kMostSourcesOnDevice);
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
+constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as lost.
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 
@@ -201,9 +202,16 @@ CUresult CudaCompute::ask(Queue& queue) noexcept {
   queue.asked_at = now;
   const CurrentContext current(*driver_, context_);
   CUresult state = current.result();
-  if (state == CUDA_SUCCESS) state = driver_->cuStreamQuery(queue.stream);
-  if (state == CUDA_SUCCESS || state == CUDA_ERROR_NOT_READY) return state;
-  note(state, "cuStreamQuery");
+  const bool is_asked = state == CUDA_SUCCESS;
+  if (is_asked) state = driver_->cuStreamQuery(queue.stream);
+  if (state == CUDA_SUCCESS || state == CUDA_ERROR_NOT_READY) {
+    failed_asks_ = 0;
+    return state;
+  }
+  note(state, is_asked ? "cuStreamQuery" : "cuCtxPushCurrent");
+  // The error of a device that does nothing any more stays. Any other error leaves the work of the
+  // streams under way.
+  if (++failed_asks_ < kFailedAsks) return CUDA_ERROR_NOT_READY;
   is_dead_ = true;
   return CUDA_SUCCESS;
 }

@@ -97,6 +97,7 @@ class CudaCompute final : public Compute {
   std::uint64_t* words_ = nullptr;
   CUdeviceptr words_on_device_ = 0;
   std::vector<Queue> queues_;
+  int failed_asks_ = 0;  ///< The last answers of the driver to ask() that were errors.
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<PinnedPool> scratch_;
   std::unique_ptr<DevicePool> device_scratch_;
