@@ -59,6 +59,13 @@ Result<Runtime> start_rank(const RankOptions& options,
       };
     }
   }
+  if (options.adjust_wire) {
+    parts.wires = [usual = std::move(parts.wires), &options,
+                   rank](const runtime::WireRequest& request) -> Result<runtime::Wire> {
+      XYLEM_TRY(auto wire, usual(request));
+      return options.adjust_wire(rank, request.reach, std::move(wire));
+    };
+  }
   XYLEM_TRY(auto job,
             runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));
   return Runtime(std::move(job));

@@ -6,6 +6,7 @@
 
 #include "runtime/src/compute_devices.h"
 #include "runtime/src/config/config.h"
+#include "runtime/src/wires.h"
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
 
@@ -20,7 +21,7 @@ namespace xylem::test {
 
 struct RankOptions {
   std::uint32_t size = 2;
-  std::string transport = "loopback";  ///< "loopback", "shm", "tcp" or "ucx-tcp".
+  std::string transport = "loopback";  ///< "auto", "loopback", "shm", "tcp" or "ucx-tcp".
   std::uint64_t seed = 0;              ///< Seed of loopback's message order.
   std::uint64_t eager_bytes = 8192;    ///< Largest message that loopback buffers.
   std::vector<std::uint32_t> hosts{};  ///< Host of each rank; if empty, all ranks share one host.
@@ -33,6 +34,9 @@ struct RankOptions {
   bool allocates_buffers = false;
   /// The devices of each rank, besides the CPU. Those of the machine if this is empty.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
+  /// Changes the transports that ranks make; not for loopback.
+  std::function<runtime::Wire(std::uint32_t rank, runtime::Reach reach, runtime::Wire wire)>
+      adjust_wire = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.
   /// Changes the variables of one rank, after those of all ranks have been set.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

@@ -29,6 +29,7 @@ CommandPtr enqueue_copy(Call& call, Stream& stream, Copy copy) {
   auto shared = std::make_shared<Copy>(std::move(copy));
   return enqueue(call.driver(), stream, [shared](const Run& run) {
     if (!is_still_there(run, shared->target) || !is_still_there(run, shared->source)) return;
+    const Watched watched(run, "copy", shared->bytes);
     const bool is_staged = !shared->staged.empty();
     std::memmove(shared->target.view, is_staged ? shared->staged.data() : shared->source.view,
                  shared->bytes);

@@ -39,6 +39,8 @@ void fake_cuda_forbid_opened(int process) {
   current_driver()->forbidden_process = process;
 }
 
+void fake_cuda_watch(fake_cuda_watcher watcher) { watcher_of_commands() = watcher; }
+
 size_t fake_cuda_live(const char* kind) {
   const std::lock_guard lock(driver_mutex());
   const Driver& driver = *current_driver();

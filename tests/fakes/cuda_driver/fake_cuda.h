@@ -72,6 +72,13 @@ void fake_cuda_exempt(int is_exempt);
 /// From now on, commands that use memory of process `process` are a misuse.
 void fake_cuda_forbid_opened(int process);
 
+/// A copy or a kernel that has run: the number of its device, "copy" or the kernel's name, the
+/// bytes of a copy, and when it began and ended, in nanoseconds of CLOCK_MONOTONIC.
+typedef void (*fake_cuda_watcher)(
+    int device, const char* what, size_t bytes, long long begin, long long end);
+/// Calls `watcher` after each copy and kernel, on a thread of the stand-in. NULL ends that.
+void fake_cuda_watch(fake_cuda_watcher watcher);
+
 /// The number of objects that exist: "context", "stream", "event", "library", "memory" (cuMemAlloc,
 /// cuMemHostAlloc, cuMemAllocManaged), "registration" (cuMemHostRegister), "opened" (IPC),
 /// "physical" (cuMemCreate, imported), "mapping" (cuMemMap), "reservation" (cuMemAddressReserve),

@@ -54,6 +54,7 @@ void run_block(const Launch& launch, std::uint64_t block) {
 }  // namespace
 
 void run_kernel(const Launch& launch, const Run& run) {
+  const Watched watched(run, launch.kernel->name, 0);
   Running kernel{run.device(), {}};
   running = &kernel;
   std::vector<std::uint64_t> order(launch.blocks);

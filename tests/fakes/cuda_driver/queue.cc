@@ -13,6 +13,10 @@
 namespace xylem::fake_cuda {
 namespace {
 
+long long now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 /// Signals are for the threads of the program.
 std::thread start_without_signals(std::function<void()> work) {
   sigset_t all, before;
@@ -52,6 +56,20 @@ void Run::pause(unsigned tries) const {
 void Run::fail(CUresult result) const {
   const std::lock_guard lock(driver_mutex());
   device_.lose(result);
+}
+
+std::atomic<fake_cuda_watcher>& watcher_of_commands() {
+  static constinit std::atomic<fake_cuda_watcher> watcher{nullptr};
+  return watcher;
+}
+
+Watched::Watched(const Run& run, const char* what, std::size_t bytes) noexcept
+    : watcher_(watcher_of_commands()), device_(run.device().ordinal), what_(what), bytes_(bytes) {
+  if (watcher_ != nullptr) begin_ = now();
+}
+
+Watched::~Watched() {
+  if (watcher_ != nullptr) watcher_(device_, what_, bytes_, begin_, now());
 }
 
 Queue::Queue(Device& device, std::uint64_t seed, std::uint64_t delay_us)

@@ -9,8 +9,11 @@
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"
+#include "fakes/cuda_driver/fake_cuda.h"
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -44,6 +47,25 @@ class Run {
  private:
   Device& device_;
   std::mt19937_64& random_;
+};
+
+/// What is told of copies and kernels (fake_cuda_watch), or null.
+std::atomic<fake_cuda_watcher>& watcher_of_commands();
+
+/// Tells the watcher of a copy or a kernel that runs as long as this exists.
+class Watched {
+ public:
+  Watched(const Run& run, const char* what, std::size_t bytes) noexcept;
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  ~Watched();
+
+ private:
+  const fake_cuda_watcher watcher_;
+  const int device_;
+  const char* const what_;
+  const std::size_t bytes_;
+  long long begin_ = 0;
 };
 
 struct Command {

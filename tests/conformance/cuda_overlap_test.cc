@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies of devices, reductions of devices and messages between hosts overlap. Four ranks on two
+// hosts, each with a device, make a large all_reduce a few times. The test records when each copy,
+// reduction and message began and ended, and adds up how long two kinds of them were under way at
+// the same time at one rank.
+//
+// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
+#include "runtime/src/device_kernels.h"
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "xylem/execution/cuda.h"
+#include "xylem/transport/tcp.h"
+
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iomanip>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using transport::ConstRegion;
+using transport::EndpointId;
+using transport::Operation;
+using transport::Posted;
+using transport::Region;
+using transport::Tag;
+
+constexpr std::uint32_t kRanks = 4;
+constexpr std::uint64_t kBytes = std::uint64_t{16} << 20;
+constexpr int kCalls = 3;  ///< That are recorded.
+
+enum Kind : std::uint8_t { copy, reduction, message };
+constexpr std::array kKinds{"copy", "reduction", "message"};
+
+long long now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// ---- the record ----
+
+struct Event {
+  Kind kind = copy;
+  std::uint32_t rank = 0;
+  long long begin = 0, end = 0;  ///< Nanoseconds.
+};
+
+/// The events of the job, in any order. Many threads add some.
+class Record {
+ public:
+  void add(const Event& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+  }
+  std::vector<Event> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Event> events_;  // «mutex_»
+};
+
+Record& record() {
+  static Record the_record;
+  return the_record;
+}
+
+/// Called by the stand-in for the driver. The device's number is that of its rank.
+void note_command(
+    int device, const char* what, std::size_t /*bytes*/, long long begin, long long end) {
+  const Kind kind = std::string_view(what) == "copy" ? copy : reduction;
+  record().add({kind, static_cast<std::uint32_t>(device), begin, end});
+}
+
+/// Milliseconds in which the kinds of a set were under way at once at a rank, by the set's bits.
+using Times = std::array<double, 8>;
+
+Times times_of(const std::vector<Event>& events, std::uint32_t rank) {
+  struct Edge {
+    long long at;
+    Kind kind;
+    int change;
+  };
+  std::vector<Edge> edges;
+  for (const Event& event : events) {
+    if (event.rank != rank) continue;
+    edges.push_back({event.begin, event.kind, 1});
+    edges.push_back({event.end, event.kind, -1});
+  }
+  std::ranges::sort(edges, {}, &Edge::at);
+  Times times{};
+  std::array<int, 3> under_way{};
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if (i > 0) {
+      unsigned set = 0;
+      for (unsigned kind = 0; kind < 3; ++kind) set |= under_way[kind] > 0 ? 1U << kind : 0U;
+      for (unsigned part = 1; part < times.size(); ++part) {
+        if ((set & part) == part) times[part] += static_cast<double>(edges[i].at - edges[i - 1].at);
+      }
+    }
+    under_way[edges[i].kind] += edges[i].change;
+  }
+  for (double& time : times) time /= 1e6;
+  return times;
+}
+
+void write_trace(const std::vector<Event>& events, const char* path) {
+  std::ofstream file(path);
+  file << std::fixed << std::setprecision(3) << "[";
+  const char* separator = "";
+  for (const Event& event : events) {
+    file << separator << R"({"ph": "X", "name": ")" << kKinds[event.kind] << R"(", "pid": )"
+         << event.rank << R"(, "tid": )" << int{event.kind} << R"(, "ts": )"
+         << static_cast<double>(event.begin) / 1e3 << R"(, "dur": )"
+         << static_cast<double>(event.end - event.begin) / 1e3 << "}";
+    separator = ",\n";
+  }
+  file << "]\n";
+}
+
+// ---- messages ----
+
+/// A TCP transport that records when each of its messages was sent, and when it had left.
+class RecordedTcp final : public transport::TcpTransport {
+ public:
+  RecordedTcp(std::uint32_t rank, std::unique_ptr<transport::Transport> tcp)
+      : rank_(rank), tcp_(&dynamic_cast<TcpTransport&>(*tcp)), owner_(std::move(tcp)) {}
+
+  Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override {
+    const long long begin = now();
+    auto* const done = std::exchange(operation.done, &RecordedTcp::note_sent);
+    {
+      const std::lock_guard lock(mutex());
+      sent()[&operation] = {rank_, begin, done};
+    }
+    const Posted posted = tcp_->send(to, tag, source, operation);
+    if (posted == Posted::done) {
+      operation.done = done;
+      finish(operation);
+    }
+    return posted;
+  }
+
+  std::string_view name() const noexcept override { return tcp_->name(); }
+  transport::Capabilities capabilities() const noexcept override { return tcp_->capabilities(); }
+  std::span<const std::byte> address() const noexcept override { return tcp_->address(); }
+  Result<EndpointId> connect(std::span<const std::byte> address) override {
+    return tcp_->connect(address);
+  }
+  transport::Meeting meeting(EndpointId endpoint) const noexcept override {
+    return tcp_->meeting(endpoint);
+  }
+  Posted recv(
+      Tag tag, Tag mask, Region target, Operation& operation, Tag* sender) noexcept override {
+    return tcp_->recv(tag, mask, target, operation, sender);
+  }
+  bool send_inline(EndpointId to,
+                   Tag tag,
+                   const void* data,
+                   std::uint64_t bytes) noexcept override {
+    return tcp_->send_inline(to, tag, data, bytes);
+  }
+  transport::Views* views() noexcept override { return tcp_->views(); }
+  void cancel(Operation& operation) noexcept override { tcp_->cancel(operation); }
+  std::size_t discard(Tag tag, Tag mask) noexcept override { return tcp_->discard(tag, mask); }
+  unsigned progress() noexcept override { return tcp_->progress(); }
+  bool flush(EndpointId endpoint) noexcept override { return tcp_->flush(endpoint); }
+  Result<bool> arm() noexcept override { return tcp_->arm(); }
+  int wake_fd() const noexcept override { return tcp_->wake_fd(); }
+  void close(EndpointId endpoint) noexcept override { tcp_->close(endpoint); }
+  void note_death() noexcept override { tcp_->note_death(); }
+  std::vector<transport::Lane> lanes(EndpointId endpoint) const override {
+    return tcp_->lanes(endpoint);
+  }
+  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override {
+    return tcp_->bytes_sent(endpoint);
+  }
+  void set_owner(transport::TcpOwner* owner) noexcept override { tcp_->set_owner(owner); }
+  Status adopt(EndpointId endpoint, transport::TcpConnection connection) override {
+    return tcp_->adopt(endpoint, std::move(connection));
+  }
+  void end_silent(Clock::time_point at) noexcept override { tcp_->end_silent(at); }
+  bool has_met(EndpointId endpoint) const noexcept override { return tcp_->has_met(endpoint); }
+
+ private:
+  struct Sent {
+    std::uint32_t rank = 0;
+    long long begin = 0;
+    void (*done)(Operation& self) noexcept = nullptr;
+  };
+  static std::mutex& mutex() {
+    static std::mutex the_mutex;
+    return the_mutex;
+  }
+  static std::map<Operation*, Sent>& sent() {
+    static std::map<Operation*, Sent> the_sent;
+    return the_sent;
+  }
+  static Sent finish(Operation& operation) noexcept {
+    Sent one;
+    {
+      const std::lock_guard lock(mutex());
+      const auto found = sent().find(&operation);
+      one = found->second;
+      sent().erase(found);
+    }
+    record().add({message, one.rank, one.begin, now()});
+    return one;
+  }
+  static void note_sent(Operation& operation) noexcept {
+    operation.done = finish(operation).done;
+    operation.done(operation);
+  }
+
+  const std::uint32_t rank_;
+  TcpTransport* const tcp_;
+  const std::unique_ptr<transport::Transport> owner_;
+};
+
+// ---- the test ----
+
+/// Lets the stand-in tell of its commands. False if the driver is a GPU's.
+bool watch(void (*watcher)(int, const char*, std::size_t, long long, long long)) {
+  const char* const name = std::getenv("CUDA_DRIVER");
+  void* const driver = ::dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);
+  void* const found = driver == nullptr ? nullptr : ::dlsym(driver, "fake_cuda_watch");
+  if (found != nullptr) reinterpret_cast<void (*)(decltype(watcher))>(found)(watcher);
+  return found != nullptr;
+}
+
+std::vector<runtime::ComputeDevice> device_of(const CudaRanks& devices, std::uint32_t rank) {
+  execution::CudaOptions options;
+  options.device = devices.kind(rank).device;
+  options.kernel_names = runtime::device_kernel_names();
+  if (const char* const name = std::getenv("CUDA_DRIVER")) options.driver = name;
+  return {{devices.kind(rank), execution::make_cuda_compute(options).value()}};
+}
+
+TEST(CudaOverlap, OfCopiesReductionsAndMessages) {
+  CudaRanks devices(kRanks, 2 * kBytes);
+  if (!watch(&note_command)) GTEST_SKIP() << "a GPU's driver does not tell when its commands run";
+  RankOptions options{.size = kRanks, .transport = "auto", .hosts = {0, 0, 1, 1}};
+  options.devices = [&](std::uint32_t rank) { return device_of(devices, rank); };
+  options.adjust_wire = [](std::uint32_t rank, runtime::Reach reach, runtime::Wire wire) {
+    if (reach == runtime::Reach::host) return wire;
+    return runtime::Wire{wire.name, std::make_unique<RecordedTcp>(rank, std::move(wire.transport))};
+  };
+  std::vector<Event> events;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    CudaMemory& memory = devices.memory(world.rank());
+    constexpr std::uint64_t kCount = kBytes / sizeof(float);
+    const std::vector<float> ones(kCount, static_cast<float>(1 + world.rank()));
+    const Memory kind = devices.kind(world.rank());
+    const Buffer input(memory.allocate(kBytes), kCount, DataType::float32, kind);
+    const Buffer output(memory.allocate(kBytes), kCount, DataType::float32, kind);
+    memory.write(static_cast<std::byte*>(input.data), ones.data(), kBytes);
+    EXPECT_TRUE(world.all_reduce(input, output).wait());  // Connects the ranks.
+    EXPECT_TRUE(world.barrier().wait());
+    if (world.rank() == 0) (void)record().take();
+    EXPECT_TRUE(world.barrier().wait());
+    for (int i = 0; i < kCalls; ++i) EXPECT_TRUE(world.all_reduce(input, output).wait());
+    EXPECT_TRUE(world.barrier().wait());
+    if (world.rank() == 0) events = record().take();
+    EXPECT_TRUE(world.barrier().wait());
+    std::vector<float> sums(kCount);
+    memory.read(sums.data(), static_cast<std::byte*>(output.data), kBytes);
+    EXPECT_EQ(std::ranges::count(sums, 1.0F + 2 + 3 + 4), static_cast<std::ptrdiff_t>(kCount));
+    EXPECT_TRUE(world.barrier().wait());
+  });
+  watch(nullptr);
+  if (const char* const path = std::getenv("XYLEM_TEST_TRACE")) write_trace(events, path);
+  constexpr unsigned kCopy = 1U << copy, kReduction = 1U << reduction, kMessage = 1U << message;
+  Times all{};
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const Times times = times_of(events, rank);
+    for (std::size_t part = 0; part < all.size(); ++part) all[part] += times[part];
+    std::printf(
+        "rank %u: copies %.2f ms, reductions %.2f ms, messages %.2f ms; copies with reductions "
+        "%.2f ms, copies with messages %.2f ms, reductions with messages %.2f ms\n",
+        rank, times[kCopy], times[kReduction], times[kMessage], times[kCopy | kReduction],
+        times[kCopy | kMessage], times[kReduction | kMessage]);
+    EXPECT_GT(times[kReduction | kMessage], 0);
+  }
+  EXPECT_GT(all[kCopy | kReduction], 0);
+  EXPECT_GT(all[kCopy | kMessage], 0);
+}
+
+}  // namespace
+}  // namespace xylem::test
