@@ -9,9 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -61,6 +64,57 @@ TEST(CudaStreams, HoldManyCalls) {
     ASSERT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
     for (const auto& round : rounds) EXPECT_TRUE(round->is_right());
     for (const Work& work : works) EXPECT_TRUE(work.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+/// CPU time of this thread, in microseconds.
+double thread_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
+// The producers of all calls are late: they stand behind a word that the host writes after it has
+// made all calls. So a call that waited for its producer would never return.
+TEST(CudaStreams, TakeCallsWhileTheyAreBusy) {
+  constexpr std::uint32_t kCalls = 40;
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Driver& driver = devices.driver();
+    const CudaMemory& memory = devices.memory(rank);
+    const auto world = runtime.world().on(stream_of(devices, rank));
+    std::vector<std::unique_ptr<Round>> rounds;
+    for (std::uint32_t i = 0; i < kCalls; ++i) {
+      rounds.push_back(std::make_unique<Round>(devices, rank));
+    }
+    const Pinned word(driver, memory.context());
+    word.words()[0] = word.words()[1] = 0;
+    const CurrentContext current(driver, memory.context());
+    ASSERT_EQ(
+        driver.cuStreamWaitValue64(memory.stream(), word.address(), 1, CU_STREAM_WAIT_VALUE_GEQ),
+        CUDA_SUCCESS);
+    std::vector<double> times;
+    std::vector<Work> works;
+    for (std::uint32_t number = 0; number < kCalls; ++number) {
+      rounds[number]->produce(number);
+      const double begin = thread_time();
+      works.push_back(world.all_reduce(rounds[number]->buffer(), rounds[number]->buffer()));
+      times.push_back(thread_time() - begin);
+      rounds[number]->consume();
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    EXPECT_EQ(driver.cuStreamQuery(memory.stream()), CUDA_ERROR_NOT_READY);
+    for (const Work& work : works) EXPECT_FALSE(work.test());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    std::atomic_ref(word.words()[0]).store(1, std::memory_order_release);
+    ASSERT_EQ(rounds.back()->wait(), CUDA_SUCCESS);
+    for (const auto& round : rounds) EXPECT_TRUE(round->is_right());
+    for (const Work& work : works) EXPECT_TRUE(work.wait());
+    std::ranges::sort(times);
+    std::printf("rank %u: a call takes %.1f us of CPU time (median of %u)\n", rank,
+                times[kCalls / 2], kCalls);
     EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }
