@@ -87,7 +87,7 @@ TEST(CudaStreams, TakeCallsWhileTheyAreBusy) {
     const auto world = runtime.world().on(stream_of(devices, rank));
     std::vector<std::unique_ptr<Round>> rounds;
     for (std::uint32_t i = 0; i < kCalls; ++i) {
-      rounds.push_back(std::make_unique<Round>(devices, rank));
+      rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
     }
     const Pinned word(driver, memory.context());
     word.words()[0] = word.words()[1] = 0;

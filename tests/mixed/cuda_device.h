@@ -20,6 +20,8 @@ class CudaDevice final : public Device {
  public:
   /// `number` is taken modulo the number of devices. Ends the process if there is no driver.
   explicit CudaDevice(std::uint32_t number);
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override;
 
   Memory memory() const noexcept override { return {MemoryKind::cuda, number_}; }

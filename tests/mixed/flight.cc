@@ -144,7 +144,7 @@ void Flight::draw_order(bool is_mesh) {
   if (order_ == Order::after) behind_ = static_cast<std::uint32_t>(chance / 1024 % streams);
 }
 
-const Communicator& Flight::produce(const Communicator& comm) const {
+Communicator Flight::produce(const Communicator& comm) const {
   if (device_ == nullptr) return comm;
   for_rooms([&](const Room& room) { device_->write(room, before_); });
   if (order_ == Order::none) (void)device_->synchronize(before_, kLimit);
@@ -333,7 +333,7 @@ void Flight::start_message(const Communicator& comm) {
   };
   // A stream that waits for a receive would never come to the send that the next rank waits for.
   const bool receives_first = order_ != Order::held && draw(call_.seed, 31, rank_) % 2 == 0;
-  produce(comm);
+  (void)produce(comm);
   if (receives_first) receive();
   work_ = comm.send(in(call_.count), to, tag);
   if (!receives_first) receive();

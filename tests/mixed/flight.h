@@ -95,7 +95,7 @@ class Flight {
   void make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at);
   Place make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance);
   /// Lets a stream write the inputs, and returns `comm`.
-  const Communicator& produce(const Communicator& comm) const;
+  Communicator produce(const Communicator& comm) const;
   void consume() const;
   template <typename Do>
   void for_rooms(const Do& act) const;

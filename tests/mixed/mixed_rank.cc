@@ -26,15 +26,15 @@
 namespace xylem::test::mixed {
 namespace {
 
+/// Null for "none". Ends the process if there is no such device.
+std::unique_ptr<Device> make_device(std::string_view kind, [[maybe_unused]] std::uint32_t rank) {
+  if (kind == "none") return nullptr;
 #ifdef XYLEM_TEST_CUDA
-std::unique_ptr<Device> make_device(std::string_view kind, std::uint32_t rank) {
-  return kind == "cuda" ? std::make_unique<CudaDevice>(rank) : nullptr;
-}
-#else
-std::unique_ptr<Device> make_device(std::string_view /*kind*/, std::uint32_t /*rank*/) {
-  return nullptr;
-}
+  if (kind == "cuda") return std::make_unique<CudaDevice>(rank);
 #endif
+  std::printf("there is no device %s in this build; say none or cuda\n", std::string(kind).c_str());
+  std::exit(2);
+}
 
 int run(int argc, char** argv) {
   if (argc != 5 && argc != 8) {

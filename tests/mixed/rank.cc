@@ -34,8 +34,15 @@ std::string Rank::run() {
     seed_ = setting_.seed + p;
     run_program();
   }
-  if (setting_.device != nullptr && failure_.empty()) failure_ = setting_.device->misuse();
+  if (setting_.device != nullptr && failure_.empty()) failure_ = misuse();
   return failure_.empty() ? "" : "program " + std::to_string(seed_) + ": " + failure_;
+}
+
+std::string Rank::misuse() const {
+  std::string what = setting_.device->misuse();
+  // After a fault, a message may announce memory that its sender has freed meanwhile.
+  const bool is_late = !setting_.fault.empty() && what.ends_with("the memory is gone");
+  return is_late ? std::string() : what;
 }
 
 void Rank::fail(const std::string& what) {

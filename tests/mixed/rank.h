@@ -60,6 +60,8 @@ class Rank {
   bool is_last_program() const { return program_ + 1 == setting_.programs; }
   bool has_fault() const { return !setting_.fault.empty() && is_last_program(); }
   void fail(const std::string& what);
+  /// What this process did that no correct program does to a device's driver, or an empty string.
+  std::string misuse() const;
   void run_program();
   bool make_comms();
   bool bind_devices();

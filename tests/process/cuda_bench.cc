@@ -5,6 +5,7 @@
 #include "xylem/base/clock.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 
 #include <atomic>
 #include <thread>
@@ -92,11 +93,18 @@ CudaBench::State CudaBench::wait() {
   const OwnCalls own;
   driver_->cuStreamWriteValue64(stream_, address(marker_), ++number_, 0);
   const Deadline deadline = Deadline::after(kSoon);
+  // Few, since a thread that yields often gets no core for seconds if others compute.
+  constexpr int kYields = 100;
+  int tries = 0;
   while (std::atomic_ref(*marker_).load(std::memory_order_acquire) != number_) {
     const CUresult state = driver_->cuStreamQuery(stream_);
     if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) return State::lost;
     if (deadline.passed()) return State::stalled;
-    std::this_thread::yield();
+    if (++tries < kYields) {
+      std::this_thread::yield();
+    } else {
+      ::poll(nullptr, 0, 1);
+    }
   }
   return State::done;
 }

@@ -10,11 +10,9 @@
 // run, the ranks have either right results or an error, and streams have gone on. The first error
 // of each run is printed, and at the end the functions that the victim did not call.
 #include "process/cuda_bench.h"
-#include "xylem/base/clock.h"
 #include "xylem/xylem.h"
 
 #include <bit>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -258,16 +256,11 @@ int run(int argc, char** argv) {
       ::setenv("FAKE_CUDA_FAULTS", is_victim ? fault.c_str() : "", 1);
       ::setenv("XYLEM_JOB", (directory + std::to_string(runs)).c_str(), 1);
       StandIn::get().reset();
-      const auto begin = Clock::now();
       Outcome outcome = run_once();
-      const double took = std::chrono::duration<double>(Clock::now() - begin).count();
       ++runs;
       failed += outcome.status ? 0 : 1;
       if (!outcome.status) ++messages[outcome.status.to_string()];
       if (outcome.wrong.empty()) outcome.wrong = misuse(!outcome.status);
-      if (outcome.wrong.empty() && took > static_cast<double>(kSoon.count())) {
-        outcome.wrong = "took " + std::to_string(took) + " s";
-      }
       if (!outcome.wrong.empty()) {
         ++wrong;
         std::printf("WRONG %s: %s\n", fault.c_str(), outcome.wrong.c_str());

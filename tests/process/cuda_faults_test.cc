@@ -36,14 +36,14 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
   const auto& [name, code, victim] = GetParam();
   // Calls of each function that fail. XYLEM_TEST_CALLS=1,2,3 tries others.
   const char* const wanted = std::getenv("XYLEM_TEST_CALLS");
-  const char* const usual = kHasSanitizer ? "1,4" : "1,2,4,12,50";
+  const char* const usual = kHasSanitizer ? "1,4" : "1,2,5,30";
   const PrivateDirectory directory;
   auto ranks = start_ranks(
       directory, 2, "cuda_fault_rank",
       {std::to_string(victim), code, wanted != nullptr ? wanted : usual, directory.path()},
       {{"XYLEM_LOG", "off"}, {"XYLEM_SLICE", "32K"}, {"XYLEM_TIMEOUT", "20s"}});
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
-    const Exit exit = ranks[rank].wait(seconds(kHasSanitizer ? 300 : 150));
+    const Exit exit = ranks[rank].wait(seconds(kHasSanitizer ? 300 : 200));
     EXPECT_EQ(exit.status, 0) << exit.output;
     if (rank != victim || wanted != nullptr) continue;
     // The program calls what the library needs, so the faults above have happened.
