@@ -169,9 +169,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void reserve_memory(Operation& operation) const;
   static Status take_place_on_stream(Operation& operation);
   bool are_on_one_host() const;
-  Status join_mesh(const Memory& device,
-                  std::shared_ptr<execution::Mesh>& mesh,
-                  double& read_GBps);
+  Status join_mesh(const Memory& device, std::shared_ptr<execution::Mesh>& mesh, double& read_GBps);
   bool runs_on_mesh(const Call& call) const;
   Work submit_on_mesh(Call&& call);
   Status give_to_mesh(Operation& operation);

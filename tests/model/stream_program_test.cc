@@ -2,7 +2,7 @@
 //
 // Stream programs of several calls in a row, run for all ranks in orders that a seed draws: each
 // rank takes its steps one after the other, and a flag is set, awaited and cleared as a mesh does
-// it (execution/src/cuda/mesh.h). No flag may be set that is still set.
+// it (execution/src/cuda/cuda_mesh.h). No flag may be set that is still set.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"

@@ -8,11 +8,11 @@
 // waits.
 #pragma once
 
+#include "cuda/cuda_mesh.h"
 #include "cuda/device_pool.h"
 #include "cuda/driver.h"
 #include "cuda/gates.h"
 #include "cuda/loaded_kernels.h"
-#include "cuda/mesh.h"
 #include "cuda/pinned_pool.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"

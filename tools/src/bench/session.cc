@@ -161,8 +161,8 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   if (!kind.collective.empty()) {
     XYLEM_TRY(const PlanInfo plan, world_.plan_info(kind.collective, geometry.count, options_.type,
                                                     kind.rooted ? options_.root : 0));
-    const bool is_by_devices = place_.orders_calls() && !plan.on_stream.empty() &&
-                               operation != Operation::all_to_all_v;
+    const bool is_by_devices =
+        place_.orders_calls() && !plan.on_stream.empty() && operation != Operation::all_to_all_v;
     row.algorithm = is_by_devices ? plan.on_stream : plan.algorithm;
   }
   row.transport = transport_names(environment_);

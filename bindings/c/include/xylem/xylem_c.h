@@ -238,8 +238,8 @@ XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* commun
                                                       void* stream,
                                                       int32_t device,
                                                       xylem_communicator** result);
-/// Binds a CUDA device to a communicator on each rank, so that its collectives on streams may run on
-/// the devices alone, without the CPU. `device` is its number in this process, or -1 on a rank
+/// Binds a CUDA device to a communicator on each rank, so that its collectives on streams may run
+/// on the devices alone, without the CPU. `device` is its number in this process, or -1 on a rank
 /// without one. Collective; blocks. `*is_mesh`, if given, becomes 1 if the devices reach each
 /// other's memory, so that these calls do so from now on, and 0 otherwise; then nothing changes.
 /// Communicator::bind() (communicator.h) says what follows from it.

@@ -43,7 +43,7 @@ struct StreamProgram {
   std::string algorithm;
   /// At least the size of what any step moves in a round.
   std::uint64_t slice_bytes = 0;
-  std::uint64_t rounds = 0;       ///< The same on all ranks. 0: there is nothing to do.
+  std::uint64_t rounds = 0;  ///< The same on all ranks. 0: there is nothing to do.
   std::uint32_t element_bytes = 1;
   std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
   KernelId reduce = 0, copy = 0, scale = 0, signal = 0;

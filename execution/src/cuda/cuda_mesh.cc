@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/mesh.h"
+#include "cuda/cuda_mesh.h"
 
 #include "xylem/base/check.h"
 #include "xylem/base/clock.h"
