@@ -564,6 +564,7 @@ Result<PlanInfo> Group::explain(const collectives::Shape& shape,
 
 Status Group::destroy() {
   if (context_->process.is_forked()) return context_->process.check();
+  wait_for_mesh();
   return context_->progress.with_token([this]() -> Status {
     launch_all(context_->inbox);
     if (const auto left = pending(); left > 0) {

@@ -175,6 +175,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Status give_to_mesh(Operation& operation);
   Status wait_for_stream(Operation& operation);
   void stop_mesh();
+  void wait_for_mesh();
 
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;

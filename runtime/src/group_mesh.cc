@@ -142,7 +142,11 @@ Work Group::submit_on_mesh(Call&& call) {
   operation.unplanned = plan.status();
   if (plan) {
     operation.plan = *std::move(plan);
-    if (Status given = give_to_mesh(operation); !given) {
+    Status given = give_to_mesh(operation);
+    if (given.code() == Code::cancelled) {
+      operation.plan = nullptr;
+      operation.unplanned = std::move(given);  // The group has failed, and launch() knows why.
+    } else if (!given) {
       operation.end(std::move(given));
       operation.release();
       return work;
@@ -184,6 +188,21 @@ Status Group::wait_for_stream(Operation& operation) {
     }
     // All gates are taken: the program is thousands of calls ahead of the device.
     if (gate.status().code() != Code::exhausted || patience.passed()) return gate.status();
+    context_->progress.poke();
+    std::this_thread::yield();
+  }
+}
+
+/// If the streams of this rank have done their calls, waits until those of the other ranks have,
+/// too, and the operations have ended: to the caller these calls are over.
+void Group::wait_for_mesh() {
+  if (!has_mesh_.load(std::memory_order_acquire)) return;
+  const Deadline patience = Deadline::after(context_->config().timeout);
+  const auto is_pending = [this] {
+    launch_all(context_->inbox);
+    return pending() > 0 && mesh_->release();
+  };
+  while (context_->progress.with_token(is_pending) && !patience.passed()) {
     context_->progress.poke();
     std::this_thread::yield();
   }

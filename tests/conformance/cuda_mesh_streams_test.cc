@@ -221,6 +221,25 @@ TEST(CudaMeshStreams, TakePartInSeveralCommunicators) {
   });
 }
 
+// What a stream has done is over, although the Works of its calls may not have ended.
+TEST(CudaMeshStreams, TellWhenACommunicatorMayBeDestroyed) {
+  CudaRanks devices(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    Round round(devices, rank, kRanks);
+    for (std::uint32_t number = 0; number < 10; ++number) {
+      auto world = bound(runtime, devices);
+      for (int i = 0; i < 5; ++i) {
+        [[maybe_unused]] const Work work = round.give(world.on(stream_of(devices, rank)), number);
+      }
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      const Status destroyed = world.destroy();
+      ASSERT_TRUE(destroyed) << destroyed.to_string();
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
 TEST(CudaMeshStreams, GoOnWhenARankAborts) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {

@@ -50,8 +50,8 @@ class Program {
     for (const auto step :
          {&Program::reduce_own_memory, &Program::reduce_on_stream, &Program::reduce_on_stream,
           &Program::gather_behind, &Program::pass_on_stream, &Program::pass_little,
-          &Program::broadcast_to_host, &Program::reduce_scaled, &Program::bind,
-          &Program::reduce_on_stream, &Program::reduce_on_stream, &Program::gather_behind}) {
+          &Program::broadcast_to_host, &Program::bind, &Program::reduce_on_stream,
+          &Program::reduce_on_stream, &Program::gather_behind, &Program::reduce_scaled}) {
       const Status status = (this->*step)();
       // Whatever failed, the stream goes on.
       if (bench_.wait() == CudaBench::State::stalled) wrong_ = "the stream does not go on";

@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                          type_name);
 
 TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
-  std::set<std::string> expected;
+  std::set<std::string> expected{"xylem_signal"};
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
     for (std::size_t i = 0; i < kRedOpCount; ++i) {
@@ -242,6 +242,28 @@ TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
 TEST(DeviceKernels, ReachNoAddressForNoElements) {
   launch("xylem_reduce_sum_float32", ReduceArguments{}, 3);
   launch("xylem_scale_float32", ScaleArguments{}, 3);
+  launch("xylem_signal", SignalArguments{}, 3);
+}
+
+TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
+  for (const std::uint32_t stop : {0U, 1U}) {
+    const float source = 5;
+    float sum = 0, scaled = 0;
+    std::uint32_t flag = 0;
+    ReduceArguments reduction{.target = &sum, .count = 1, .source_count = 1, .stop = &stop};
+    reduction.sources[0] = &source;
+    launch("xylem_reduce_sum_float32", reduction, 3);
+    launch("xylem_scale_float32",
+           ScaleArguments{
+               .target = &scaled, .source = &source, .count = 1, .factor = 2, .stop = &stop},
+           3);
+    SignalArguments signals{.count = 1, .stop = &stop};
+    signals.flags[0] = &flag;
+    launch("xylem_signal", signals, 3);
+    EXPECT_EQ(sum, stop == 0 ? 5 : 0);
+    EXPECT_EQ(scaled, stop == 0 ? 10 : 0);
+    EXPECT_EQ(flag, stop == 0 ? 1U : 0U);
+  }
 }
 
 #ifdef XYLEM_WITH_DEVICE_KERNELS

@@ -248,7 +248,7 @@ Result<Ticket> CudaCompute::gate_before(void* stream) {
 }
 
 Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
-  return CudaMesh::make({driver_, kernels_, device_, *shared_, *meshes_}, rank);
+  return CudaMesh::make({driver_, kernels_, device_, *meshes_}, rank);
 }
 
 // ---- scratch ----

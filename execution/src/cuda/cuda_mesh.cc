@@ -48,8 +48,9 @@ CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcep
 // ---- memory ----
 
 MeshMemories::~MeshMemories() {
-  if (free_.empty()) return;
+  if (free_.empty() && kept_.empty()) return;
   const CurrentContext current(driver_, context_);
+  kept_.clear();
   for (const Memory& memory : free_) {
     driver_.cuMemFree(memory.scratch);
     driver_.cuMemFreeHost(memory.done);
@@ -85,6 +86,11 @@ void MeshMemories::give_back(const Memory& memory) noexcept {
   free_.push_back(memory);
 }
 
+void MeshMemories::keep(std::unique_ptr<SharedMemory> opened) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(opened));
+}
+
 // ---- beginning and end ----
 
 Result<std::unique_ptr<Mesh>> CudaMesh::make(const Site& site, std::uint32_t rank) {
@@ -101,6 +107,8 @@ Status CudaMesh::set_up() {
   operations_.reserve(kMostOperations);
   XYLEM_TRY(make_streams());
   XYLEM_TRY(memory_, site_.memories.take());
+  shared_ = std::make_unique<SharedMemory>(driver_, context_, site_.device,
+                                           [](CUresult, std::string_view) {});
   return prepare_memory();
 }
 
@@ -138,7 +146,7 @@ Status CudaMesh::prepare_memory() {
   const transport::ConstRegion flags{.data = pointer(memory_.flags),
                                      .bytes = MeshMemories::kFlagBytes};
   const transport::ConstRegion scratch{.data = pointer(memory_.scratch), .bytes = scratch_bytes()};
-  if (!site_.memory.share(flags, member_.flags) || !site_.memory.share(scratch, member_.scratch)) {
+  if (!shared_->share(flags, member_.flags) || !shared_->share(scratch, member_.scratch)) {
     return failure(Code::unsupported, "the device cannot share its memory");
   }
   CUuuid device{};
@@ -176,10 +184,10 @@ Status CudaMesh::open(const MeshMember& member, Peer& peer) {
                                                   member.scratch_bytes, scratch_bytes()));
   }
   peer.member = member;
-  const auto* const flags = site_.memory.open(member.flags, MeshMemories::kFlagBytes, {});
+  const auto* const flags = shared_->open(member.flags, MeshMemories::kFlagBytes, {});
   if (flags != nullptr) peer.flags = address(flags);
   const auto* const scratch =
-      flags == nullptr ? nullptr : site_.memory.open(member.scratch, scratch_bytes(), {});
+      flags == nullptr ? nullptr : shared_->open(member.scratch, scratch_bytes(), {});
   if (scratch == nullptr) {
     return failure(Code::unsupported, "this GPU does not reach the memory of its GPU");
   }
@@ -220,15 +228,13 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
-  for (const Peer& peer : peers_) {
-    if (peer.flags != 0) site_.memory.close(peer.member.flags, {});
-    if (peer.scratch != 0) site_.memory.close(peer.member.scratch, {});
-  }
   if (!is_drained() || has_graphs_) {
     // A stream or a graph of the user may still refer to what it was given. So everything stays.
-    [[maybe_unused]] auto* const kept = new std::shared_ptr(site_.kernels);
+    [[maybe_unused]] auto* const kernels = new std::shared_ptr(site_.kernels);
+    [[maybe_unused]] auto* const opened = shared_.release();
     return;
   }
+  if (shared_ != nullptr) site_.memories.keep(std::move(shared_));
   {
     const CurrentContext current(driver_, context_);
     for (const CUevent event : ends_) {

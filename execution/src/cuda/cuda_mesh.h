@@ -57,23 +57,25 @@ class MeshMemories {
   Result<Memory> take();
   /// Nobody uses the memory any more, except that peers may set flags.
   void give_back(const Memory& memory) noexcept;
+  /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
+  void keep(std::unique_ptr<SharedMemory> opened);
 
  private:
   const Driver& driver_;
   const CUcontext context_;
   const std::uint64_t scratch_bytes_;
   std::mutex mutex_;
-  std::vector<Memory> free_;  // «mutex_» Without flags.
+  std::vector<Memory> free_;                         // «mutex_» Without flags.
+  std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
 };
 
 class CudaMesh final : public Mesh {
  public:
-  /// The device, and what is loaded there. `memory` and `memories` outlive the mesh.
+  /// The device, and what is loaded there. `memories` outlives the mesh.
   struct Site {
     std::shared_ptr<const Driver> driver;
     std::shared_ptr<const LoadedKernels> kernels;
     CUdevice device = 0;
-    SharedMemory& memory;
     MeshMemories& memories;
   };
 
@@ -139,6 +141,8 @@ class CudaMesh final : public Mesh {
   const Driver& driver_;
   const std::uint32_t rank_;
   CUcontext context_ = nullptr;
+  /// Names and opens memory of meshes. Not that of the device, which belongs to the token holder.
+  std::unique_ptr<SharedMemory> shared_;
   MeshMemories::Memory memory_;
   MeshMember member_;
   std::vector<Peer> peers_;  ///< All ranks, after join().

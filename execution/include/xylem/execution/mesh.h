@@ -70,7 +70,7 @@ class Mesh {
   virtual Result<double> measure() = 0;
 
   /// Gives a call to its stream. The host does not wait for the stream. On failure the stream has
-  /// got nothing. One thread at a time.
+  /// got nothing; `cancelled` says that the mesh was stopped. One thread at a time.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
   /// Lets a stream of the device wait for the call with this number. False if that call was too
