@@ -250,15 +250,23 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
     const float source = 5;
     float sum = 0, scaled = 0;
     std::uint32_t flag = 0;
-    ReduceArguments reduction{.target = &sum, .count = 1, .source_count = 1, .stop = &stop};
-    reduction.sources[0] = &source;
+    ReduceArguments reduction;
+    reduction.target = device_address(&sum);
+    reduction.count = reduction.source_count = 1;
+    reduction.sources[0] = device_address(&source);
+    reduction.stop = device_address(&stop);
     launch("xylem_reduce_sum_float32", reduction, 3);
-    launch("xylem_scale_float32",
-           ScaleArguments{
-               .target = &scaled, .source = &source, .count = 1, .factor = 2, .stop = &stop},
-           3);
-    SignalArguments signals{.count = 1, .stop = &stop};
-    signals.flags[0] = &flag;
+    ScaleArguments scaling;
+    scaling.target = device_address(&scaled);
+    scaling.source = device_address(&source);
+    scaling.count = 1;
+    scaling.factor = 2;
+    scaling.stop = device_address(&stop);
+    launch("xylem_scale_float32", scaling, 3);
+    SignalArguments signals;
+    signals.flags[0] = device_address(&flag);
+    signals.count = 1;
+    signals.stop = device_address(&stop);
     launch("xylem_signal", signals, 3);
     EXPECT_EQ(sum, stop == 0 ? 5 : 0);
     EXPECT_EQ(scaled, stop == 0 ? 10 : 0);
