@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/execution/compile_for_stream.h"
+
 #include "xylem/execution/compute.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,6 @@ namespace {
 
 using collectives::Buffer;
 using collectives::Collective;
-using collectives::kNone;
 using collectives::Schedule;
 using collectives::StepKind;
 
@@ -43,7 +43,7 @@ class StreamCompiler {
     XYLEM_TRY(choose_rounds());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
     if (program_->rounds == 1) join_copies();
-    return std::shared_ptr<const StreamProgram>(std::move(program_));
+    return std::shared_ptr<const StreamProgram>(program_);
   }
 
  private:
@@ -151,8 +151,8 @@ class StreamCompiler {
   /// Joins copies that follow each other, also in memory. So a call that fits into scratch is
   /// published by one copy.
   void join_copies() {
-    const auto continues = [this](const StreamProgram::Operand& a, std::uint64_t bytes,
-                                  const StreamProgram::Operand& b) {
+    const auto continues = [](const StreamProgram::Operand& a, std::uint64_t bytes,
+                              const StreamProgram::Operand& b) {
       return a.rank == b.rank && a.buffer == b.buffer && a.offset + bytes == b.offset;
     };
     std::vector<StreamProgram::Step> joined;

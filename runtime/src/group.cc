@@ -106,10 +106,7 @@ void Group::retire(Group* group) {
 
 Group::~Group() {
   if (context_->process.allows()) leave();
-  // A forked child must not use the driver.
-  if (context_->process.is_forked()) {
-    [[maybe_unused]] auto* const kept = new std::shared_ptr(std::move(mesh_));
-  }
+  if (context_->process.is_forked()) leave_mesh_to_parent();
 }
 
 // ---- calls ----

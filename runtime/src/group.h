@@ -176,6 +176,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Status wait_for_stream(Operation& operation);
   void stop_mesh();
   void wait_for_mesh();
+  void leave_mesh_to_parent();
 
   const std::shared_ptr<Context> context_;
   GroupObserver& observer_;

@@ -69,6 +69,7 @@ Status Group::join_mesh(const Memory& device,
       std::ranges::all_of(offers, [](const Offer& each) { return each.has_member != 0; });
   if (is_complete) {
     std::vector<execution::MeshMember> members;
+    members.reserve(offers.size());
     for (const Offer& each : offers) members.push_back(each.member);
     outcome = made->join(members);
   }
@@ -124,13 +125,14 @@ bool Group::runs_on_mesh(const Call& call) const {
 }
 
 Work Group::submit_on_mesh(Call&& call) {
-  if (call.stream->device != mesh_device_) {
+  const Stream stream = call.stream.value_or(Stream{});
+  if (stream.device != mesh_device_) {
     return refused(failure(
         Code::invalid_argument,
         fmt::format("the stream is of {} device {}, and the communicator is bound to {} device {}; "
                     "use a stream of that device, or another communicator",
-                    name(call.stream->device.kind), call.stream->device.device,
-                    name(mesh_device_.kind), mesh_device_.device)));
+                    name(stream.device.kind), stream.device.device, name(mesh_device_.kind),
+                    mesh_device_.device)));
   }
   call.on_mesh = true;
   auto plan = plans_.plan_for(call);
@@ -161,7 +163,7 @@ Work Group::submit_on_mesh(Call&& call) {
 Status Group::give_to_mesh(Operation& operation) {
   const Call& call = operation.call;
   XYLEM_TRY(operation.enqueued, mesh_->enqueue(*operation.plan->stream_program,
-                                               {.stream = call.stream->handle,
+                                               {.stream = call.stream.value_or(Stream{}).handle,
                                                 .holds_stream = call.holds_stream,
                                                 .input = static_cast<const std::byte*>(call.input),
                                                 .output = static_cast<std::byte*>(call.output),
@@ -191,6 +193,14 @@ Status Group::wait_for_stream(Operation& operation) {
     context_->progress.poke();
     std::this_thread::yield();
   }
+}
+
+/// A forked child must not use the driver, so it never ends the mesh.
+void Group::leave_mesh_to_parent() {
+  if (mesh_ == nullptr) return;
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto& kept = *new std::vector<std::shared_ptr<execution::Mesh>>();
+  kept.push_back(std::move(mesh_));
 }
 
 /// If the streams of this rank have done their calls, waits until those of the other ranks have,

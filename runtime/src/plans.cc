@@ -277,6 +277,7 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
   collectives::Choice choice;
   {
     const std::lock_guard lock(choosing_);
+    if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
     XYLEM_TRY(choice, mesh_chooser_->choose(shape, agreed_bytes(call), forced));
     options.scratch_bytes = mesh_scratch_bytes_;
   }

@@ -71,6 +71,7 @@ Chunks at(std::uint32_t rank, std::uint32_t chunk) { return {Buffer::scratch, ch
 /// The same chunk of all ranks' scratch, in rank order. So all ranks evaluate the same expression.
 std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   std::vector<Chunks> chunks;
+  chunks.reserve(shape.ranks);
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) chunks.push_back(at(rank, chunk));
   return chunks;
 }

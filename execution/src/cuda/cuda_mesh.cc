@@ -19,7 +19,6 @@ namespace xylem::execution::cuda {
 namespace {
 
 using Kind = StreamProgram::Kind;
-using transport::DevicePlace;
 
 // Of the memory of flags. The stop word has a cache line of its own.
 constexpr std::uint64_t kFirstFlag = 64;
@@ -41,6 +40,20 @@ CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcep
   operation.writeValue.address = word;
   operation.writeValue.value = value;
   return operation;
+}
+
+/// What streams or graphs may still use. Keeps it until the process ends.
+struct Outliving {
+  std::shared_ptr<const LoadedKernels> kernels;
+  std::unique_ptr<SharedMemory> opened;
+};
+void outlive(Outliving kept) {
+  static std::mutex mutex;
+  // Never destroyed, not even when the process ends.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto& all = *new std::vector<Outliving>();
+  const std::lock_guard lock(mutex);
+  all.push_back(std::move(kept));
 }
 
 }  // namespace
@@ -230,8 +243,7 @@ CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
   if (!is_drained() || has_graphs_) {
     // A stream or a graph of the user may still refer to what it was given. So everything stays.
-    [[maybe_unused]] auto* const kernels = new std::shared_ptr(site_.kernels);
-    [[maybe_unused]] auto* const opened = shared_.release();
+    outlive({site_.kernels, std::move(shared_)});
     return;
   }
   if (shared_ != nullptr) site_.memories.keep(std::move(shared_));
