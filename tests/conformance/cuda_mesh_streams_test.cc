@@ -229,8 +229,10 @@ TEST(CudaMeshStreams, TellWhenACommunicatorMayBeDestroyed) {
     Round round(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 10; ++number) {
       auto world = bound(runtime, devices);
+      round.produce(number);
       for (int i = 0; i < 5; ++i) {
-        [[maybe_unused]] const Work work = round.give(world.on(stream_of(devices, rank)), number);
+        [[maybe_unused]] const Work work =
+            world.on(stream_of(devices, rank)).all_reduce(round.buffer(), round.buffer());
       }
       ASSERT_EQ(round.wait(), CUDA_SUCCESS);
       const Status destroyed = world.destroy();

@@ -51,8 +51,8 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
          {"cuCtxPushCurrent_v2", "cuPointerGetAttributes", "cuIpcGetMemHandle",
           "cuIpcOpenMemHandle_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
           "cuMemcpyAsync", "cuLaunchKernel", "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2",
-          "cuStreamQuery", "cuStreamSynchronize", "cuStreamBatchMemOp", "cuStreamIsCapturing",
-          "cuMemsetD32Async", "cuDeviceGetUuid"}) {
+          "cuStreamQuery", "cuStreamSynchronize", "cuStreamBatchMemOp_v2", "cuStreamIsCapturing",
+          "cuMemsetD32Async", "cuDeviceGetUuid_v2"}) {
       EXPECT_THAT(exit.output, Not(HasSubstr(std::string("not called: ") + function + "\n")));
     }
   }
