@@ -353,7 +353,7 @@ TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
       }
       round.fill(number);
       graph.launch();
-      if (number % 2 == 0) continue;
+      if (number % 2 == 0) graph.launch();
       ASSERT_EQ(round.wait(), CUDA_SUCCESS);
       ASSERT_TRUE(round.is_right()) << "launch " << number;
     }

@@ -107,7 +107,12 @@ XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish>& fold,
 
 /// Whether the kernel must do nothing.
 XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
-  return stop != nullptr && *static_cast<const volatile std::uint32_t*>(stop) != 0;
+  if (stop == nullptr) return false;
+#ifdef __CUDA_ARCH__
+  return *static_cast<const volatile std::uint32_t*>(stop) != 0;
+#else
+  return __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0;
+#endif
 }
 
 XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
