@@ -85,8 +85,9 @@ class XYLEM_API Communicator {
   /// share one. Then the collectives on streams of these devices run on the devices alone, without
   /// the CPU, except all_to_all_v: all ranks must make such a call on a stream, or none. These
   /// calls may be captured into a CUDA graph. Launch graphs, and make calls, in the same order on
-  /// all ranks, and so that one ends before the next begins (docs/gpu.md). Destroy the graphs before
-  /// the communicator. If calls do not match, outputs may have been written before the Works say so.
+  /// all ranks, and so that one ends before the next begins (docs/gpu.md). Destroy the graphs
+  /// before the communicator. If calls do not match, outputs may have been written before the Works
+  /// say so.
   ///
   /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
   /// Fails with `invalid_argument` if another device is bound.
