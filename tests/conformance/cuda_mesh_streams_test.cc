@@ -273,6 +273,34 @@ TEST(CudaMeshStreams, GoOnWhenARankAborts) {
   });
 }
 
+// Another communicator's call that is still under way is not in the way.
+TEST(CudaMeshStreams, GoOnBesideCallsOfOtherCommunicators) {
+  constexpr std::uint32_t kPair = 2;
+  CudaRanks devices(kPair);
+  run_ranks(options_for(devices, kPair), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    auto aborted = bound(runtime, devices), other = bound(runtime, devices);
+    Round round(devices, rank, kPair), second(devices, rank, kPair);
+    Work first, pending;
+    if (rank == 0) {
+      first = aborted.after(stream).all_reduce(round.buffer(), round.buffer());
+      pending = other.after(stream).all_reduce(second.buffer(), second.buffer());
+      EXPECT_TRUE(first.block(stream));
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank == 1) {
+      EXPECT_TRUE(aborted.abort("the test"));
+    }
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+    EXPECT_FALSE(pending.ended() && rank == 0);
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank == 1) pending = other.after(stream).all_reduce(second.buffer(), second.buffer());
+    EXPECT_TRUE(pending.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
 TEST(CudaMeshStreams, GoOnWhenARankDoesNotCallInTime) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
