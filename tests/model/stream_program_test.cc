@@ -145,7 +145,10 @@ class Ranks {
       const auto& it = program(rank);
       if (at.round < it.rounds && at.step < it.steps.size()) return;
       at.step = 0;
-      if (at.round < it.rounds && ++at.round < it.rounds) continue;
+      if (at.round + 1 < it.rounds) {
+        ++at.round;
+        continue;
+      }
       at.round = 0;
       ++at.call;
     }
