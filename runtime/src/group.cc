@@ -500,6 +500,7 @@ Status Group::take_place_on_stream(Operation& operation) {
 }
 
 void Group::on_ended(Operation& operation) {
+  if (operation.mesh != nullptr) operation.mesh->on_ended();
   if (operation.call.kind != CallKind::collective) {
     messages_.forget(operation);
   } else if (running_ > 0) {

@@ -5,6 +5,7 @@
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "support/stream_round.h"
+#include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -450,6 +451,18 @@ TEST(CudaMeshStreams, AreToldApartAlthoughTheirHandlesAreEqual) {
   });
 }
 
+/// Waits until the job has asked the driver for the state of a stream. A GPU's driver does not
+/// tell.
+void wait_for_question() {
+  if (!is_stand_in()) return;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  const unsigned long before = calls_of_stand_in("cuStreamQuery");
+  while (calls_of_stand_in("cuStreamQuery") == before) {
+    ASSERT_FALSE(deadline.passed()) << "nobody looks at the call";
+    std::this_thread::yield();
+  }
+}
+
 // As torch captures. The job's own calls of the driver, in other threads, do not disturb it.
 TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
   CudaRanks devices(kRanks);
@@ -467,7 +480,7 @@ TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
           [&] {
             captured.produce(0);
             captured.consume();
-            std::this_thread::sleep_for(milliseconds(rank == 0 ? 20 : 0));
+            if (rank == 0) wait_for_question();
           },
           CU_STREAM_CAPTURE_MODE_GLOBAL);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_mesh.h"
 
+#include "cuda/gates.h"
 #include "xylem/base/check.h"
 #include "xylem/base/clock.h"
 #include "xylem/transport/transport.h"
@@ -71,27 +72,38 @@ MeshMemories::~MeshMemories() {
 }
 
 Result<MeshMemories::Memory> MeshMemories::take() {
-  CUdeviceptr flags = 0;
-  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&flags, kFlagBytes), "cuMemAlloc"));
+  XYLEM_TRY(Memory memory, take_free());
+  Status made = driver_.check(driver_.cuMemAlloc(&memory.flags, kFlagBytes), "cuMemAlloc");
+  if (made) return memory;
+  give_back(memory);
+  return made;
+}
+
+/// Memory without flags.
+Result<MeshMemories::Memory> MeshMemories::take_free() {
+  Memory memory;
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      Memory memory = free_.back();
+      memory = free_.back();
       free_.pop_back();
-      memory.flags = flags;
       return memory;
     }
   }
-  Memory memory{.flags = flags};
-  void* done = nullptr;
-  XYLEM_TRY(
-      driver_.check(driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
-                    "cuMemHostAlloc"));
-  memory.done = static_cast<std::uint64_t*>(done);
-  XYLEM_TRY(driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
-                          "cuMemHostGetDevicePointer"));
   XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));
-  return memory;
+  void* done = nullptr;
+  Status made =
+      driver_.check(driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
+                    "cuMemHostAlloc");
+  if (made) {
+    memory.done = static_cast<std::uint64_t*>(done);
+    made = driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
+                         "cuMemHostGetDevicePointer");
+  }
+  if (made) return memory;
+  if (done != nullptr) driver_.cuMemFreeHost(done);
+  driver_.cuMemFree(memory.scratch);
+  return made;
 }
 
 void MeshMemories::give_back(const Memory& memory) noexcept {
@@ -241,6 +253,7 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
+  on_ended();
   if (!is_drained() || has_graphs_) {
     // A stream or a graph of the user may still refer to what it was given. So everything stays.
     outlive({site_.kernels, std::move(shared_)});
@@ -281,6 +294,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   } else {
     place.number = ++issued_;
   }
+  count();
   place.broken = give(program, call, place);
   if (place.broken) return place;
   if (!is_partly_given_) {
@@ -473,6 +487,22 @@ Status CudaMesh::give_operations(CUstream stream) {
   return given(result, "cuStreamBatchMemOp");
 }
 
+// ---- who waits ----
+
+/// Memory is not closed, and no more is taken, while streams wait (Gates::are_streams_waiting()).
+void CudaMesh::count() noexcept {
+  const std::lock_guard lock(count_mutex_);
+  if (!std::exchange(is_counted_, true)) Gates::add_other();
+}
+
+/// A call that is given meanwhile is counted again, or is seen here.
+void CudaMesh::on_ended() noexcept {
+  const std::lock_guard lock(count_mutex_);
+  if (!is_counted_ || has_graphs_ || !is_drained()) return;
+  is_counted_ = false;
+  Gates::remove_other();
+}
+
 // ---- the end after an error ----
 
 void CudaMesh::stop() noexcept { is_stopped_ = true; }
@@ -489,6 +519,7 @@ bool CudaMesh::is_drained() const noexcept {
 
 bool CudaMesh::release() noexcept {
   const bool is_done = is_drained();
+  if (is_done) on_ended();
   if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
   if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;

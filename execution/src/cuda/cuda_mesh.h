@@ -61,6 +61,8 @@ class MeshMemories {
   void keep(std::unique_ptr<SharedMemory> opened);
 
  private:
+  Result<Memory> take_free();
+
   const Driver& driver_;
   const CUcontext context_;
   const std::uint64_t scratch_bytes_;
@@ -88,6 +90,7 @@ class CudaMesh final : public Mesh {
   Result<double> measure() override;
   Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) override;
   Result<bool> block(void* stream, std::uint64_t number) override;
+  void on_ended() noexcept override;
   void stop() noexcept override;
   bool release() noexcept override;
   bool has_graphs() const noexcept override { return has_graphs_; }
@@ -134,6 +137,7 @@ class CudaMesh final : public Mesh {
   /// Notes that a stream has got a part of the call.
   Status given(CUresult result, std::string_view function);
   bool is_drained() const noexcept;
+  void count() noexcept;
 
   static constexpr std::size_t kKnownCalls = 64;
 
@@ -160,6 +164,8 @@ class CudaMesh final : public Mesh {
   std::uint64_t ended_ = 0;  // «ends_mutex_» The last call with an end.
   /// Calls that were given to streams, except for captures.
   std::atomic<std::uint64_t> issued_{0};
+  std::mutex count_mutex_;
+  bool is_counted_ = false;  // «count_mutex_» Among what streams wait for (Gates::add_other()).
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> has_graphs_{false};
 };

@@ -40,6 +40,9 @@ class Gates {
   /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
   /// calls of the driver wait for all streams.
   static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
+  /// Counts something else for which streams wait, such as a call on a mesh, and ends that.
+  static void add_other() noexcept { ++waited_for_; }
+  static void remove_other() noexcept { --waited_for_; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }

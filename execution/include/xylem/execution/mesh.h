@@ -77,6 +77,10 @@ class Mesh {
   /// long ago to be known.
   virtual Result<bool> block(void* stream, std::uint64_t number) = 0;
 
+  /// Call this when a call has ended, so that the device knows which streams still wait. Any thread
+  /// may call it.
+  virtual void on_ended() noexcept = 0;
+
   /// Kernels that begin from now on do nothing, so they touch no memory of peers, and streams do
   /// not wait any more. Call release() until it returns true.
   virtual void stop() noexcept = 0;
