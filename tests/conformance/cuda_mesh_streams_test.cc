@@ -2,6 +2,7 @@
 //
 // Calls of communicators whose devices are bound (Communicator::bind()): their order on streams,
 // their capture into graphs, and what happens when they fail.
+#include "cuda/gates.h"
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "support/stream_round.h"
@@ -22,6 +23,7 @@
 namespace xylem::test {
 namespace {
 
+using execution::cuda::Gates;
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kRanks = 3;
@@ -39,6 +41,16 @@ Communicator bound(const Runtime& runtime, const CudaRanks& devices) {
   const auto is_bound = world->bind(devices.kind(runtime.rank()));
   EXPECT_TRUE(is_bound && *is_bound) << is_bound.status().to_string();
   return *world;
+}
+
+/// Runs `body` on ranks whose devices are bound.
+template <typename Body>
+void run_bound(const Body& body, std::uint32_t ranks = kRanks) {
+  CudaRanks devices(ranks);
+  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
+    auto world = bound(runtime, devices);
+    body(runtime, devices, world);
+  });
 }
 
 /// Functions of the driver that only tests call.
@@ -109,18 +121,29 @@ class Graph {
   CUgraphExec exec_ = nullptr;
 };
 
-TEST(CudaMeshStreams, OrderProducersCallsAndConsumers) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+// Until they have done a call, Xylem gives the driver nothing that may wait for streams.
+TEST(CudaMeshStreams, CountAmongThoseThatWait) {
+  EXPECT_FALSE(Gates::are_streams_waiting());
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    const auto world = bound(runtime, devices).on(stream_of(devices, rank));
     Round round(devices, rank, kRanks);
-    for (std::uint32_t number = 0; number < 50; ++number) {
-      const Work work = round.give(world, number);
-      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
-      ASSERT_TRUE(round.is_right()) << "round " << number;
-      ASSERT_TRUE(work.wait());
+    Work work;
+    if (rank == 1) {
+      work = round.give(world.on(stream_of(devices, rank)), 1);
+      EXPECT_TRUE(Gates::are_streams_waiting());
     }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (rank != 1) work = round.give(world.on(stream_of(devices, rank)), 1);
+    EXPECT_TRUE(work.wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+  EXPECT_FALSE(Gates::are_streams_waiting());
+}
+
+TEST(CudaMeshStreams, OrderProducersCallsAndConsumers) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
+    Round round(devices, world.rank(), kRanks);
+    check_rounds(round, world.on(stream_of(devices, world.rank())), 50);
     EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }
@@ -128,11 +151,9 @@ TEST(CudaMeshStreams, OrderProducersCallsAndConsumers) {
 // Many calls are under way at once, on the rank's stream and on the mesh's own, and nobody waits
 // for one of them.
 TEST(CudaMeshStreams, HoldManyCallsOnSeveralStreams) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    const auto world = bound(runtime, devices);
     std::vector<std::unique_ptr<Round>> rounds;
     std::vector<Work> works;
     for (std::uint32_t number = 0; number < 100; ++number) {
@@ -157,11 +178,9 @@ TEST(CudaMeshStreams, HoldManyCallsOnSeveralStreams) {
 // The calls of a mesh share flags and scratch, so they follow each other although their streams do
 // not.
 TEST(CudaMeshStreams, OrderCallsOnDifferentStreams) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    const auto world = bound(runtime, devices);
     Round first(devices, rank, kRanks), second(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 60; ++number) {
       first.produce(number);
@@ -180,11 +199,9 @@ TEST(CudaMeshStreams, OrderCallsOnDifferentStreams) {
 
 // A stream waits for a call that is so long ago that the mesh does not know it any more.
 TEST(CudaMeshStreams, WaitForCallsOfLongAgo) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    const auto world = bound(runtime, devices);
     Round first(devices, rank, kRanks), others(devices, rank, kRanks);
     first.produce(7);
     const Work work = world.after(stream).all_reduce(first.buffer(), first.buffer());
@@ -207,14 +224,9 @@ TEST(CudaMeshStreams, TakePartInSeveralCommunicators) {
     const Stream stream = stream_of(devices, rank);
     Round round(devices, rank, kRanks);
     // Their memory is used again.
-    for (std::uint32_t number = 0; number < 20; ++number) {
+    for (int i = 0; i < 20; ++i) {
       auto first = bound(runtime, devices), second = bound(runtime, devices);
-      for (const auto& world : {first, second, first}) {
-        const Work work = round.give(world.on(stream), number);
-        ASSERT_EQ(round.wait(), CUDA_SUCCESS);
-        ASSERT_TRUE(round.is_right()) << "round " << number;
-        ASSERT_TRUE(work.wait());
-      }
+      for (const auto& world : {first, second, first}) check_rounds(round, world.on(stream), 2);
       ASSERT_TRUE(first.destroy());
       ASSERT_TRUE(second.destroy());
     }
@@ -244,11 +256,9 @@ TEST(CudaMeshStreams, TellWhenACommunicatorMayBeDestroyed) {
 }
 
 TEST(CudaMeshStreams, GoOnWhenARankAborts) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    auto world = bound(runtime, devices);
     std::vector<std::unique_ptr<Round>> rounds;
     std::vector<Work> works;
     // Rank 0 does not call, so the streams of the others wait until it aborts.
@@ -303,10 +313,8 @@ TEST(CudaMeshStreams, GoOnBesideCallsOfOtherCommunicators) {
 }
 
 TEST(CudaMeshStreams, GoOnWhenARankDoesNotCallInTime) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    auto world = bound(runtime, devices);
     if (rank != 0) {
       Round round(devices, rank, kRanks);
       const Work work = round.give(world.on(stream_of(devices, rank)), 1);
@@ -353,10 +361,8 @@ TEST(CudaMeshStreams, NameBothSidesOfAMismatch) {
 }
 
 TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    const auto world = bound(runtime, devices);
     const Stream stream = stream_of(devices, rank);
     Round round(devices, rank, kRanks), eager(devices, rank, kRanks);
     std::vector<Work> works;
@@ -392,10 +398,8 @@ TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
 }
 
 TEST(CudaMeshStreams, GraphsGoOnAfterAnAbort) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    auto world = bound(runtime, devices);
     Round round(devices, rank, kRanks);
     const Graph graph(devices.driver(), devices.memory(rank), [&] {
       [[maybe_unused]] const Work work = round.give(world.on(stream_of(devices, rank)), 0);
@@ -465,10 +469,8 @@ void wait_for_question() {
 
 // As torch captures. The job's own calls of the driver, in other threads, do not disturb it.
 TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    const auto world = bound(runtime, devices);
     const Stream stream = stream_of(devices, rank);
     Round eager(devices, rank, kRanks), captured(devices, rank, kRanks);
     // The others make the call only later, so that the job looks at it during the capture.
@@ -492,11 +494,9 @@ TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
 }
 
 TEST(CudaMeshStreams, GoOnWhenARankLeaves) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    auto world = bound(runtime, devices);
     if (rank == 0) {
       ASSERT_TRUE(world.destroy());
       return;
@@ -513,11 +513,9 @@ TEST(CudaMeshStreams, GoOnWhenARankLeaves) {
 }
 
 TEST(CudaMeshStreams, GoOnWhenTheRuntimeEndsAndAfterIt) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    auto world = bound(runtime, devices);
     std::vector<std::unique_ptr<Round>> rounds;
     std::vector<Work> works;
     for (std::uint32_t number = 0; rank != 0 && number < 20; ++number) {
@@ -540,10 +538,8 @@ TEST(CudaMeshStreams, GoOnWhenTheRuntimeEndsAndAfterIt) {
 
 // Also through another handle of a communicator that was destroyed.
 TEST(CudaMeshStreams, GetNothingOfADestroyedCommunicator) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
-    auto world = bound(runtime, devices);
     const auto on_stream = world.on(stream_of(devices, rank));
     Round round(devices, rank, kRanks);
     EXPECT_TRUE(runtime.world().barrier().wait());
@@ -577,11 +573,9 @@ TEST(CudaMeshStreams, AreNotCapturedWithoutAMesh) {
 }
 
 TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
-  CudaRanks devices(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
     const std::uint32_t rank = runtime.rank();
     const Memory own = devices.kind(rank), other{MemoryKind::cuda, 1 - own.device};
-    auto world = bound(runtime, devices);
     const auto again = world.bind(own);
     EXPECT_TRUE(again && *again);
     EXPECT_EQ(world.bind(other).status().code(), Code::invalid_argument);

@@ -36,15 +36,8 @@ RankOptions options_for(CudaRanks& devices) {
 TEST(CudaStreams, OrderProducersCallsAndConsumers) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const std::uint32_t rank = runtime.rank();
-    const auto world = runtime.world().on(stream_of(devices, rank));
-    Round round(devices, rank, kRanks);
-    for (std::uint32_t number = 0; number < 50; ++number) {
-      const Work work = round.give(world, number);
-      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
-      ASSERT_TRUE(round.is_right()) << "round " << number;
-      ASSERT_TRUE(work.wait());
-    }
+    Round round(devices, runtime.rank(), kRanks);
+    check_rounds(round, runtime.world().on(stream_of(devices, runtime.rank())), 50);
     EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }

@@ -122,4 +122,14 @@ inline Stream stream_of(CudaRanks& devices, std::uint32_t rank) {
   return {devices.memory(rank).stream(), devices.kind(rank)};
 }
 
+/// Makes calls one after the other. `on_stream` makes them in the order of the rank's stream.
+inline void check_rounds(Round& round, const Communicator& on_stream, std::uint32_t rounds) {
+  for (std::uint32_t number = 0; number < rounds; ++number) {
+    const Work work = round.give(on_stream, number);
+    ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+    ASSERT_TRUE(round.is_right()) << "round " << number;
+    ASSERT_TRUE(work.wait());
+  }
+}
+
 }  // namespace xylem::test
