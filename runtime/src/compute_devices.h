@@ -37,6 +37,8 @@ class ComputeDevices final : public transport::DeviceMemory {
  public:
   ComputeDevices() = default;
   ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker);
+  ComputeDevices(const ComputeDevices&) = delete;
+  ComputeDevices& operator=(const ComputeDevices&) = delete;
   ~ComputeDevices();
 
   /// The device that serves this memory. It is made when its memory is first used, so that a job

@@ -175,6 +175,11 @@ bool Job::waits_for_device() {
   return is_device_busy() || context_.stopped_meshes.are_streams_waiting();
 }
 
+void Job::on_release() {
+  context_.registry.empty_graves();
+  context_.keeper.set_device_work(context_.engine.has_pending_work());
+}
+
 /// Whether a device has work of a call.
 bool Job::is_device_busy() {
   return context_.engine.has_pending_work() ||

@@ -91,7 +91,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
   bool waits_for_device() override;
-  void on_release() override { context_.registry.empty_graves(); }
+  void on_release() override;
 
   // Members are in order of creation and destroyed in reverse.
   std::shared_ptr<Store> store_;  ///< Null after the start is over.

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,11 +52,11 @@ void Keeper::wake() noexcept {
 // The caller has published the work, has then passed a full barrier (the release of the token, or
 // the exchange that changes the inbox), and then checks whether the keeper dozes. keep() announces
 // its doze first, and then looks for work. So one of the two always sees the other.
-void Keeper::rouse() noexcept {
-  if (dozes_.load(std::memory_order_seq_cst) && dozes_.exchange(false)) wake();
-}
+void Keeper::rouse() noexcept { rouse(dozes_); }
 
 void Keeper::keep(ControlPlane& control) {
+  // Linux adds up to 50 us to a sleep by default, which would double kDeviceLook.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
   Inbox& inbox = sources_.inbox;
   Attention attention;
   auto next_tick = Clock::now() + kTick;
@@ -67,6 +68,11 @@ void Keeper::keep(ControlPlane& control) {
       dozes_.store(true, std::memory_order_seq_cst);
       if (!has_work()) wait = kIdleLook;
     }
+    if (wait > kDeviceLook) {
+      // The same order as with dozes_: set_device_work() publishes the work first.
+      sleeps_.store(true, std::memory_order_seq_cst);
+      if (has_device_work_.load(std::memory_order_seq_cst)) wait = microseconds(0);
+    }
     const auto until_control = std::chrono::ceil<microseconds>(control_due - Clock::now());
     const auto limit = std::clamp(until_control, microseconds(0), wait);
     const timespec timeout{.tv_sec = limit.count() / 1'000'000,
@@ -74,6 +80,7 @@ void Keeper::keep(ControlPlane& control) {
     pollfd descriptors[] = {{control.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     ::ppoll(descriptors, 2, &timeout, nullptr);
     dozes_.store(false, std::memory_order_relaxed);
+    sleeps_.store(false, std::memory_order_relaxed);
     std::uint64_t drained = 0;
     if (descriptors[1].revents != 0) {
       [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
@@ -91,20 +98,32 @@ void Keeper::keep(ControlPlane& control) {
   }
 }
 
-/// Drives progress if work is pending, and no user thread has driven it for two looks. Without work
-/// the keeper still makes a turn at each look, since a peer may need this rank to make a
-/// connection, or to free room.
+/// Drives progress if work is pending, and no user thread has driven it for two looks; at once if a
+/// device or a stream of the user has a part in the work. Without work the keeper still makes a
+/// turn at each look, since a peer may need this rank to make a connection, or to free room.
 void Keeper::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
-  const bool is_visited = visits != attention.visits || progress_.held();
+  const bool is_held = progress_.held();
+  const bool is_visited = visits != attention.visits || is_held;
   attention.visits = visits;
-  attention.wait = kBusyLook;
   const bool busy = has_work();
+  const bool has_device_work = busy && has_device_work_.load(std::memory_order_relaxed);
+  attention.wait = has_device_work ? kDeviceLook : kBusyLook;
   attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
   attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
-  if (!drives_ || is_visited) return;
-  if ((busy && attention.unattended < kLooksUnattended) || !progress_.try_acquire()) return;
-  const auto worked = progress_.work_off(stop_);
+  if (!drives_ || is_held) return;
+  if (!has_device_work) {
+    if (is_visited || (busy && attention.unattended < kLooksUnattended)) return;
+  }
+  if (!progress_.try_acquire()) return;
+  auto worked = progress_.work_off(stop_);
+  if (worked != Progress::Worked::nothing) attention.spins_for_device = true;
+  if (progress_.waits_for_device() && worked != Progress::Worked::interrupted &&
+      attention.spins_for_device) {
+    const auto spun = progress_.spin_for_device(stop_);
+    attention.spins_for_device = spun != Progress::Worked::nothing;
+    worked = std::max(worked, spun);
+  }
   if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
   // Sleeps on the transports' descriptors, since that reacts sooner than the next look would. A
   // transport whose messages wait for room may refuse this.

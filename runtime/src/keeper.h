@@ -51,6 +51,15 @@ class Keeper {
   /// follows. Any thread may call it.
   void rouse() noexcept;
 
+  /// Tells whether the engine waits for devices or for streams of the user. Then the keeper drives
+  /// progress at once, since nobody may wait for the call but a stream. For the token holder,
+  /// before it gives up the token.
+  void set_device_work(bool has_work) noexcept {
+    if (has_device_work_.load(std::memory_order_relaxed) == has_work) return;
+    has_device_work_.store(has_work, std::memory_order_seq_cst);
+    if (has_work) rouse(sleeps_);
+  }
+
   /// The number of operations of all communicators that have begun and not ended.
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
   // The following function is for the token holder, the only thread that changes the number.
@@ -65,11 +74,16 @@ class Keeper {
     unsigned unattended = 0;
     /// How many looks in a row found neither work nor a user thread.
     unsigned quiet_looks = 0;
+    bool spins_for_device = true;          ///< Something has happened since it last spun in vain.
     std::chrono::microseconds wait{1000};  ///< Time until the next look.
   };
 
   void set_pending(std::uint32_t count) noexcept {
     pending_.store(count, std::memory_order_release);
+  }
+  /// Wakes the keeper if it has announced a sleep.
+  void rouse(std::atomic<bool>& announced) noexcept {
+    if (announced.load(std::memory_order_seq_cst) && announced.exchange(false)) wake();
   }
   void keep(ControlPlane& control);
   void attend(Attention& attention, int control_fd);
@@ -87,7 +101,9 @@ class Keeper {
   const Sources sources_;
   bool drives_ = true;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> dozes_{false};  ///< True while the keeper looks only once a second.
+  std::atomic<bool> dozes_{false};   ///< True while the keeper looks only once a second.
+  std::atomic<bool> sleeps_{false};  ///< True while it sleeps for longer than a device may take.
+  std::atomic<bool> has_device_work_{false};
   std::atomic<bool> stop_{false};
   UniqueFd wake_;  ///< eventfd
   std::thread thread_;

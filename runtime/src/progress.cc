@@ -238,6 +238,28 @@ Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   return worked;
 }
 
+Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
+  const Deadline share = Deadline::after(kShare);
+  Worked worked = Worked::nothing;
+  auto last = Clock::now();
+  for (std::uint32_t turns = 1; client_.waits_for_device(); ++turns) {
+    const bool has_worked = client_.turn() != 0;
+    if (has_worked) worked = Worked::some;
+    if (wanted_.load(std::memory_order_relaxed) != 0 || stop.load(std::memory_order_relaxed)) {
+      return Worked::interrupted;
+    }
+    if (!has_worked && turns % kTurnsPerLook != 0) {
+      relax();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (has_worked) last = now;
+    if (now - last >= policy_.spin) return worked;
+    if (share.passed()) return Worked::interrupted;
+  }
+  return worked;
+}
+
 bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
 
 void Progress::release() noexcept {

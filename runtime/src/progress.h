@@ -130,6 +130,9 @@ class Progress {
   /// set, and as soon as another thread wants the token. For the progress thread, which must hold
   /// the token.
   Worked work_off(const std::atomic<bool>& stop);
+  /// Makes turns while the job waits for a device, until nothing has happened for as long as a
+  /// waiter spins. Interrupted like work_off().
+  Worked spin_for_device(const std::atomic<bool>& stop);
   /// Makes the progress thread sleep until an event of the transports, an event of `extra`, or
   /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there
   /// was work or since the transports cannot be slept on. For the token holder only.

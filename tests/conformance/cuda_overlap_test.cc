@@ -87,7 +87,8 @@ Record& record() {
 /// Called by the stand-in for the driver. The device's number is that of its rank.
 void note_command(
     int device, const char* what, std::size_t /*bytes*/, long long begin, long long end) {
-  const Kind kind = std::string_view(what) == "copy" ? copy : reduction;
+  const std::string_view name = what;
+  const Kind kind = name == "copy" || name.starts_with("xylem_reduce_or_") ? copy : reduction;
   record().add({kind, static_cast<std::uint32_t>(device), begin, end});
 }
 

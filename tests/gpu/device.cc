@@ -64,25 +64,41 @@ std::uint64_t* Device::allocate_words(std::size_t count) const {
   return words;
 }
 
-CUstream Device::make_stream(bool has_high_priority) const {
-  int least = 0, greatest = 0;
-  must(driver_->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange");
+CUstream Device::make_stream(int priority) const {
   CUstream stream = nullptr;
-  must(driver_->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
-                                           has_high_priority ? greatest : 0),
+  must(driver_->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
        "cuStreamCreateWithPriority");
   return stream;
 }
 
+CUstream Device::make_urgent_stream() const {
+  int least = 0, greatest = 0;
+  must(driver_->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange");
+  return make_stream(greatest);
+}
+
 void Device::load_kernel() {
-  CUlibrary library = nullptr;
-  must(driver_->cuLibraryLoadData(&library, execution::cuda::device_kernels().data(), nullptr,
+  must(driver_->cuLibraryLoadData(&library_, execution::cuda::device_kernels().data(), nullptr,
                                   nullptr, 0, nullptr, nullptr, 0),
        "cuLibraryLoadData");
   CUkernel kernel = nullptr;
-  must(driver_->cuLibraryGetKernel(&kernel, library, "xylem_reduce_sum_uint32"),
+  must(driver_->cuLibraryGetKernel(&kernel, library_, "xylem_reduce_sum_uint32"),
        "cuLibraryGetKernel");
   must(driver_->cuKernelGetFunction(&kernel_, kernel), "cuKernelGetFunction");
+}
+
+CUresult Device::launch_another(CUdeviceptr target, CUstream stream) {
+  CUkernel kernel = nullptr;
+  must(driver_->cuLibraryGetKernel(&kernel, library_, "xylem_reduce_max_int16"),
+       "cuLibraryGetKernel");
+  execution::cuda::ReduceArguments arguments;
+  arguments.target = reinterpret_cast<void*>(target);
+  arguments.count = 1;
+  arguments.source_count = 1;
+  arguments.sources[0] = reinterpret_cast<const void*>(target);
+  void* parameters[] = {&arguments};
+  return driver_->cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, stream,
+                                 parameters, nullptr);
 }
 
 CUresult Device::launch(CUdeviceptr target,
@@ -100,8 +116,8 @@ CUresult Device::launch(CUdeviceptr target,
                                  nullptr);
 }
 
-WaitingStream::WaitingStream(const Device& device)
-    : device_(device), stream_(device.make_stream()), word_(device.allocate_words(1)) {}
+WaitingStream::WaitingStream(const Device& device, CUstream stream)
+    : device_(device), stream_(stream), word_(device.allocate_words(1)) {}
 
 void WaitingStream::begin() {
   ++round_;

@@ -37,21 +37,29 @@ class Device {
   CUdeviceptr allocate(std::size_t bytes) const;
   /// Pinned memory, all zero.
   std::uint64_t* allocate_words(std::size_t count) const;
-  CUstream make_stream(bool has_high_priority = false) const;
+  /// Greater priorities are smaller numbers.
+  CUstream make_stream(int priority = 0) const;
+  /// A stream of the greatest priority.
+  CUstream make_urgent_stream() const;
   /// A kernel that copies `bytes` (a multiple of 4) as a sum of one source.
   CUresult launch(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream) const;
   void load_kernel();
+  /// Launches a kernel that load_kernel() has not launched. A driver that loads kernels when they
+  /// are used, as it does by default, loads it now.
+  CUresult launch_another(CUdeviceptr target, CUstream stream);
 
  private:
   std::shared_ptr<const Driver> driver_;
   CUcontext context_ = nullptr;
+  CUlibrary library_ = nullptr;
   CUfunction kernel_ = nullptr;
 };
 
 /// A stream that waits by a memory operation until it is told to go on.
 class WaitingStream {
  public:
-  explicit WaitingStream(const Device& device);
+  explicit WaitingStream(const Device& device) : WaitingStream(device, device.make_stream()) {}
+  WaitingStream(const Device& device, CUstream stream);
 
   /// Lets the stream wait.
   void begin();

@@ -6,6 +6,11 @@
 //                            operation?
 //   gpu_questions progress   What runs on the device while a stream waits: other streams of the
 //                            process, other processes?
+//   gpu_questions threads    While a call of one thread waits for such a stream, do calls of other
+//                            threads go on?
+//   gpu_questions queues     Which streams stand still behind one that waits, since they share its
+//                            hardware queue?
+//   gpu_questions behind     Does work that stands behind such a wait stop work of other streams?
 //   gpu_questions room       How much does a stream take that waits?
 //   gpu_questions exporter   What does a process see that reads memory of another one by CUDA IPC,
 //                            when that one frees it, exits or is killed?
@@ -19,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -30,6 +36,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <tuple>
 #include <vector>
 
 namespace xylem::test::gpu {
@@ -267,7 +275,7 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
     void *pinned = nullptr, *made_pinned = nullptr;
     CUstream idle = nullptr, other = nullptr;
     CUevent event = nullptr;
-    std::vector<std::byte> pageable = std::vector<std::byte>(1 << 20);
+    std::vector<std::byte> pageable = std::vector<std::byte>(1 << 20), to_register = pageable;
   };
   const auto own = std::make_shared<Objects>();
   own->memory = device.allocate(1 << 20);
@@ -275,13 +283,18 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
   own->exported = device.allocate(4 << 20);
   own->pinned = device.allocate_words(1 << 10);
   own->idle = device.make_stream();
-  own->other = device.make_stream(true);
+  own->other = device.make_urgent_stream();
   must(driver.cuEventCreate(&own->event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   return {
       {"cuMemAlloc", [=, &device] { device.allocate(64 << 20); }},
       {"cuMemHostAlloc",
        [=, &driver] {
          must(driver.cuMemHostAlloc(&own->made_pinned, 1 << 20, 0), "cuMemHostAlloc");
+       }},
+      {"cuMemHostRegister",
+       [=, &driver] {
+         must(driver.cuMemHostRegister(own->to_register.data(), 1 << 20, CU_MEMHOSTREGISTER_PORTABLE),
+              "cuMemHostRegister");
        }},
       {"cuStreamCreateWithPriority", [=, &device] { device.make_stream(); }},
       {"cuEventCreate",
@@ -490,13 +503,279 @@ int ask_about_progress() {
     other.end();
   };
   ask_about_stream("a stream of the same process and priority", device.make_stream());
-  ask_about_stream("a stream of the same process and high priority", device.make_stream(true));
+  ask_about_stream("a stream of the same process and high priority", device.make_urgent_stream());
   constexpr int kMany = 40;
   std::vector<CUstream> many;
   for (int i = 0; i < kMany; ++i) many.push_back(device.make_stream());
   ask_about_stream("the last of 40 more streams of the same priority", many.back());
   ask_about_a_process(waiting, "ready");
   ask_about_a_process(waiting, "starts");
+  return 0;
+}
+
+// ---- threads beside a call that waits ----
+
+/// Calls that wait for a stream that waits. The stream is that of `waiting`.
+std::vector<DriverCall> calls_that_wait(Device& device, const WaitingStream& waiting) {
+  const Driver& driver = device.driver();
+  const auto must = [&device](CUresult result, const char* name) { device.must(result, name); };
+  const CUdeviceptr memory = device.allocate(kSmall), to_free = device.allocate(kSmall);
+  const CUstream stream = waiting.stream();
+  const auto pageable = std::make_shared<std::vector<std::byte>>(kSmall);
+  std::uint64_t* const words = device.allocate_words(2);
+  return {
+      {"cuStreamSynchronize",
+       [=, &driver] { must(driver.cuStreamSynchronize(stream), "cuStreamSynchronize"); }},
+      {"cuMemcpyAsync to pageable memory, on that stream",
+       [=, &driver] {
+         must(driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(pageable->data()), memory, kSmall,
+                                   stream),
+              "cuMemcpyAsync");
+       }},
+      {"cuMemcpyAsync from pageable memory, on that stream",
+       [=, &driver] {
+         must(driver.cuMemcpyAsync(memory, reinterpret_cast<CUdeviceptr>(pageable->data()), kSmall,
+                                   stream),
+              "cuMemcpyAsync");
+         must(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+       }},
+      {"cuLibraryLoadData and cuKernelGetFunction", [&device] { device.load_kernel(); }},
+      {"the first launch of a kernel that is loaded when it is used, on another stream",
+       [=, &device] {
+         must(device.launch_another(memory, device.make_stream()), "cuLaunchKernel");
+       }},
+      {"cuMemFree", [=, &driver] { must(driver.cuMemFree(to_free), "cuMemFree"); }},
+      {"more operations on that stream than it takes",
+       [=, &driver] {
+         for (int i = 0; i < 2000; ++i) {
+           must(driver.cuStreamWriteValue64(stream, reinterpret_cast<CUdeviceptr>(words), 1, 0),
+                "cuStreamWriteValue64");
+         }
+       }},
+  };
+}
+
+/// A call of one thread waits for a stream. Do the calls of another thread go on, and what they
+/// give to another stream?
+int ask_about_threads() {
+  Device device;
+  device.load_kernel();
+  WaitingStream waiting(device);
+  const Work other(device, device.make_urgent_stream());
+  std::ignore = other.run();
+  for (const DriverCall& call : calls_that_wait(device, waiting)) {
+    waiting.begin();
+    const auto has_returned = std::make_shared<std::atomic<bool>>(false);
+    std::thread([call, has_returned, &device] {
+      device.must(device.driver().cuCtxPushCurrent(device.context()), "cuCtxPushCurrent");
+      call.make();
+      *has_returned = true;
+    }).detach();
+    std::this_thread::sleep_for(milliseconds(200));
+    if (*has_returned) {
+      answer("threads", call.name, "does not wait");
+    } else {
+      const auto text = std::make_shared<std::string>();
+      const Watched watched = watch(
+          device, [text, &other] { *text = other.run(); }, [&] { waiting.go_on(); });
+      std::string how = watched.end == Watched::End::at_once ? *text : "another thread's calls ";
+      if (watched.end == Watched::End::released) how += "WAIT with it until the stream goes on";
+      if (watched.end == Watched::End::never) how += "HANG, even when the stream goes on";
+      answer("threads", call.name, "waits; meanwhile: " + how);
+      if (watched.end == Watched::End::never) std::_Exit(0);
+    }
+    waiting.go_on();
+    waiting.end();
+    const auto end = Clock::now() + seconds(5);
+    while (!*has_returned && Clock::now() < end) std::this_thread::yield();
+    if (!*has_returned) {
+      answer("threads", call.name, "does NOT return when the stream goes on");
+      std::_Exit(0);
+    }
+  }
+  return 0;
+}
+
+// ---- streams that share a hardware queue ----
+
+/// Streams of one priority, made one after the other.
+struct Streams {
+  std::string name;
+  std::vector<CUstream> all;
+};
+
+/// "none", "all", or the numbers of those that do not finish their work.
+std::string those_that_stand(const Device& device, const Streams& streams, milliseconds limit) {
+  const CUdeviceptr target = device.allocate(kSmall), source = device.allocate(kSmall);
+  for (const CUstream stream : streams.all) {
+    device.must(device.driver().cuMemcpyAsync(target, source, kSmall, stream), "cuMemcpyAsync");
+    device.must(device.launch(target, source, kSmall, stream), "cuLaunchKernel");
+  }
+  std::string numbers;
+  std::size_t count = 0;
+  const auto end = Clock::now() + limit;
+  for (std::size_t i = 0; i < streams.all.size(); ++i) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+    if (wait_for(device, streams.all[i], std::max(left, milliseconds(1))) == CUDA_SUCCESS) continue;
+    numbers += (count++ == 0 ? "" : " ") + std::to_string(i);
+  }
+  if (count == 0) return "none";
+  return count == streams.all.size() ? "all" : numbers;
+}
+
+/// Several streams wait. Others are busy for some milliseconds, and meanwhile more streams get
+/// work. Which of them stand still although the busy ones could have finished?
+void ask_about_busy_queues(const Device& device, std::size_t waiting) {
+  constexpr std::size_t kLarge = std::size_t{8} << 20, kMany = 24;
+  const CUdeviceptr target = device.allocate(kLarge), source = device.allocate(kLarge);
+  std::vector<std::unique_ptr<WaitingStream>> waits;
+  Streams busy{"busy", {}}, more{"more", {}};
+  for (std::size_t i = 0; i < kMany; ++i) {
+    busy.all.push_back(device.make_stream());
+    more.all.push_back(device.make_urgent_stream());
+  }
+  for (std::size_t i = 0; i < waiting; ++i) {
+    waits.push_back(std::make_unique<WaitingStream>(device));
+    waits.back()->begin();
+  }
+  for (int round = 0; round < 4; ++round) {
+    for (const CUstream stream : busy.all) {
+      device.must(device.launch(target, source, kLarge, stream), "cuLaunchKernel");
+    }
+  }
+  const std::string those = those_that_stand(device, more, milliseconds(500));
+  const std::string these = those_that_stand(device, busy, milliseconds(500));
+  answer("queues",
+         std::to_string(waiting) + " streams wait, and " + std::to_string(kMany) +
+             " are busy; which of the busy ones stand still, and which of as many urgent ones?",
+         these + "; " + those);
+  for (const auto& one : waits) one->go_on();
+  for (const auto& one : waits) one->end();
+  for (const Streams* streams : {&busy, &more}) {
+    for (const CUstream stream : streams->all) {
+      device.must(wait_for(device, stream, seconds(10)), "cuStreamQuery");
+      device.must(device.driver().cuStreamDestroy(stream), "cuStreamDestroy");
+    }
+  }
+  for (const CUdeviceptr memory : {target, source}) {
+    device.must(device.driver().cuMemFree(memory), "cuMemFree");
+  }
+}
+
+int ask_about_queues() {
+  constexpr int kMany = 40;
+  Device device;
+  device.load_kernel();
+  std::vector<Streams> kinds;
+  int least = 0, greatest = 0;
+  device.must(device.driver().cuCtxGetStreamPriorityRange(&least, &greatest),
+              "cuCtxGetStreamPriorityRange");
+  for (int priority = least; priority >= greatest; --priority) {
+    Streams& kind = kinds.emplace_back(Streams{"of priority " + std::to_string(priority), {}});
+    for (int i = 0; i < kMany; ++i) kind.all.push_back(device.make_stream(priority));
+  }
+  kinds.push_back({"default stream", {CU_STREAM_LEGACY}});
+  const auto ask = [&](const std::string& who, CUstream stream) {
+    WaitingStream waiting(device, stream);
+    for (const Streams& kind : kinds) {
+      waiting.begin();
+      Streams others = kind;
+      // Its own work stands behind the wait, of course.
+      std::erase(others.all, stream);
+      const std::string text =
+          others.all.empty() ? "" : those_that_stand(device, others, milliseconds(200));
+      waiting.go_on();
+      waiting.end();
+      for (const CUstream other : others.all) {
+        device.must(wait_for(device, other, seconds(5)), "cuStreamQuery");
+      }
+      if (!text.empty()) {
+        answer("queues",
+               who + " waits; which of " + std::to_string(others.all.size()) + " " + kind.name +
+                   " stand still?",
+               text);
+      }
+    }
+  };
+  ask("the first stream", kinds.front().all.front());
+  ask("the last stream of the least priority", kinds.front().all.back());
+  ask("the third stream of the greatest priority", kinds[kinds.size() - 2].all[2]);
+  ask("the default stream", CU_STREAM_LEGACY);
+  for (const std::size_t waiting : {1, 2, 3, 5, 7, 8, 12, 31, 32}) {
+    ask_about_busy_queues(device, waiting);
+  }
+  return 0;
+}
+
+// ---- work that stands behind a wait ----
+
+constexpr std::array kKinds = {"a kernel", "a copy within the device", "a copy to the host",
+                               "a copy from the host"};
+
+/// Gives a stream work of each kind.
+class WorkOfKinds {
+ public:
+  WorkOfKinds(const Device& device, std::size_t bytes)
+      : device_(device),
+        bytes_(bytes),
+        source_(device.allocate(bytes)),
+        target_(device.allocate(bytes)),
+        host_(reinterpret_cast<CUdeviceptr>(device.allocate_words(bytes / sizeof(std::uint64_t)))) {
+  }
+
+  void give(std::size_t kind, CUstream stream) const {
+    const std::array targets = {target_, target_, host_, target_};
+    const std::array sources = {source_, source_, source_, host_};
+    device_.must(kind == 0 ? device_.launch(target_, source_, bytes_, stream)
+                           : device_.driver().cuMemcpyAsync(targets.at(kind), sources.at(kind),
+                                                            bytes_, stream),
+                 kKinds.at(kind));
+  }
+
+ private:
+  const Device& device_;
+  const std::size_t bytes_;
+  const CUdeviceptr source_, target_, host_;
+};
+
+/// A stream waits, and has work behind its wait. Does work of another stream stand still?
+int ask_about_work_behind() {
+  Device device;
+  device.load_kernel();
+  const WorkOfKinds behind(device, 4096), small(device, 4096), large(device, std::size_t{4} << 20);
+  std::vector<CUstream> others;
+  for (int i = 0; i < 6; ++i) others.push_back(device.make_urgent_stream());
+  for (const bool is_default : {false, true}) {
+    WaitingStream waiting(device, is_default ? CU_STREAM_LEGACY : device.make_stream());
+    for (std::size_t after = 0; after < kKinds.size(); ++after) {
+      std::string text;
+      for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
+        waiting.begin();
+        behind.give(after, waiting.stream());
+        std::size_t stand = 0;
+        for (const CUstream other : others) {
+          small.give(kind, other);
+          large.give(kind, other);
+        }
+        for (const CUstream other : others) {
+          if (wait_for(device, other, milliseconds(stand == 0 ? 200 : 1)) != CUDA_SUCCESS) ++stand;
+        }
+        if (stand > 0) {
+          text += std::string(text.empty() ? "" : ", ") + kKinds.at(kind) + " (on " +
+                  std::to_string(stand) + " of " + std::to_string(others.size()) + " streams)";
+        }
+        waiting.go_on();
+        waiting.end();
+        for (const CUstream other : others) {
+          device.must(wait_for(device, other, seconds(5)), "cuStreamQuery");
+        }
+      }
+      answer("behind",
+             std::string(is_default ? "the default stream" : "a stream") + " waits, with " +
+                 kKinds.at(after) + " behind its wait; what stands still on other streams?",
+             text.empty() ? "nothing" : text);
+    }
+  }
   return 0;
 }
 
@@ -548,12 +827,15 @@ int ask_about_room() {
 int run(std::string_view what, const std::string& more) {
   if (what == "calls") return ask_about_calls();
   if (what == "progress") return ask_about_progress();
+  if (what == "threads") return ask_about_threads();
+  if (what == "behind") return ask_about_work_behind();
+  if (what == "queues") return ask_about_queues();
   if (what == "room") return ask_about_room();
   if (what == "exporter") return ask_about_exporters();
   if (what == "export") return export_memory(more);
   if (what == "read") return read_memory(more);
   if (what == "work") return work(more);
-  std::fputs("usage: gpu_questions calls|progress|room|exporter\n", stderr);
+  std::fputs("usage: gpu_questions calls|progress|threads|queues|behind|room|exporter\n", stderr);
   return 2;
 }
 

@@ -21,6 +21,14 @@ std::string driver_name() {
   return name == nullptr ? "libcuda.so.1" : name;
 }
 
+/// A GPU takes up to seconds to make a context, so the process keeps those that it has made.
+void keep_context(const cuda::Driver& driver, int device) {
+  CUcontext context = nullptr;
+  const Status kept = driver.check(driver.cuDevicePrimaryCtxRetain(&context, device),
+                                   "cuDevicePrimaryCtxRetain");
+  XYLEM_CHECK(kept.is_ok(), kept.message());
+}
+
 }  // namespace
 
 unsigned long calls_of_stand_in(const char* function) {
@@ -42,6 +50,7 @@ CudaRanks::CudaRanks(std::uint32_t ranks, std::size_t bytes) {
   const Status counted = driver_->check(driver_->cuDeviceGetCount(&devices_), "cuDeviceGetCount");
   XYLEM_CHECK(counted.is_ok(), counted.message());
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    if (!is_stand_in()) keep_context(*driver_, kind(rank).device);
     memories_.emplace_back(driver_, kind(rank).device, bytes);
   }
 }

@@ -17,8 +17,6 @@ static_assert(kMostSources == kMostSourcesOnDevice);
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
 constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as lost.
 
-CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
-
 }  // namespace
 
 // ---- beginning and end ----
@@ -56,11 +54,11 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
   device_scratch_ = std::make_unique<DevicePool>(*driver_, context_);
   meshes_ = std::make_unique<MeshMemories>(*driver_, context_, options.mesh_scratch_bytes);
-  XYLEM_TRY(kernels_, LoadedKernels::load(driver_, device_, options.kernel_names));
+  XYLEM_TRY(kernels_, LoadedKernels::load(driver_, context_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
   shared_ = std::make_unique<SharedMemory>(
-      *driver_, context_, options.device,
+      *driver_, kernels_, context_, options.device,
       [this](CUresult result, std::string_view function) { note(result, function); });
   return shared_->set_up(greatest, words_ + queues_.size(), word_on_device(queues_.size()));
 }
@@ -152,9 +150,8 @@ void CudaCompute::issue(const Queue& queue, const ComputeWork& work) noexcept {
     case ComputeWork::Kind::copy:
       // A copy onto itself, as of a call in place. Others may read the bytes meanwhile.
       if (work.target == work.sources[0]) return;
-      note(driver_->cuMemcpyAsync(address(work.target), address(work.sources[0]), work.bytes,
-                                  queue.stream),
-           "cuMemcpyAsync");
+      note(kernels_->copy(queue.stream, work.target, work.sources[0], work.bytes),
+           "cuLaunchKernel");
       return;
     case ComputeWork::Kind::reduce: {
       ReduceArguments arguments;

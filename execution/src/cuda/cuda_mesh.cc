@@ -132,7 +132,7 @@ Status CudaMesh::set_up() {
   operations_.reserve(kMostOperations);
   XYLEM_TRY(make_streams());
   XYLEM_TRY(memory_, site_.memories.take());
-  shared_ = std::make_unique<SharedMemory>(driver_, context_, site_.device,
+  shared_ = std::make_unique<SharedMemory>(driver_, site_.kernels, context_, site_.device,
                                            [](CUresult, std::string_view) {});
   return prepare_memory();
 }
@@ -141,8 +141,12 @@ Status CudaMesh::make_streams() {
   int least = 0, greatest = 0;
   XYLEM_TRY(driver_.check(driver_.cuCtxGetStreamPriorityRange(&least, &greatest),
                           "cuCtxGetStreamPriorityRange"));
-  XYLEM_TRY(driver_.check(driver_.cuStreamCreateWithPriority(&own_, CU_STREAM_NON_BLOCKING, least),
-                          "cuStreamCreateWithPriority"));
+  // Between streams of the user, which have the least priority, and streams that must never wait
+  // behind one that waits. Greater priorities are smaller numbers.
+  const int between = std::min(greatest + 1, least);
+  XYLEM_TRY(
+      driver_.check(driver_.cuStreamCreateWithPriority(&own_, CU_STREAM_NON_BLOCKING, between),
+                    "cuStreamCreateWithPriority"));
   XYLEM_TRY(driver_.check(
       driver_.cuStreamCreateWithPriority(&releases_, CU_STREAM_NON_BLOCKING, greatest),
       "cuStreamCreateWithPriority"));

@@ -4,6 +4,8 @@
 #include "cuda/device_kernels.h"
 
 #include <algorithm>
+#include <bit>
+#include <mutex>
 #include <utility>
 
 namespace xylem::execution::cuda {
@@ -13,16 +15,41 @@ constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
 constexpr std::uint64_t kBytesPerThread = 64;  ///< What one thread should have to do, at least.
 constexpr std::uint32_t kBlocksPerProcessor = 8;
 
+/// What is loaded in this process.
+struct Loaded {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<const LoadedKernels>> all;  // «mutex»
+};
+
+Loaded& loaded() {
+  static Loaded of_process;
+  return of_process;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
-    std::shared_ptr<const Driver> driver, CUdevice device, std::span<const std::string> names) {
-  const std::shared_ptr<LoadedKernels> made(new LoadedKernels(std::move(driver)));
-  XYLEM_TRY(made->set_up(device, names));
+    std::shared_ptr<const Driver> driver,
+    CUcontext context,
+    CUdevice device,
+    std::span<const std::string> names) {
+  Loaded& known = loaded();
+  const std::lock_guard lock(known.mutex);
+  std::erase_if(known.all, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : known.all) {
+    auto one = weak.lock();
+    if (one != nullptr && one->context_ == context && std::ranges::equal(one->names_, names)) {
+      return one;
+    }
+  }
+  const std::shared_ptr<LoadedKernels> made(
+      new LoadedKernels(std::move(driver), context, {names.begin(), names.end()}));
+  XYLEM_TRY(made->set_up(device));
+  known.all.push_back(made);
   return std::shared_ptr<const LoadedKernels>(made);
 }
 
-Status LoadedKernels::set_up(CUdevice device, std::span<const std::string> names) {
+Status LoadedKernels::set_up(CUdevice device) {
   int processors = 0;
   XYLEM_TRY(driver_->check(
       driver_->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
@@ -31,29 +58,52 @@ Status LoadedKernels::set_up(CUdevice device, std::span<const std::string> names
   XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
                                                       nullptr, 0, nullptr, nullptr, 0),
                            "cuLibraryLoadData"));
-  for (const std::string& name : names) {
-    CUkernel kernel = nullptr;
-    if (!name.empty()) {
-      XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),
-                               "cuLibraryGetKernel"));
-      CUfunction function = nullptr;
-      XYLEM_TRY(
-          driver_->check(driver_->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
-    }
-    kernels_.push_back(kernel);
+  for (const std::string& name : names_) {
+    XYLEM_TRY(kernels_.emplace_back(), name.empty() ? Result<CUkernel>(nullptr) : find(name));
   }
+  // The bitwise or of one source.
+  XYLEM_TRY(copies_[0], find("xylem_reduce_or_uint8"));
+  XYLEM_TRY(copies_[1], find("xylem_reduce_or_uint16"));
+  XYLEM_TRY(copies_[2], find("xylem_reduce_or_uint32"));
+  XYLEM_TRY(copies_[3], find("xylem_reduce_or_uint64"));
   return {};
+}
+
+/// Loads a kernel.
+Result<CUkernel> LoadedKernels::find(const std::string& name) const {
+  CUkernel kernel = nullptr;
+  XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),
+                           "cuLibraryGetKernel"));
+  CUfunction function = nullptr;
+  XYLEM_TRY(driver_->check(driver_->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
+  return kernel;
 }
 
 LoadedKernels::~LoadedKernels() {
   if (library_ != nullptr) driver_->cuLibraryUnload(library_);
 }
 
+CUresult LoadedKernels::copy(CUstream stream,
+                             void* target,
+                             const void* source,
+                             std::uint64_t bytes) const noexcept {
+  if (bytes == 0) return CUDA_SUCCESS;
+  const auto places =
+      reinterpret_cast<std::uintptr_t>(target) | reinterpret_cast<std::uintptr_t>(source) | bytes;
+  const auto element = std::min<std::size_t>(std::countr_zero(places), copies_.size() - 1);
+  ReduceArguments arguments;
+  arguments.target = target;
+  arguments.count = bytes >> element;
+  arguments.source_count = 1;
+  arguments.sources[0] = source;
+  return launch_any(stream, copies_[element], bytes, &arguments);
+}
+
 CUresult LoadedKernels::launch_any(CUstream stream,
-                                   KernelId kernel,
+                                   CUkernel kernel,
                                    std::uint64_t bytes,
                                    void* arguments) const noexcept {
-  const auto function = reinterpret_cast<CUfunction>(kernels_[kernel]);
+  const auto function = reinterpret_cast<CUfunction>(kernel);
   const std::uint64_t threads = bytes / kBytesPerThread;
   const auto blocks = static_cast<unsigned>(
       std::clamp<std::uint64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks_));

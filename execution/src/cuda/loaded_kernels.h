@@ -8,6 +8,7 @@
 #include "xylem/base/status.h"
 #include "xylem/execution/reduce_kernel.h"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,8 +22,11 @@ namespace xylem::execution::cuda {
 class LoadedKernels {
  public:
   /// [id] of `names` is the name of the kernel that KernelId id stands for, or empty. Loads all of
-  /// them now: the first launch of a kernel that is not loaded may wait for the device.
+  /// them now. If the process has loaded them in this context and still uses them, they are shared:
+  /// to load kernels waits for all streams of the context, and no thread can give the context work
+  /// meanwhile, so a stream that waits for a call would never go on. All threads may call it.
   static Result<std::shared_ptr<const LoadedKernels>> load(std::shared_ptr<const Driver> driver,
+                                                           CUcontext context,
                                                            CUdevice device,
                                                            std::span<const std::string> names);
   LoadedKernels(const LoadedKernels&) = delete;
@@ -47,18 +51,39 @@ class LoadedKernels {
     return launch_any(stream, kernel, 0, &arguments);
   }
 
+  /// Gives a stream a copy that a kernel makes, between memory that the device reaches by itself.
+  /// Copies by the driver (cuMemcpyAsync) from or to memory of the host have few hardware queues.
+  /// One that stands behind a call in a stream of the user, such as the copy of a result to the
+  /// host, may stop such a copy of the call itself (seen on an H200, `gpu_questions behind`).
+  CUresult copy(CUstream stream,
+                void* target,
+                const void* source,
+                std::uint64_t bytes) const noexcept;
+
  private:
-  explicit LoadedKernels(std::shared_ptr<const Driver> driver) noexcept
-      : driver_(std::move(driver)) {}
-  Status set_up(CUdevice device, std::span<const std::string> names);
+  LoadedKernels(std::shared_ptr<const Driver> driver,
+                CUcontext context,
+                std::vector<std::string> names) noexcept
+      : driver_(std::move(driver)), context_(context), names_(std::move(names)) {}
+  Status set_up(CUdevice device);
+  Result<CUkernel> find(const std::string& name) const;
   CUresult launch_any(CUstream stream,
                       KernelId kernel,
+                      std::uint64_t bytes,
+                      void* arguments) const noexcept {
+    return launch_any(stream, kernels_[kernel], bytes, arguments);
+  }
+  CUresult launch_any(CUstream stream,
+                      CUkernel kernel,
                       std::uint64_t bytes,
                       void* arguments) const noexcept;
 
   const std::shared_ptr<const Driver> driver_;
+  const CUcontext context_;
+  const std::vector<std::string> names_;
   CUlibrary library_ = nullptr;
   std::vector<CUkernel> kernels_;
+  std::array<CUkernel, 4> copies_{};  ///< [n]: of elements of 2^n bytes.
   std::uint32_t most_blocks_ = 1;
 };
 

@@ -166,6 +166,13 @@ void SharedMemory::find_handle(CUdeviceptr start, DevicePlace& place) const noex
 
 // ---- copies to the host ----
 
+bool SharedMemory::is_lent(const std::byte* memory, std::uint64_t bytes) const noexcept {
+  const auto after = lent_.upper_bound(memory);
+  if (after == lent_.begin()) return false;
+  const auto& [begin, size] = *std::prev(after);
+  return static_cast<std::uint64_t>(memory - begin) + bytes <= size;
+}
+
 DeviceRead SharedMemory::begin_read(std::byte* target, const ConstRegion& source) noexcept {
   const CurrentContext current(driver_, context_);
   const auto is_well = [this](CUresult result, std::string_view function) {
@@ -174,8 +181,11 @@ DeviceRead SharedMemory::begin_read(std::byte* target, const ConstRegion& source
   };
   const bool is_taken =
       is_well(current.result(), "cuCtxPushCurrent") &&
-      is_well(driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes, stream_),
-              "cuMemcpyAsync");
+      (is_lent(target, source.bytes)
+           ? is_well(kernels_->copy(stream_, target, source.data, source.bytes), "cuLaunchKernel")
+           : is_well(driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes,
+                                           stream_),
+                     "cuMemcpyAsync"));
   if (!is_taken) return {source.memory, 0};
   // If this fails, state_of() finds out when the stream has ended.
   is_well(driver_.cuStreamWriteValue64(stream_, done_on_device_, ++reads_, 0),
@@ -204,11 +214,22 @@ DeviceRead::State SharedMemory::state_of(const DeviceRead& read) noexcept {
 
 bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const CurrentContext current(driver_, context_);
-  return current.result() == CUDA_SUCCESS &&
-         driver_.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+  if (current.result() != CUDA_SUCCESS ||
+      driver_.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
+    return false;
+  }
+  // Kernels reach it by the address that the host uses, on all devices but some of other
+  // architectures.
+  CUdeviceptr on_device = 0;
+  if (driver_.cuMemHostGetDevicePointer(&on_device, memory, 0) == CUDA_SUCCESS &&
+      on_device == address(memory)) {
+    lent_.emplace(memory, bytes);
+  }
+  return true;
 }
 
 void SharedMemory::take_back_host(std::byte* memory) noexcept {
+  lent_.erase(memory);
   const CurrentContext current(driver_, context_);
   if (current.result() == CUDA_SUCCESS) driver_.cuMemHostUnregister(memory);
 }

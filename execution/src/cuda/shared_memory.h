@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "cuda/loaded_kernels.h"
 #include "xylem/base/clock.h"
 #include "xylem/transport/device_memory.h"
 
@@ -33,8 +34,16 @@ class SharedMemory final : public transport::DeviceMemory {
   using Note = std::function<void(CUresult result, std::string_view function)>;
 
   /// Works on the device of `context`, whose number is `device`.
-  SharedMemory(const Driver& driver, CUcontext context, int device, Note note)
-      : driver_(driver), context_(context), device_(device), note_(std::move(note)) {}
+  SharedMemory(const Driver& driver,
+               std::shared_ptr<const LoadedKernels> kernels,
+               CUcontext context,
+               int device,
+               Note note)
+      : driver_(driver),
+        kernels_(std::move(kernels)),
+        context_(context),
+        device_(device),
+        note_(std::move(note)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
@@ -93,12 +102,17 @@ class SharedMemory final : public transport::DeviceMemory {
   bool make_room() noexcept;
   void note_replaced(const Name& name, const Far& opened) noexcept;
 
+  /// Whether kernels can write this memory of the host.
+  bool is_lent(const std::byte* memory, std::uint64_t bytes) const noexcept;
+
   const Driver& driver_;
+  const std::shared_ptr<const LoadedKernels> kernels_;
   const CUcontext context_;
   const int device_;
   const Note note_;
 
   // Copies to the host.
+  std::map<const std::byte*, std::uint64_t> lent_;  ///< Memory of the host that kernels can write.
   CUstream stream_ = nullptr;
   std::uint64_t reads_ = 0;  ///< The number of the last copy.
   std::uint64_t* done_ = nullptr;

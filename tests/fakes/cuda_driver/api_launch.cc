@@ -144,6 +144,7 @@ CUresult cuLaunchKernel(CUfunction handle,
   }
   const auto* parameter = static_cast<const std::byte*>(parameters[0]);
   Launch launch;
+  call.count(kernel->host->name);
   launch.kernel = kernel->host;
   launch.parameters.assign(parameter, parameter + kernel->host->parameter_bytes);
   launch.blocks = grid.size();

@@ -18,10 +18,7 @@ CUresult make_stream(Call& call, CUstream* handle, unsigned flags, int priority)
   stream->context = &call.context();
   stream->flags = flags;
   stream->priority = std::clamp(priority, kGreatestPriority, 0);
-  const bool is_urgent = stream->priority == kGreatestPriority;
-  auto& queues = is_urgent ? device.urgent_queues : device.queues;
-  std::size_t& made = is_urgent ? device.urgent_streams_made : device.streams_made;
-  stream->queue = queues[made++ % queues.size()].get();
+  stream->queue = device.queues_of(stream->priority).next();
   *handle = stream->handle = call.driver().streams.add(stream);
   return CUDA_SUCCESS;
 }

@@ -17,7 +17,7 @@ StreamPtr own_stream(Context& context) {
     stream->handle = CU_STREAM_PER_THREAD;
     stream->context = &context;
     Device& device = *context.device;
-    stream->queue = device.queues[device.streams_made++ % device.queues.size()].get();
+    stream->queue = device.queues_of(0).next();
   }
   return stream;
 }
@@ -49,22 +49,26 @@ ContextStack& context_stack() {
 InHostFunction::InHostFunction() { is_in_host_function = true; }
 InHostFunction::~InHostFunction() { is_in_host_function = false; }
 
+unsigned long Call::count(const char* name) {
+  auto calls = driver_->calls.find(std::string_view(name));
+  if (calls == driver_->calls.end()) calls = driver_->calls.emplace(name, 0).first;
+  return is_thread_exempt() ? calls->second : ++calls->second;
+}
+
 Call::Call(const char* function, Needs needs, DuringCapture during_capture)
     : function_(function), lock_(driver_mutex()), driver_(current_driver()) {
   if (driver_ == nullptr) {
     result_ = CUDA_ERROR_DEINITIALIZED;
     return;
   }
-  auto calls = driver_->calls.find(std::string_view(function));
-  if (calls == driver_->calls.end()) calls = driver_->calls.emplace(function, 0).first;
-  if (!is_thread_exempt()) ++calls->second;
+  const unsigned long calls = count(function);
   if (is_in_host_function) {
     misuse(CUDA_ERROR_NOT_PERMITTED, "called by a host function");
   } else if (needs != Needs::nothing && !driver_->is_initialised) {
     misuse(CUDA_ERROR_NOT_INITIALIZED, "called before cuInit");
   } else {
     context_ = driver_->contexts.find(context_stack().top());
-    if (is_thread_exempt() || !fails_by_plan(calls->second)) check_context(needs);
+    if (is_thread_exempt() || !fails_by_plan(calls)) check_context(needs);
     if (!has_failed() && during_capture == DuringCapture::unsafe) check_captures();
   }
 }

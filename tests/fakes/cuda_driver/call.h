@@ -36,6 +36,8 @@ class Call {
   /// Fails the call, without and with counting it as misuse.
   CUresult fail(CUresult result) { return result_ = result; }
   CUresult misuse(CUresult result, std::string_view what);
+  /// Counts a call of a function, or a launch of a kernel. Returns how many there were.
+  unsigned long count(const char* name);
   /// CUDA_ERROR_INVALID_VALUE, counted as misuse, for a NULL where the result belongs.
   template <typename... Pointers>
   bool has(Pointers*... pointers) {

@@ -61,10 +61,11 @@ std::uint64_t new_handle() {
 Device::Device(Driver& of, int number) : driver(of), ordinal(number) {
   const Settings& settings = driver.settings;
   const std::uint64_t seed = settings.seed * 1000 + static_cast<std::uint64_t>(number) * 100;
-  for (unsigned i = 0; i < settings.queues; ++i) {
-    queues.push_back(std::make_unique<Queue>(*this, seed + i, settings.delay_us));
-    urgent_queues.push_back(
-        std::make_unique<Queue>(*this, seed + settings.queues + i, settings.delay_us));
+  std::uint64_t made = 0;
+  for (HardwareQueues& of_priority : queues) {
+    for (unsigned i = 0; i < settings.queues; ++i) {
+      of_priority.all.push_back(std::make_unique<Queue>(*this, seed + made++, settings.delay_us));
+    }
   }
 }
 
@@ -72,12 +73,12 @@ Device::~Device() {
   {
     const std::lock_guard lock(driver_mutex());
     is_ending = true;
-    for (const auto& queue : queues) queue->stop();
-    for (const auto& queue : urgent_queues) queue->stop();
+    for (const HardwareQueues& of_priority : queues) {
+      for (const auto& queue : of_priority.all) queue->stop();
+    }
     driver_changed().notify_all();
   }
-  queues.clear();
-  urgent_queues.clear();
+  for (HardwareQueues& of_priority : queues) of_priority.all.clear();
 }
 
 void Device::lose(CUresult result) {
@@ -87,8 +88,9 @@ void Device::lose(CUresult result) {
 
 std::vector<CommandPtr> Device::newest_commands() const {
   std::vector<CommandPtr> commands;
-  for (const auto& queue : queues) add_unfinished(commands, queue->last());
-  for (const auto& queue : urgent_queues) add_unfinished(commands, queue->last());
+  for (const HardwareQueues& of_priority : queues) {
+    for (const auto& queue : of_priority.all) add_unfinished(commands, queue->last());
+  }
   return commands;
 }
 
@@ -154,7 +156,7 @@ std::shared_ptr<Context> Driver::make_context(Device& device) {
   context->legacy = std::make_shared<Stream>();
   context->legacy->handle = CU_STREAM_LEGACY;
   context->legacy->context = context.get();
-  context->legacy->queue = device.queues[0].get();
+  context->legacy->queue = device.queues_of(0).all[0].get();
   context->handle = contexts.add(context);
   return context;
 }

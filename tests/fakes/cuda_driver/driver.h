@@ -13,6 +13,7 @@
 #include "fakes/cuda_driver/settings.h"
 #include "fakes/cuda_driver/shared_event.h"
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -28,7 +29,7 @@ namespace xylem::fake_cuda {
 struct Context;
 struct Driver;
 
-/// Streams have priorities from 0 to this; those with this priority have queues of their own.
+/// Streams have priorities from 0 to this; those of each priority have queues of their own.
 inline constexpr int kGreatestPriority = -5;
 
 struct Stream {
@@ -78,6 +79,14 @@ struct Pool {
   cuuint64_t release_threshold = 0;
 };
 
+/// Those of one priority, over which its streams are distributed in turn.
+struct HardwareQueues {
+  std::vector<std::unique_ptr<Queue>> all;
+  std::size_t streams_made = 0;
+
+  Queue* next() { return all[streams_made++ % all.size()].get(); }
+};
+
 struct Device {
   explicit Device(Driver& of, int number);
   /// Ends all commands.
@@ -96,8 +105,11 @@ struct Device {
   std::atomic<bool> is_ending{false};        ///< Its context is being destroyed.
   std::size_t memory_used = 0;
   std::shared_ptr<Pool> default_pool, pool;  ///< From their first use.
-  std::vector<std::unique_ptr<Queue>> queues, urgent_queues;
-  std::size_t streams_made = 0, urgent_streams_made = 0;
+  /// [-priority]
+  std::array<HardwareQueues, 1 - kGreatestPriority> queues;
+  HardwareQueues& queues_of(int priority) noexcept {
+    return queues[static_cast<std::size_t>(-priority)];
+  }
   unsigned retained = 0;
   std::shared_ptr<Context> context;
 };

@@ -14,8 +14,7 @@
 //
 //   FAKE_CUDA_DEVICES      number of devices; 1
 //   FAKE_CUDA_MEMORY_MB    memory of each device; 4096
-//   FAKE_CUDA_QUEUES       hardware queues of each device, and as many for streams of the greatest
-//                          priority; 4
+//   FAKE_CUDA_QUEUES       hardware queues of each device, so many for streams of each priority; 4
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions
@@ -62,7 +61,7 @@ const char* fake_cuda_last_misuse(void);
 /// Where a test can read and write a byte of device memory. NULL if no allocation contains it.
 void* fake_cuda_host_view(const void* device_address);
 
-/// The number of calls of a function of the driver, named as exported.
+/// The number of calls of a function of the driver, named as exported, or of launches of a kernel.
 unsigned long fake_cuda_calls(const char* function);
 
 /// While `is_exempt` is not 0, calls by this thread are neither counted nor made to fail by

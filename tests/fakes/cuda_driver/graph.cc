@@ -21,7 +21,7 @@ bool takes_part(const Capture& capture, const std::function<bool(const Stream&)>
 Queue& queue_for(const Node& node, const Stream& stream) {
   Device& device = *node.device;
   if (node.branch == 0 && &device == stream.context->device) return *stream.queue;
-  auto& queues = node.is_urgent ? device.urgent_queues : device.queues;
+  const auto& queues = device.queues_of(node.priority).all;
   const auto own = std::find_if(
       queues.begin(), queues.end(),
       [&](const std::unique_ptr<Queue>& queue) { return queue.get() == stream.queue; });
@@ -52,7 +52,7 @@ void add_node(Stream& stream, std::function<void(const Run&)> run) {
   node->run = std::move(run);
   node->after = std::move(stream.newest);
   node->device = stream.context->device;
-  node->is_urgent = stream.priority == kGreatestPriority;
+  node->priority = stream.priority;
   node->branch = stream.branch;
   stream.newest = {node};
   stream.capture->graph->nodes.push_back(std::move(node));

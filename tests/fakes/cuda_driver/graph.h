@@ -25,7 +25,7 @@ struct Node {
   std::function<void(const Run&)> run;
   std::vector<std::shared_ptr<Node>> after;
   Device* device = nullptr;
-  bool is_urgent = false;  ///< Captured in a stream of the greatest priority.
+  int priority = 0;        ///< Of the stream in which it was captured.
   std::size_t branch = 0;  ///< Which stream of the capture it is from. Each has a queue of its own.
 };
 using NodePtr = std::shared_ptr<Node>;
