@@ -127,7 +127,8 @@ int measure_copies(std::uint64_t bytes) {
 int measure_kernels(std::uint64_t bytes) {
   constexpr std::size_t kMost = 8;
   OneDevice device(bytes, kMost + 1);
-  for (const DataType type : {DataType::float32, DataType::bfloat16}) {
+  for (const DataType type :
+       {DataType::float32, DataType::bfloat16, DataType::float16, DataType::float8_e4m3}) {
     for (const std::size_t count : {std::size_t{2}, kMost}) {
       ComputeWork work;
       work.kind = ComputeWork::Kind::reduce;
