@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <span>
 #include <string>
@@ -73,7 +74,8 @@ class DeviceKernel : public testing::TestWithParam<DataType> {
           alike ? random_() % (kBegins / lanes) * lanes + shift : random_() % kBegins;
       addresses.push_back(pool.data() + begin * size);
     }
-    const std::uint32_t divisor = op == RedOp::avg ? kDivisors[random_() % 6] : 1;
+    const std::uint32_t divisor =
+        op == RedOp::avg ? kDivisors[random_() % std::size(kDivisors)] : 1;
     Memory expected((shift + count) * size);
     Memory got = expected;
     std::byte* target = got.data() + shift * size;

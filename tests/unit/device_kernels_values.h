@@ -15,7 +15,8 @@
 namespace xylem::execution::cuda {
 
 /// Divisors of an average.
-inline constexpr std::uint32_t kDivisors[] = {1, 2, 3, 255, 65'537, 4'294'967'295};
+inline constexpr std::uint32_t kDivisors[] = {1, 2,   64,     2'147'483'648,
+                                              3, 255, 65'537, 4'294'967'295};
 
 /// A floating-point format, by the bits of its mantissa and exponent.
 struct Format {

@@ -12,8 +12,8 @@ namespace xylem::execution::cuda {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
-constexpr std::uint64_t kBytesPerThread = 64;  ///< What one thread should have to do, at least.
-constexpr std::uint32_t kBlocksPerProcessor = 8;
+constexpr std::uint64_t kBytesPerThread = 16;  ///< A vector: threads wait for memory side by side.
+constexpr std::uint32_t kBlocksPerProcessor = 8;  ///< All that fit, or twice as many.
 
 /// What is loaded in this process.
 struct Loaded {

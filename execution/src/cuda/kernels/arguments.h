@@ -21,7 +21,7 @@ namespace xylem::execution::cuda {
 inline constexpr std::uint32_t kMostSources = 128;
 
 /// A block has at most this many threads.
-inline constexpr std::uint32_t kMostThreads = 1024;
+inline constexpr std::uint32_t kMostThreads = 256;
 
 /// As ReduceKernel (reduce_kernel.h) defines it, with the same bits as the CPU's.
 struct ReduceArguments {

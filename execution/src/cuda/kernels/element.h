@@ -39,7 +39,7 @@ template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
 template <class To, class From>
-XYLEM_DEVICE To bit_cast(From from) {
+XYLEM_DEVICE constexpr To bit_cast(From from) {
   return __builtin_bit_cast(To, from);
 }
 
@@ -262,40 +262,66 @@ struct Xor {
   }
 };
 
-// What ends a reduction.
+// What ends a reduction: operations on the results of a pack.
 
 struct Keep {
-  template <class T>
-  XYLEM_DEVICE T operator()(T value) const {
-    return value;
-  }
-};
-
-/// Divides floats rounded to nearest even, integers truncated toward zero.
-struct DivideBy {
-  std::uint32_t divisor;
-
-  template <class T>
-  XYLEM_DEVICE T operator()(T value) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return value / static_cast<T>(divisor);
-    } else {
-      // Divides the magnitude, since a signed type of 32 bits cannot hold every divisor.
-      using Magnitude = Wrapping<T>;
-      const bool is_negative = std::is_signed_v<T> && value < T{};
-      const auto magnitude =
-          is_negative ? Magnitude{} - static_cast<Magnitude>(value) : static_cast<Magnitude>(value);
-      const Magnitude quotient = magnitude / divisor;
-      return static_cast<T>(is_negative ? Magnitude{} - quotient : quotient);
-    }
-  }
+  template <std::uint32_t Lanes, class T>
+  XYLEM_DEVICE void apply(T* /*values*/) const {}
 };
 
 template <class Value>
 struct MultiplyBy {
   Value factor;
 
-  XYLEM_DEVICE Value operator()(Value value) const { return value * factor; }
+  template <std::uint32_t Lanes>
+  XYLEM_DEVICE void apply(Value* values) const {
+    XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] * factor;
+  }
+};
+
+/// Divides floats rounded to nearest even, integers truncated toward zero.
+template <class Value>
+struct DivideBy {
+  std::uint32_t divisor;
+
+  template <std::uint32_t Lanes>
+  XYLEM_DEVICE void apply(Value* values) const {
+    if (divisor <= 1) return;
+    if constexpr (std::is_floating_point_v<Value>) {
+      const auto d = static_cast<Value>(divisor);
+      if ((divisor & (divisor - 1)) == 0) {
+        // The reciprocal of a power of two is exact, so the product has the quotient's bits. Its
+        // exponent is that of the divisor, mirrored at the exponent of 1.
+        constexpr auto kTwice = bit_cast<Bits<Value>>(Value{1}) * 2;
+        const MultiplyBy<Value> multiply{bit_cast<Value>(kTwice - bit_cast<Bits<Value>>(d))};
+        return multiply.template apply<Lanes>(values);
+      }
+      XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] / d;
+    } else {
+      const std::uint32_t inverse = 0xFFFFFFFFu / divisor + 1;  // 2^32 / divisor, rounded up.
+      XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
+        // Divides the magnitude, since a signed type of 32 bits cannot hold every divisor.
+        using Magnitude = Wrapping<Value>;
+        const bool is_negative = std::is_signed_v<Value> && values[i] < Value{};
+        const auto value = static_cast<Magnitude>(values[i]);
+        const Magnitude result = quotient(is_negative ? Magnitude{} - value : value, inverse);
+        values[i] = static_cast<Value>(is_negative ? Magnitude{} - result : result);
+      }
+    }
+  }
+
+ private:
+  template <class Magnitude>
+  XYLEM_DEVICE Magnitude quotient(Magnitude magnitude, std::uint32_t inverse) const {
+    if constexpr (sizeof(Value) > 2) {
+      return magnitude / divisor;
+    } else {
+      // The product exceeds the quotient by less than 2^-16, as the magnitude is below 2^16. A
+      // quotient lacks at least 1 / divisor to the next integer. So the product does not reach it
+      // if the divisor is below 2^16; if it is not, both are below 1.
+      return static_cast<Magnitude>(std::uint64_t{magnitude} * inverse >> 32);
+    }
+  }
 };
 
 }  // namespace xylem::execution::cuda

@@ -17,6 +17,7 @@
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/element.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -30,46 +31,84 @@ struct Place {
 
 inline constexpr std::uint32_t kVectorBytes = 16;
 
-/// Elements that are read and written together.
+/// A thread loads this much of each of so many sources before it uses the first.
+inline constexpr std::uint32_t kSourcesAtOnce = 2;
+
+/// Elements that are read and written together. They are held in words as large as the registers of
+/// a device: in lanes of 8 or 16 bits, each would occupy a register from when it arrives.
 template <class Element, std::uint32_t Lanes>
-struct alignas(Lanes * sizeof(typename Element::Stored)) Pack {
-  typename Element::Stored lanes[Lanes];
+struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack {
+  using Stored = typename Element::Stored;
+  using Value = typename Element::Value;
+  static constexpr bool kIsSplit = Lanes > 1 && sizeof(Stored) < sizeof(std::uint32_t);
+  using Word = std::conditional_t<kIsSplit, std::uint32_t, Bits<Stored>>;
+  static constexpr std::uint32_t kWords = Lanes * sizeof(Stored) / sizeof(Word);
+  static constexpr std::uint32_t kWordLanes = sizeof(Word) / sizeof(Stored);
+  static constexpr std::uint32_t kLaneBits = 8 * sizeof(Stored);
+
+  Word words[kWords];
+
+  XYLEM_DEVICE void unpack(Value* values) const {
+    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
+        const auto lane = static_cast<Bits<Stored>>(words[w] >> (i * kLaneBits));
+        values[w * kWordLanes + i] = Element::load(bit_cast<Stored>(lane));
+      }
+    }
+  }
+
+  XYLEM_DEVICE void pack(const Value* values) {
+    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+      Word word = 0;
+      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
+        const auto stored = Element::store(values[w * kWordLanes + i]);
+        word |= static_cast<Word>(bit_cast<Bits<Stored>>(stored)) << (i * kLaneBits);
+      }
+      words[w] = word;
+    }
+  }
 };
 
 /// target[i] = finish(op(… op(op(s0[i], s1[i]), s2[i]) …)).
 template <class Element, class Op, class Finish>
 struct Fold {
   using Stored = typename Element::Stored;
+  using Value = typename Element::Value;
 
   void* target;
   const void* const* sources;
   std::uint32_t source_count;
   Finish finish;
 
-  /// Computes the elements `index` to `index` + Lanes - 1. Each source is loaded before the
-  /// previous one is combined, so that a thread waits for two at once. Unrolled by nvcc, the loop
-  /// loads no earlier, and all kernels are more than twice as large.
+  /// Computes the elements that lie `offset` bytes from the beginning, as many as Lanes. Sources
+  /// are loaded in groups, before the first of a group is used, so that a thread waits for all of
+  /// them at once: the bytes that are under way decide how fast a device reads.
   template <std::uint32_t Lanes>
-  XYLEM_DEVICE void apply(std::uint64_t index) const {
+  XYLEM_DEVICE void apply(std::uint64_t offset) const {
     using Vector = Pack<Element, Lanes>;
-    const auto load = [&](std::uint32_t k) {
-      return *reinterpret_cast<const Vector*>(static_cast<const Stored*>(sources[k]) + index);
-    };
-    typename Element::Value folded[Lanes] = {};
-    Vector next = load(0);
-    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; ++k) {
-      const Vector source = next;
-      if (k + 1 < source_count) next = load(k + 1);
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
-        const auto value = Element::load(source.lanes[i]);
-        folded[i] = k == 0 ? value : Op::combine(folded[i], value);
+    Value folded[Lanes] = {};
+    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; k += kSourcesAtOnce) {
+      Vector loaded[kSourcesAtOnce];
+      XYLEM_UNROLL for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
+        if (k + j < source_count) {
+          const auto* const source = static_cast<const std::byte*>(sources[k + j]);
+          loaded[j] = *reinterpret_cast<const Vector*>(source + offset);
+        }
+      }
+      XYLEM_UNROLL for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
+        if (k + j < source_count) {
+          Value values[Lanes];
+          loaded[j].unpack(values);
+          XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
+            folded[i] = k + j == 0 ? values[i] : Op::combine(folded[i], values[i]);
+          }
+        }
       }
     }
+    finish.template apply<Lanes>(folded);
     Vector result;
-    XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
-      result.lanes[i] = Element::store(finish(folded[i]));
-    }
-    *reinterpret_cast<Vector*>(static_cast<Stored*>(target) + index) = result;
+    result.pack(folded);
+    *reinterpret_cast<Vector*>(static_cast<std::byte*>(target) + offset) = result;
   }
 
   /// Bytes from the last boundary to each address if that is the same for all of them; otherwise
@@ -96,12 +135,13 @@ XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish>& fold,
   if (head > count) head = count;
   const std::uint64_t vectors = misalignment < kVectorBytes ? (count - head) / kLanes : 0;
 
-  for (std::uint64_t v = place.first; v < vectors; v += place.stride) {
-    fold.template apply<kLanes>(head + v * kLanes);
-  }
+  const std::uint64_t end = head * kSize + vectors * kVectorBytes;
+  std::uint64_t offset = head * kSize + place.first * kVectorBytes;
+  for (; offset < end; offset += place.stride * kVectorBytes) fold.template apply<kLanes>(offset);
+
   const std::uint64_t singles = count - vectors * kLanes;
   for (std::uint64_t s = place.first; s < singles; s += place.stride) {
-    fold.template apply<1>(s < head ? s : s + vectors * kLanes);
+    fold.template apply<1>((s < head ? s : s + vectors * kLanes) * kSize);
   }
 }
 
@@ -134,12 +174,12 @@ XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
   // A bool has no average.
   if constexpr (std::is_same_v<Op, Sum> && !std::is_same_v<typename Element::Value, bool>) {
-    if (a.divisor > 1) {
-      const Fold<Element, Op, DivideBy> fold{a.target, a.sources, a.source_count, {a.divisor}};
-      return for_each(fold, a.count, place);
-    }
+    using Divide = DivideBy<typename Element::Value>;
+    const Fold<Element, Op, Divide> fold{a.target, a.sources, a.source_count, {a.divisor}};
+    for_each(fold, a.count, place);
+  } else {
+    for_each(Fold<Element, Op, Keep>{a.target, a.sources, a.source_count, {}}, a.count, place);
   }
-  for_each(Fold<Element, Op, Keep>{a.target, a.sources, a.source_count, {}}, a.count, place);
 }
 
 template <class Element>
