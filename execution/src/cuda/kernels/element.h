@@ -7,6 +7,10 @@
 // An element type has two types: `Stored` is what lies in memory; `Value` is what operations
 // compute with, fp32 for floats of 16 and 8 bits. load() and store() convert between them. store()
 // rounds once, to nearest even, and turns every NaN into one positive quiet NaN.
+//
+// Some devices also convert floats of 16 and 8 bits in pairs, which takes them a fraction of the
+// instructions. load_pair() takes two elements from the lower bits of its argument, the first from
+// the lowest. store_pair(), which there is if kStoresPairs, is right if both values are plain.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +24,18 @@
 #define XYLEM_DEVICE inline
 #define XYLEM_UNROLL
 #define XYLEM_NO_UNROLL
+#endif
+
+// Instructions that convert two values at once.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define XYLEM_PAIRS_OF_HALVES true
+#else
+#define XYLEM_PAIRS_OF_HALVES false
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define XYLEM_PAIRS_OF_BYTES true
+#else
+#define XYLEM_PAIRS_OF_BYTES false
 #endif
 
 namespace xylem::execution::cuda {
@@ -109,6 +125,16 @@ struct BFloat16 {
     const std::uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
     return static_cast<Stored>(is_nan(value) ? 0x7FC0u : rounded >> 16);
   }
+
+  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_HALVES;
+  static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
+#if XYLEM_PAIRS_OF_HALVES
+  static XYLEM_DEVICE std::uint32_t store_pair(Value first, Value second) {
+    std::uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+  }
+#endif
 };
 
 /// On a device, instructions convert. They have the same results as the arithmetic for the host:
@@ -154,6 +180,16 @@ struct Float16 {
 #endif
   }
 
+  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_HALVES;
+  static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
+#if XYLEM_PAIRS_OF_HALVES
+  static XYLEM_DEVICE std::uint32_t store_pair(Value first, Value second) {
+    std::uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+  }
+#endif
+
  private:
   static constexpr Stored kQuietNan = 0x7E00;
   static constexpr std::uint32_t kInfinity = 0x7C00;              ///< In fp16; below in fp32.
@@ -177,6 +213,26 @@ struct Float8E5M2 {
     const std::uint32_t bits = rounded<5, 2>(magnitude < kTooLarge ? magnitude : kTooLarge);
     return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
   }
+
+  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_BYTES;
+  /// The instruction has no infinities: what rounds to one becomes the greatest number.
+  static XYLEM_DEVICE bool is_plain(Value value) {
+    constexpr float kRoundsToInfinity = 61440.0f;
+    return -kRoundsToInfinity < value && value < kRoundsToInfinity;
+  }
+#if XYLEM_PAIRS_OF_BYTES
+  static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
+    values[0] = Float16::load(static_cast<std::uint16_t>(halves));
+    values[1] = Float16::load(static_cast<std::uint16_t>(halves >> 16));
+  }
+  static XYLEM_DEVICE std::uint16_t store_pair(Value first, Value second) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+    return pair;
+  }
+#endif
 };
 
 /// E4M3 has no infinity, and one NaN, all bits but the sign. What is too large becomes ±448.
@@ -199,6 +255,22 @@ struct Float8E4M3 {
     const std::uint32_t bits = rounded<4, 3>(magnitude < kGreatest ? magnitude : kGreatest);
     return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
   }
+
+  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_BYTES;
+  static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
+#if XYLEM_PAIRS_OF_BYTES
+  static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
+    values[0] = Float16::load(static_cast<std::uint16_t>(halves));
+    values[1] = Float16::load(static_cast<std::uint16_t>(halves >> 16));
+  }
+  static XYLEM_DEVICE std::uint16_t store_pair(Value first, Value second) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+    return pair;
+  }
+#endif
 };
 
 // Operations. bool needs no case of its own: converted to bool, a sum is an or and a product is an

@@ -50,19 +50,46 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
 
   XYLEM_DEVICE void unpack(Value* values) const {
     XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
-        const auto lane = static_cast<Bits<Stored>>(words[w] >> (i * kLaneBits));
-        values[w * kWordLanes + i] = Element::load(bit_cast<Stored>(lane));
+      if constexpr (kIsSplit && requires { Element::load_pair(0U, values); }) {
+        XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
+          Element::load_pair(words[w] >> (i * kLaneBits), values + w * kWordLanes + i);
+        }
+      } else {
+        XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
+          const auto lane = static_cast<Bits<Stored>>(words[w] >> (i * kLaneBits));
+          values[w * kWordLanes + i] = Element::load(bit_cast<Stored>(lane));
+        }
       }
     }
   }
 
   XYLEM_DEVICE void pack(const Value* values) {
+    if constexpr (kIsSplit && requires { Element::kStoresPairs; }) {
+      if constexpr (Element::kStoresPairs) {
+        bool is_plain = true;
+        XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
+          is_plain = is_plain & Element::is_plain(values[i]);
+        }
+        if (is_plain) return pack_pairs(values);
+      }
+    }
     XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
       Word word = 0;
       XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
         const auto stored = Element::store(values[w * kWordLanes + i]);
         word |= static_cast<Word>(bit_cast<Bits<Stored>>(stored)) << (i * kLaneBits);
+      }
+      words[w] = word;
+    }
+  }
+
+ private:
+  XYLEM_DEVICE void pack_pairs(const Value* values) {
+    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+      Word word = 0;
+      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
+        const Value* pair = values + w * kWordLanes + i;
+        word |= static_cast<Word>(Element::store_pair(pair[0], pair[1])) << (i * kLaneBits);
       }
       words[w] = word;
     }
