@@ -55,9 +55,9 @@ class Stager {
   bool is_received_elsewhere(const Step& step, const Operand& target) const {
     if (step.kind != StepKind::recv) return false;
     if (target.buffer != Buffer::scratch) return is_in(staging_.receives, step.peer);
+    if (!staging_.separates_scratch) return false;
     const auto first = is_computed_.begin() + target.chunk;
-    return staging_.separates_scratch &&
-           std::find(first, first + step.chunk_count, true) != first + step.chunk_count;
+    return std::find(first, first + step.chunk_count, true) != first + step.chunk_count;
   }
 
   /// Adds one scratch chunk for each chunk of the input, in the same order. So operands of several
@@ -193,8 +193,8 @@ class Stager {
   StepIds last_of_;  ///< For each step of the original, the new step that completes it.
   /// For each input chunk, the step that copies it, or kNone if that step has not been added yet.
   StepIds input_copies_;
-  /// With Staging::separates_scratch: the scratch chunks of the original that are targets of
-  /// copies or reductions.
+  /// The scratch chunks of the original that are targets of copies or reductions. Empty without
+  /// Staging::separates_scratch.
   std::vector<bool> is_computed_;
 };
 
