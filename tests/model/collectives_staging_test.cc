@@ -112,7 +112,6 @@ TEST_P(EveryPlanner, TouchesOnlyScratchByWhatIsStaged) {
   }
 }
 
-// In an all_to_all whose output is its input, each chunk is copied before it is overwritten.
 TEST_P(EveryPlanner, ComputesInNoScratchThatReceives) {
   for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
     for_all_shapes(ranks, [&](const Shape& shape, const auto& plans, const Staging& staging) {
@@ -135,6 +134,7 @@ TEST_P(EveryPlanner, ComputesInNoScratchThatReceives) {
   }
 }
 
+// In an all_to_all whose output is its input, each chunk is copied before it is overwritten.
 TEST(Staging, OfAnAllToAllSavesTheInputBeforeItIsOverwritten) {
   for (const Planner& planner : planners()) {
     if (planner.collective != Collective::all_to_all) continue;
