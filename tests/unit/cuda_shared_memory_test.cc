@@ -49,6 +49,7 @@ class CudaSharedMemory : public fake_cuda::test::FakeCudaProcesses {
       places.push_back(place);
     }
     ::setenv("FAKE_CUDA_DEVICES", "2", 1);
+    ::setenv("FAKE_CUDA_KERNELS", XYLEM_FAKE_CUDA_KERNELS, 1);
     driver = *Driver::open(XYLEM_FAKE_CUDA);
   }
   /// Makes devices that have opened nothing.
