@@ -293,7 +293,8 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
        }},
       {"cuMemHostRegister",
        [=, &driver] {
-         must(driver.cuMemHostRegister(own->to_register.data(), 1 << 20, CU_MEMHOSTREGISTER_PORTABLE),
+         must(driver.cuMemHostRegister(own->to_register.data(), 1 << 20,
+                                       CU_MEMHOSTREGISTER_PORTABLE),
               "cuMemHostRegister");
        }},
       {"cuStreamCreateWithPriority", [=, &device] { device.make_stream(); }},

@@ -24,8 +24,8 @@ std::string driver_name() {
 /// A GPU takes up to seconds to make a context, so the process keeps those that it has made.
 void keep_context(const cuda::Driver& driver, int device) {
   CUcontext context = nullptr;
-  const Status kept = driver.check(driver.cuDevicePrimaryCtxRetain(&context, device),
-                                   "cuDevicePrimaryCtxRetain");
+  const Status kept =
+      driver.check(driver.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
   XYLEM_CHECK(kept.is_ok(), kept.message());
 }
 
