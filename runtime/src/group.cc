@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group.h"
 
+#include "plan_site.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
 
@@ -23,35 +24,10 @@ Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
-/// The slice size of a group. If all members share memory, a slice must fit into a shared-memory
-/// slot, so that the engine can fuse steps.
-std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> world_ranks) {
-  const std::uint64_t wanted = context.config().slice.value;
-  const std::uint64_t fits = context.wires->view_bytes(world_ranks);
-  return fits == 0 ? wanted : std::min(wanted, fits);
-}
-
 /// Scratch of the host that a program needs. It takes the place of scratch of the device if the
 /// device has none.
 std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
   return program.scratch_bytes + (has_device_scratch ? 0 : program.device_scratch_bytes);
-}
-
-Plans::Site site_of(const Context& context, const GroupSpec& spec) {
-  std::vector<transport::Capabilities> wires;
-  wires.reserve(spec.world_ranks.size());
-  for (const std::uint32_t rank : spec.world_ranks) {
-    wires.push_back(context.wires->capabilities(rank));
-  }
-  return {.rank = spec.rank,
-          .size = spec.size(),
-          .slice_bytes = slice_for(context, spec.world_ranks),
-          .window = context.config().window,
-          .algorithm = context.config().algorithm,
-          .given = &context.given,
-          .wires = std::move(wires),
-          .devices = &context.devices,
-          .slot = spec.slot};
 }
 
 }  // namespace

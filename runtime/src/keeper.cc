@@ -69,9 +69,10 @@ void Keeper::keep(ControlPlane& control) {
       if (!has_work()) wait = kIdleLook;
     }
     if (wait > kDeviceLook) {
-      // The same order as with dozes_: set_device_work() publishes the work first.
+      // The same order as with dozes_: set_device_work() publishes the work first. If it is just
+      // before the holder gives up the token, the keeper may sleep until its next look.
       sleeps_.store(true, std::memory_order_seq_cst);
-      if (has_device_work_.load(std::memory_order_seq_cst)) wait = microseconds(0);
+      if (attends_device()) wait = microseconds(0);
     }
     const auto until_control = std::chrono::ceil<microseconds>(control_due - Clock::now());
     const auto limit = std::clamp(until_control, microseconds(0), wait);
@@ -103,19 +104,15 @@ void Keeper::keep(ControlPlane& control) {
 /// turn at each look, since a peer may need this rank to make a connection, or to free room.
 void Keeper::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
-  const bool is_held = progress_.held();
-  const bool is_visited = visits != attention.visits || is_held;
+  const bool is_visited = visits != attention.visits || progress_.held();
   attention.visits = visits;
   const bool busy = has_work();
-  const bool has_device_work = busy && has_device_work_.load(std::memory_order_relaxed);
+  const bool has_device_work = busy && attends_device();
   attention.wait = has_device_work ? kDeviceLook : kBusyLook;
   attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
   attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
-  if (!drives_ || is_held) return;
-  if (!has_device_work) {
-    if (is_visited || (busy && attention.unattended < kLooksUnattended)) return;
-  }
-  if (!progress_.try_acquire()) return;
+  const bool is_early = is_visited || (busy && attention.unattended < kLooksUnattended);
+  if (!drives_ || (is_early && !has_device_work) || !progress_.try_acquire()) return;
   auto worked = progress_.work_off(stop_);
   if (worked != Progress::Worked::nothing) attention.spins_for_device = true;
   if (progress_.waits_for_device() && worked != Progress::Worked::interrupted &&

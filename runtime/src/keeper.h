@@ -55,8 +55,9 @@ class Keeper {
   /// progress at once, since nobody may wait for the call but a stream. For the token holder,
   /// before it gives up the token.
   void set_device_work(bool has_work) noexcept {
-    if (has_device_work_.load(std::memory_order_relaxed) == has_work) return;
-    has_device_work_.store(has_work, std::memory_order_seq_cst);
+    if (has_device_work_.load(std::memory_order_relaxed) != has_work) {
+      has_device_work_.store(has_work, std::memory_order_seq_cst);
+    }
     if (has_work) rouse(sleeps_);
   }
 
@@ -84,6 +85,10 @@ class Keeper {
   /// Wakes the keeper if it has announced a sleep.
   void rouse(std::atomic<bool>& announced) noexcept {
     if (announced.load(std::memory_order_seq_cst) && announced.exchange(false)) wake();
+  }
+  /// True if a device has work, and this thread is the one that must drive it now.
+  bool attends_device() const noexcept {
+    return drives_ && has_device_work_.load(std::memory_order_seq_cst) && !progress_.held();
   }
   void keep(ControlPlane& control);
   void attend(Attention& attention, int control_fd);

@@ -116,6 +116,41 @@ CUresult Device::launch(CUdeviceptr target,
                                  nullptr);
 }
 
+namespace {
+
+constexpr std::size_t kWork = std::size_t{1} << 20;
+
+}  // namespace
+
+StreamWork::StreamWork(const Device& device, CUstream stream)
+    : device_(device),
+      stream_(stream),
+      source_(device.allocate(kWork)),
+      target_(device.allocate(kWork)) {}
+
+std::string StreamWork::run() const {
+  constexpr int kRounds = 50;
+  const auto begin = Clock::now();
+  for (int i = 0; i < kRounds; ++i) {
+    device_.must(device_.driver().cuMemcpyAsync(target_, source_, kWork, stream_), "cuMemcpyAsync");
+    device_.must(device_.launch(target_, source_, kWork, stream_), "cuLaunchKernel");
+    const CUresult result = wait_for(device_, stream_, std::chrono::seconds(2));
+    if (result == CUDA_ERROR_NOT_READY) return "does NOT run within 2 s";
+    device_.must(result, "cuStreamQuery");
+  }
+  return "runs, " + rounded(microseconds_since(begin) / kRounds) + " for a copy and a kernel";
+}
+
+void StreamWork::end() const {
+  device_.must(wait_for(device_, stream_, std::chrono::seconds(5)), "cuStreamQuery");
+}
+
+std::string StreamWork::free() const {
+  const auto begin = Clock::now();
+  device_.must(device_.driver().cuMemFree(target_), "cuMemFree");
+  return rounded(microseconds_since(begin));
+}
+
 WaitingStream::WaitingStream(const Device& device, CUstream stream)
     : device_(device), stream_(stream), word_(device.allocate_words(1)) {}
 
@@ -151,7 +186,7 @@ Watched watch(const Device& device,
     const auto begin = Clock::now();
     call();
     const std::lock_guard lock(shared->mutex);
-    shared->microseconds = Microseconds(Clock::now() - begin).count();
+    shared->microseconds = microseconds_since(begin);
     shared->has_returned = true;
     shared->changed.notify_all();
   }).detach();
@@ -169,6 +204,14 @@ Watched watch(const Device& device,
   const std::lock_guard lock(shared->mutex);
   watched.microseconds = shared->microseconds;
   return watched;
+}
+
+double microseconds_since(Clock::time_point begin) {
+  return Microseconds(Clock::now() - begin).count();
+}
+
+std::string rounded(double microseconds) {
+  return std::to_string(static_cast<long>(microseconds)) + " us";
 }
 
 std::string to_string(const Watched& watched) {

@@ -55,6 +55,31 @@ class Device {
   CUfunction kernel_ = nullptr;
 };
 
+/// A call of the driver that is watched.
+struct DriverCall {
+  std::string name;
+  std::function<void()> make;
+};
+
+/// Copies and launches on a stream, one after the other. Everything that they need is made before,
+/// since calls that make it may wait.
+class StreamWork {
+ public:
+  StreamWork(const Device& device, CUstream stream);
+
+  /// The time of one round, or what went wrong.
+  std::string run() const;
+  /// Waits until the stream is done.
+  void end() const;
+  /// How long it takes to free memory.
+  std::string free() const;
+
+ private:
+  const Device& device_;
+  const CUstream stream_;
+  const CUdeviceptr source_, target_;
+};
+
 /// A stream that waits by a memory operation until it is told to go on.
 class WaitingStream {
  public:
@@ -93,6 +118,11 @@ struct Watched {
 Watched watch(const Device& device,
               const std::function<void()>& call,
               const std::function<void()>& release);
+
+/// The time since then.
+double microseconds_since(std::chrono::steady_clock::time_point begin);
+/// "12 us".
+std::string rounded(double microseconds);
 
 /// "at once, after 12 us", "when the stream went on", "never".
 std::string to_string(const Watched& watched);

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -33,10 +34,6 @@ constexpr std::size_t kSmall = 1024;
 constexpr int kCalls = 100;  // In a row. A stream that waits takes about 500 pairs of operations.
 constexpr int kTurns = 9;
 
-double microseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
@@ -47,9 +44,12 @@ void report(std::string_view what, double time) {
 }
 
 /// Waits without sleep until a word has a value.
-void spin_until(const std::uint64_t* word, std::uint64_t value) {
-  while (std::atomic_ref(*const_cast<std::uint64_t*>(word)).load(std::memory_order_acquire) !=
-         value) {
+void spin_until(std::uint64_t& word, std::uint64_t value) {
+  const auto end = Clock::now() + std::chrono::seconds(10);
+  while (std::atomic_ref(word).load(std::memory_order_acquire) != value) {
+    if (Clock::now() < end) continue;
+    std::fputs("gpu_latencies: a stream does not write its word within 10 s\n", stderr);
+    std::_Exit(2);
   }
 }
 
@@ -179,7 +179,7 @@ class Latencies {
       }
       const auto begin = Clock::now();
       std::atomic_ref(words_[2]).store(i, std::memory_order_release);
-      spin_until(words_ + 3, i);
+      spin_until(words_[3], i);
       times.push_back(microseconds_since(begin));
       synchronize();
     }

@@ -19,25 +19,21 @@
 // questions were answered, whatever the answers are; 2 if the driver failed in an unexpected way.
 #include "device.h"
 #include "process/command.h"
+#include "streams_that_wait.h"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <tuple>
 #include <vector>
 
 namespace xylem::test::gpu {
@@ -57,14 +53,6 @@ void say_and_wait(const std::string& line) {
   std::cout << line << std::endl;
   std::string go;
   std::getline(std::cin, go);
-}
-
-double microseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-std::string rounded(double microseconds) {
-  return std::to_string(static_cast<long>(microseconds)) + " us";
 }
 
 // ---- memory that another process exports ----
@@ -261,11 +249,6 @@ int ask_about_exporters() {
 
 // ---- calls while a stream waits ----
 
-struct DriverCall {
-  std::string name;
-  std::function<void()> make;
-};
-
 /// Calls that Xylem or a program may make while a stream waits. They use objects that exist.
 std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
   const Driver& driver = device.driver();
@@ -407,56 +390,16 @@ int ask_about_calls() {
 
 // ---- progress while a stream waits ----
 
-constexpr std::size_t kSmall = std::size_t{1} << 20;
-constexpr int kRounds = 50;
-
-/// Copies and launches on a stream of its own, one after the other. Everything that it needs is
-/// made before, since calls that make it may wait.
-class Work {
- public:
-  Work(const Device& device, CUstream stream)
-      : device_(device),
-        stream_(stream),
-        source_(device.allocate(kSmall)),
-        target_(device.allocate(kSmall)) {}
-
-  /// The time of one round, or what went wrong.
-  std::string run() const {
-    const auto begin = Clock::now();
-    for (int i = 0; i < kRounds; ++i) {
-      device_.must(device_.driver().cuMemcpyAsync(target_, source_, kSmall, stream_),
-                   "cuMemcpyAsync");
-      device_.must(device_.launch(target_, source_, kSmall, stream_), "cuLaunchKernel");
-      const CUresult result = wait_for(device_, stream_, seconds(2));
-      if (result == CUDA_ERROR_NOT_READY) return "does NOT run within 2 s";
-      device_.must(result, "cuStreamQuery");
-    }
-    return "runs, " + rounded(microseconds_since(begin) / kRounds) + " for a copy and a kernel";
-  }
-  void end() const { device_.must(wait_for(device_, stream_, seconds(5)), "cuStreamQuery"); }
-  /// How long it takes to free memory.
-  std::string free() const {
-    const auto begin = Clock::now();
-    device_.must(device_.driver().cuMemFree(target_), "cuMemFree");
-    return rounded(microseconds_since(begin));
-  }
-
- private:
-  const Device& device_;
-  const CUstream stream_;
-  const CUdeviceptr source_, target_;
-};
-
 /// A process that works when it is told to. `when` is "ready" if it makes its context before that.
 int work(std::string_view when) {
   const auto start = [](std::optional<Device>& device) {
     device.emplace();
     device->load_kernel();
-    return Work(*device, device->make_stream());
+    return StreamWork(*device, device->make_stream());
   };
   std::optional<Device> device;
   if (when == "ready") {
-    const Work ready = start(device);
+    const StreamWork ready = start(device);
     const std::string alone = ready.run();
     say_and_wait("ready");
     std::cout << ready.run() << "; before the stream waited: " << alone << std::flush;
@@ -493,7 +436,7 @@ int ask_about_progress() {
   device.load_kernel();
   WaitingStream waiting(device);
   const auto ask_about_stream = [&](const std::string& subject, CUstream stream) {
-    const Work other(device, stream);
+    const StreamWork other(device, stream);
     const std::string alone = other.run();
     waiting.begin();
     const bool is_waiting = waiting.is_waiting();
@@ -511,317 +454,6 @@ int ask_about_progress() {
   ask_about_stream("the last of 40 more streams of the same priority", many.back());
   ask_about_a_process(waiting, "ready");
   ask_about_a_process(waiting, "starts");
-  return 0;
-}
-
-// ---- threads beside a call that waits ----
-
-/// Calls that wait for a stream that waits. The stream is that of `waiting`.
-std::vector<DriverCall> calls_that_wait(Device& device, const WaitingStream& waiting) {
-  const Driver& driver = device.driver();
-  const auto must = [&device](CUresult result, const char* name) { device.must(result, name); };
-  const CUdeviceptr memory = device.allocate(kSmall), to_free = device.allocate(kSmall);
-  const CUstream stream = waiting.stream();
-  const auto pageable = std::make_shared<std::vector<std::byte>>(kSmall);
-  std::uint64_t* const words = device.allocate_words(2);
-  return {
-      {"cuStreamSynchronize",
-       [=, &driver] { must(driver.cuStreamSynchronize(stream), "cuStreamSynchronize"); }},
-      {"cuMemcpyAsync to pageable memory, on that stream",
-       [=, &driver] {
-         must(driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(pageable->data()), memory, kSmall,
-                                   stream),
-              "cuMemcpyAsync");
-       }},
-      {"cuMemcpyAsync from pageable memory, on that stream",
-       [=, &driver] {
-         must(driver.cuMemcpyAsync(memory, reinterpret_cast<CUdeviceptr>(pageable->data()), kSmall,
-                                   stream),
-              "cuMemcpyAsync");
-         must(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
-       }},
-      {"cuLibraryLoadData and cuKernelGetFunction", [&device] { device.load_kernel(); }},
-      {"the first launch of a kernel that is loaded when it is used, on another stream",
-       [=, &device] {
-         must(device.launch_another(memory, device.make_stream()), "cuLaunchKernel");
-       }},
-      {"cuMemFree", [=, &driver] { must(driver.cuMemFree(to_free), "cuMemFree"); }},
-      {"more operations on that stream than it takes",
-       [=, &driver] {
-         for (int i = 0; i < 2000; ++i) {
-           must(driver.cuStreamWriteValue64(stream, reinterpret_cast<CUdeviceptr>(words), 1, 0),
-                "cuStreamWriteValue64");
-         }
-       }},
-  };
-}
-
-/// A call of one thread waits for a stream. Do the calls of another thread go on, and what they
-/// give to another stream?
-int ask_about_threads() {
-  Device device;
-  device.load_kernel();
-  WaitingStream waiting(device);
-  const Work other(device, device.make_urgent_stream());
-  std::ignore = other.run();
-  for (const DriverCall& call : calls_that_wait(device, waiting)) {
-    waiting.begin();
-    const auto has_returned = std::make_shared<std::atomic<bool>>(false);
-    std::thread([call, has_returned, &device] {
-      device.must(device.driver().cuCtxPushCurrent(device.context()), "cuCtxPushCurrent");
-      call.make();
-      *has_returned = true;
-    }).detach();
-    std::this_thread::sleep_for(milliseconds(200));
-    if (*has_returned) {
-      answer("threads", call.name, "does not wait");
-    } else {
-      const auto text = std::make_shared<std::string>();
-      const Watched watched = watch(
-          device, [text, &other] { *text = other.run(); }, [&] { waiting.go_on(); });
-      std::string how = watched.end == Watched::End::at_once ? *text : "another thread's calls ";
-      if (watched.end == Watched::End::released) how += "WAIT with it until the stream goes on";
-      if (watched.end == Watched::End::never) how += "HANG, even when the stream goes on";
-      answer("threads", call.name, "waits; meanwhile: " + how);
-      if (watched.end == Watched::End::never) std::_Exit(0);
-    }
-    waiting.go_on();
-    waiting.end();
-    const auto end = Clock::now() + seconds(5);
-    while (!*has_returned && Clock::now() < end) std::this_thread::yield();
-    if (!*has_returned) {
-      answer("threads", call.name, "does NOT return when the stream goes on");
-      std::_Exit(0);
-    }
-  }
-  return 0;
-}
-
-// ---- streams that share a hardware queue ----
-
-/// Streams of one priority, made one after the other.
-struct Streams {
-  std::string name;
-  std::vector<CUstream> all;
-};
-
-/// "none", "all", or the numbers of those that do not finish their work.
-std::string those_that_stand(const Device& device, const Streams& streams, milliseconds limit) {
-  const CUdeviceptr target = device.allocate(kSmall), source = device.allocate(kSmall);
-  for (const CUstream stream : streams.all) {
-    device.must(device.driver().cuMemcpyAsync(target, source, kSmall, stream), "cuMemcpyAsync");
-    device.must(device.launch(target, source, kSmall, stream), "cuLaunchKernel");
-  }
-  std::string numbers;
-  std::size_t count = 0;
-  const auto end = Clock::now() + limit;
-  for (std::size_t i = 0; i < streams.all.size(); ++i) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
-    if (wait_for(device, streams.all[i], std::max(left, milliseconds(1))) == CUDA_SUCCESS) continue;
-    numbers += (count++ == 0 ? "" : " ") + std::to_string(i);
-  }
-  if (count == 0) return "none";
-  return count == streams.all.size() ? "all" : numbers;
-}
-
-/// Several streams wait. Others are busy for some milliseconds, and meanwhile more streams get
-/// work. Which of them stand still although the busy ones could have finished?
-void ask_about_busy_queues(const Device& device, std::size_t waiting) {
-  constexpr std::size_t kLarge = std::size_t{8} << 20, kMany = 24;
-  const CUdeviceptr target = device.allocate(kLarge), source = device.allocate(kLarge);
-  std::vector<std::unique_ptr<WaitingStream>> waits;
-  Streams busy{"busy", {}}, more{"more", {}};
-  for (std::size_t i = 0; i < kMany; ++i) {
-    busy.all.push_back(device.make_stream());
-    more.all.push_back(device.make_urgent_stream());
-  }
-  for (std::size_t i = 0; i < waiting; ++i) {
-    waits.push_back(std::make_unique<WaitingStream>(device));
-    waits.back()->begin();
-  }
-  for (int round = 0; round < 4; ++round) {
-    for (const CUstream stream : busy.all) {
-      device.must(device.launch(target, source, kLarge, stream), "cuLaunchKernel");
-    }
-  }
-  const std::string those = those_that_stand(device, more, milliseconds(500));
-  const std::string these = those_that_stand(device, busy, milliseconds(500));
-  answer("queues",
-         std::to_string(waiting) + " streams wait, and " + std::to_string(kMany) +
-             " are busy; which of the busy ones stand still, and which of as many urgent ones?",
-         these + "; " + those);
-  for (const auto& one : waits) one->go_on();
-  for (const auto& one : waits) one->end();
-  for (const Streams* streams : {&busy, &more}) {
-    for (const CUstream stream : streams->all) {
-      device.must(wait_for(device, stream, seconds(10)), "cuStreamQuery");
-      device.must(device.driver().cuStreamDestroy(stream), "cuStreamDestroy");
-    }
-  }
-  for (const CUdeviceptr memory : {target, source}) {
-    device.must(device.driver().cuMemFree(memory), "cuMemFree");
-  }
-}
-
-int ask_about_queues() {
-  constexpr int kMany = 40;
-  Device device;
-  device.load_kernel();
-  std::vector<Streams> kinds;
-  int least = 0, greatest = 0;
-  device.must(device.driver().cuCtxGetStreamPriorityRange(&least, &greatest),
-              "cuCtxGetStreamPriorityRange");
-  for (int priority = least; priority >= greatest; --priority) {
-    Streams& kind = kinds.emplace_back(Streams{"of priority " + std::to_string(priority), {}});
-    for (int i = 0; i < kMany; ++i) kind.all.push_back(device.make_stream(priority));
-  }
-  kinds.push_back({"default stream", {CU_STREAM_LEGACY}});
-  const auto ask = [&](const std::string& who, CUstream stream) {
-    WaitingStream waiting(device, stream);
-    for (const Streams& kind : kinds) {
-      waiting.begin();
-      Streams others = kind;
-      // Its own work stands behind the wait, of course.
-      std::erase(others.all, stream);
-      const std::string text =
-          others.all.empty() ? "" : those_that_stand(device, others, milliseconds(200));
-      waiting.go_on();
-      waiting.end();
-      for (const CUstream other : others.all) {
-        device.must(wait_for(device, other, seconds(5)), "cuStreamQuery");
-      }
-      if (!text.empty()) {
-        answer("queues",
-               who + " waits; which of " + std::to_string(others.all.size()) + " " + kind.name +
-                   " stand still?",
-               text);
-      }
-    }
-  };
-  ask("the first stream", kinds.front().all.front());
-  ask("the last stream of the least priority", kinds.front().all.back());
-  ask("the third stream of the greatest priority", kinds[kinds.size() - 2].all[2]);
-  ask("the default stream", CU_STREAM_LEGACY);
-  for (const std::size_t waiting : {1, 2, 3, 5, 7, 8, 12, 31, 32}) {
-    ask_about_busy_queues(device, waiting);
-  }
-  return 0;
-}
-
-// ---- work that stands behind a wait ----
-
-constexpr std::array kKinds = {"a kernel", "a copy within the device", "a copy to the host",
-                               "a copy from the host"};
-
-/// Gives a stream work of each kind.
-class WorkOfKinds {
- public:
-  WorkOfKinds(const Device& device, std::size_t bytes)
-      : device_(device),
-        bytes_(bytes),
-        source_(device.allocate(bytes)),
-        target_(device.allocate(bytes)),
-        host_(reinterpret_cast<CUdeviceptr>(device.allocate_words(bytes / sizeof(std::uint64_t)))) {
-  }
-
-  void give(std::size_t kind, CUstream stream) const {
-    const std::array targets = {target_, target_, host_, target_};
-    const std::array sources = {source_, source_, source_, host_};
-    device_.must(kind == 0 ? device_.launch(target_, source_, bytes_, stream)
-                           : device_.driver().cuMemcpyAsync(targets.at(kind), sources.at(kind),
-                                                            bytes_, stream),
-                 kKinds.at(kind));
-  }
-
- private:
-  const Device& device_;
-  const std::size_t bytes_;
-  const CUdeviceptr source_, target_, host_;
-};
-
-/// A stream waits, and has work behind its wait. Does work of another stream stand still?
-int ask_about_work_behind() {
-  Device device;
-  device.load_kernel();
-  const WorkOfKinds behind(device, 4096), small(device, 4096), large(device, std::size_t{4} << 20);
-  std::vector<CUstream> others;
-  for (int i = 0; i < 6; ++i) others.push_back(device.make_urgent_stream());
-  for (const bool is_default : {false, true}) {
-    WaitingStream waiting(device, is_default ? CU_STREAM_LEGACY : device.make_stream());
-    for (std::size_t after = 0; after < kKinds.size(); ++after) {
-      std::string text;
-      for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
-        waiting.begin();
-        behind.give(after, waiting.stream());
-        std::size_t stand = 0;
-        for (const CUstream other : others) {
-          small.give(kind, other);
-          large.give(kind, other);
-        }
-        for (const CUstream other : others) {
-          if (wait_for(device, other, milliseconds(stand == 0 ? 200 : 1)) != CUDA_SUCCESS) ++stand;
-        }
-        if (stand > 0) {
-          text += std::string(text.empty() ? "" : ", ") + kKinds.at(kind) + " (on " +
-                  std::to_string(stand) + " of " + std::to_string(others.size()) + " streams)";
-        }
-        waiting.go_on();
-        waiting.end();
-        for (const CUstream other : others) {
-          device.must(wait_for(device, other, seconds(5)), "cuStreamQuery");
-        }
-      }
-      answer("behind",
-             std::string(is_default ? "the default stream" : "a stream") + " waits, with " +
-                 kKinds.at(after) + " behind its wait; what stands still on other streams?",
-             text.empty() ? "nothing" : text);
-    }
-  }
-  return 0;
-}
-
-// ---- room behind a wait ----
-
-int ask_about_room() {
-  Device device;
-  WaitingStream waiting(device);
-  std::uint64_t* const words = device.allocate_words(2);
-  waiting.begin();
-  constexpr int kMost = 4096;
-  std::atomic<int> taken = 0;
-  std::atomic<int> result = CUDA_SUCCESS;
-  const auto word = reinterpret_cast<CUdeviceptr>(words);
-  int taken_at_first = -1;
-  const Watched watched = watch(
-      device,
-      [&] {
-        // As the gates of calls: a write, and a wait that is over at once.
-        for (int i = 0; i < kMost && result == CUDA_SUCCESS; ++i) {
-          CUresult one = device.driver().cuStreamWriteValue64(waiting.stream(), word, 1, 0);
-          if (one == CUDA_SUCCESS) {
-            one = device.driver().cuStreamWaitValue64(waiting.stream(), word + 8, 0,
-                                                      CU_STREAM_WAIT_VALUE_GEQ);
-          }
-          if (one == CUDA_SUCCESS) ++taken;
-          result = one;
-        }
-      },
-      [&] {
-        taken_at_first = taken;
-        waiting.go_on();
-      });
-  waiting.go_on();
-  std::string text = std::to_string(taken) + " taken";
-  if (taken_at_first >= 0) {
-    text = std::to_string(taken_at_first) + " taken; the next call " + to_string(watched);
-  } else if (result != CUDA_SUCCESS) {
-    text += ", then " + device.name_of(static_cast<CUresult>(result.load()));
-  } else {
-    text += ", as many as were given";
-  }
-  answer("room", "pairs of a write and a wait behind a stream that waits", text);
-  if (watched.end == Watched::End::never) std::_Exit(0);
-  waiting.end();
   return 0;
 }
 

@@ -87,12 +87,14 @@ class Steps:
         step(CONFORMANCE, "the C interface, two processes", 30, self.test_c)
         step(CONFORMANCE, "every operation, processes", 60, self.bench_operations)
         step(CONFORMANCE, "every operation on streams, processes", 60, self.bench_on_streams)
-        for question, seconds in [("progress", 60), ("calls", 60), ("room", 30),
-                                  ("exporter", 90)]:
+        for question, seconds in [("progress", 60), ("calls", 60), ("threads", 30), ("queues", 30),
+                                  ("behind", 20), ("room", 30), ("exporter", 90)]:
             step(QUESTIONS, question, seconds, lambda question=question: self.ask(question))
         one_queue = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "FAKE_CUDA_QUEUES": "1"}
         step(QUESTIONS, "progress, with CUDA_DEVICE_MAX_CONNECTIONS=1", 60,
              lambda: self.ask("progress", one_queue))
+        step(RATES, "calls of the driver, and words that streams wait for", 30,
+             self.measure_latencies)
         step(RATES, "copies within the device", 30, self.measure_copies)
         step(RATES, "reduction kernels", 30, self.measure_kernels)
         step(RATES, "large all_reduce, 4 ranks as threads", 40, self.measure_large_threads)
@@ -220,6 +222,10 @@ class Steps:
 
     def rates(self, keep: Callable[[dict], None], *arguments: object) -> None:
         self.runner.rows([self.program("gpu_rates"), *map(str, arguments)], keep)
+
+    def measure_latencies(self) -> None:
+        self.runner.rows([self.program("gpu_latencies")],
+                         lambda row: self.runner.figure(row["what"], row["us"], "us"))
 
     def measure_copies(self) -> None:
         def keep(row: dict) -> None:

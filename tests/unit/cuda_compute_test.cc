@@ -148,15 +148,22 @@ TEST_F(CudaComputeWithKernels, ATicketIsDoneWhenTheBytesAreThere) {
   EXPECT_TRUE(compute->health());
 }
 
+// To load them again would wait for streams that wait.
+TEST_F(CudaComputeWithKernels, KernelsAreLoadedOnceInAContext) {
+  begin_with("cuLibraryLoadData:2=2");  // The second time fails.
+  const auto other = make();
+  EXPECT_TRUE(other) << other.status().to_string();
+}
+
 TEST_F(CudaComputeWithKernels, AWorkThatTheDriverRefusesCompletesWithAFault) {
-  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:2=1"));  // CUDA_ERROR_INVALID_VALUE
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuLaunchKernel:2=1"));  // CUDA_ERROR_INVALID_VALUE
   wait(*compute, copy(*compute, target, source));
   EXPECT_TRUE(compute->health());
   wait(*compute, copy(*compute, target, source));
   const Status health = compute->health();
   EXPECT_EQ(health.code(), Code::internal);
   EXPECT_THAT(std::string(health.message()), HasSubstr("CUDA device 0"));
-  EXPECT_THAT(std::string(health.message()), HasSubstr("cuMemcpyAsync"));
+  EXPECT_THAT(std::string(health.message()), HasSubstr("cuLaunchKernel"));
 }
 
 TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault) {
@@ -179,7 +186,7 @@ TEST_F(CudaComputeWithKernels, AQuestionThatFailsOnceEndsNoWork) {
 }
 
 TEST_F(CudaComputeWithKernels, ALostDeviceEndsAllTicketsAndGates) {
-  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:3=719"));  // CUDA_ERROR_LAUNCH_FAILED
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuLaunchKernel:3=719"));  // CUDA_ERROR_LAUNCH_FAILED
   std::vector<Ticket> tickets;
   for (int i = 0; i < 5; ++i) tickets.push_back(copy(*compute, target, source));
   const auto gate = compute->gate_after(nullptr);
@@ -266,6 +273,21 @@ TEST_F(CudaComputeReads, AreDoneWhenTheBytesAreThere) {
     ASSERT_EQ(target[kBytes - 1], std::byte(round));
   }
   EXPECT_TRUE(compute->health());
+}
+
+// Into memory that the device reaches, a kernel copies.
+TEST_F(CudaComputeReads, OfLentMemoryNeedNoCopyByTheDriver) {
+  ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:1=1"));
+  std::vector<std::byte> lent(2 * kBytes);
+  ASSERT_TRUE(memory().lend_host(lent.data(), lent.size()));
+  const auto read_to = [&](std::size_t offset) {
+    return memory().begin_read(lent.data() + offset, {source, kBytes, {MemoryKind::cuda, 0}});
+  };
+  EXPECT_EQ(end_of(read_to(kBytes)), State::done);
+  EXPECT_EQ(lent.back(), std::byte{7});
+  EXPECT_TRUE(compute->health());
+  memory().take_back_host(lent.data());
+  EXPECT_EQ(end_of(read_to(0)), State::failed);
 }
 
 TEST_F(CudaComputeReads, ThatTheDriverRefusesFail) {

@@ -141,8 +141,9 @@ Status CudaMesh::make_streams() {
   int least = 0, greatest = 0;
   XYLEM_TRY(driver_.check(driver_.cuCtxGetStreamPriorityRange(&least, &greatest),
                           "cuCtxGetStreamPriorityRange"));
-  // Between streams of the user, which have the least priority, and streams that must never wait
-  // behind one that waits. Greater priorities are smaller numbers.
+  // Between the priority of most streams of the user and that of the streams that let others go
+  // on. A driver may then keep these streams on different hardware queues. Greater priorities are
+  // smaller numbers.
   const int between = std::min(greatest + 1, least);
   XYLEM_TRY(
       driver_.check(driver_.cuStreamCreateWithPriority(&own_, CU_STREAM_NON_BLOCKING, between),

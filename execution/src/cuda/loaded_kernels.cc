@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
 constexpr std::uint64_t kBytesPerThread = 16;  ///< A vector: threads wait for memory side by side.
-constexpr std::uint32_t kBlocksPerProcessor = 8;  ///< All that fit, or twice as many.
+/// Some times as many as fit. On an H200, two sources of 256 MiB are then reduced 3 % faster than
+/// with only those that fit, and nothing is slower by more than 1 %.
+constexpr std::uint32_t kBlocksPerProcessor = 32;
 
 /// What is loaded in this process.
 struct Loaded {

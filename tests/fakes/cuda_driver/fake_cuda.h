@@ -14,7 +14,9 @@
 //
 //   FAKE_CUDA_DEVICES      number of devices; 1
 //   FAKE_CUDA_MEMORY_MB    memory of each device; 4096
-//   FAKE_CUDA_QUEUES       hardware queues of each device, so many for streams of each priority; 4
+//   FAKE_CUDA_QUEUES       hardware queues of each device, so many for streams of each priority; 4.
+//                          A GPU has one set for all priorities, and chooses a queue for each piece
+//                          of work (docs/gpu.md)
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions

@@ -182,6 +182,10 @@ struct Float16 {
 
   static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_HALVES;
   static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
+  static XYLEM_DEVICE void load_both(std::uint32_t halves, Value* values) {
+    values[0] = load(static_cast<Stored>(halves));
+    values[1] = load(static_cast<Stored>(halves >> 16));
+  }
 #if XYLEM_PAIRS_OF_HALVES
   static XYLEM_DEVICE std::uint32_t store_pair(Value first, Value second) {
     std::uint32_t pair;
@@ -224,8 +228,7 @@ struct Float8E5M2 {
   static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
     std::uint32_t halves;
     asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
-    values[0] = Float16::load(static_cast<std::uint16_t>(halves));
-    values[1] = Float16::load(static_cast<std::uint16_t>(halves >> 16));
+    Float16::load_both(halves, values);
   }
   static XYLEM_DEVICE std::uint16_t store_pair(Value first, Value second) {
     std::uint16_t pair;
@@ -262,8 +265,7 @@ struct Float8E4M3 {
   static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
     std::uint32_t halves;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
-    values[0] = Float16::load(static_cast<std::uint16_t>(halves));
-    values[1] = Float16::load(static_cast<std::uint16_t>(halves >> 16));
+    Float16::load_both(halves, values);
   }
   static XYLEM_DEVICE std::uint16_t store_pair(Value first, Value second) {
     std::uint16_t pair;
