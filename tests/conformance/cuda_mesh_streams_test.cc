@@ -264,8 +264,8 @@ TEST(CudaMeshStreams, GoOnWhenARankAborts) {
     // Rank 0 does not call, so the streams of the others wait until it aborts.
     for (std::uint32_t number = 0; rank != 0 && number < 20; ++number) {
       rounds.push_back(std::make_unique<Round>(devices, rank, kRanks));
-      works.push_back(
-          rounds.back()->give(rank == 1 ? world.on(stream) : world.after(stream), number));
+      works.push_back(rank == 1 ? rounds.back()->give(world.on(stream), number)
+                                : rounds.back()->begin(world.after(stream), number));
     }
     if (rank != 0) {
       EXPECT_FALSE(works.front().test());
@@ -476,7 +476,7 @@ TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
     Round eager(devices, rank, kRanks), captured(devices, rank, kRanks);
     // The others make the call only later, so that the job looks at it during the capture.
     Work work;
-    if (rank == 0) work = eager.give(world.after(stream), 5);
+    if (rank == 0) work = eager.begin(world.after(stream), 5);
     {
       const Graph graph(
           devices.driver(), devices.memory(rank),
@@ -488,7 +488,7 @@ TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
           CU_STREAM_CAPTURE_MODE_GLOBAL);
     }
     EXPECT_TRUE(runtime.world().barrier().wait());
-    if (rank != 0) work = eager.give(world.after(stream), 5);
+    if (rank != 0) work = eager.begin(world.after(stream), 5);
     EXPECT_TRUE(work.wait());
     EXPECT_TRUE(runtime.world().barrier().wait());
   });

@@ -60,12 +60,16 @@ class Round {
         after_(driver_, memory_.context()),
         buffer_(memory_.allocate(kBytes), kCount, DataType::uint32, devices.kind(rank)) {}
 
-  /// `comm` decides whether the call runs in the stream's order.
-  Work give(const Communicator& comm, std::uint32_t number) {
-    produce(number);
-    Work work = comm.all_reduce(buffer_, buffer_, RedOp::sum);
+  /// `on_stream` makes the call in the stream's order.
+  Work give(const Communicator& on_stream, std::uint32_t number) {
+    Work work = begin(on_stream, number);
     consume();
     return work;
+  }
+  /// Without a consumer, which must not touch the buffer while the call or a peer may use it.
+  Work begin(const Communicator& comm, std::uint32_t number) {
+    produce(number);
+    return comm.all_reduce(buffer_, buffer_, RedOp::sum);
   }
   void produce(std::uint32_t number) {
     fill(number);
