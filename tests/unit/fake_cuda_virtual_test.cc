@@ -119,6 +119,7 @@ TEST_F(FakeCudaVirtual, MemoryIsReachedOnlyByDevicesThatWereGivenAccess) {
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(set_access(address, kGranule), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);  // The other device writes the same bytes.
 
   // Peer access between the contexts is for memory of cuMemAlloc.
   EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
