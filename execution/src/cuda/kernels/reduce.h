@@ -115,7 +115,7 @@ struct Fold {
     using Vector = Pack<Element, Lanes>;
     Value folded[Lanes] = {};
     XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; k += kSourcesAtOnce) {
-      Vector loaded[kSourcesAtOnce];
+      Vector loaded[kSourcesAtOnce] = {};
       XYLEM_UNROLL for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
         if (k + j < source_count) {
           const auto* const source = static_cast<const std::byte*>(sources[k + j]);
