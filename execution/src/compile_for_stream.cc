@@ -39,6 +39,10 @@ class StreamCompiler {
     program_->copy = options_.copy;
     program_->signal = options_.signal;
     program_->scale = options_.scale;
+    program_->is_direct = options_.is_direct;
+    program_->call = options_.call;
+    program_->input_bytes = layout_.bytes(Buffer::input);
+    program_->output_bytes = layout_.bytes(Buffer::output);
     XYLEM_TRY(check_signals());
     XYLEM_TRY(choose_rounds());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
@@ -52,7 +56,7 @@ class StreamCompiler {
                                                   schedule_.algorithm, why));
   }
 
-  /// Checks the rules that make flags safe (src/planners/mapped.cc).
+  /// Checks the rules that make flags safe (collectives/src/planners/phases.h).
   Status check_signals() const {
     if (schedule_.shape.ranks > kMostMeshRanks || schedule_.channels > kMeshChannels) {
       return refuse("too many ranks or channels");
@@ -87,6 +91,12 @@ class StreamCompiler {
         largest = std::max(largest, layout_.extent(buffer, c, 1).bytes);
       }
     }
+    if (options_.is_direct) {
+      if (!schedule_.scratch.empty()) return refuse("it uses scratch, and buffers of other ranks");
+      program_->slice_bytes = std::max(round_up(largest), kCacheLine);
+      program_->rounds = largest == 0 ? 0 : 1;
+      return {};
+    }
     const std::uint64_t chunks = std::max(options_.scratch_chunks, 1U);
     const std::uint64_t fits = options_.scratch_bytes / chunks / kCacheLine * kCacheLine;
     if (fits == 0) return refuse("it needs more scratch than there is");
@@ -94,6 +104,18 @@ class StreamCompiler {
     program_->rounds = (largest + program_->slice_bytes - 1) / program_->slice_bytes;
     if (schedule_.shape.collective == Collective::barrier) program_->rounds = 1;
     return {};
+  }
+
+  /// Where a chunk lies. The buffers of other ranks have layouts of their own.
+  collectives::Extent extent(const collectives::Operand& operand) const {
+    if (operand.rank == schedule_.rank || operand.buffer == Buffer::scratch) {
+      return layout_.extent(operand.buffer, operand.chunk, 1);
+    }
+    Schedule other;
+    other.shape = schedule_.shape;
+    other.rank = operand.rank;
+    other.blocks = schedule_.blocks;
+    return collectives::Layout(other, options_.counts).extent(operand.buffer, operand.chunk, 1);
   }
 
   StreamProgram::Operand operand(std::uint32_t index) const {
@@ -104,7 +126,7 @@ class StreamCompiler {
     return {
         it.rank,
         it.buffer == Buffer::input ? StreamProgram::Buffer::input : StreamProgram::Buffer::output,
-        layout_.extent(it.buffer, it.chunk, 1).offset};
+        extent(it).offset};
   }
 
   Status add(const collectives::Step& step) {
@@ -123,27 +145,59 @@ class StreamCompiler {
         if (step.chunk_count != 1) return refuse("a step works on several chunks");
         if (step.source_count > kMostSourcesOnDevice) return refuse("a step has too many sources");
         made.target = operand(step.target);
-        made.bytes = layout_
-                         .extent(schedule_.operands[step.target].buffer,
-                                 schedule_.operands[step.target].chunk, 1)
-                         .bytes;
+        made.bytes = extent(schedule_.operands[step.target]).bytes;
         made.first_source = static_cast<std::uint32_t>(program_->sources.size());
         made.source_count = step.source_count;
         for (std::uint32_t s = 0; s < step.source_count; ++s) {
           const auto source = operand(step.first_source + s);
-          if (source.rank != schedule_.rank && source.buffer != StreamProgram::Buffer::scratch) {
+          if (!options_.is_direct && source.rank != schedule_.rank &&
+              source.buffer != StreamProgram::Buffer::scratch) {
             return refuse("a step reads the input or the output of another rank");
           }
           made.is_scaled |= options_.is_scaled && source.buffer == StreamProgram::Buffer::input;
           program_->sources.push_back(source);
         }
-        if (made.is_scaled && step.kind == StepKind::reduce) return refuse("a sum reads the input");
+        if (made.is_scaled && (options_.is_direct || step.kind == StepKind::reduce)) {
+          return refuse("nobody multiplies the input");
+        }
         break;
       }
+      case StepKind::put: return add_put(step);
       case StepKind::send:
-      case StepKind::recv:
-      case StepKind::put: return refuse("a step sends, receives or puts");
+      case StepKind::recv: return refuse("a step sends or receives");
     }
+    program_->steps.push_back(made);
+    return {};
+  }
+
+  /// A put of what the step before has computed becomes a part of that step, so that nobody reads
+  /// it again. Any other put is a copy.
+  Status add_put(const collectives::Step& step) {
+    if (!options_.is_direct) return refuse("a step writes the output of another rank");
+    if (step.chunk_count != 1) return refuse("a step works on several chunks");
+    const auto target = operand(step.target);
+    const auto source = operand(step.first_source);
+    const std::uint64_t bytes = extent(schedule_.operands[step.target]).bytes;
+    if (!program_->steps.empty()) {
+      auto& last = program_->steps.back();
+      const bool is_result = last.bytes == bytes && last.target.rank == source.rank &&
+                             last.target.buffer == source.buffer &&
+                             last.target.offset == source.offset;
+      if (is_result &&
+          (last.kind == StreamProgram::Kind::copy || last.kind == StreamProgram::Kind::reduce)) {
+        if (last.put_count == 0) last.first_put = static_cast<std::uint32_t>(program_->puts.size());
+        program_->puts.push_back(target);
+        ++last.put_count;
+        return {};
+      }
+    }
+    StreamProgram::Step made;
+    made.kind = StreamProgram::Kind::copy;
+    made.bytes = bytes;
+    made.target = target;
+    made.first_source = static_cast<std::uint32_t>(program_->sources.size());
+    made.source_count = 1;
+    program_->sources.push_back(source);
     program_->steps.push_back(made);
     return {};
   }
@@ -161,7 +215,9 @@ class StreamCompiler {
       if (!joined.empty() && step.kind == kCopy && joined.back().kind == kCopy) {
         auto& last = joined.back();
         const auto& from = program_->sources[last.first_source];
-        if (last.is_scaled == step.is_scaled && continues(last.target, last.bytes, step.target) &&
+        const bool are_alike =
+            last.is_scaled == step.is_scaled && last.put_count == 0 && step.put_count == 0;
+        if (are_alike && continues(last.target, last.bytes, step.target) &&
             continues(from, last.bytes, program_->sources[step.first_source])) {
           last.bytes += step.bytes;
           continue;

@@ -15,6 +15,19 @@ RedOp combines_as(RedOp op) noexcept {
 }
 
 constexpr std::size_t kReductions = kRedOpCount * kDataTypeCount;
+// Reductions have the first numbers, then come exchanges, scalings, and the signal.
+constexpr std::size_t kFirstScaling = 2 * kReductions;
+constexpr std::size_t kSignal = kFirstScaling + kDataTypeCount;
+
+/// The unsigned integer of this size.
+DataType unsigned_of(std::size_t bytes) noexcept {
+  switch (bytes) {
+    case 8: return DataType::uint64;
+    case 4: return DataType::uint32;
+    case 2: return DataType::uint16;
+    default: return DataType::uint8;
+  }
+}
 
 }  // namespace
 
@@ -24,23 +37,25 @@ KernelId device_reduce_kernel(RedOp op, DataType type) noexcept {
 }
 
 KernelId device_scale_kernel(DataType type) noexcept {
-  return static_cast<KernelId>(kReductions + static_cast<std::size_t>(type));
+  return static_cast<KernelId>(kFirstScaling + static_cast<std::size_t>(type));
 }
 
 KernelId device_copy_kernel(std::size_t element_bytes) noexcept {
-  const DataType type = element_bytes == 8   ? DataType::uint64
-                        : element_bytes == 4 ? DataType::uint32
-                        : element_bytes == 2 ? DataType::uint16
-                                             : DataType::uint8;
-  return device_reduce_kernel(RedOp::bit_or, type);
+  return device_reduce_kernel(RedOp::bit_or, unsigned_of(element_bytes));
 }
 
-KernelId device_signal_kernel() noexcept {
-  return static_cast<KernelId>(kReductions + kDataTypeCount);
+KernelId device_exchange_kernel(RedOp op, DataType type) noexcept {
+  return static_cast<KernelId>(kReductions + device_reduce_kernel(op, type));
 }
+
+KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept {
+  return device_exchange_kernel(RedOp::bit_or, unsigned_of(element_bytes));
+}
+
+KernelId device_signal_kernel() noexcept { return static_cast<KernelId>(kSignal); }
 
 std::vector<std::string> device_kernel_names() {
-  std::vector<std::string> names(kReductions + kDataTypeCount + 1);
+  std::vector<std::string> names(kSignal + 1);
   names[device_signal_kernel()] = "xylem_signal";
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
@@ -49,6 +64,8 @@ std::vector<std::string> device_kernel_names() {
       if (combines_as(op) != op || !check_reduction(op, type)) continue;
       names[device_reduce_kernel(op, type)] =
           fmt::format("xylem_reduce_{}_{}", name(op), name(type));
+      names[device_exchange_kernel(op, type)] =
+          fmt::format("xylem_exchange_{}_{}", name(op), name(type));
     }
     if (check_reduction(RedOp::premul_sum, type)) {
       names[device_scale_kernel(type)] = fmt::format("xylem_scale_{}", name(type));

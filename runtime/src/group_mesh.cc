@@ -106,7 +106,9 @@ Result<bool> Group::bind(const Memory& device) {
     return false;
   }
   context_->progress.with_token([&] {
-    plans_.set_mesh({.scratch_bytes = mesh->scratch_bytes(), .model = mesh_costs(read_GBps)});
+    plans_.set_mesh({.scratch_bytes = mesh->scratch_bytes(),
+                     .is_direct = mesh->is_direct(),
+                     .model = mesh_costs(read_GBps)});
     mesh_ = std::move(mesh);
     mesh_device_ = device;
     if (!is_well()) stop_mesh();

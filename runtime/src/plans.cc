@@ -79,6 +79,12 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
   return general;
 }
 
+/// Whether its plans use the callers' buffers of other ranks.
+bool is_direct(const collectives::Planner& planner) noexcept {
+  return std::ranges::any_of(collectives::mapped_direct_planners(),
+                             [&](const auto& direct) { return direct.plan == planner.plan; });
+}
+
 Plan::Variant variant_of(const Call& call) noexcept {
   const bool is_scaled = call.op.op == RedOp::premul_sum;
   const bool is_overwritten =
@@ -150,8 +156,7 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
   }
   const std::lock_guard lock(choosing_);
   if (mesh_chooser_ && may_use_mesh(shape)) {
-    const auto forced = forced_algorithm(site_.algorithm, shape.collective);
-    XYLEM_TRY(const auto on_mesh, mesh_chooser_->choose(shape, bytes, forced));
+    XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
     info.on_stream = on_mesh.planner->name;
   }
   return info;
@@ -261,38 +266,62 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
 void Plans::set_mesh(MeshSite site) {
   const std::lock_guard lock(choosing_);
   mesh_scratch_bytes_ = site.scratch_bytes;
+  is_mesh_direct_ = site.is_direct;
   mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
 }
 
 bool Plans::may_use_mesh(const Shape& shape) const {
   if (site_.given->find(shape) != nullptr) return false;
   const auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  return forced.empty() || find_mapped_planner(shape.collective, forced) != nullptr;
+  if (forced.empty()) return true;
+  const auto* const planner = find_mapped_planner(shape.collective, forced);
+  return planner != nullptr && (is_mesh_direct_ || !is_direct(*planner));
+}
+
+/// The algorithm for a call on a mesh. A direct one does less than the others, whatever the size.
+/// `is_scaled`: ranks multiply their inputs, which they must do before others read them. Hold
+/// choosing_.
+Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
+                                                   std::uint64_t bytes,
+                                                   bool is_scaled) {
+  if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
+  auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  const auto* planner = find_mapped_planner(shape.collective, forced);
+  if (planner != nullptr && is_direct(*planner)) forced = {};
+  if (forced.empty() && is_mesh_direct_ && !is_scaled) {
+    collectives::Choice choice;
+    choice.planner = find_mapped_planner(shape.collective, "mapped_direct");
+    choice.shape = shape;
+    if (choice.planner != nullptr) return choice;
+  }
+  return mesh_chooser_->choose(shape, bytes, forced);
 }
 
 Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {
   const Shape shape{call.collective, site_.size, call.root};
-  const auto forced = forced_algorithm(site_.algorithm, call.collective);
   execution::StreamProgramOptions options;
+  options.is_scaled = call.op.op == RedOp::premul_sum;
   collectives::Choice choice;
   {
     const std::lock_guard lock(choosing_);
-    if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
-    XYLEM_TRY(choice, mesh_chooser_->choose(shape, agreed_bytes(call), forced));
+    XYLEM_TRY(choice, choose_for_mesh(shape, agreed_bytes(call), options.is_scaled));
     options.scratch_bytes = mesh_scratch_bytes_;
   }
+  options.is_direct = is_direct(*choice.planner);
+  options.call = record_of(call).fingerprint;
   for (std::uint32_t rank = 0; rank < site_.size; ++rank) {
     const auto chunks = choice.planner->plan(choice.shape, rank).scratch.size();
     options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
   }
   options.counts = counts_of(call);
-  options.is_scaled = call.op.op == RedOp::premul_sum;
   if (options.is_scaled) options.scale = device_scale_kernel(call.type);
   if (reduces(call.collective)) {
-    options.reduce = device_reduce_kernel(call.op.op, call.type);
+    options.reduce = options.is_direct ? device_exchange_kernel(call.op.op, call.type)
+                                       : device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  options.copy = device_copy_kernel(size_of(call.type));
+  options.copy = options.is_direct ? device_exchange_copy_kernel(size_of(call.type))
+                                   : device_copy_kernel(size_of(call.type));
   options.signal = device_signal_kernel();
   return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }

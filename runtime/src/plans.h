@@ -89,6 +89,7 @@ class Plans {
   /// What plans for calls on a mesh depend on; the same on all ranks.
   struct MeshSite {
     std::uint64_t scratch_bytes = 0;  ///< Of each rank.
+    bool is_direct = false;           ///< Mesh::is_direct()
     collectives::CostModel model;
   };
 
@@ -125,6 +126,9 @@ class Plans {
   Result<collectives::Schedule> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
+  Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
+                                              std::uint64_t bytes,
+                                              bool is_scaled);
   Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(const Call& call);
 
   const Site site_;
@@ -133,6 +137,7 @@ class Plans {
   collectives::Chooser chooser_;
   std::optional<collectives::Chooser> mesh_chooser_;  ///< Set if there is a mesh.
   std::uint64_t mesh_scratch_bytes_ = 0;
+  bool is_mesh_direct_ = false;
   std::mutex mutex_;
   std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
   /// Plans that are not kept any more. A thread without the token frees them, since that takes

@@ -583,7 +583,7 @@ TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
     EXPECT_EQ(Communicator().bind(own).status().code(), Code::invalid_argument);
     const auto small = world.plan_info("all_reduce", 1, DataType::float32);
     ASSERT_TRUE(small);
-    EXPECT_EQ(small->on_stream, "mapped_one_shot");
+    EXPECT_EQ(small->on_stream, "mapped_direct");
     // One rank has no device.
     const auto part = runtime.world().duplicate();
     ASSERT_TRUE(part);

@@ -58,14 +58,20 @@ class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
 TEST_P(EveryMappedPlanner, IsRight) { run(std::uint64_t{16} << 20); }
 TEST_P(EveryMappedPlanner, IsRightInRounds) { run(1 << 10); }
 
+std::string label(const testing::TestParamInfo<collectives::Planner>& tested) {
+  return std::string(name(tested.param.collective)) + "_" + std::string(tested.param.name);
+}
+
 INSTANTIATE_TEST_SUITE_P(Planners,
                          EveryMappedPlanner,
                          testing::ValuesIn(collectives::mapped_planners().begin(),
                                            collectives::mapped_planners().end()),
-                         [](const auto& tested) {
-                           return std::string(name(tested.param.collective)) + "_" +
-                                  std::string(tested.param.name);
-                         });
+                         label);
+INSTANTIATE_TEST_SUITE_P(DirectPlanners,
+                         EveryMappedPlanner,
+                         testing::ValuesIn(collectives::mapped_direct_planners().begin(),
+                                           collectives::mapped_direct_planners().end()),
+                         label);
 
 }  // namespace
 }  // namespace xylem::test

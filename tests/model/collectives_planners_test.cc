@@ -64,6 +64,11 @@ INSTANTIATE_TEST_SUITE_P(Mapped,
                          EveryMappedPlanner,
                          testing::ValuesIn(mapped_planners().begin(), mapped_planners().end()),
                          model::label);
+INSTANTIATE_TEST_SUITE_P(Direct,
+                         EveryMappedPlanner,
+                         testing::ValuesIn(mapped_direct_planners().begin(),
+                                           mapped_direct_planners().end()),
+                         model::label);
 
 TEST(Planners, CoverEveryCollectiveUnderDistinctNames) {
   std::set<Collective> covered;
@@ -88,6 +93,11 @@ TEST(MappedPlanners, CoverEveryCollectiveUnderNamesOfTheirOwn) {
     EXPECT_EQ(find_planner(planner.collective, planner.name), nullptr) << planner.name;
   }
   EXPECT_EQ(covered.size(), kCollectiveCount);
+  for (const Planner& planner : mapped_direct_planners()) {
+    EXPECT_TRUE(names.emplace(planner.collective, planner.name).second) << planner.name;
+    EXPECT_TRUE(planner.name.starts_with("mapped")) << planner.name;
+    EXPECT_EQ(find_mapped_planner(planner.collective, planner.name)->plan, planner.plan);
+  }
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ Call make_call(const Planner& planner,
   StreamProgramOptions options;
   options.counts = Counts{.count = call.count, .element_bytes = kWord};
   options.scratch_bytes = scratch_bytes;
+  options.is_direct = planner.name == "mapped_direct";
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const auto chunks = planner.plan(call.shape, rank).scratch.size();
     options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
@@ -164,8 +165,8 @@ class Ranks {
     Call& call = calls_[at_[rank].call];
     const std::uint64_t offset = program(rank).offset_in(operand, at_[rank].round) / kWord;
     switch (operand.buffer) {
-      case StreamProgram::Buffer::input: return call.inputs[rank].data() + offset;
-      case StreamProgram::Buffer::output: return call.outputs[rank].data() + offset;
+      case StreamProgram::Buffer::input: return call.inputs[operand.rank].data() + offset;
+      case StreamProgram::Buffer::output: return call.outputs[operand.rank].data() + offset;
       case StreamProgram::Buffer::scratch: break;
     }
     return scratch_[operand.rank].data() + offset;
@@ -184,12 +185,14 @@ class Ranks {
       case StreamProgram::Kind::copy:
       case StreamProgram::Kind::reduce: {
         const std::uint64_t words = it.bytes_in(step, at_[rank].round) / kWord;
-        std::uint32_t* const target = place(rank, step.target);
         Words result(words, 0);
         for (const auto& source : it.sources_of(step)) {
           for (std::uint64_t i = 0; i < words; ++i) result[i] += place(rank, source)[i];
         }
-        std::copy(result.begin(), result.end(), target);
+        std::copy(result.begin(), result.end(), place(rank, step.target));
+        for (const auto& put : it.puts_of(step)) {
+          std::copy(result.begin(), result.end(), place(rank, put));
+        }
         break;
       }
     }
@@ -226,7 +229,10 @@ class Ranks {
 TEST(StreamPrograms, AreRightInEveryOrder) {
   const int flag = GTEST_FLAG_GET(random_seed);
   Random random(static_cast<std::uint64_t>(flag != 0 ? flag : 20261126));
-  const auto planners = collectives::mapped_planners();
+  std::vector<Planner> planners;
+  for (const auto some : {collectives::mapped_planners(), collectives::mapped_direct_planners()}) {
+    planners.insert(planners.end(), some.begin(), some.end());
+  }
   for (int trial = 0; trial < 400; ++trial) {
     constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
     const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
@@ -250,6 +256,10 @@ TEST(StreamPrograms, AreNotMadeOfOtherSchedules) {
     const Shape shape{planner.collective, 3, 0};
     if (planner.collective == Collective::barrier) continue;
     const auto program = compile_for_stream(planner.plan(shape, 0), options);
+    EXPECT_EQ(program.status().code(), Code::unsupported) << planner.name;
+  }
+  for (const Planner& planner : collectives::mapped_direct_planners()) {
+    const auto program = compile_for_stream(planner.plan({planner.collective, 3, 0}, 0), options);
     EXPECT_EQ(program.status().code(), Code::unsupported) << planner.name;
   }
   // Its one signal to each rank is not answered, so the next call might send it again too early.

@@ -25,15 +25,12 @@ using Kind = StreamProgram::Kind;
 constexpr std::uint64_t kFirstFlag = 64;
 constexpr std::uint64_t kNonce = 2048;
 static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kNonce);
+static_assert(kNonce + sizeof(MeshMember::nonce) <= CudaMesh::kEnded);
+static_assert(CudaMesh::kTold + kMostMeshRanks * sizeof(PeerCall) <= MeshMemories::kFlagBytes);
 static_assert(kMostSignals + 1 == kMostMeshRanks);
 constexpr std::size_t kMostOperations = 128;  ///< Of one batch; the driver takes 256.
 constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Of one copy.
 constexpr int kMeasuredCopies = 4;
-
-CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
-std::byte* pointer(CUdeviceptr address) noexcept {
-  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
 
 CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcept {
   CUstreamBatchMemOpParams operation{};
@@ -58,63 +55,6 @@ void outlive(Outliving kept) {
 }
 
 }  // namespace
-
-// ---- memory ----
-
-MeshMemories::~MeshMemories() {
-  if (free_.empty() && kept_.empty()) return;
-  const CurrentContext current(driver_, context_);
-  kept_.clear();
-  for (const Memory& memory : free_) {
-    driver_.cuMemFree(memory.scratch);
-    driver_.cuMemFreeHost(memory.done);
-  }
-}
-
-Result<MeshMemories::Memory> MeshMemories::take() {
-  XYLEM_TRY(Memory memory, take_free());
-  Status made = driver_.check(driver_.cuMemAlloc(&memory.flags, kFlagBytes), "cuMemAlloc");
-  if (made) return memory;
-  give_back(memory);
-  return made;
-}
-
-/// Memory without flags.
-Result<MeshMemories::Memory> MeshMemories::take_free() {
-  Memory memory;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      memory = free_.back();
-      free_.pop_back();
-      return memory;
-    }
-  }
-  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));
-  void* done = nullptr;
-  Status made =
-      driver_.check(driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
-                    "cuMemHostAlloc");
-  if (made) {
-    memory.done = static_cast<std::uint64_t*>(done);
-    made = driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
-                         "cuMemHostGetDevicePointer");
-  }
-  if (made) return memory;
-  if (done != nullptr) driver_.cuMemFreeHost(done);
-  driver_.cuMemFree(memory.scratch);
-  return made;
-}
-
-void MeshMemories::give_back(const Memory& memory) noexcept {
-  const std::lock_guard lock(mutex_);
-  free_.push_back(memory);
-}
-
-void MeshMemories::keep(std::unique_ptr<SharedMemory> opened) {
-  const std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(opened));
-}
 
 // ---- beginning and end ----
 
@@ -195,6 +135,11 @@ Status CudaMesh::join(std::span<const MeshMember> members) {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   peers_.resize(members.size());
+  is_direct_ = std::ranges::all_of(members, [&](const MeshMember& member) {
+    return member.scratch.process == member_.scratch.process;
+  });
+  is_one_device_ = std::ranges::all_of(
+      members, [&](const MeshMember& member) { return member.device == member_.device; });
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     Status opened = open(members[rank], peers_[rank]);
     if (opened) opened = check_nonce(peers_[rank]);
@@ -283,7 +228,9 @@ CudaMesh::~CudaMesh() {
 // ---- calls ----
 
 Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCall& call) {
-  XYLEM_CHECK(!peers_.empty() && program.slice_bytes <= scratch_bytes(), program.slice_bytes);
+  XYLEM_CHECK(
+      !peers_.empty() && (program.is_direct ? is_direct_ : program.slice_bytes <= scratch_bytes()),
+      program.slice_bytes);
   if (is_stopped_) return failure(Code::cancelled, "the communicator has failed");
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
@@ -294,13 +241,17 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   is_partly_given_ = false;
+  StreamCall reached = call;
+  if (program.is_direct) {
+    XYLEM_TRY(reached, within_reach(program, call));
+  }
   if (place.is_captured) {
     has_graphs_ = true;
   } else {
     place.number = ++issued_;
   }
   count();
-  place.broken = give(program, call, place);
+  place.broken = give(program, call, reached, place);
   if (place.broken) return place;
   if (!is_partly_given_) {
     if (!place.is_captured) --issued_;
@@ -311,16 +262,30 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   return place;
 }
 
-/// Gives a call to its stream, all rounds.
-Status CudaMesh::give(const StreamProgram& program, const StreamCall& call, const Enqueued& place) {
+/// Gives a call to its stream, all rounds. `reached` is the call with buffers that peers reach.
+Status CudaMesh::give(const StreamProgram& program,
+                      const StreamCall& call,
+                      const StreamCall& reached,
+                      const Enqueued& place) {
   auto* const stream = static_cast<CUstream>(place.stream);
   operations_.clear();
+  exchange_.bytes = 0;
   signals_.count = 0;
   XYLEM_TRY(follow_earlier(call, place));
-  for (std::uint64_t round = 0; round < program.rounds; ++round) {
-    XYLEM_TRY(run_round(stream, program, call, round));
+  if (reached.input != call.input) {
+    XYLEM_TRY(given(site_.kernels->copy(stream, const_cast<std::byte*>(reached.input), call.input,
+                                        program.input_bytes),
+                    "cuLaunchKernel"));
   }
-  XYLEM_TRY(give_signals(stream, program));
+  for (std::uint64_t round = 0; round < program.rounds; ++round) {
+    XYLEM_TRY(run_round(stream, program, reached, round));
+  }
+  XYLEM_TRY(give_pending(stream, program));
+  if (reached.output != call.output) {
+    XYLEM_TRY(give_operations(stream));
+    XYLEM_TRY(given(site_.kernels->copy(stream, call.output, reached.output, program.output_bytes),
+                    "cuLaunchKernel"));
+  }
   return place.is_captured ? give_operations(stream) : note_end(place);
 }
 
@@ -374,20 +339,16 @@ Status CudaMesh::run_round(CUstream stream,
                            std::uint64_t round) {
   for (const StreamProgram::Step& step : program.steps) {
     switch (step.kind) {
-      case Kind::signal:
-        XYLEM_TRY(give_operations(stream));
-        signals_.flags[signals_.count++] =
-            reinterpret_cast<std::uint32_t*>(pointer(flag(step.peer, rank_, step.channel)));
-        if (signals_.count == kMostSignals) XYLEM_TRY(give_signals(stream, program));
-        break;
+      case Kind::signal: XYLEM_TRY(add_signal(stream, program, step, call)); break;
       case Kind::wait:
-        XYLEM_TRY(give_signals(stream, program));
+        XYLEM_TRY(give_pending(stream, program));
         XYLEM_TRY(add_wait(stream, flag(rank_, step.peer, step.channel)));
         break;
       case Kind::copy:
       case Kind::reduce:
-        XYLEM_TRY(give_signals(stream, program));
-        XYLEM_TRY(run_local(stream, program, step, call, round));
+        XYLEM_TRY(give_pending(stream, program));
+        XYLEM_TRY(program.is_direct ? begin_exchange(stream, program, step, call)
+                                    : run_local(stream, program, step, call, round));
         break;
     }
   }
@@ -455,8 +416,37 @@ CUdeviceptr CudaMesh::flag(std::uint32_t at,
   return peers_[at].flags + kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
 }
 
+std::uint32_t* CudaMesh::flag_pointer(std::uint32_t at,
+                                      std::uint32_t from,
+                                      std::uint32_t channel) const noexcept {
+  return reinterpret_cast<std::uint32_t*>(pointer(flag(at, from, channel)));
+}
+
 const std::uint32_t* CudaMesh::stop_word() const noexcept {
   return reinterpret_cast<const std::uint32_t*>(pointer(memory_.flags));
+}
+
+/// An exchange sets the flags that follow it, which spares a kernel.
+Status CudaMesh::add_signal(CUstream stream,
+                            const StreamProgram& program,
+                            const StreamProgram::Step& step,
+                            const StreamCall& call) {
+  if (add_to_exchange(step)) return {};
+  XYLEM_TRY(give_exchange(stream));
+  XYLEM_TRY(give_operations(stream));
+  const std::uint32_t i = signals_.count++;
+  signals_.flags[i] = flag_pointer(step.peer, rank_, step.channel);
+  // The first signal of a call tells the peer where this rank's buffers are.
+  const bool tells = program.is_direct && step.channel == 0;
+  signals_.told[i] = tells ? told_at(step.peer) + rank_ : nullptr;
+  if (tells) signals_.own = {address(call.input), address(call.output), program.call};
+  return signals_.count == kMostSignals ? give_signals(stream, program) : Status();
+}
+
+/// What was collected and not given yet, but for memory operations.
+Status CudaMesh::give_pending(CUstream stream, const StreamProgram& program) {
+  XYLEM_TRY(give_exchange(stream));
+  return give_signals(stream, program);
 }
 
 Status CudaMesh::give_signals(CUstream stream, const StreamProgram& program) {

@@ -2,8 +2,12 @@
 //
 // A mesh of GPUs. Each rank has memory on its device, which its peers open:
 //
-//   flags:    stop word │ flags, one for each channel and peer │ nonce
+//   flags:    stop word │ flags, one for each channel and peer │ nonce │ what peers have told
 //   scratch
+//
+// In a direct call, ranks read and write each other's buffers: each tells its peers where its own
+// are, together with the first signal, and kernels read what was told. All ranks are in one process
+// then, where addresses mean the same to all of them.
 //
 // A flag is 1 if its peer has signalled. A stream waits for it by a memory operation, which
 // occupies no multiprocessor, and clears it. A constant that is waited for works in a graph, too,
@@ -17,6 +21,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/loaded_kernels.h"
+#include "cuda/mesh_memories.h"
 #include "cuda/shared_memory.h"
 #include "xylem/execution/mesh.h"
 
@@ -31,46 +36,6 @@
 
 namespace xylem::execution::cuda {
 
-/// The memory of the meshes of one device. It is used again, and given back to the driver only at
-/// the end: to free it waits for the device, where a stream may wait for a call of another
-/// communicator. Only flags are neither freed nor used again, since a peer that makes a call
-/// although this rank has destroyed the communicator still sets them. All threads may call it.
-class MeshMemories {
- public:
-  static constexpr std::uint64_t kFlagBytes = 4096;
-
-  struct Memory {
-    CUdeviceptr flags = 0, scratch = 0;
-    std::uint64_t* done = nullptr;  ///< Pinned: how many calls the streams have done.
-    CUdeviceptr done_on_device = 0;
-  };
-
-  MeshMemories(const Driver& driver, CUcontext context, std::uint64_t scratch_bytes)
-      : driver_(driver), context_(context), scratch_bytes_(scratch_bytes) {}
-  MeshMemories(const MeshMemories&) = delete;
-  MeshMemories& operator=(const MeshMemories&) = delete;
-  ~MeshMemories();
-
-  /// Of each memory.
-  std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
-  /// The contents are undefined. The context must be current.
-  Result<Memory> take();
-  /// Nobody uses the memory any more, except that peers may set flags.
-  void give_back(const Memory& memory) noexcept;
-  /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
-  void keep(std::unique_ptr<SharedMemory> opened);
-
- private:
-  Result<Memory> take_free();
-
-  const Driver& driver_;
-  const CUcontext context_;
-  const std::uint64_t scratch_bytes_;
-  std::mutex mutex_;
-  std::vector<Memory> free_;                         // «mutex_» Without flags.
-  std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
-};
-
 class CudaMesh final : public Mesh {
  public:
   /// The device, and what is loaded there. `memories` outlives the mesh.
@@ -81,11 +46,16 @@ class CudaMesh final : public Mesh {
     MeshMemories& memories;
   };
 
+  // Places in the memory of flags.
+  static constexpr std::uint64_t kEnded = 2112;  ///< ExchangeArguments::ended
+  static constexpr std::uint64_t kTold = 2176;   ///< ExchangeArguments::told
+
   static Result<std::unique_ptr<Mesh>> make(const Site& site, std::uint32_t rank);
   ~CudaMesh() override;
 
   MeshMember member() const noexcept override { return member_; }
   std::uint64_t scratch_bytes() const noexcept override { return site_.memories.scratch_bytes(); }
+  bool is_direct() const noexcept override { return is_direct_; }
   Status join(std::span<const MeshMember> members) override;
   Result<double> measure() override;
   Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) override;
@@ -102,6 +72,18 @@ class CudaMesh final : public Mesh {
     CUdeviceptr flags = 0, scratch = 0;
   };
 
+  /// Memory that peers reach, for a buffer that they do not reach.
+  struct Copy {
+    CUdeviceptr memory = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// An exchange that is not given to the stream yet, since it may set flags at its end.
+  struct Exchange {
+    ExchangeArguments arguments;
+    KernelId kernel = 0;
+    std::uint64_t bytes = 0;  ///< 0: there is none.
+  };
+
   CudaMesh(const Site& site, std::uint32_t rank)
       : site_(site), driver_(*site.driver), rank_(rank) {}
   Status set_up();
@@ -109,7 +91,10 @@ class CudaMesh final : public Mesh {
   Status prepare_memory();
   Status open(const MeshMember& member, Peer& peer);
   Status check_nonce(const Peer& peer) const;
-  Status give(const StreamProgram& program, const StreamCall& call, const Enqueued& place);
+  Status give(const StreamProgram& program,
+              const StreamCall& call,
+              const StreamCall& reached,
+              const Enqueued& place);
   Status follow_earlier(const StreamCall& call, const Enqueued& place);
   Status run_round(CUstream stream,
                    const StreamProgram& program,
@@ -125,13 +110,35 @@ class CudaMesh final : public Mesh {
                       const StreamCall& call,
                       std::uint64_t round) const noexcept;
   Status note_end(const Enqueued& place);
+
+  // Direct calls (cuda_mesh_direct.cc).
+  Result<StreamCall> within_reach(const StreamProgram& program, const StreamCall& call);
+  Result<std::byte*> copy_of(std::uint64_t bytes, Copy& copy);
+  PeerCall* told_at(std::uint32_t rank) const noexcept;
+  Status begin_exchange(CUstream stream,
+                        const StreamProgram& program,
+                        const StreamProgram::Step& step,
+                        const StreamCall& call);
+  ExchangeArguments::Operand operand_of(const StreamProgram::Operand& operand,
+                                        const StreamCall& call) const noexcept;
+  bool add_to_exchange(const StreamProgram::Step& signal) noexcept;
+  Status give_exchange(CUstream stream);
+
   CUevent end_of(std::uint64_t number) const noexcept { return ends_[number % kKnownCalls]; }
   /// The flag at rank `at` that rank `from` sets.
   CUdeviceptr flag(std::uint32_t at, std::uint32_t from, std::uint32_t channel) const noexcept;
+  std::uint32_t* flag_pointer(std::uint32_t at,
+                              std::uint32_t from,
+                              std::uint32_t channel) const noexcept;
   const std::uint32_t* stop_word() const noexcept;
   // Signals and memory operations are collected, and given to the stream together.
   Status add(CUstream stream, const CUstreamBatchMemOpParams& operation);
+  Status add_signal(CUstream stream,
+                    const StreamProgram& program,
+                    const StreamProgram::Step& step,
+                    const StreamCall& call);
   Status add_wait(CUstream stream, CUdeviceptr flag);
+  Status give_pending(CUstream stream, const StreamProgram& program);
   Status give_signals(CUstream stream, const StreamProgram& program);
   Status give_operations(CUstream stream);
   /// Notes that a stream has got a part of the call.
@@ -156,6 +163,10 @@ class CudaMesh final : public Mesh {
   CUevent begin_ = nullptr;  ///< Of the caller's stream, for calls on `own_`.
   /// [n % kKnownCalls]: the end of call number n, for the last calls.
   std::array<CUevent, kKnownCalls> ends_{};
+  bool is_direct_ = false;
+  bool is_one_device_ = false;  ///< All ranks have the same device.
+  Copy input_copy_, output_copy_;
+  Exchange exchange_;
   SignalArguments signals_;
   std::vector<CUstreamBatchMemOpParams> operations_;
   bool is_partly_given_ = false;  ///< The call that is being given.

@@ -8,11 +8,19 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace xylem::execution::cuda {
+
+inline CUdeviceptr address(const void* pointer) noexcept {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+inline std::byte* pointer(CUdeviceptr address) noexcept {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
 
 /// The oldest driver that is supported, as cuDriverGetVersion() counts: 12.0.
 inline constexpr int kOldestDriver = 12000;

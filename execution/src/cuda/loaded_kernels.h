@@ -47,6 +47,12 @@ class LoadedKernels {
     return launch_any(stream, kernel, bytes, &arguments);
   }
 
+  CUresult launch(CUstream stream,
+                  KernelId kernel,
+                  std::uint64_t bytes,
+                  ExchangeArguments& arguments) const noexcept {
+    return launch_any(stream, kernel, bytes, &arguments);
+  }
   CUresult launch(CUstream stream, KernelId kernel, SignalArguments& arguments) const noexcept {
     return launch_any(stream, kernel, 0, &arguments);
   }

@@ -29,11 +29,6 @@ constexpr std::size_t kMostOpen = 256;
 constexpr std::size_t kMostKnown = 1024;  ///< Allocations of which something is remembered.
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
-CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
-const std::byte* pointer(CUdeviceptr address) noexcept {
-  return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-
 /// The number of this process, by which it knows places of its own.
 std::uint64_t own_number() noexcept {
   static const std::uint64_t kNumber = [] {
@@ -105,6 +100,11 @@ bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept
   place.offset = at - place.address;
   place.address = at;
   return true;
+}
+
+bool SharedMemory::is_reached_by_others(const std::byte* data) const noexcept {
+  Facts facts;
+  return ask(address(data), facts) && (!facts.is_on_device() || facts.has_ipc != 0);
 }
 
 /// The allocation that contains an address; null if the driver does not know it.

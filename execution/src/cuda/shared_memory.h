@@ -52,6 +52,10 @@ class SharedMemory final : public transport::DeviceMemory {
   /// into the pinned word `done`, which is zero and which `done_on_device` names to the device.
   Status set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device);
 
+  /// Whether kernels of other devices with peer access reach this memory of this process: it is
+  /// pinned memory of the host, or ordinary memory of a device (cuMemAlloc).
+  bool is_reached_by_others(const std::byte* data) const noexcept;
+
   void renew() noexcept override { ++renewals_; }
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,

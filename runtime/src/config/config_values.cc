@@ -41,7 +41,8 @@ bool every_part(std::string_view text, Check&& check) {
 /// Names of the planners of one collective, or of all collectives; each name once.
 std::vector<std::string_view> algorithm_names(std::optional<collectives::Collective> collective) {
   std::vector<std::string_view> names;
-  for (const auto planners : {collectives::planners(), collectives::mapped_planners()}) {
+  for (const auto planners : {collectives::planners(), collectives::mapped_planners(),
+                              collectives::mapped_direct_planners()}) {
     for (const collectives::Planner& planner : planners) {
       if (collective && planner.collective != *collective) continue;
       if (std::ranges::find(names, planner.name) == names.end()) names.push_back(planner.name);

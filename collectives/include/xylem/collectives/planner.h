@@ -31,7 +31,11 @@ std::span<const Planner> planners() noexcept;
 /// steps are in an order in which each rank can do them one after the other. Their names begin with
 /// "mapped".
 std::span<const Planner> mapped_planners() noexcept;
-/// The planner of mapped_planners() with this name, or null.
+/// Such planners for ranks that also map the callers' buffers of each other. There is none for
+/// all_to_all, where a rank may have overwritten its input before others have read it, and none for
+/// barrier.
+std::span<const Planner> mapped_direct_planners() noexcept;
+/// The planner of mapped_planners() or mapped_direct_planners() with this name, or null.
 const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept;
 /// The planner of this name, or null.
 const Planner* find_planner(Collective collective, std::string_view name) noexcept;

@@ -20,6 +20,9 @@ struct StreamProgramOptions {
   std::uint32_t scratch_chunks = 0;  ///< The most that the schedule of any rank has.
   std::uint32_t divisor = 1;
   bool is_scaled = false;  ///< Copies out of the input multiply it by the factor of the call.
+  /// Whether the ranks reach each other's buffers, so that steps may use them.
+  bool is_direct = false;
+  std::uint64_t call = 0;  ///< StreamProgram::call
   KernelId reduce = 0;     ///< For collectives that reduce.
   KernelId copy = 0;       ///< Copies elements.
   KernelId signal = 0;     ///< Sets flags.
@@ -27,7 +30,8 @@ struct StreamProgramOptions {
 };
 
 /// Fails with `unsupported` if a mesh cannot run the schedule: it sends messages, touches the
-/// callers' buffers of other ranks, or breaks the rules of signals in src/planners/mapped.cc.
+/// callers' buffers of other ranks although the program is not to be direct, or breaks the rules of
+/// signals in collectives/src/planners/phases.h.
 Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
     const collectives::Schedule& schedule, const StreamProgramOptions& options);
 

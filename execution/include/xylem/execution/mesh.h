@@ -60,6 +60,9 @@ class Mesh {
   virtual MeshMember member() const noexcept = 0;
   /// How much scratch each rank has.
   virtual std::uint64_t scratch_bytes() const noexcept = 0;
+  /// Whether the ranks reach each other's buffers, too, so that programs may be direct. The same on
+  /// all ranks, after join().
+  virtual bool is_direct() const noexcept = 0;
   /// Opens the memory of all ranks, in rank order. Fails with `unsupported` if this device does
   /// not reach that of a peer, or if a peer in another process has the same device: it is not known
   /// whether a device runs one process while a stream of another one waits.

@@ -21,12 +21,13 @@ inline constexpr std::uint32_t kMostMeshRanks = 32;
 inline constexpr std::uint32_t kMeshChannels = 3;
 
 /// A call that does not fit into scratch runs in rounds. In round k, every step works on slice k of
-/// its chunk, in the same scratch. A round is a whole run of the schedule.
+/// its chunk, in the same scratch. A round is a whole run of the schedule. A direct program, whose
+/// steps use the callers' buffers of other ranks in place of scratch, has one round.
 struct StreamProgram {
   enum class Kind : std::uint8_t { copy, reduce, signal, wait };  ///< As StepKind (schedule.h).
   enum class Buffer : std::uint8_t { input, output, scratch };
   struct Operand {
-    std::uint32_t rank = 0;  ///< Only scratch may be another rank's.
+    std::uint32_t rank = 0;  ///< If it is not this rank: scratch, or a buffer in a direct program.
     Buffer buffer = Buffer::input;
     std::uint64_t offset = 0;  ///< Of slice 0, in bytes. In scratch, all slices lie here.
   };
@@ -36,8 +37,10 @@ struct StreamProgram {
     std::uint8_t channel = 0;  ///< For signal and wait, less than kMeshChannels.
     std::uint32_t peer = 0;    ///< For signal and wait.
     std::uint64_t bytes = 0;   ///< Of the whole chunk, for copy and reduce.
-    Operand target{};          ///< For copy and reduce; this rank's.
+    Operand target{};          ///< For copy and reduce; another rank's only in a direct program.
     std::uint32_t first_source = 0, source_count = 0;  ///< Into `sources`.
+    /// Into `puts`: where the result goes, too. Only in a direct program.
+    std::uint32_t first_put = 0, put_count = 0;
   };
 
   std::string algorithm;
@@ -46,12 +49,22 @@ struct StreamProgram {
   std::uint64_t rounds = 0;  ///< The same on all ranks. 0: there is nothing to do.
   std::uint32_t element_bytes = 1;
   std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
+  bool is_direct = false;
+  /// For a direct program: the same number on all ranks if their calls match. Ranks use each
+  /// other's buffers only if all have told the same one.
+  std::uint64_t call = 0;
+  /// For a direct program: the sizes of this rank's buffers.
+  std::uint64_t input_bytes = 0, output_bytes = 0;
+  /// In a direct program, `reduce` and `copy` take ExchangeArguments.
   KernelId reduce = 0, copy = 0, scale = 0, signal = 0;
   std::vector<Step> steps;
-  std::vector<Operand> sources;
+  std::vector<Operand> sources, puts;
 
   std::span<const Operand> sources_of(const Step& step) const noexcept {
     return std::span(sources).subspan(step.first_source, step.source_count);
+  }
+  std::span<const Operand> puts_of(const Step& step) const noexcept {
+    return std::span(puts).subspan(step.first_put, step.put_count);
   }
   /// How many bytes a step moves in a round.
   std::uint64_t bytes_in(const Step& step, std::uint64_t round) const noexcept {

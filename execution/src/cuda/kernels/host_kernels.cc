@@ -46,19 +46,61 @@ void run_scale(void** parameters, const HostPlace& place) {
   scale<Element>(arguments, {place.first, place.stride});
 }
 
+template <typename T>
+T* reached(T* address, const HostPlace& place) {
+  return static_cast<T*>(place.reach(address));
+}
+
+/// True in the thread that ends last.
+bool is_last_thread(std::uint32_t* ended, const HostPlace& place) {
+  if (__atomic_add_fetch(ended, 1, __ATOMIC_ACQ_REL) != place.stride) return false;
+  __atomic_store_n(ended, 0, __ATOMIC_RELAXED);
+  return true;
+}
+
+/// Makes the pointers of all operands. False if a rank has told another call.
+bool find_operands(const ExchangeArguments& a, const HostPlace& place, void** pointers) {
+  const std::uint32_t operands = a.target_count + a.source_count;
+  const PeerCall* told[kMostOperands] = {};
+  for (std::uint32_t k = 0; k < operands; ++k) {
+    if (!is_of_peer(a, k)) continue;
+    told[k] = reached(told_of(a, k), place);
+    if (told[k]->call != a.call) return false;
+  }
+  if (place.first >= a.count) return true;
+  for (std::uint32_t k = 0; k < operands; ++k) {
+    pointers[k] = place.reach(address_of(a, k, told[k]));
+  }
+  return true;
+}
+
+template <class Element, class Op>
+void run_exchange(void** parameters, const HostPlace& place) {
+  const auto& a = *static_cast<const ExchangeArguments*>(parameters[0]);
+  if (is_stopped_at(a.stop, place)) return;
+  void* pointers[kMostOperands] = {};
+  if (find_operands(a, place, pointers) && place.first < a.count) {
+    exchange_n<Element, Op>(a, pointers, {place.first, place.stride});
+  }
+  if (a.flag_count == 0 || !is_last_thread(reached(a.ended, place), place)) return;
+  for (std::uint32_t i = 0; i < a.flag_count; ++i) set_flag(reached(a.flags[i], place));
+}
+
 void run_signal(void** parameters, const HostPlace& place) {
   SignalArguments arguments = *static_cast<const SignalArguments*>(parameters[0]);
   if (place.first >= arguments.count || is_stopped_at(arguments.stop, place)) return;
   arguments.stop = nullptr;
-  // Flags that this thread does not set are not reached.
+  // What this thread does not set is not reached.
   for (std::uint64_t i = place.first; i < arguments.count; i += place.stride) {
-    arguments.flags[i] = static_cast<std::uint32_t*>(place.reach(arguments.flags[i]));
+    arguments.flags[i] = reached(arguments.flags[i], place);
+    if (arguments.told[i] != nullptr) arguments.told[i] = reached(arguments.told[i], place);
   }
   signal(arguments, {place.first, place.stride});
 }
 
-#define XYLEM_REDUCE(op, Op, type, Element) \
-  {"xylem_reduce_" #op "_" #type, sizeof(ReduceArguments), &run_reduce<Element, Op>},
+#define XYLEM_REDUCE(op, Op, type, Element)                                           \
+  {"xylem_reduce_" #op "_" #type, sizeof(ReduceArguments), &run_reduce<Element, Op>}, \
+      {"xylem_exchange_" #op "_" #type, sizeof(ExchangeArguments), &run_exchange<Element, Op>},
 #define XYLEM_SCALE(type, Element) \
   {"xylem_scale_" #type, sizeof(ScaleArguments), &run_scale<Element>},
 constexpr HostKernel kKernels[] = {

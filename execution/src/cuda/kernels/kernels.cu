@@ -28,12 +28,48 @@ __device__ Place place_of_thread() {
           gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
 }
 
+/// True in all threads of the block that ends last. Everything that the threads of the launch have
+/// written before is then known to them.
+__device__ bool is_last_block(std::uint32_t* ended) {
+  __shared__ bool is_last;
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicInc(ended, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  return is_last;
+}
+
+template <class Element, class Op>
+__device__ void exchange(const ExchangeArguments& a) {
+  __shared__ void* pointers[kMostOperands];
+  __shared__ bool runs, is_right;
+  const std::uint32_t k = threadIdx.x;
+  if (k == 0) {
+    runs = !is_stopped(a.stop);
+    is_right = true;
+  }
+  __syncthreads();
+  if (!runs) return;
+  if (k < a.target_count + a.source_count) {
+    const PeerCall* const told = is_of_peer(a, k) ? told_of(a, k) : nullptr;
+    pointers[k] = address_of(a, k, told);
+    if (told != nullptr && told->call != a.call) is_right = false;
+  }
+  __syncthreads();
+  if (is_right) exchange_n<Element, Op>(a, pointers, place_of_thread());
+  if (a.flag_count > 0 && is_last_block(a.ended) && k < a.flag_count) set_flag(a.flags[k]);
+}
+
 }  // namespace
 
-#define XYLEM_REDUCE(op, Op, type, Element)                                           \
-  extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>)        \
-      xylem_reduce_##op##_##type(const __grid_constant__ ReduceArguments arguments) { \
-    reduce_n<Element, Op>(arguments, place_of_thread());                              \
+#define XYLEM_REDUCE(op, Op, type, Element)                                               \
+  extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>)            \
+      xylem_reduce_##op##_##type(const __grid_constant__ ReduceArguments arguments) {     \
+    reduce_n<Element, Op>(arguments, place_of_thread());                                  \
+  }                                                                                       \
+  extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>)            \
+      xylem_exchange_##op##_##type(const __grid_constant__ ExchangeArguments arguments) { \
+    exchange<Element, Op>(arguments);                                                     \
   }
 #define XYLEM_SCALE(type, Element)                                             \
   extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>) \

@@ -96,13 +96,47 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
   }
 };
 
+/// Where the result goes.
+struct OneTarget {
+  void* target;
+
+  template <class Vector>
+  XYLEM_DEVICE void store(std::uint64_t offset, const Vector& result) const {
+    *reinterpret_cast<Vector*>(static_cast<std::byte*>(target) + offset) = result;
+  }
+  XYLEM_DEVICE std::uintptr_t first() const { return reinterpret_cast<std::uintptr_t>(target); }
+  /// The bits in which addresses differ.
+  XYLEM_DEVICE static std::uintptr_t differences() { return 0; }
+};
+
+/// At least one.
+struct ManyTargets {
+  void* const* targets;
+  std::uint32_t count;
+
+  template <class Vector>
+  XYLEM_DEVICE void store(std::uint64_t offset, const Vector& result) const {
+    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < count; ++k) {
+      OneTarget{targets[k]}.store(offset, result);
+    }
+  }
+  XYLEM_DEVICE std::uintptr_t first() const { return reinterpret_cast<std::uintptr_t>(targets[0]); }
+  XYLEM_DEVICE std::uintptr_t differences() const {
+    std::uintptr_t differences = 0;
+    XYLEM_NO_UNROLL for (std::uint32_t k = 1; k < count; ++k) {
+      differences |= reinterpret_cast<std::uintptr_t>(targets[k]) ^ first();
+    }
+    return differences;
+  }
+};
+
 /// target[i] = finish(op(… op(op(s0[i], s1[i]), s2[i]) …)).
-template <class Element, class Op, class Finish>
+template <class Element, class Op, class Finish, class Target = OneTarget>
 struct Fold {
   using Stored = typename Element::Stored;
   using Value = typename Element::Value;
 
-  void* target;
+  Target target;
   const void* const* sources;
   std::uint32_t source_count;
   Finish finish;
@@ -135,14 +169,14 @@ struct Fold {
     finish.template apply<Lanes>(folded);
     Vector result;
     result.pack(folded);
-    *reinterpret_cast<Vector*>(static_cast<std::byte*>(target) + offset) = result;
+    target.store(offset, result);
   }
 
   /// Bytes from the last boundary to each address if that is the same for all of them; otherwise
   /// kVectorBytes.
   XYLEM_DEVICE std::uint32_t misalignment() const {
-    const auto address = reinterpret_cast<std::uintptr_t>(target);
-    std::uintptr_t differences = 0;
+    const std::uintptr_t address = target.first();
+    std::uintptr_t differences = target.differences();
     XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; ++k) {
       differences |= reinterpret_cast<std::uintptr_t>(sources[k]) ^ address;
     }
@@ -151,8 +185,8 @@ struct Fold {
 };
 
 /// Applies a thread's share of a fold of `count` elements.
-template <class Element, class Op, class Finish>
-XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish>& fold,
+template <class Element, class Op, class Finish, class Target>
+XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish, Target>& fold,
                            std::uint64_t count,
                            const Place& place) {
   constexpr std::uint32_t kSize = sizeof(typename Element::Stored);
@@ -182,31 +216,73 @@ XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
 #endif
 }
 
-XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
-  if (is_stopped(a.stop)) return;
+/// Sets a flag that a stream awaits, after everything that this thread knows to have been written.
+XYLEM_DEVICE void set_flag(std::uint32_t* flag) {
 #ifdef __CUDA_ARCH__
   __threadfence_system();
-#endif
-  for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
-#ifdef __CUDA_ARCH__
-    *static_cast<volatile std::uint32_t*>(a.flags[i]) = 1;
+  *static_cast<volatile std::uint32_t*>(flag) = 1;
 #else
-    __atomic_store_n(a.flags[i], 1U, __ATOMIC_RELEASE);
+  __atomic_store_n(flag, 1U, __ATOMIC_RELEASE);
 #endif
+}
+
+XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
+  if (is_stopped(a.stop)) return;
+  for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
+    if (a.told[i] != nullptr) *a.told[i] = a.own;
+    set_flag(a.flags[i]);
+  }
+}
+
+template <class Element, class Op, class Target>
+XYLEM_DEVICE void reduce_into(const Target& target,
+                              const void* const* sources,
+                              std::uint32_t source_count,
+                              std::uint32_t divisor,
+                              std::uint64_t count,
+                              const Place& place) {
+  // A bool has no average.
+  if constexpr (std::is_same_v<Op, Sum> && !std::is_same_v<typename Element::Value, bool>) {
+    using Divide = DivideBy<typename Element::Value>;
+    const Fold<Element, Op, Divide, Target> fold{target, sources, source_count, {divisor}};
+    for_each(fold, count, place);
+  } else {
+    for_each(Fold<Element, Op, Keep, Target>{target, sources, source_count, {}}, count, place);
   }
 }
 
 template <class Element, class Op>
 XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
-  // A bool has no average.
-  if constexpr (std::is_same_v<Op, Sum> && !std::is_same_v<typename Element::Value, bool>) {
-    using Divide = DivideBy<typename Element::Value>;
-    const Fold<Element, Op, Divide> fold{a.target, a.sources, a.source_count, {a.divisor}};
-    for_each(fold, a.count, place);
-  } else {
-    for_each(Fold<Element, Op, Keep>{a.target, a.sources, a.source_count, {}}, a.count, place);
-  }
+  reduce_into<Element, Op>(OneTarget{a.target}, a.sources, a.source_count, a.divisor, a.count,
+                           place);
+}
+
+/// Whether operand k is a buffer of a rank that has told where it is.
+XYLEM_DEVICE bool is_of_peer(const ExchangeArguments& a, std::uint32_t k) {
+  return a.operands[k].buffer != ExchangeArguments::kHere;
+}
+
+/// What the rank has told of which operand k is a buffer.
+XYLEM_DEVICE const PeerCall* told_of(const ExchangeArguments& a, std::uint32_t k) {
+  return a.told + a.operands[k].buffer / 2;
+}
+
+/// The address of operand k. `told`: what its rank has told, or null.
+XYLEM_DEVICE void* address_of(const ExchangeArguments& a, std::uint32_t k, const PeerCall* told) {
+  const auto& operand = a.operands[k];
+  std::uint64_t address = operand.place;
+  if (told != nullptr) address += operand.buffer % 2 == 0 ? told->input : told->output;
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+/// `pointers`: of all operands.
+template <class Element, class Op>
+XYLEM_DEVICE void exchange_n(const ExchangeArguments& a,
+                             void* const* pointers,
+                             const Place& place) {
+  reduce_into<Element, Op>(ManyTargets{pointers, a.target_count}, pointers + a.target_count,
+                           a.source_count, a.divisor, a.count, place);
 }
 
 template <class Element>
@@ -214,7 +290,7 @@ XYLEM_DEVICE void scale(const ScaleArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
   using Multiply = MultiplyBy<typename Element::Value>;
   const Multiply multiply{static_cast<typename Element::Value>(a.factor)};
-  for_each(Fold<Element, Sum, Multiply>{a.target, &a.source, 1, multiply}, a.count, place);
+  for_each(Fold<Element, Sum, Multiply>{{a.target}, &a.source, 1, multiply}, a.count, place);
 }
 
 }  // namespace xylem::execution::cuda

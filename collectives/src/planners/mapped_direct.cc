@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans for ranks that reach the callers' buffers of each other. Nothing is copied to scratch, so
+// memory is read and written as little as the collective allows: every input is read once, and
+// every output is written once.
+//
+// A rank signals that it has begun, so that others may use its buffers, and waits for the others.
+// It ends when all that use its buffers have signalled that they are done.
+#include "planners/phases.h"
+#include "xylem/collectives/planner.h"
+
+#include <vector>
+
+namespace xylem::collectives {
+namespace {
+
+constexpr std::string_view kName = "mapped_direct";
+
+/// A chunk of another rank's buffer.
+Chunks of_rank(std::uint32_t rank, Chunks chunk) {
+  chunk.rank = rank;
+  return chunk;
+}
+
+/// The same chunk of all ranks' inputs, in rank order. So all ranks evaluate the same expression.
+std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
+  std::vector<Chunks> chunks;
+  chunks.reserve(shape.ranks);
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    chunks.push_back(of_rank(rank, input(chunk)));
+  }
+  return chunks;
+}
+
+/// Puts this chunk of the rank's own output into all other outputs.
+void put_to_all(Phases& plan, std::uint32_t chunk) {
+  plan.for_others([&](std::uint32_t peer) { plan.put(peer, output(chunk), output(chunk)); });
+}
+
+/// A plan in which all ranks use buffers of all others between the two phases. `blocks` as for
+/// Builder.
+template <typename Use>
+Schedule between_all(const Shape& shape, std::uint32_t rank, std::uint32_t blocks, Use&& use) {
+  Phases plan(kName, shape, rank, blocks, 2);
+  plan.signal_all(0);
+  plan.wait_all(0);
+  use(plan);
+  plan.signal_all(1);
+  plan.wait_all(1);
+  return plan.take();
+}
+
+/// A plan in which only the root uses buffers of others, or others only buffers of the root.
+template <typename Use>
+Schedule at_root(const Shape& shape, std::uint32_t rank, std::uint32_t blocks, Use&& use) {
+  Phases plan(kName, shape, rank, blocks, 2);
+  if (rank == shape.root) {
+    plan.wait_all(0);
+    use(plan);
+    plan.signal_all(1);
+  } else {
+    plan.signal(shape.root, 0);
+    plan.wait(shape.root, 1);
+  }
+  return plan.take();
+}
+
+Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
+  return between_all(shape, rank, shape.ranks, [&](Phases& plan) {
+    plan.reduce(output(rank), of_all(shape, rank));
+    put_to_all(plan, rank);
+  });
+}
+
+Schedule broadcast(const Shape& shape, std::uint32_t rank) {
+  return between_all(shape, rank, shape.ranks, [&](Phases& plan) {
+    plan.copy(output(rank), of_rank(shape.root, input(rank)));
+    put_to_all(plan, rank);
+  });
+}
+
+Schedule all_gather(const Shape& shape, std::uint32_t rank) {
+  return between_all(shape, rank, 0, [&](Phases& plan) {
+    plan.copy(output(rank), input(0));
+    put_to_all(plan, rank);
+  });
+}
+
+Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
+  return between_all(shape, rank, 0,
+                     [&](Phases& plan) { plan.reduce(output(0), of_all(shape, rank)); });
+}
+
+Schedule reduce(const Shape& shape, std::uint32_t rank) {
+  return at_root(shape, rank, 1, [&](Phases& plan) { plan.reduce(output(0), of_all(shape, 0)); });
+}
+
+Schedule gather(const Shape& shape, std::uint32_t rank) {
+  return at_root(shape, rank, 0, [&](Phases& plan) {
+    plan.copy(output(rank), input(0));
+    plan.for_others([&](std::uint32_t peer) { plan.copy(output(peer), of_rank(peer, input(0))); });
+  });
+}
+
+Schedule scatter(const Shape& shape, std::uint32_t rank) {
+  return at_root(shape, rank, 0, [&](Phases& plan) {
+    plan.copy(output(0), input(rank));
+    plan.for_others([&](std::uint32_t peer) { plan.put(peer, output(0), input(peer)); });
+  });
+}
+
+constexpr Planner kPlanners[] = {
+    {kName, Collective::all_reduce,
+     "Everyone sums one part of all inputs, and writes it to all outputs.", all_reduce},
+    {kName, Collective::reduce, "The root sums all inputs.", reduce},
+    {kName, Collective::broadcast, "Everyone copies one part of the root's input to all outputs.",
+     broadcast},
+    {kName, Collective::gather, "The root reads all inputs.", gather},
+    {kName, Collective::scatter, "The root writes all outputs.", scatter},
+    {kName, Collective::all_gather, "Everyone writes its input to all outputs.", all_gather},
+    {kName, Collective::reduce_scatter, "Everyone sums one part of all inputs.", reduce_scatter},
+};
+
+}  // namespace
+
+std::span<const Planner> mapped_direct_planners() noexcept { return kPlanners; }
+
+const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept {
+  for (const auto all : {mapped_planners(), mapped_direct_planners()}) {
+    for (const Planner& planner : all) {
+      if (planner.collective == collective && planner.name == name) return &planner;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace xylem::collectives

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Phases: builds plans whose steps run one after the other, in list order, without a progress
+// engine. Ranks tell each other by signals how far they are, and each phase has a channel of its
+// own.
+//
+// Two rules make a signal safe that is a flag and not a counter, that is, one that must be consumed
+// before it is sent again. A rank that signals a peer on channel 0 waits in the same call for a
+// later channel of that peer. A rank that signals a peer on another channel has waited before, in
+// the same call, for an earlier channel of that peer.
+#pragma once
+
+#include "xylem/collectives/builder.h"
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace xylem::collectives {
+
+/// One rank's plan. Steps follow each other, so each step depends on the one before.
+class Phases {
+ public:
+  Phases(std::string_view name,
+         const Shape& shape,
+         std::uint32_t rank,
+         std::uint32_t blocks,
+         std::uint32_t channels)
+      : plan_(name, shape, rank, blocks, channels), shape_(shape), rank_(rank) {}
+
+  Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1) {
+    return plan_.add_scratch(first_block, count);
+  }
+  void copy(Chunks target, Chunks source) { follow(plan_.copy(target, source)); }
+  void reduce(Chunks target, const std::vector<Chunks>& sources) {
+    follow(plan_.reduce(target, sources, true));
+  }
+  void put(std::uint32_t peer, Chunks target, Chunks source) {
+    follow(plan_.put(peer, target, source));
+  }
+  void signal(std::uint32_t peer, std::uint8_t channel) { follow(plan_.signal(peer, channel)); }
+  void wait(std::uint32_t peer, std::uint8_t channel) { follow(plan_.wait(peer, 1, channel)); }
+  void signal_all(std::uint8_t channel) {
+    for_others([&](std::uint32_t peer) { signal(peer, channel); });
+  }
+  void wait_all(std::uint8_t channel) {
+    for_others([&](std::uint32_t peer) { wait(peer, channel); });
+  }
+  /// Calls visit(peer), beginning with the next rank, so that the ranks do not all read from the
+  /// same one.
+  template <typename Visit>
+  void for_others(Visit&& visit) const {
+    for (std::uint32_t d = 1; d < shape_.ranks; ++d) visit((rank_ + d) % shape_.ranks);
+  }
+  Schedule take() { return std::move(plan_).take(); }
+
+ private:
+  void follow(StepId step) {
+    if (last_ != kNone) plan_.after(step, last_);
+    last_ = step;
+  }
+
+  Builder plan_;
+  const Shape shape_;
+  const std::uint32_t rank_;
+  StepId last_ = kNone;
+};
+
+}  // namespace xylem::collectives

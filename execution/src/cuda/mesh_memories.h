@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MeshMemories: the memory that meshes have on one device.
+#pragma once
+
+#include "cuda/driver.h"
+#include "cuda/shared_memory.h"
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace xylem::execution::cuda {
+
+/// The memory of the meshes of one device. It is used again, and given back to the driver only at
+/// the end: to free it waits for the device, where a stream may wait for a call of another
+/// communicator. Only flags are neither freed nor used again, since a peer that makes a call
+/// although this rank has destroyed the communicator still sets them. All threads may call it.
+class MeshMemories {
+ public:
+  static constexpr std::uint64_t kFlagBytes = 4096;
+
+  struct Memory {
+    CUdeviceptr flags = 0, scratch = 0;
+    std::uint64_t* done = nullptr;  ///< Pinned: how many calls the streams have done.
+    CUdeviceptr done_on_device = 0;
+  };
+
+  MeshMemories(const Driver& driver, CUcontext context, std::uint64_t scratch_bytes)
+      : driver_(driver), context_(context), scratch_bytes_(scratch_bytes) {}
+  MeshMemories(const MeshMemories&) = delete;
+  MeshMemories& operator=(const MeshMemories&) = delete;
+  ~MeshMemories();
+
+  /// Of each memory.
+  std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
+  /// The contents are undefined. The context must be current.
+  Result<Memory> take();
+  /// Nobody uses the memory any more, except that peers may set flags.
+  void give_back(const Memory& memory) noexcept;
+  /// Further memory that peers reach, which stays until the end. The context must be current.
+  Result<CUdeviceptr> take_more(std::uint64_t bytes);
+  /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
+  void keep(std::unique_ptr<SharedMemory> opened);
+
+ private:
+  Result<Memory> take_free();
+
+  const Driver& driver_;
+  const CUcontext context_;
+  const std::uint64_t scratch_bytes_;
+  std::mutex mutex_;
+  std::vector<Memory> free_;                         // «mutex_» Without flags.
+  std::vector<CUdeviceptr> more_;                    // «mutex_»
+  std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
+};
+
+}  // namespace xylem::execution::cuda
