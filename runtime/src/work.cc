@@ -82,6 +82,10 @@ Status Work::block(const Stream& stream) const {
   return {};
 }
 
+bool Work::runs_on_devices() const noexcept {
+  return operation_ != nullptr && operation_->mesh != nullptr;
+}
+
 void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {
   if (operation_ != nullptr) operation_->set_timeout(limit);
 }

@@ -148,6 +148,30 @@ TEST(CudaMeshStreams, OrderProducersCallsAndConsumers) {
   });
 }
 
+TEST(CudaMeshStreams, AreToldWhichCallsNeedNoHost) {
+  run_bound([](Runtime& runtime, CudaRanks& devices, Communicator& world) {
+    const std::uint32_t rank = world.rank();
+    const Stream stream = stream_of(devices, rank);
+    Round round(devices, rank, kRanks), sent(devices, rank, kRanks), got(devices, rank, kRanks);
+    EXPECT_FALSE(Work().runs_on_devices());
+    const Work on_mesh = round.begin(world.after(stream), 1);
+    EXPECT_TRUE(on_mesh.runs_on_devices());
+    EXPECT_TRUE(on_mesh.wait());
+    EXPECT_TRUE(on_mesh.runs_on_devices());
+    // Calls without a stream, messages, and calls of a communicator that is not bound.
+    const Work without_stream = world.barrier();
+    EXPECT_FALSE(without_stream.runs_on_devices());
+    const Work send = world.after(stream).send(sent.buffer(), (rank + 1) % kRanks, 0);
+    const Work receive = world.after(stream).recv(got.buffer(), (rank + kRanks - 1) % kRanks, 0);
+    EXPECT_FALSE(send.runs_on_devices() || receive.runs_on_devices());
+    const Work unbound = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
+    EXPECT_FALSE(unbound.runs_on_devices());
+    EXPECT_TRUE(wait_all(without_stream, send, receive, unbound));
+    EXPECT_FALSE(unbound.runs_on_devices());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
 // Many calls are under way at once, on the rank's stream and on the mesh's own, and nobody waits
 // for one of them.
 TEST(CudaMeshStreams, HoldManyCallsOnSeveralStreams) {

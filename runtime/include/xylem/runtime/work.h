@@ -55,6 +55,11 @@ class [[nodiscard]] XYLEM_API Work {
   /// Any number of streams may wait for an operation. Fails with `invalid_argument` if the
   /// operation's buffers are not in the memory of the stream's device: wait() for it instead.
   Status block(const Stream& stream) const;
+  /// Whether the devices of a mesh carry out the operation by themselves (Communicator::bind). Then
+  /// streams may wait for it whatever this process does meanwhile. Otherwise the host ends it,
+  /// which the driver may hinder while a stream waits. The answer never changes; false for an empty
+  /// Work.
+  bool runs_on_devices() const noexcept;
   /// Replaces Options::timeout for this operation by `limit`, counted from its start. At that
   /// deadline it ends with `timed_out` on all ranks. If ranks set different limits, the earliest
   /// deadline counts. No effect on an operation that has ended.
