@@ -14,6 +14,7 @@ import copy
 import ctypes
 import os
 import threading
+import time
 import unittest
 from datetime import timedelta
 
@@ -54,6 +55,36 @@ def total(size: int) -> float:
     return size * (size + 1) / 2
 
 
+def has_called(function: str) -> bool:
+    """Whether this process has called a function of the driver. Only the stand-in tells."""
+    return ctypes.CDLL("libcuda.so.1").fake_cuda_calls(function.encode()) > 0
+
+
+def has_mesh(size: int) -> bool:
+    """Whether the devices of bound ranks carry out calls. Processes that share one do not."""
+    return getattr(torch, DEVICE).device_count() >= size
+
+
+# Streams wait for all calls, also for those that the host has to end.
+STREAMS_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "0"}
+
+only_over_the_stand_in = unittest.skipUnless(
+    DEVICE == "standin",
+    "a GPU's driver may stand still while a stream waits for a call that the host has to end",
+)
+
+
+def run_ranks_in_each_way(size: int, body) -> None:
+    """Runs ranks whose threads wait for calls, and then ranks whose streams do: for calls that the
+    host ends, if the driver is the stand-in, and for calls on a mesh, if there are devices for it.
+    """
+    run_ranks(size, body)
+    if DEVICE == "standin":
+        run_ranks(size, body, environment=STREAMS_WAIT)
+        if size == 2:
+            run_ranks(size, body, binds=True)
+
+
 class Streams(unittest.TestCase):
     def test_one_init_serves_cpu_and_device(self):
         def body(rank, size):
@@ -88,10 +119,11 @@ class Streams(unittest.TestCase):
                 dist.all_reduce(tensor)
                 assert is_full(tensor, total(size))
 
-        run_ranks(3, body)
+        run_ranks_in_each_way(3, body)
 
+    @only_over_the_stand_in
     def test_the_callers_stream_goes_on(self):
-        called, seen = Condition(), Condition()
+        called = Condition()
 
         def body(rank, size):
             tensor = full(rank + 1)
@@ -110,9 +142,9 @@ class Streams(unittest.TestCase):
             else:
                 called.wait()
                 dist.all_reduce(tensor)
-            seen.tell()
 
-        run_ranks(2, body)
+        run_ranks(2, body, environment=STREAMS_WAIT)
+        run_ranks(2, body, binds=True)
 
     def test_receives_hold_no_sends_back(self):
         def body(rank, size):
@@ -137,7 +169,7 @@ class Streams(unittest.TestCase):
                 assert dist.recv(tensor, tag=3) == 0
                 assert is_full(tensor, 7)
 
-        run_ranks(2, body)
+        run_ranks_in_each_way(2, body)
 
     def test_memory_is_given_back_in_the_order_of_the_stream(self):
         def body(rank, size):
@@ -159,7 +191,7 @@ class Streams(unittest.TestCase):
             dist.all_gather(parts, full(rank, 3 * COUNT).view(COUNT, 3))
             assert all(is_full(part, number) for number, part in enumerate(parts))
 
-        run_ranks(2, body)
+        run_ranks_in_each_way(2, body)
 
     def test_many_at_once(self):
         def body(rank, size):
@@ -170,7 +202,7 @@ class Streams(unittest.TestCase):
             for number, tensor in enumerate(tensors):
                 assert is_full(tensor, total(size) - size + size * number), number
 
-        run_ranks(3, body)
+        run_ranks_in_each_way(3, body)
 
     def test_coalesced(self):
         def body(rank, size):
@@ -181,7 +213,7 @@ class Streams(unittest.TestCase):
             manager.wait()
             assert all(is_full(tensor, total(size)) for tensor in tensors)
 
-        run_ranks(2, body)
+        run_ranks_in_each_way(2, body)
 
     def test_several_threads_wait(self):
         def body(rank, size):
@@ -203,10 +235,149 @@ class Streams(unittest.TestCase):
                 thread.join()
             assert right == [True] * 4
 
+        run_ranks_in_each_way(2, body)
+
+
+class Threads(unittest.TestCase):
+    """By default, threads wait for calls that the host has to end, and streams do not."""
+
+    def check_that_no_stream_has_waited(self) -> None:
+        if DEVICE == "standin":
+            assert not has_called("cuStreamWaitValue64_v2")
+
+    def test_wait_returns_when_the_call_has_ended(self):
+        called = Condition()
+
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 0:
+                work = dist.all_reduce(tensor, async_op=True)
+                assert is_full(full(5) + 1, 6)  # The stream goes on.
+                assert not work.is_completed()
+                called.tell()
+                work.wait()
+                assert work.is_completed()
+            else:
+                called.wait()
+                dist.all_reduce(tensor)
+            assert is_full(tensor, total(size))
+            self.check_that_no_stream_has_waited()
+
         run_ranks(2, body)
+
+    def test_results_that_are_copied_are_there_after_the_end(self):
+        def body(rank, size):
+            def columns(value):
+                return full(value, 3 * COUNT).view(3, COUNT).t()
+
+            def gather():
+                return dist.all_gather(parts, columns(rank + 1), async_op=True)
+
+            def is_right():
+                return all(is_full(part, number + 1) for number, part in enumerate(parts))
+
+            for wait in (
+                lambda work: work.wait(),
+                lambda work: work.wait(timedelta(seconds=20)),
+                lambda work: work.get_future().wait(),
+                lambda work: wait_by_asking(work),
+            ):
+                parts = [columns(0) for _ in range(size)]
+                wait(gather())
+                assert is_right()
+            # Nobody waits. Later calls end those before them.
+            parts = [columns(0) for _ in range(size)]
+            gather()
+            dist.barrier()
+            end = time.monotonic() + Condition.DEADLINE
+            while not is_right():
+                assert time.monotonic() < end
+                dist.all_reduce(full(1))
+            # Several threads find the end.
+            for number in range(10):
+                parts = [columns(0) for _ in range(size)]
+                work = gather()
+                threads = [threading.Thread(target=work.wait) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                wait_by_asking(work)
+                assert is_right()
+                for thread in threads:
+                    thread.join()
+            self.check_that_no_stream_has_waited()
+
+        def wait_by_asking(work):
+            end = time.monotonic() + Condition.DEADLINE
+            while not work.is_completed():
+                assert time.monotonic() < end
+
+        run_ranks(2, body)
+
+    def test_futures_are_complete_after_the_end(self):
+        called = Condition()
+
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 1:
+                called.wait()
+            work = dist.all_reduce(tensor, async_op=True)
+            future = work.get_future()
+            copied = future.then(lambda done: torch.empty_like(tensor).copy_(done.value()[0]))
+            if rank == 0:
+                assert not future.done() and not copied.done()
+                called.tell()
+            assert is_full(copied.wait(), total(size))
+            assert work.is_completed() and future.done()
+            assert is_full(future.wait()[0], total(size))
+            assert work.get_future_result().wait() == 0
+            self.check_that_no_stream_has_waited()
+
+        run_ranks(2, body)
+
+    def test_wait_raises_the_error(self):
+        done = Condition()
+
+        def body(rank, size):
+            if rank == 0:
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    all_reduce_within(1).wait()
+                done.tell()
+            else:
+                done.wait()
+
+        for asked in ("", "1"):
+            run_ranks(2, body, environment={"TORCH_NCCL_BLOCKING_WAIT": asked})
+
+    def test_wait_if_the_program_asks_for_it(self):
+        called = Condition()
+
+        def body(rank, size):
+            tensor = full(rank + 1)
+            if rank == 0:
+                work = dist.all_reduce(tensor, async_op=True)
+                called.tell()
+                work.wait()
+                assert work.is_completed()
+            else:
+                called.wait()
+                dist.all_reduce(tensor)
+            assert is_full(tensor, total(size))
+
+        # Nobody else carries out the calls without the progress thread.
+        for environment in ({"TORCH_NCCL_BLOCKING_WAIT": "yes"}, {"XYLEM_PROGRESS_THREAD": "off"}):
+            run_ranks(2, body, environment=environment, binds=True)
+
+    def test_a_value_that_means_nothing_is_refused(self):
+        def body(rank, size):
+            os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "perhaps"
+            with raising(ValueError, "TORCH_NCCL_BLOCKING_WAIT is 'perhaps'.* set it to 1 or 0"):
+                dist.new_group()
+
+        run_ranks(1, body)
 
 
 class Futures(unittest.TestCase):
+    @only_over_the_stand_in
     def test_are_complete_at_once_in_the_order_of_streams(self):
         called = Condition()
 
@@ -227,7 +398,8 @@ class Futures(unittest.TestCase):
             assert is_full(future.wait()[0], total(size))
             assert work.get_future_result().wait() == 0
 
-        run_ranks(2, body)
+        run_ranks(2, body, environment=STREAMS_WAIT)
+        run_ranks(2, body, binds=True)
 
     def test_of_messages_complete_when_they_end(self):
         def body(rank, size):
@@ -245,12 +417,6 @@ class Futures(unittest.TestCase):
         run_ranks(2, body)
 
 
-def has_called(function: str) -> bool:
-    """Whether this process has called a function of the driver. A GPU's driver does not tell."""
-    count = getattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_calls", None)
-    return count is None or count(function.encode()) > 0
-
-
 class Bound(unittest.TestCase):
     """With device_id, devices that reach each other's memory carry out calls by themselves."""
 
@@ -259,9 +425,7 @@ class Bound(unittest.TestCase):
             for count in (1, 1000, 100_000):
                 mine, parts = full(rank + 1, count), full(rank + 1, size * count)
                 dist.all_reduce(mine)
-                # Processes that share a device do not reach that far.
-                shares_device = getattr(torch, DEVICE).device_count() < size
-                assert shares_device or has_called("cuStreamBatchMemOp_v2")
+                assert DEVICE != "standin" or has_called("cuStreamBatchMemOp_v2")
                 assert is_full(mine, total(size))
                 work = dist.all_reduce(mine, async_op=True)
                 other = full(1)  # The stream goes on.
@@ -281,28 +445,69 @@ class Bound(unittest.TestCase):
                 gathered = [None] * size
                 dist.all_gather_object(gathered, rank)
                 assert gathered == list(range(size))
-            # Messages go their own way.
-            request = dist.isend(full(rank), (rank + 1) % size)
-            dist.recv(other, (rank - 1) % size)
-            request.wait()
-            assert is_full(other, (rank - 1) % size)
+
+        run_ranks(2, body, binds=True)
+
+    def test_streams_wait_for_collectives_and_threads_for_messages(self):
+        called = Condition()
+
+        def body(rank, size):
+            tensor, received = full(rank + 1), full(0)
+            other = 1 - rank
+            if rank == 0:
+                work = dist.all_reduce(tensor, async_op=True)
+                with dist._coalescing_manager(async_ops=True) as manager:
+                    dist.all_reduce(tensor)
+                if has_mesh(size):
+                    work.wait()
+                    manager.wait()
+                    assert not work.is_completed()
+                called.tell()
+                request = dist.irecv(received, other)
+                assert not request.get_future().done()
+                request.wait()
+                assert request.is_completed()
+                work.wait()
+                manager.wait()
+            else:
+                called.wait()
+                dist.all_reduce(tensor)
+                with dist._coalescing_manager(async_ops=True) as manager:
+                    dist.all_reduce(tensor)
+                manager.wait()
+                request = dist.isend(full(7), other)
+                request.wait()
+                assert request.is_completed()
+            assert is_full(tensor, size * total(size))
+            assert rank != 0 or is_full(received, 7)
+            if DEVICE == "standin":
+                assert not has_called("cuStreamWaitValue64_v2")
+
+        run_ranks(2, body, binds=True)
+
+    def test_a_coalesced_call_with_a_message_needs_the_host(self):
+        def body(rank, size):
+            tensor, received = full(rank + 1), full(0)
+            parts = [torch.empty(3, COUNT).t() for _ in range(size)]
+            group, device = dist.group.WORLD, torch.get_default_device()
+            group._start_coalescing(device)
+            group.allreduce([tensor])
+            group.allgather([parts], [full(rank, 3 * COUNT).view(COUNT, 3)])
+            if rank == 0:
+                group.send([full(7)], 1, 0)
+            else:
+                group.recv([received], 0, 0)
+            work = group._end_coalescing(device)
+            work.wait()
+            assert work.is_completed()
+            assert is_full(tensor, total(size))
+            assert all(is_full(part, number) for number, part in enumerate(parts))
+            assert rank == 0 or is_full(received, 7)
 
         run_ranks(2, body, binds=True)
 
 
 class Failures(unittest.TestCase):
-    def test_blocking_wait(self):
-        def body(rank, size):
-            if rank == 0:
-                with raising(dist.DistBackendError, "rank 1 did not call it"):
-                    all_reduce_within(1).wait()
-                done.tell()
-            else:
-                done.wait()
-
-        done = Condition()
-        run_ranks(2, body, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"})
-
     def test_wait_with_a_limit_blocks(self):
         def body(rank, size):
             tensor = full(rank + 1)
@@ -321,6 +526,7 @@ class Failures(unittest.TestCase):
         called = Condition()
         run_ranks(2, body)
 
+    @only_over_the_stand_in
     def test_streams_go_on_after_a_time_out(self):
         def body(rank, size):
             if rank == 0:
@@ -337,8 +543,9 @@ class Failures(unittest.TestCase):
                 done.wait()
 
         done = Condition()
-        run_ranks(2, body)
+        run_ranks(2, body, environment=STREAMS_WAIT)
 
+    @only_over_the_stand_in
     def test_streams_go_on_after_an_abort_and_a_death(self):
         def body(rank, size):
             group = dist.new_group()
@@ -361,8 +568,9 @@ class Failures(unittest.TestCase):
                 called.wait()
                 os._exit(1)
 
-        called = Condition()
-        run_ranks(2, body, killed=(1,))
+        for binds in (False, True):
+            called = Condition()
+            run_ranks(2, body, killed=(1,), binds=binds, environment=STREAMS_WAIT)
 
     def test_arguments_are_refused_on_the_spot(self):
         def body(rank, size):

@@ -171,9 +171,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         @classmethod
         def _run(cls, rank, test_name, *args, **kwargs):
-            if test_name.startswith(("test_isend", "test_irecv")):
-                # These tests expect that wait() blocks. Nccl does not run them.
-                os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
             use_device(rank)
             if arguments.device == "cuda":
                 # The suite runs nothing where there are fewer GPUs than processes.

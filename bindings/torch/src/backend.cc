@@ -64,7 +64,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       timeout_(group_.timeout.count()),
       runtime_(start(store_, group_, pending_->note(), name_)),
       world_(runtime_.world()) {
-  on_devices_->blocks = group_.blocking_wait;
+  on_devices_->blocking_wait = group_.blocking_wait;
   auto apart = world_.duplicate();
   if (!apart) check(apart.status(), pending_->note());
   sparse_ = std::make_shared<SparseReducer>(*std::move(apart), pending_);

@@ -37,8 +37,7 @@ struct GroupOptions {
   std::string name;
   /// The members' ranks in the world; empty for the world itself.
   std::vector<std::uint64_t> global_ranks;
-  /// Whether wait() on device tensors blocks the calling thread until the call has ended.
-  bool blocking_wait = false;
+  BlockingWait blocking_wait = BlockingWait::by_need;
 };
 
 class Backend final : public c10d::Backend {

@@ -33,17 +33,22 @@ PYBIND11_MODULE(_C, module) {
       "dump_on_signal", [](int number) { Recorder::get().dump_on_signal(number); },
       py::arg("number"));
   module.def("serve_private_device", &xylem::pytorch::serve_private_device);
+  using xylem::pytorch::BlockingWait;
+  py::enum_<BlockingWait>(module, "BlockingWait", py::module_local())
+      .value("by_need", BlockingWait::by_need)
+      .value("never", BlockingWait::never)
+      .value("always", BlockingWait::always);
   module.def(
       "create",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
          std::chrono::milliseconds timeout, std::string name,
          std::vector<std::uint64_t> global_ranks,
-         bool blocking_wait) -> c10::intrusive_ptr<c10d::Backend> {
+         BlockingWait blocking_wait) -> c10::intrusive_ptr<c10d::Backend> {
         return c10::make_intrusive<xylem::pytorch::Backend>(
             store, xylem::pytorch::GroupOptions{rank, size, timeout, std::move(name),
                                                 std::move(global_ranks), blocking_wait});
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
-      py::arg("global_ranks"), py::arg("blocking_wait") = false,
+      py::arg("global_ranks"), py::arg("blocking_wait") = BlockingWait::by_need,
       py::call_guard<py::gil_scoped_release>());
 }

@@ -29,12 +29,23 @@ OnDevice::OnDevice(const Communicator& world,
                    std::shared_ptr<DeviceCaller> caller)
     : group_(world.after(stream.xylem)), stream_(stream), caller_(std::move(caller)) {}
 
+bool OnDevice::blocks(const Works& works) const noexcept {
+  switch (caller_->blocking_wait) {
+    case BlockingWait::never: return false;
+    case BlockingWait::always: return true;
+    case BlockingWait::by_need: break;
+  }
+  return !std::ranges::all_of(works, &xylem::Work::runs_on_devices);
+}
+
 void OnDevice::land(const Works& works, const std::vector<Landing>& landings) {
   const bool has_failed = std::ranges::any_of(
       works, [](const xylem::Work& work) { return work.ended() && !work.status(); });
   if (landings.empty() || has_failed) return;
-  const DeviceStream own_stream = own(OwnStreams::Purpose::follow);
-  block_for(own_stream, works);
+  const bool have_ended = std::ranges::all_of(works, &xylem::Work::ended);
+  const DeviceStream own_stream =
+      own(have_ended ? OwnStreams::Purpose::prompt : OwnStreams::Purpose::follow);
+  if (!have_ended) block_for(own_stream, works);
   const c10::StreamGuard guard(own_stream.torch);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::VirtualGuardImpl impl(device().type());

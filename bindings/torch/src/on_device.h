@@ -10,6 +10,11 @@
 // The call begins when the caller's stream has done what it was given before the call. The stream
 // goes on meanwhile, and waits only where Task::wait() is called. So computation and communication
 // overlap, calls do not wait for each other, and no call occupies a stream.
+//
+// The picture shows a call in the order of streams. For other calls the thread that calls wait()
+// waits in place of the stream, and the copies are given to a stream when the call has ended. So no
+// stream ever waits for such a call. It is for calls that the host has to end: while a stream
+// waits, some functions of the driver stop all threads, also those that would end the call.
 #pragma once
 
 #include "streams.h"
@@ -19,6 +24,7 @@
 #include <c10/core/Event.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,10 +39,18 @@ struct Landing {
   at::Tensor tensor;
 };
 
-/// Who makes calls on devices: a group, its streams, and whether wait() blocks the calling thread.
+/// When wait() for a call on a device blocks the calling thread. Otherwise the current stream
+/// waits.
+enum class BlockingWait : std::uint8_t {
+  by_need,  ///< If the host has to end the call, since the devices do not carry it out themselves.
+  never,
+  always,
+};
+
+/// Who makes calls on devices: a group, its streams, and when wait() blocks the calling thread.
 struct DeviceCaller {
   OwnStreams streams;
-  bool blocks = false;
+  BlockingWait blocking_wait = BlockingWait::by_need;
 };
 
 class OnDevice {
@@ -58,18 +72,19 @@ class OnDevice {
   c10::Device device() const noexcept { return stream_.torch.device(); }
   /// The stream that was current at the call.
   const DeviceStream& stream() const noexcept { return stream_; }
-  /// Whether wait() blocks the calling thread instead of a stream.
-  bool blocks() const noexcept { return caller_->blocks; }
+  /// Whether wait() for these operations blocks the calling thread instead of a stream.
+  bool blocks(const Works& works) const noexcept;
 
-  /// Lets the group's own stream make the copies after the operations have ended. The allocator
-  /// learns that this stream uses the tensors. Call it at most once.
+  /// Lets a stream of the group make the copies after the operations have ended. Only if they have
+  /// not ended yet, the stream waits for them. The allocator learns that this stream uses the
+  /// tensors. Call it at most once.
   void land(const Works& works, const std::vector<Landing>& landings);
   /// Whether the copies have been made. True if there are none.
   bool has_landed() const { return !landed_ || landed_->query(); }
   /// Lets a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;
-  /// The group's own stream on the device.
+  /// A stream of the group on the device.
   DeviceStream own(OwnStreams::Purpose purpose) const {
     return caller_->streams.get(device(), purpose);
   }

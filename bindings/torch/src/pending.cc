@@ -16,6 +16,9 @@ constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
 /// The number of tasks that each new call checks, so that tasks for which nobody waits do not
 /// accumulate.
 constexpr int kSwept = 2;
+/// How long drain() waits for landings of operations that have ended. They take longer only on a
+/// device that does not work.
+constexpr std::chrono::seconds kLongestLandings{5};
 
 }  // namespace
 
@@ -57,19 +60,21 @@ void Pending::remove(Task& task) noexcept {
 
 void Pending::sweep() noexcept {
   if (listed_.load(std::memory_order_relaxed) == 0) return;
+  // Their operations have ended. Landings on a device may still have to be made.
   c10::SmallVector<TaskPtr, kSwept> ended;
   {
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
-      if (tasks_.front()->ended()) ended.push_back(tasks_.front());
+      if (tasks_.front()->works_ended()) ended.push_back(tasks_.front());
       // Check other tasks next time, since the tasks in front may never end.
       tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
     }
   }
-  for (const TaskPtr& task : ended) task->settle();
+  for (const TaskPtr& task : ended) task->settle_if_ended();
 }
 
 void Pending::drain() noexcept {
+  const Deadline landing = Deadline::after(kLongestLandings);
   while (true) {
     TaskPtr task;
     {
@@ -78,6 +83,7 @@ void Pending::drain() noexcept {
       task = tasks_.front();
     }
     for (const xylem::Work& work : task->works()) (void)work.wait();
+    task->wait_for_landing(landing);
     task->settle();
     remove(*task);  // Another thread may be about to do the same.
   }

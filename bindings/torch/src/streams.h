@@ -39,7 +39,7 @@ class OwnStreams {
  public:
   enum class Purpose : std::uint8_t {
     follow,  ///< Waits for collectives, in their order, and runs what follows them.
-    idle,    ///< Never waits, so an event that is recorded on it completes at once.
+    prompt,  ///< Waits for no call, so an event that is recorded on it completes soon.
   };
   DeviceStream get(const c10::Device& device, Purpose purpose);
 

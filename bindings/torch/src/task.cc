@@ -57,7 +57,12 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
 
 void Task::take(Begun begun) {
   begun_ = std::move(begun);
-  if (begun_.device) land();
+  is_in_stream_order_ = belongs_in_stream_order();
+  if (begun_.device && !begun_.landings.empty()) {
+    for (const Landing& landing : begun_.landings) begun_.kept.push_back(landing.memory);
+    landed_.store(Landed::due, std::memory_order_relaxed);
+    if (is_in_stream_order_ || works_ended()) land();
+  }
   if (ended()) return settle();
   pending_->add(TaskPtr::reclaim_copy(this));
 }
@@ -79,6 +84,7 @@ bool Task::settle_if_ended() noexcept {
   if (settled_.load(std::memory_order_acquire)) return true;
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.test(); });
+  if (all) land_if_ended();
   all = all && has_landed();
   if (all) settle();
   return all;
@@ -100,11 +106,13 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    std::exception_ptr error = outcome ? unlanded_ : exception_of(outcome, pending_->note());
+    // On a device, they belong to the thread that gives them to a stream.
+    if (!begun_.device) landings.swap(begun_.landings);
+    std::exception_ptr error = outcome ? landing_error() : exception_of(outcome, pending_->note());
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
-        for (const Landing& landing : begun_.landings) landing.tensor.copy_(landing.memory);
+        for (const Landing& landing : landings) landing.tensor.copy_(landing.memory);
       }
       for (const TaskPtr& part : begun_.parts) {
         if (!error) error = part->exception();
@@ -115,10 +123,9 @@ void Task::settle() noexcept {
     if (holds_buffers(begun_.works)) {
       keep_for_ever(begun_.kept);
       keep_for_ever(begun_.outputs);
-      for (const Landing& landing : begun_.landings) keep_for_ever({landing.memory});
+      for (const Landing& landing : landings) keep_for_ever({landing.memory});
     }
     kept.swap(begun_.kept);
-    landings.swap(begun_.landings);
     Work::finish(error);
     settled_.store(true, std::memory_order_release);
   }
@@ -144,7 +151,7 @@ void Task::fulfil() noexcept {
   }
 }
 
-void Task::wait_for_end(std::chrono::nanoseconds limit) const noexcept {
+void Task::wait_for_end(std::chrono::nanoseconds limit) noexcept {
   const Deadline deadline = Deadline::after(limit);
   for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
   wait_for_landing(deadline);
@@ -171,13 +178,13 @@ int Task::sourceRank() const {
 }
 
 Tensors Task::result() {
-  if (!isCompleted() && !is_in_stream_order())
+  if (!isCompleted() && !is_in_stream_order_)
     refuse(c10::str(name_.title, ": result() before the work has completed"));
   return begun_.outputs;
 }
 
 bool Task::wait(std::chrono::milliseconds timeout) {
-  if (timeout == kNoTimeout && is_in_stream_order() && !settle_if_ended()) {
+  if (timeout == kNoTimeout && is_in_stream_order_ && !settle_if_ended()) {
     block_current_stream();
     return true;
   }
@@ -207,7 +214,7 @@ void Task::abort() {
 }
 
 Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
-  if (&future == &values_ && is_in_stream_order() && is_ordered()) return future_in_stream_order();
+  if (&future == &values_ && is_in_stream_order_ && is_ordered()) return future_in_stream_order();
   auto made = make_future(std::move(type));
   bool is_late = false;
   {
@@ -241,7 +248,7 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
   c10::OptionalStreamGuard guard;
   try {
     // What waits for the future must not wait for what the current stream has been given.
-    if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::idle).torch);
+    if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::prompt).torch);
   } catch (...) {
     error = std::current_exception();
   }

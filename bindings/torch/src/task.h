@@ -5,8 +5,10 @@
 //
 //   begun ──(its operations end)──► settled ──────────────────────────────────► fulfilled
 //
-// A call on a device is in the order of streams (OnDevice): wait() lets the current stream wait and
-// returns, and the futures of collectives are complete at once, with events by which streams wait.
+// A call on a device may be in the order of streams (OnDevice): wait() lets the current stream wait
+// and returns, and the futures of collectives are complete at once, with events by which streams
+// wait. For other calls on a device, threads wait, as they do for calls on the CPU. The thread that
+// finds that the operations have ended gives the landings to a stream, and the task ends with them.
 //
 // The first thread that asks settles the task: in wait() or isCompleted(), the thread that serves
 // futures, or a later call on the group. Fulfilling completes the futures and runs their callbacks.
@@ -92,7 +94,7 @@ class Task final : public c10d::Work {
   /// of the values is complete, but not for callbacks. Requires that the task is settled.
   void fulfil() noexcept;
   /// Waits until the task has ended, at most for `limit`.
-  void wait_for_end(std::chrono::nanoseconds limit) const noexcept;
+  void wait_for_end(std::chrono::nanoseconds limit) noexcept;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -100,9 +102,9 @@ class Task final : public c10d::Work {
   Tensors result() override;
   /// Releases Python's lock, and then does the same as wait().
   void synchronize() override;
-  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues. On a
-  /// device, without a time-out: lets the current stream wait, and throws only if the task has
-  /// failed already.
+  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues. In
+  /// the order of streams, without a time-out: lets the current stream wait, and throws only if the
+  /// task has failed already.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -119,18 +121,23 @@ class Task final : public c10d::Work {
     for (const xylem::Work& work : begun_.works) visit(work);
   }
   bool works_ended() const noexcept;
-  /// Whether streams wait for the task instead of threads.
-  bool is_in_stream_order() const noexcept;
+  /// Whether streams shall wait for the task instead of threads.
+  bool belongs_in_stream_order() const noexcept;
   /// Lets a stream of the task's device wait for the end of the task.
   void block(const DeviceStream& stream) const;
   void block_current_stream();
   /// Drops the tensors that are only kept for the operations.
   void drop_kept() noexcept;
-  /// Makes the landings on the device.
+  /// Gives the landings to a stream of the device, unless a thread does so or has done so.
   void land() noexcept;
+  /// Does the same for the task and its parts, for each of them if its operations have ended.
+  void land_if_ended() noexcept;
+  /// Whether streams have made the landings.
   bool has_landed() const noexcept;
-  /// Waits for the landings on a device if the operations have ended.
-  void wait_for_landing(Deadline deadline) const noexcept;
+  /// Lands, and waits for the landings on a device, if the operations have ended.
+  void wait_for_landing(Deadline deadline) noexcept;
+  /// Why the landings on a device could not be made.
+  std::exception_ptr landing_error() const noexcept;
   /// A future that is complete in the order of streams.
   FuturePtr future_in_stream_order();
   FuturePtr make_future(c10::TypePtr type) const;
@@ -138,9 +145,17 @@ class Task final : public c10d::Work {
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
   void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
+  /// Where the landings on a device are. Those on the CPU are made by settle().
+  enum class Landed : std::uint8_t {
+    due,          ///< In `begun_`. The thread that changes this state may take them.
+    being_given,  ///< A thread gives them to a stream.
+    given,        ///< The stream has them, or giving them has failed. Also if there are none.
+  };
+
   TaskName name_;
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
+  bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
   std::atomic<bool> settled_{false};
   mutable std::atomic<bool> blocks_streams_{false};
   std::mutex settling_;
@@ -148,7 +163,8 @@ class Task final : public c10d::Work {
   bool is_fulfilled_ = false;
   std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
-  std::exception_ptr unlanded_;  ///< Why the landings on a device could not be made. Set by take().
+  std::atomic<Landed> landed_{Landed::given};
+  std::exception_ptr unlanded_;  ///< See landing_error(). Written before `landed_` becomes `given`.
 };
 
 }  // namespace xylem::pytorch

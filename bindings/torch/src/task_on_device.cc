@@ -16,21 +16,39 @@
 
 namespace xylem::pytorch {
 
-bool Task::is_in_stream_order() const noexcept {
-  return begun_.device && !begun_.device->blocks() && name_.type != c10d::OpType::BARRIER;
+bool Task::belongs_in_stream_order() const noexcept {
+  if (!begun_.device || name_.type == c10d::OpType::BARRIER) return false;
+  if (begun_.parts.empty()) return !begun_.device->blocks(begun_.works);
+  return std::ranges::all_of(begun_.parts,
+                             [](const TaskPtr& part) { return part->is_in_stream_order_; });
 }
 
 void Task::land() noexcept {
+  auto state = Landed::due;
+  if (!landed_.compare_exchange_strong(state, Landed::being_given, std::memory_order_acquire)) {
+    return;
+  }
   try {
     const std::vector<Landing> landings = std::exchange(begun_.landings, {});
-    for (const Landing& landing : landings) begun_.kept.push_back(landing.memory);
     begun_.device->land(begun_.works, landings);
   } catch (...) {
     unlanded_ = std::current_exception();
   }
+  landed_.store(Landed::given, std::memory_order_release);
+}
+
+void Task::land_if_ended() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->land_if_ended();
+  if (landed_.load(std::memory_order_relaxed) == Landed::due && works_ended()) land();
+}
+
+std::exception_ptr Task::landing_error() const noexcept {
+  const bool is_known = landed_.load(std::memory_order_acquire) == Landed::given;
+  return is_known ? unlanded_ : nullptr;
 }
 
 bool Task::has_landed() const noexcept {
+  if (landed_.load(std::memory_order_acquire) != Landed::given) return false;
   try {
     return (!begun_.device || begun_.device->has_landed()) &&
            std::ranges::all_of(begun_.parts,
@@ -40,10 +58,12 @@ bool Task::has_landed() const noexcept {
   }
 }
 
-void Task::wait_for_landing(Deadline deadline) const noexcept {
+void Task::wait_for_landing(Deadline deadline) noexcept {
   // The copies follow operations that have ended, so they take little time.
   constexpr std::chrono::microseconds kPause{20};
-  while (works_ended() && !has_landed() && !deadline.passed()) {
+  while (works_ended()) {
+    land_if_ended();
+    if (has_landed() || deadline.passed()) return;
     std::this_thread::sleep_for(kPause);
   }
 }

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from datetime import timedelta
+from enum import Enum
 
 from torch.distributed import Backend, Store
 
 __version__: str
 torch_version: str
+
+class BlockingWait(Enum):
+    by_need = 0
+    never = 1
+    always = 2
 
 def create(
     store: Store,
@@ -13,7 +19,7 @@ def create(
     timeout: timedelta,
     name: str,
     global_ranks: list[int],
-    blocking_wait: bool = False,
+    blocking_wait: BlockingWait = BlockingWait.by_need,
 ) -> Backend: ...
 def serve_private_device() -> None: ...
 def configure_record(entries: int, prefix: str) -> None: ...

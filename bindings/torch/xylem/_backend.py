@@ -18,14 +18,25 @@ if TYPE_CHECKING:
 NAME = "xylem"
 
 
-def _blocking_wait() -> bool:
-    """Whether wait() on device tensors blocks the calling thread.
+def _blocking_wait() -> native.BlockingWait:
+    """When wait() for a call on device tensors blocks the calling thread.
 
-    It does if the program asks for it, and if nobody else would carry out the calls meanwhile.
+    By default, if the host has to end the call. Without a progress thread always, since nobody else
+    would carry out the calls meanwhile.
     """
-    asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "").lower() in ("1", "y", "yes", "true", "on")
-    driver = os.environ.get("XYLEM_PROGRESS_THREAD", "").lower()
-    return asked or driver in ("off", "no", "false", "0")
+    if os.environ.get("XYLEM_PROGRESS_THREAD", "").lower() in ("off", "no", "false", "0"):
+        return native.BlockingWait.always
+    asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "")
+    if not asked:
+        return native.BlockingWait.by_need
+    if asked.lower() in ("1", "y", "yes", "t", "true", "on"):
+        return native.BlockingWait.always
+    if asked.lower() in ("0", "n", "no", "f", "false", "off"):
+        return native.BlockingWait.never
+    raise ValueError(
+        f"xylem: TORCH_NCCL_BLOCKING_WAIT is '{asked}', which means neither yes nor no: set it to 1 or "
+        "0, or unset it"
+    )
 
 
 def _create(options: Any, backend_options: Any) -> C10dBackend:
