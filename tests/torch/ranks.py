@@ -32,6 +32,9 @@ if DEVICE not in ("cpu", "cuda"):
     import_module(DEVICE)
     xylem.register_device(DEVICE)
 
+# How many times longer the deadlines are. A sanitizer makes tests slower (tests/torch/CMakeLists.txt).
+SLOWNESS = int(os.environ.get("TEST_SLOWNESS", "1"))
+
 # Forked ranks need not import torch, which takes seconds.
 context = multiprocessing.get_context("fork")
 
@@ -42,7 +45,7 @@ class Condition:
     Must be made before the ranks are forked. Each tell() ends one wait().
     """
 
-    DEADLINE = 30
+    DEADLINE = 30 * SLOWNESS
 
     def __init__(self):
         self._told = context.Semaphore(0)
@@ -124,9 +127,10 @@ def run_ranks(
     """Calls `body(rank, size)` on each rank of a world with backend xylem. Returns all their results.
 
     Ranks in `killed` may end in any way; their result is None. The test fails if another rank raises
-    an exception, whose traceback is shown, or still runs after `deadline` seconds. With `binds`, the
-    world is bound to the devices of the ranks.
+    an exception, whose traceback is shown, or still runs after `deadline` seconds (times SLOWNESS).
+    With `binds`, the world is bound to the devices of the ranks.
     """
+    deadline *= SLOWNESS
     options = {
         "timeout": timeout,
         "deadline": deadline,
