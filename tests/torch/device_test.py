@@ -138,6 +138,7 @@ class Streams(unittest.TestCase):
                 result.copy_(tensor)
                 called.tell()
                 assert is_full(result, total(size))  # ... but the stream does.
+                work.wait(timedelta(seconds=20))
                 assert work.is_completed()
             else:
                 called.wait()
@@ -533,6 +534,9 @@ class Failures(unittest.TestCase):
                 work = all_reduce_within(1)
                 work.wait()
                 is_full(full(1), 1)  # The stream waits for the call, and then goes on.
+                # The work ends right after that.
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    work.wait(timedelta(seconds=20))
                 assert work.is_completed()
                 with raising(dist.DistBackendError, "rank 1 did not call it"):
                     work.wait()
@@ -556,12 +560,12 @@ class Failures(unittest.TestCase):
                 called.tell()
                 is_full(full(1), 1)
                 with raising(dist.DistBackendError, "abort"):
-                    first.wait()
+                    first.wait(timedelta(seconds=20))
                 second.wait()
                 called.tell()
                 is_full(full(1), 1)
                 with raising(dist.DistBackendError, "rank 1"):
-                    second.wait()
+                    second.wait(timedelta(seconds=20))
             else:
                 called.wait()
                 group._get_backend(torch.get_default_device()).abort()
