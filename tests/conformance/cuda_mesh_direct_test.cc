@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls on meshes of ranks that reach each other's buffers: what is given to the streams, and what
+// keeps such calls from touching what they must not touch. Over the driver that CUDA_DRIVER names.
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "support/stream_round.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <latch>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+constexpr std::uint32_t kRanks = 3;
+
+using Words = std::vector<std::uint32_t>;
+
+RankOptions options_for(CudaRanks& devices) {
+  RankOptions options{.size = kRanks, .transport = "shm"};
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+/// The world with bound devices, its calls in the order of the rank's stream.
+Communicator on_stream(const Runtime& runtime, CudaRanks& devices) {
+  const auto world = runtime.world();
+  const auto is_bound = world.bind(devices.kind(world.rank()));
+  EXPECT_TRUE(is_bound && *is_bound) << is_bound.status().to_string();
+  return world.on(stream_of(devices, world.rank()));
+}
+
+Buffer words_in(CudaMemory& memory, const Memory& kind, const Words& words) {
+  std::byte* const there = memory.allocate(words.size() * sizeof(std::uint32_t));
+  memory.write(there, words.data(), words.size() * sizeof(std::uint32_t));
+  return {there, words.size(), DataType::uint32, kind};
+}
+
+Words read(const CudaMemory& memory, const Buffer& buffer) {
+  Words words(buffer.count);
+  memory.read(words.data(), static_cast<const std::byte*>(buffer.data),
+              words.size() * sizeof(std::uint32_t));
+  return words;
+}
+
+/// Managed memory of a device, which other devices may not reach.
+class Managed {
+ public:
+  Managed(const Driver& driver, CUcontext context, const Memory& kind)
+      : driver_(driver), context_(context), kind_(kind) {
+    const CurrentContext current(driver_, context_);
+    EXPECT_EQ(driver_.cuMemAllocManaged(&address_, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  }
+  Managed(const Managed&) = delete;
+  Managed& operator=(const Managed&) = delete;
+  ~Managed() {
+    const CurrentContext current(driver_, context_);
+    driver_.cuMemFree(address_);
+  }
+
+  std::uint32_t* words() const { return reinterpret_cast<std::uint32_t*>(address_); }
+  Buffer buffer() const { return {words(), kCount, DataType::uint32, kind_}; }
+
+ private:
+  const Driver& driver_;
+  const CUcontext context_;
+  const Memory kind_;
+  CUdeviceptr address_ = 0;
+};
+
+TEST(CudaMeshDirect, TakesOneSignalAndOneKernelForEachRank) {
+  CudaRanks devices(kRanks);
+  if (!is_stand_in()) GTEST_SKIP() << "a GPU's driver does not count calls";
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = on_stream(runtime, devices);
+    CudaMemory& memory = devices.memory(world.rank());
+    const Buffer buffer = words_in(memory, devices.kind(world.rank()), Words(kCount, 5));
+    EXPECT_TRUE(world.all_reduce(buffer, buffer).wait());
+    auto* const words = static_cast<std::uint32_t*>(buffer.data);
+    const Buffer part(words + 10 * world.rank(), 10, DataType::uint32, buffer.memory);
+    const Buffer all(words, 10 * kRanks, DataType::uint32, buffer.memory);
+    EXPECT_TRUE(world.all_gather(part, all).wait());
+    EXPECT_TRUE(runtime.world().barrier().wait());
+    if (world.rank() == 0) {
+      EXPECT_EQ(calls_of_stand_in("xylem_signal"), 2 * kRanks);
+      EXPECT_EQ(calls_of_stand_in("xylem_exchange_sum_uint32"), kRanks);
+      EXPECT_EQ(calls_of_stand_in("xylem_exchange_or_uint32"), kRanks);
+    }
+  });
+}
+
+TEST(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
+  CudaRanks devices(kRanks);
+  std::latch all_have_ended(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = on_stream(runtime, devices);
+    const std::uint32_t rank = world.rank();
+    CudaMemory& memory = devices.memory(rank);
+    const Buffer input = words_in(memory, devices.kind(rank), Words(kCount, 1));
+    const Buffer output = words_in(memory, devices.kind(rank), Words(kCount, 77));
+    // The calls of the others would go far beyond the end of what rank 0 names.
+    const auto part = [rank](Buffer buffer) {
+      buffer.count = rank == 0 ? 16 : kCount;
+      return buffer;
+    };
+    const Status outcome = world.all_reduce(part(input), part(output)).wait();
+    EXPECT_EQ(outcome.code(), Code::mismatch) << outcome.to_string();
+    all_have_ended.arrive_and_wait();
+    EXPECT_EQ(read(memory, output), Words(kCount, 77));
+    EXPECT_EQ(read(memory, input), Words(kCount, 1));
+  });
+}
+
+TEST(CudaMeshDirect, CopiesBuffersThatPeersDoNotReach) {
+  CudaRanks devices(kRanks);
+  if (devices.devices() == 1) GTEST_SKIP() << "all ranks have one device, which reaches its memory";
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = on_stream(runtime, devices);
+    const std::uint32_t rank = world.rank();
+    CudaMemory& memory = devices.memory(rank);
+    const Managed input(devices.driver(), memory.context(), devices.kind(rank));
+    const Managed output(devices.driver(), memory.context(), devices.kind(rank));
+    for (std::uint32_t number = 0; number < 3; ++number) {
+      // Rank 1 calls in place, and rank 2 has ordinary memory.
+      const Words given(kCount, number + rank), expected(kCount, 3 * number + 3);
+      const Buffer in = rank == 2 ? words_in(memory, devices.kind(rank), given) : input.buffer();
+      if (rank != 2) std::ranges::copy(given, input.words());
+      const Buffer out = rank == 0 ? output.buffer() : in;
+      ASSERT_TRUE(world.all_reduce(in, out).wait());
+      if (rank == 2) {
+        EXPECT_EQ(read(memory, out), expected);
+      } else {
+        const auto* const words = static_cast<const std::uint32_t*>(out.data);
+        EXPECT_EQ(Words(words, words + kCount), expected);
+      }
+      memory.clear();
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
