@@ -205,6 +205,13 @@ bool Job::arm(std::vector<pollfd>& descriptors) {
 void Job::on_ended(Execution& execution, Status outcome) {
   Operation& operation = *as_operation(&execution);
   operation.group->on_ended(operation);
+  if (!outcome && operation.enqueued.is_direct) {
+    // A peer's device may have begun before the call failed.
+    outcome = Error{.code = outcome.code(),
+                    .message = std::string(outcome.message()),
+                    .peer = outcome.peer(),
+                    .holds_buffers = true};
+  }
   operation.end(std::move(outcome));
   operation.release();
   context_.progress.announce_ended();

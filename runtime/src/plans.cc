@@ -285,16 +285,22 @@ Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
                                                    std::uint64_t bytes,
                                                    bool is_scaled) {
   if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
-  auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  const auto* planner = find_mapped_planner(shape.collective, forced);
-  if (planner != nullptr && is_direct(*planner)) forced = {};
-  if (forced.empty() && is_mesh_direct_ && !is_scaled) {
-    collectives::Choice choice;
-    choice.planner = find_mapped_planner(shape.collective, "mapped_direct");
-    choice.shape = shape;
-    if (choice.planner != nullptr) return choice;
+  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  const auto* const named = find_mapped_planner(shape.collective, forced);
+  const bool may_be_direct = forced.empty() || (named != nullptr && is_direct(*named));
+  if (!may_be_direct) return mesh_chooser_->choose(shape, bytes, forced);
+  if (is_mesh_direct_ && !is_scaled) {
+    const auto direct = collectives::mapped_direct_planners();
+    const auto found =
+        std::ranges::find(direct, shape.collective, &collectives::Planner::collective);
+    if (found != direct.end()) {
+      collectives::Choice choice;
+      choice.planner = &*found;
+      choice.shape = shape;
+      return choice;
+    }
   }
-  return mesh_chooser_->choose(shape, bytes, forced);
+  return mesh_chooser_->choose(shape, bytes, {});
 }
 
 Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {

@@ -109,9 +109,31 @@ TEST(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
     };
     const Status outcome = world.all_reduce(part(input), part(output)).wait();
     EXPECT_EQ(outcome.code(), Code::mismatch) << outcome.to_string();
+    EXPECT_TRUE(outcome.holds_buffers());
     all_have_ended.arrive_and_wait();
     EXPECT_EQ(read(memory, output), Words(kCount, 77));
     EXPECT_EQ(read(memory, input), Words(kCount, 1));
+  });
+}
+
+TEST(CudaMeshDirect, TouchesNoBuffersOfEarlierCalls) {
+  CudaRanks devices(kRanks);
+  std::latch all_have_written(kRanks), all_have_ended(kRanks);
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = on_stream(runtime, devices);
+    const std::uint32_t rank = world.rank();
+    CudaMemory& memory = devices.memory(rank);
+    const Buffer buffer = words_in(memory, devices.kind(rank), Words(kCount, 1));
+    const Buffer other = words_in(memory, devices.kind(rank), Words(3 * kRanks, 2));
+    ASSERT_TRUE(world.all_reduce(buffer, buffer).wait());
+    const Words later(kCount, 77);
+    memory.write(static_cast<std::byte*>(buffer.data), later.data(), kBytes);
+    all_have_written.arrive_and_wait();
+    // Rank 0 repeats its call. The others make one that uses no buffers of peers.
+    const Work work = rank == 0 ? world.all_reduce(buffer, buffer) : world.all_to_all(other, other);
+    EXPECT_EQ(work.wait().code(), Code::mismatch);
+    all_have_ended.arrive_and_wait();
+    EXPECT_EQ(read(memory, buffer), later);
   });
 }
 

@@ -279,6 +279,59 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
   }
 }
 
+/// An exchange of two sources into two targets. One of each is a buffer of a peer.
+struct Exchange {
+  float own[2] = {1, 2}, of_peer[2] = {10, 20}, target[2] = {}, peer_target[3] = {};
+  PeerCall told[2];
+  std::uint32_t flag = 0, ended = 0, stop = 0;
+
+  void run(std::uint64_t call) {
+    const auto place = [](auto* memory) {
+      return reinterpret_cast<std::uint64_t>(device_address(memory));
+    };
+    told[1] = {.input = place(of_peer), .output = place(peer_target), .call = 7};
+    ExchangeArguments a;
+    a.count = 2;
+    a.target_count = a.source_count = 2;
+    a.flag_count = 1;
+    a.stop = device_address(&stop);
+    a.told = device_address(told);
+    a.call = call;
+    a.ended = device_address(&ended);
+    a.flags[0] = device_address(&flag);
+    a.operands[0] = {place(target), ExchangeArguments::kHere};
+    a.operands[1] = {sizeof(float), 2 * 1 + 1};
+    a.operands[2] = {place(own), ExchangeArguments::kHere};
+    a.operands[3] = {0, 2 * 1};
+    launch("xylem_exchange_sum_float32", a, 3);
+  }
+};
+
+TEST(DeviceKernels, ExchangeBuffersOfPeersWhoseCallsMatch) {
+  Exchange right;
+  right.run(7);
+  EXPECT_EQ(right.target[0], 11);
+  EXPECT_EQ(right.target[1], 22);
+  EXPECT_EQ(right.peer_target[0], 0);
+  EXPECT_EQ(right.peer_target[1], 11);
+  EXPECT_EQ(right.peer_target[2], 22);
+  EXPECT_EQ(right.flag, 1U);
+  EXPECT_EQ(right.ended, 0U);
+
+  Exchange wrong;
+  wrong.run(8);
+  EXPECT_EQ(wrong.target[0], 0);
+  EXPECT_EQ(wrong.peer_target[1], 0);
+  EXPECT_EQ(wrong.flag, 1U);
+
+  Exchange stopped;
+  stopped.stop = 1;
+  stopped.run(7);
+  EXPECT_EQ(stopped.target[0], 0);
+  EXPECT_EQ(stopped.peer_target[1], 0);
+  EXPECT_EQ(stopped.flag, 0U);
+}
+
 #ifdef XYLEM_WITH_DEVICE_KERNELS
 TEST(DeviceKernels, AreInTheLibraryAsAFatBinary) {
   const std::span<const std::byte> binary = device_kernels();

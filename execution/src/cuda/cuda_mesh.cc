@@ -220,8 +220,13 @@ CudaMesh::~CudaMesh() {
       if (stream != nullptr) driver_.cuStreamDestroy(stream);
     }
   }
-  // After an error, a peer may still read the scratch.
-  if (memory_.scratch != 0 && !is_stopped_) site_.memories.give_back(memory_);
+  // After an error, a peer may still read and write the memory.
+  if (memory_.scratch != 0 && !is_stopped_) {
+    site_.memories.give_back(memory_);
+    for (const auto* const copies : {&input_copies_, &output_copies_}) {
+      for (const auto& copy : *copies) site_.memories.give_back(copy);
+    }
+  }
   driver_.cuDevicePrimaryCtxRelease(site_.device);
 }
 
@@ -239,6 +244,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
                           "cuStreamIsCapturing"));
   Enqueued place;
   place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  place.is_direct = program.is_direct && peers_.size() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   is_partly_given_ = false;
   StreamCall reached = call;
@@ -436,8 +442,9 @@ Status CudaMesh::add_signal(CUstream stream,
   XYLEM_TRY(give_operations(stream));
   const std::uint32_t i = signals_.count++;
   signals_.flags[i] = flag_pointer(step.peer, rank_, step.channel);
-  // The first signal of a call tells the peer where this rank's buffers are.
-  const bool tells = program.is_direct && step.channel == 0;
+  // The first signal of a call tells the peer where this rank's buffers are. So does that of a call
+  // that is not direct: if the peer's call is, it must not take what an earlier call has told.
+  const bool tells = is_direct_ && step.channel == 0;
   signals_.told[i] = tells ? told_at(step.peer) + rank_ : nullptr;
   if (tells) signals_.own = {address(call.input), address(call.output), program.call};
   return signals_.count == kMostSignals ? give_signals(stream, program) : Status();

@@ -72,11 +72,6 @@ class CudaMesh final : public Mesh {
     CUdeviceptr flags = 0, scratch = 0;
   };
 
-  /// Memory that peers reach, for a buffer that they do not reach.
-  struct Copy {
-    CUdeviceptr memory = 0;
-    std::uint64_t bytes = 0;
-  };
   /// An exchange that is not given to the stream yet, since it may set flags at its end.
   struct Exchange {
     ExchangeArguments arguments;
@@ -113,7 +108,7 @@ class CudaMesh final : public Mesh {
 
   // Direct calls (cuda_mesh_direct.cc).
   Result<StreamCall> within_reach(const StreamProgram& program, const StreamCall& call);
-  Result<std::byte*> copy_of(std::uint64_t bytes, Copy& copy);
+  Result<std::byte*> copy_of(std::uint64_t bytes, std::vector<MeshMemories::More>& copies);
   PeerCall* told_at(std::uint32_t rank) const noexcept;
   Status begin_exchange(CUstream stream,
                         const StreamProgram& program,
@@ -165,7 +160,8 @@ class CudaMesh final : public Mesh {
   std::array<CUevent, kKnownCalls> ends_{};
   bool is_direct_ = false;
   bool is_one_device_ = false;  ///< All ranks have the same device.
-  Copy input_copy_, output_copy_;
+  /// Memory that peers reach, for buffers that they do not reach.
+  std::vector<MeshMemories::More> input_copies_, output_copies_;
   Exchange exchange_;
   SignalArguments signals_;
   std::vector<CUstreamBatchMemOpParams> operations_;

@@ -4,36 +4,34 @@
 #include "cuda/cuda_mesh.h"
 #include "xylem/base/check.h"
 
-#include <algorithm>
-#include <bit>
+#include <cstdint>
+#include <vector>
 
 namespace xylem::execution::cuda {
 
 // ---- buffers that peers do not reach ----
 
 /// The call with memory that peers reach in place of buffers that they do not reach. The same
-/// memory serves all calls, which follow each other. So it does not go away before graphs that use
-/// it.
+/// memory serves all calls, since they follow each other.
 Result<StreamCall> CudaMesh::within_reach(const StreamProgram& program, const StreamCall& call) {
   StreamCall reached = call;
   if (is_one_device_) return reached;
   if (program.input_bytes > 0 && !shared_->is_reached_by_others(call.input)) {
-    XYLEM_TRY(reached.input, copy_of(program.input_bytes, input_copy_));
+    XYLEM_TRY(reached.input, copy_of(program.input_bytes, input_copies_));
   }
   if (program.output_bytes > 0 && !shared_->is_reached_by_others(call.output)) {
-    XYLEM_TRY(reached.output, copy_of(program.output_bytes, output_copy_));
+    XYLEM_TRY(reached.output, copy_of(program.output_bytes, output_copies_));
   }
   return reached;
 }
 
-/// Memory of at least this size. Memory that has become too small is still in use.
-Result<std::byte*> CudaMesh::copy_of(std::uint64_t bytes, Copy& copy) {
-  if (copy.bytes < bytes) {
-    const std::uint64_t larger = std::bit_ceil(bytes);
-    XYLEM_TRY(copy.memory, site_.memories.take_more(larger));
-    copy.bytes = larger;
+/// Memory of at least this size, the last of `copies`. Streams and graphs may still use the others,
+/// which have become too small.
+Result<std::byte*> CudaMesh::copy_of(std::uint64_t bytes, std::vector<MeshMemories::More>& copies) {
+  if (copies.empty() || copies.back().bytes < bytes) {
+    XYLEM_TRY(copies.emplace_back(), site_.memories.take_more(bytes));
   }
-  return pointer(copy.memory);
+  return pointer(copies.back().start);
 }
 
 // ---- exchanges ----

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/mesh_memories.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace xylem::execution::cuda {
 
 MeshMemories::~MeshMemories() {
-  if (free_.empty() && more_.empty() && kept_.empty()) return;
+  if (free_.empty() && free_more_.empty() && kept_.empty()) return;
   const CurrentContext current(driver_, context_);
   kept_.clear();
-  for (const CUdeviceptr memory : more_) driver_.cuMemFree(memory);
+  for (const More& memory : free_more_) driver_.cuMemFree(memory.start);
   for (const Memory& memory : free_) {
     driver_.cuMemFree(memory.scratch);
     driver_.cuMemFreeHost(memory.done);
@@ -61,12 +63,25 @@ void MeshMemories::keep(std::unique_ptr<SharedMemory> opened) {
   kept_.push_back(std::move(opened));
 }
 
-Result<CUdeviceptr> MeshMemories::take_more(std::uint64_t bytes) {
-  CUdeviceptr memory = 0;
-  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory, bytes), "cuMemAlloc"));
-  const std::lock_guard lock(mutex_);
-  more_.push_back(memory);
+Result<MeshMemories::More> MeshMemories::take_more(std::uint64_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(free_more_, [&](const More& memory) { return memory.bytes >= bytes; });
+    if (found != free_more_.end()) {
+      const More memory = *found;
+      free_more_.erase(found);
+      return memory;
+    }
+  }
+  More memory{.bytes = std::bit_ceil(bytes)};
+  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.start, memory.bytes), "cuMemAlloc"));
   return memory;
+}
+
+void MeshMemories::give_back(const More& memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  free_more_.push_back(memory);
 }
 
 }  // namespace xylem::execution::cuda

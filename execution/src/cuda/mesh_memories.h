@@ -28,6 +28,11 @@ class MeshMemories {
     CUdeviceptr done_on_device = 0;
   };
 
+  struct More {
+    CUdeviceptr start = 0;
+    std::uint64_t bytes = 0;
+  };
+
   MeshMemories(const Driver& driver, CUcontext context, std::uint64_t scratch_bytes)
       : driver_(driver), context_(context), scratch_bytes_(scratch_bytes) {}
   MeshMemories(const MeshMemories&) = delete;
@@ -40,8 +45,10 @@ class MeshMemories {
   Result<Memory> take();
   /// Nobody uses the memory any more, except that peers may set flags.
   void give_back(const Memory& memory) noexcept;
-  /// Further memory that peers reach, which stays until the end. The context must be current.
-  Result<CUdeviceptr> take_more(std::uint64_t bytes);
+  /// Further memory, at least this much. The contents are undefined. The context must be current.
+  Result<More> take_more(std::uint64_t bytes);
+  /// Nobody uses the memory any more.
+  void give_back(const More& memory) noexcept;
   /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
   void keep(std::unique_ptr<SharedMemory> opened);
 
@@ -53,7 +60,7 @@ class MeshMemories {
   const std::uint64_t scratch_bytes_;
   std::mutex mutex_;
   std::vector<Memory> free_;                         // «mutex_» Without flags.
-  std::vector<CUdeviceptr> more_;                    // «mutex_»
+  std::vector<More> free_more_;                      // «mutex_»
   std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
 };
 

@@ -42,6 +42,8 @@ struct Enqueued {
   std::uint64_t number = 0;  ///< Of the call, from 1; 0 for one that is captured.
   /// The stream is being captured into a graph: the call runs whenever the graph does.
   bool is_captured = false;
+  bool is_direct =
+      false;  ///< The devices of peers use the buffers of the call (Mesh::is_direct()).
   /// Why the stream got only a part of the call, so that the communicator must be stopped. OK if it
   /// got all of it.
   Status broken;

@@ -50,8 +50,8 @@ struct StreamProgram {
   std::uint32_t element_bytes = 1;
   std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
   bool is_direct = false;
-  /// For a direct program: the same number on all ranks if their calls match. Ranks use each
-  /// other's buffers only if all have told the same one.
+  /// The same number on all ranks if their calls match. In a direct program, ranks use each other's
+  /// buffers only if all have told the same one.
   std::uint64_t call = 0;
   /// For a direct program: the sizes of this rank's buffers.
   std::uint64_t input_bytes = 0, output_bytes = 0;

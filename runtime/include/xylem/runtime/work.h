@@ -22,9 +22,9 @@ class PointToPoint;
 /// A handle to one operation; copies refer to the same one. Several threads may test and wait at
 /// the same time.
 ///
-/// When a Work has ended, with or without error, no transport touches the operation's buffers any
-/// more. Dropping a handle does not cancel the operation: its buffers stay in use until it has
-/// ended.
+/// When a Work has ended, with or without error, nobody touches the operation's buffers any more,
+/// unless Status::holds_buffers() says so. Dropping a handle does not cancel the operation: its
+/// buffers stay in use until it has ended.
 class [[nodiscard]] XYLEM_API Work {
  public:
   Work() noexcept = default;
@@ -56,9 +56,10 @@ class [[nodiscard]] XYLEM_API Work {
   /// operation's buffers are not in the memory of the stream's device: wait() for it instead.
   Status block(const Stream& stream) const;
   /// Whether the devices of a mesh carry out the operation by themselves (Communicator::bind). Then
-  /// streams may wait for it whatever this process does meanwhile. Otherwise the host ends it,
-  /// which the driver may hinder while a stream waits. The answer never changes; false for an empty
-  /// Work.
+  /// streams may wait for it whatever this process does meanwhile; but the host lets a stream go on
+  /// that waits by block() for an operation which more than 60 later ones have followed. Otherwise
+  /// the host ends it, which the driver may hinder while a stream waits. The answer never changes;
+  /// false for an empty Work.
   bool runs_on_devices() const noexcept;
   /// Replaces Options::timeout for this operation by `limit`, counted from its start. At that
   /// deadline it ends with `timed_out` on all ranks. If ranks set different limits, the earliest
