@@ -107,7 +107,7 @@ class Steps:
         step(CONFORMANCE, "every algorithm of bound devices, ranks as threads", 90,
              lambda: self.run_tests("cuda_mesh_test", self.sizes.calls))
         step(CONFORMANCE, "bound devices that use each other's buffers", 30,
-             lambda: self.run_tests("cuda_mesh_direct_test", self.sizes.calls))
+             lambda: self.run_tests("cuda_mesh_direct_test"))
         step(SANITIZER, "memcheck of the kernels", 60,
              lambda: self.sanitize("memcheck", "cuda_kernels_test", "*bfloat16*:*uint8*:*Scale*"))
         step(SANITIZER, "racecheck of the kernels", 40,
