@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute_devices.h"
 
+#include "config.h"
 #include "device_kernels.h"
 #include "xylem/execution/cuda.h"
 #include "xylem/transport/transport.h"
@@ -18,6 +19,9 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   execution::CudaOptions options;
   options.device = memory.device;
   options.kernel_names = device_kernel_names();
+  const auto environment = process_environment();
+  const auto queues = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
+  options.streams_may_wait = queues == environment.end() || queues->second != "1";
   XYLEM_TRY(auto compute, make_cuda_compute(options));
   return ComputeDevice{memory, std::move(compute)};
 }

@@ -86,7 +86,7 @@ def environment(place: str, is_stand_in: bool) -> dict:
         driver = os.path.join(place, "stand_in")
         variables |= {"LD_LIBRARY_PATH": driver + os.pathsep + path,
                       "FAKE_CUDA_KERNELS": os.path.join(driver, "libxylem_host_kernels.so"),
-                      "FAKE_CUDA_DEVICES": "1", "FAKE_CUDA_QUEUES": "8", "FAKE_CUDA_DELAY_US": "20"}
+                      "FAKE_CUDA_DEVICES": "1", "FAKE_CUDA_DELAY_US": "20"}
     return variables
 
 

@@ -112,9 +112,8 @@ Room CudaDevice::take(std::uint64_t bytes, Kind kind, std::uint32_t stream, std:
   const int size_class = class_of(bytes);
   Room room{nullptr, take_seen(size_class), bytes};
   if (kind == Kind::own) {
-    room.memory = {allocate(kind, bytes), [this](std::byte* memory) {
-                     must(*driver_, driver_->cuMemFree(address(memory)), "cuMemFree");
-                   }};
+    room.memory = {allocate(kind, bytes),
+                   [this](std::byte* memory) { given_up_.push_back(memory); }};
     return room;
   }
   const auto give_back = [this, bytes, shelf = Shelf{kind, last, size_class}](std::byte* memory) {
@@ -131,10 +130,13 @@ void CudaDevice::renew() {
     must(*driver_, driver_->cuStreamSynchronize(streams_[i]), "cuStreamSynchronize");
   }
   std::erase_if(free_, [](const auto& shelf) { return std::get<0>(shelf.first) == Kind::shared; });
-  for (std::byte* const slab : device_.all) {
-    must(*driver_, driver_->cuMemFree(address(slab)), "cuMemFree");
+  for (const auto* const all : {&device_.all, &given_up_}) {
+    for (std::byte* const memory : *all) {
+      must(*driver_, driver_->cuMemFree(address(memory)), "cuMemFree");
+    }
   }
   device_ = {};
+  given_up_.clear();
 }
 
 // ---- streams ----

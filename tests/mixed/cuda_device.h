@@ -62,6 +62,9 @@ class CudaDevice final : public Device {
     std::uint64_t used = 0, size = 0;
   };
   Slabs device_, pinned_;
+  /// Allocations of calls that are over. They are freed when no stream waits: the driver waits for
+  /// those that do, and holds all threads meanwhile.
+  std::vector<std::byte*> given_up_;
 };
 
 }  // namespace xylem::test::mixed

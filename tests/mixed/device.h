@@ -25,7 +25,7 @@ class Device {
  public:
   enum class Kind : std::uint8_t {
     shared,  ///< A part of a larger allocation, which is used again at once.
-    own,     ///< An allocation of its own, which is freed.
+    own,     ///< An allocation of its own, which renew() frees.
     pinned,  ///< Memory of the host that the device reaches.
   };
 

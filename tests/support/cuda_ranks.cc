@@ -62,6 +62,7 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   options.kernel_names = runtime::device_kernel_names();
   options.driver = driver_name();
   options.mesh_scratch_bytes = mesh_scratch_bytes_;
+  options.streams_may_wait = streams_may_wait_;
   auto compute = execution::make_cuda_compute(options);
   XYLEM_CHECK(compute.is_ok(), compute.status().message());
   return {{kind(rank), *std::move(compute)}};

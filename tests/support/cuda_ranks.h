@@ -30,6 +30,8 @@ class CudaRanks {
   explicit CudaRanks(std::uint32_t ranks, std::size_t bytes = std::size_t{32} << 20);
   /// Scratch of each rank for calls that the devices carry out by themselves.
   void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
+  /// As if the program ran with CUDA_DEVICE_MAX_CONNECTIONS=1.
+  void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
 
   /// The devices of a rank, for RankOptions::devices.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank);
@@ -48,6 +50,7 @@ class CudaRanks {
   std::shared_ptr<const execution::cuda::Driver> driver_;
   int devices_ = 1;
   std::uint64_t mesh_scratch_bytes_ = execution::CudaOptions{}.mesh_scratch_bytes;
+  bool streams_may_wait_ = true;
   std::deque<CudaMemory> memories_;
 };
 

@@ -203,8 +203,9 @@ TEST_F(FakeCudaIpcEvent, OrdersStreamsOfTwoProcesses) {
     EXPECT_EQ(CU(cuIpcOpenEventHandle)(&event, of_event), CUDA_SUCCESS);
     EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_NOT_READY);
     const CUstream stream = make_stream();
+    const CUfunction add = kernel("test_add");
     EXPECT_EQ(CU(cuStreamWaitEvent)(stream, event, 0), CUDA_SUCCESS);
-    EXPECT_EQ(launch(kernel("test_add"), memory, memory, 1024, stream), CUDA_SUCCESS);
+    EXPECT_EQ(launch(add, memory, memory, 1024, stream), CUDA_SUCCESS);
     EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
     send('x');
     EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_SUCCESS);

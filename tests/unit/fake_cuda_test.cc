@@ -4,6 +4,7 @@
 #include "unit/fake_cuda_fixture.h"
 
 #include <atomic>
+#include <future>
 #include <numeric>
 
 namespace xylem::fake_cuda::test {
@@ -244,7 +245,7 @@ class FakeCudaQueue : public FakeCuda {
     if (waits_first) wait();
     EXPECT_EQ(CU(cuStreamWriteValue32)(writer, on_device(value), 1, 0), CUDA_SUCCESS);
     if (!waits_first) wait();
-    const bool is_stuck = queues == 1 && waits_first && priority == 0;
+    const bool is_stuck = queues == 1 && waits_first;
     const bool has_ended = query_for(waiter, is_stuck ? kGlance : kPatience) == CUDA_SUCCESS;
     std::atomic_ref<std::uint32_t>(*value).store(1);
     EXPECT_EQ(CU(cuStreamSynchronize)(waiter), CUDA_SUCCESS);
@@ -258,29 +259,63 @@ TEST_F(FakeCudaQueue, IsBlockedByAWaitAtItsHead) {
   EXPECT_TRUE(ends(2, true));
 }
 
-TEST_F(FakeCudaQueue, OfUrgentStreamsIsNotShared) { EXPECT_TRUE(ends(1, true, -5)); }
+TEST_F(FakeCudaQueue, IsSharedByStreamsOfAllPriorities) { EXPECT_FALSE(ends(1, true, -5)); }
 
-TEST_F(FakeCudaQueue, ServesStreamsInTurn) {
+TEST_F(FakeCudaQueue, IsChosenForEachPieceOfWork) {
   start({{"FAKE_CUDA_QUEUES", "2"}});
-  std::uint32_t* gate = allocate_host(1);
+  std::uint32_t* gates = allocate_host(2);
   const CUstream streams[] = {make_stream(), make_stream(), make_stream()};
-  EXPECT_EQ(CU(cuStreamWaitValue32)(streams[0], on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
-            CUDA_SUCCESS);
   const CUdeviceptr memory = allocate(4);
+  const auto wait = [&](int i) {
+    EXPECT_EQ(CU(cuStreamWaitValue32)(streams[i], on_device(gates + i), 1, CU_STREAM_WAIT_VALUE_EQ),
+              CUDA_SUCCESS);
+  };
+  const auto go_on = [&](int i) { std::atomic_ref<std::uint32_t>(gates[i]).store(1); };
+  wait(0);
+  for (int round = 0; round < 3; ++round) {
+    for (const CUstream stream : {streams[2], streams[1]}) {
+      EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, stream), CUDA_SUCCESS);
+      EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    }
+  }
+  // When a stream waits in each queue, the third stands still.
+  wait(1);
   EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, streams[2]), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, streams[1]), CUDA_SUCCESS);
+  EXPECT_EQ(query_for(streams[2], kGlance), CUDA_ERROR_NOT_READY);
+  go_on(1);
   EXPECT_EQ(CU(cuStreamSynchronize)(streams[1]), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamQuery)(streams[2]), CUDA_ERROR_NOT_READY);
-  std::atomic_ref<std::uint32_t>(*gate).store(1);
+  EXPECT_EQ(query_for(streams[0], milliseconds(0)), CUDA_ERROR_NOT_READY);
+  go_on(0);
   EXPECT_EQ(CU(cuStreamSynchronize)(streams[2]), CUDA_SUCCESS);
+}
+
+TEST_F(FakeCudaStream, ThatWaitsHoldsUpFreesAndAllOtherThreadsOfTheContext) {
+  start();
+  std::uint32_t* gate = allocate_host(1);
+  const CUdeviceptr memory = allocate(4);
+  const CUstream waiting = make_stream();
+  EXPECT_EQ(CU(cuStreamWaitValue32)(waiting, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
+            CUDA_SUCCESS);
+  const auto on_thread = [this](auto call) {
+    return std::async(std::launch::async, [this, call] {
+      EXPECT_EQ(CU(cuCtxPushCurrent)(context()), CUDA_SUCCESS);
+      return call();
+    });
+  };
+  std::future<CUresult> freed = on_thread([this, memory] { return CU(cuMemFree)(memory); });
+  EXPECT_EQ(freed.wait_for(kGlance), std::future_status::timeout);
+  std::future<CUresult> other = on_thread([this, waiting] { return CU(cuStreamQuery)(waiting); });
+  EXPECT_EQ(other.wait_for(kGlance), std::future_status::timeout);
+  std::atomic_ref<std::uint32_t>(*gate).store(1);
+  EXPECT_EQ(freed.get(), CUDA_SUCCESS);
+  EXPECT_EQ(other.get(), CUDA_SUCCESS);
 }
 
 TEST_F(FakeCudaStream, OfTheDefaultKindWaitsForBlockingStreamsOnly) {
   start();
   std::uint32_t* gate = allocate_host(2);
   const CUdeviceptr memory = allocate(4);
-  // On queues of their own, so that only the rules for the NULL stream can block.
-  const CUstream unused = make_stream();
+  // There are more queues than streams, so only the rules for the NULL stream can block.
   const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
   const CUstream free = make_stream();
   EXPECT_EQ(CU(cuStreamWaitValue32)(free, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
@@ -300,7 +335,6 @@ TEST_F(FakeCudaStream, OfTheDefaultKindWaitsForBlockingStreamsOnly) {
   EXPECT_EQ(CU(cuStreamQuery)(free), CUDA_ERROR_NOT_READY);
   std::atomic_ref<std::uint32_t>(gate[0]).store(1);
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamDestroy)(unused), CUDA_SUCCESS);
 }
 
 TEST_F(FakeCudaStream, WaitsForValuesInFourWays) {

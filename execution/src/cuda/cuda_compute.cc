@@ -21,10 +21,27 @@ constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as
 
 // ---- beginning and end ----
 
+namespace {
+
+/// Ends a Compute. While streams of the process wait for calls, its memory cannot be freed: the
+/// driver waits for these streams, and holds the threads that carry out the calls. It is then ended
+/// with a later one.
+void end(CudaCompute* compute) {
+  static std::mutex mutex;
+  // Never destroyed, not even when the process ends.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto& kept = *new std::vector<std::unique_ptr<CudaCompute>>();
+  const std::lock_guard lock(mutex);
+  kept.emplace_back(compute);
+  if (const NoStreamWaits none; none) kept.clear();
+}
+
+}  // namespace
+
 Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Driver> driver,
                                                        const CudaOptions& options) {
   XYLEM_CHECK(options.queues > 0, options.queues);
-  std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver)));
+  std::shared_ptr<CudaCompute> made(new CudaCompute(std::move(driver)), end);
   const Driver& cuda = *made->driver_;
   XYLEM_TRY(made->device_, cuda.device(options.device));
   XYLEM_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&made->context_, made->device_),
@@ -34,6 +51,7 @@ Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Dri
 }
 
 Status CudaCompute::set_up(const CudaOptions& options) {
+  streams_may_wait_ = options.streams_may_wait;
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   int has_words = 0;
@@ -238,13 +256,23 @@ Result<Ticket> CudaCompute::gate_after(void* stream) {
   return gates_->after(static_cast<CUstream>(stream));
 }
 
+Status CudaCompute::check_that_streams_may_wait() const {
+  if (streams_may_wait_) return {};
+  return failure(Code::unsupported,
+                 "CUDA_DEVICE_MAX_CONNECTIONS=1 gives all streams one hardware queue, so nothing "
+                 "else would run while a stream waits for a call; unset it (the driver then uses "
+                 "8), or wait for the Work of Communicator::after() in a thread");
+}
+
 Result<Ticket> CudaCompute::gate_before(void* stream) {
+  XYLEM_TRY(check_that_streams_may_wait());
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   return gates_->before(static_cast<CUstream>(stream));
 }
 
 Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
+  XYLEM_TRY(check_that_streams_may_wait());
   return CudaMesh::make({driver_, kernels_, device_, *meshes_}, rank);
 }
 

@@ -75,6 +75,7 @@ class CudaCompute final : public Compute {
 
   explicit CudaCompute(std::shared_ptr<const Driver> driver) noexcept
       : driver_(std::move(driver)) {}
+  Status check_that_streams_may_wait() const;
   Status set_up(const CudaOptions& options);
   Status allocate_words();
   CUdeviceptr word_on_device(std::size_t word) const noexcept {
@@ -107,6 +108,7 @@ class CudaCompute final : public Compute {
   mutable std::mutex mutex_;
   Status fault_;                         // «mutex_»
   std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
+  bool streams_may_wait_ = true;         ///< CudaOptions::streams_may_wait.
   std::atomic<bool> is_dead_ = false;    ///< The device does nothing any more.
 };
 

@@ -73,7 +73,7 @@ Result<Ticket> Gates::before(CUstream stream) {
   XYLEM_TRY(check_not_captured(stream));
   XYLEM_TRY(const std::uint32_t slot, take());
   const std::uint64_t generation = generations_[slot];
-  ++waited_for_;
+  begin_to_wait();
   const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
                                                       CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -41,7 +42,7 @@ class Gates {
   /// calls of the driver wait for all streams.
   static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
   /// Counts something else for which streams wait, such as a call on a mesh, and ends that.
-  static void add_other() noexcept { ++waited_for_; }
+  static void add_other() { begin_to_wait(); }
   static void remove_other() noexcept { --waited_for_; }
   /// Whether there was any gate.
   bool were_made() noexcept;
@@ -49,8 +50,16 @@ class Gates {
 
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+  friend class NoStreamWaits;
+  /// Held exclusively by NoStreamWaits.
+  inline static std::shared_mutex quiet_;
   /// Gates of this process for which streams wait.
   inline static std::atomic<std::uint32_t> waited_for_{0};
+
+  static void begin_to_wait() {
+    const std::shared_lock lock(quiet_);
+    ++waited_for_;
+  }
 
   std::atomic_ref<std::uint64_t> word(std::uint32_t slot) const noexcept {
     return std::atomic_ref(words_[slot]);
@@ -83,6 +92,20 @@ class Gates {
   std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
   std::vector<std::uint32_t> free_;     // «mutex_»
   std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+};
+
+/// True if no stream of this process waits for a call of Xylem. Then none begins to while this
+/// exists: who would let one wait blocks. For calls of the driver that wait for all streams, and
+/// hold all threads meanwhile, such as cuMemFree.
+class NoStreamWaits {
+ public:
+  NoStreamWaits() : lock_(Gates::quiet_) {
+    if (Gates::are_streams_waiting()) lock_.unlock();
+  }
+  explicit operator bool() const noexcept { return lock_.owns_lock(); }
+
+ private:
+  std::unique_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace xylem::execution::cuda

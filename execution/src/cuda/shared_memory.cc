@@ -343,7 +343,9 @@ void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
 /// for a call, since the driver may then wait for that stream. False if too many are open.
 bool SharedMemory::make_room() noexcept {
   const CurrentContext current(driver_, context_);
-  while (far_.size() >= kKeptOpen && !Gates::are_streams_waiting()) {
+  while (far_.size() >= kKeptOpen) {
+    const NoStreamWaits none;
+    if (!none) break;
     auto oldest = far_.end();
     for (auto at = far_.begin(); at != far_.end(); ++at) {
       const bool is_older = oldest == far_.end() || at->second.used_at < oldest->second.used_at;

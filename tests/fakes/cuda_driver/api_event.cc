@@ -68,11 +68,12 @@ void wait_in(Call& call, Stream& stream, const Event& event) {
     return;
   }
   const auto shared = event.shared;
-  enqueue(call.driver(), stream, [shared, number = shared->newest()](const Run& run) {
+  const auto wait = [shared, number = shared->newest()](const Run& run) {
     for (unsigned tries = 0; !run.is_aborted() && !shared->is_done(number); ++tries) {
       run.pause(tries);
     }
-  });
+  };
+  enqueue(call.driver(), stream, wait, {}, true);
 }
 
 std::shared_ptr<Event> make_event(Call& call, unsigned flags) {

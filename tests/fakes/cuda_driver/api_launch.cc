@@ -21,6 +21,13 @@ std::shared_ptr<Kernel> function(Call& call, CUfunction handle) {
   return kernel;
 }
 
+/// Loads a kernel into the current context, if it is not there yet. As the driver does, this waits
+/// for what was given to the device, and the calls of other threads wait for it.
+CUresult load(Call& call, Kernel& kernel) {
+  if (!kernel.loaded_in.insert(call.context().handle).second) return call.result();
+  return call.hold_until_idle(call.device());
+}
+
 struct Shape {
   std::uint64_t x, y, z;
   std::uint64_t size() const noexcept { return x * y * z; }
@@ -74,7 +81,7 @@ CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* nam
   }
   const auto* host = call.driver().find_kernel(name);
   if (host == nullptr) return call.fail(CUDA_ERROR_NOT_FOUND);
-  *kernel = call.driver().kernels.add(std::make_shared<Kernel>(Kernel{host, library}));
+  *kernel = call.driver().kernels.add(std::make_shared<Kernel>(Kernel{host, library, {}}));
   return CUDA_SUCCESS;
 }
 
@@ -82,8 +89,10 @@ CUresult cuKernelGetFunction(CUfunction* handle, CUkernel kernel) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(handle)) return call.result();
   const auto as_function = reinterpret_cast<CUfunction>(kernel);
-  if (function(call, as_function) != nullptr) *handle = as_function;
-  return call.result();
+  const auto found = function(call, as_function);
+  if (found == nullptr) return call.result();
+  *handle = as_function;
+  return load(call, *found);
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
@@ -142,6 +151,7 @@ CUresult cuLaunchKernel(CUfunction handle,
   if (extra != nullptr || parameters == nullptr || parameters[0] == nullptr) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "parameters have to be given as pointers to each");
   }
+  if (stream->capture == nullptr && load(call, *kernel) != CUDA_SUCCESS) return call.result();
   const auto* parameter = static_cast<const std::byte*>(parameters[0]);
   Launch launch;
   call.count(kernel->host->name);

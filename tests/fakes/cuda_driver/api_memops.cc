@@ -4,6 +4,7 @@
 // the memory again and again, since other processes and the CPU write there without a notice.
 #include "fakes/cuda_driver/access.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -102,11 +103,13 @@ StreamPtr supported_stream(Call& call, CUstream handle) {
 }
 
 void enqueue_operations(Call& call, Stream& stream, std::vector<Operation> operations) {
-  enqueue(call.driver(), stream, [operations = std::move(operations)](const Run& run) {
+  const bool waits = std::ranges::any_of(operations, &Operation::is_wait);
+  const auto run_all = [operations = std::move(operations)](const Run& run) {
     for (const Operation& operation : operations) {
       if (!run.is_aborted()) execute(operation, run);
     }
-  });
+  };
+  enqueue(call.driver(), stream, run_all, {}, waits);
 }
 
 CUresult enqueue_one(Call& call, CUstream handle, CUdeviceptr at, Operation operation) {

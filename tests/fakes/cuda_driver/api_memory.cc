@@ -43,8 +43,11 @@ AllocationPtr beginning_at(Call& call, const void* address, MemoryKind kind) {
 /// Removes an allocation once its device, and the device of the current context, are idle.
 CUresult remove_when_idle(Call& call, const AllocationPtr& allocation) {
   Device& home = *call.driver().devices[static_cast<std::size_t>(allocation->device)];
-  call.wait_for_idle(home);
-  if (&home != &call.device()) call.wait_for_idle(call.device());
+  const auto wait = [&](const Device& device) {
+    allocation->is_on_host() ? call.wait_for_idle(device) : call.hold_until_idle(device);
+  };
+  wait(home);
+  if (&home != &call.device()) wait(call.device());
   if (allocation->is_gone) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "two threads free the same memory");
   }

@@ -13,12 +13,10 @@ CUresult make_stream(Call& call, CUstream* handle, unsigned flags, int priority)
   if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "flags that do not exist");
   }
-  Device& device = call.device();
   auto stream = std::make_shared<Stream>();
   stream->context = &call.context();
   stream->flags = flags;
   stream->priority = std::clamp(priority, kGreatestPriority, 0);
-  stream->queue = device.queues_of(stream->priority).next();
   *handle = stream->handle = call.driver().streams.add(stream);
   return CUDA_SUCCESS;
 }

@@ -16,8 +16,6 @@ StreamPtr own_stream(Context& context) {
     stream = std::make_shared<Stream>();
     stream->handle = CU_STREAM_PER_THREAD;
     stream->context = &context;
-    Device& device = *context.device;
-    stream->queue = device.queues_of(0).next();
   }
   return stream;
 }
@@ -91,9 +89,11 @@ void Call::check_context(Needs needs) {
     const bool had_one = context_stack().top() != nullptr;
     misuse(had_one ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT,
            had_one ? "the current context was destroyed" : "the thread has no current context");
-  } else if (needs == Needs::context) {
-    result_ = context_->device->lost;
+    return;
   }
+  driver_changed().wait(
+      lock_, [&] { return context_->held_by == 0 || context_->held_by == thread_number(); });
+  if (needs == Needs::context) result_ = context_->device->lost;
 }
 
 void Call::check_captures() {
@@ -198,6 +198,14 @@ CUresult Call::wait_until(const std::function<bool()>& holds, const Device& devi
 
 CUresult Call::wait_for_idle(const Device& device) {
   return wait(device.newest_commands(), device);
+}
+
+CUresult Call::hold_until_idle(const Device& device) {
+  context_->held_by = thread_number();
+  wait_for_idle(device);
+  context_->held_by = 0;
+  driver_changed().notify_all();
+  return result_;
 }
 
 }  // namespace xylem::fake_cuda

@@ -74,6 +74,9 @@ class Call {
   CUresult wait_until(const std::function<bool()>& holds, const Device& device);
   /// Waits for everything that was issued on a device.
   CUresult wait_for_idle(const Device& device);
+  /// The same, and until then the calls of all other threads wait that have the same current
+  /// context.
+  CUresult hold_until_idle(const Device& device);
   /// CUDA_SUCCESS, or why the device is lost.
   CUresult end() { return result_ = context_->device->lost; }
   std::unique_lock<std::mutex>& lock() noexcept { return lock_; }

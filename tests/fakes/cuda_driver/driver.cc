@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace xylem::fake_cuda {
 namespace {
@@ -61,11 +62,8 @@ std::uint64_t new_handle() {
 Device::Device(Driver& of, int number) : driver(of), ordinal(number) {
   const Settings& settings = driver.settings;
   const std::uint64_t seed = settings.seed * 1000 + static_cast<std::uint64_t>(number) * 100;
-  std::uint64_t made = 0;
-  for (HardwareQueues& of_priority : queues) {
-    for (unsigned i = 0; i < settings.queues; ++i) {
-      of_priority.all.push_back(std::make_unique<Queue>(*this, seed + made++, settings.delay_us));
-    }
+  for (unsigned i = 0; i < settings.queues; ++i) {
+    queues.push_back(std::make_unique<Queue>(*this, seed + i, settings.delay_us));
   }
 }
 
@@ -73,12 +71,26 @@ Device::~Device() {
   {
     const std::lock_guard lock(driver_mutex());
     is_ending = true;
-    for (const HardwareQueues& of_priority : queues) {
-      for (const auto& queue : of_priority.all) queue->stop();
-    }
+    for (const auto& queue : queues) queue->stop();
     driver_changed().notify_all();
   }
-  for (HardwareQueues& of_priority : queues) of_priority.all.clear();
+  queues.clear();
+}
+
+Queue& Device::best_queue(const Stream* stream) {
+  ++queues_chosen;
+  Queue* best = nullptr;
+  bool is_best_held = true;
+  for (std::size_t i = 0; i < queues.size(); ++i) {
+    Queue& queue = *queues[(queues_chosen + i) % queues.size()];
+    const bool is_held = queue.is_held_by_others(stream);
+    if (best == nullptr ||
+        std::pair(is_held, queue.length()) < std::pair(is_best_held, best->length())) {
+      best = &queue;
+      is_best_held = is_held;
+    }
+  }
+  return *best;
 }
 
 void Device::lose(CUresult result) {
@@ -88,9 +100,7 @@ void Device::lose(CUresult result) {
 
 std::vector<CommandPtr> Device::newest_commands() const {
   std::vector<CommandPtr> commands;
-  for (const HardwareQueues& of_priority : queues) {
-    for (const auto& queue : of_priority.all) add_unfinished(commands, queue->last());
-  }
+  for (const auto& queue : queues) add_unfinished(commands, queue->last());
   return commands;
 }
 
@@ -156,7 +166,6 @@ std::shared_ptr<Context> Driver::make_context(Device& device) {
   context->legacy = std::make_shared<Stream>();
   context->legacy->handle = CU_STREAM_LEGACY;
   context->legacy->context = context.get();
-  context->legacy->queue = device.queues_of(0).all[0].get();
   context->handle = contexts.add(context);
   return context;
 }
@@ -202,12 +211,30 @@ bool may_access(const Device& device, const Allocation& allocation) {
   return device.context != nullptr && device.context->peers.contains(allocation.device);
 }
 
+namespace {
+
+/// Puts a command in a queue: in that of the stream's command before, unless another stream holds
+/// it for long.
+void push(Stream& stream, const CommandPtr& command) {
+  const bool is_idle = stream.last == nullptr || stream.last->is_done;
+  if (is_idle || stream.queue->is_held_by_others(&stream)) {
+    Queue& best = stream.context->device->best_queue(&stream);
+    if (!is_idle && &best != stream.queue) command->after.push_back(stream.last);
+    stream.queue = &best;
+  }
+  stream.last = command;
+  stream.queue->push(command);
+}
+
+}  // namespace
+
 CommandPtr enqueue(Driver& driver,
                    Stream& stream,
                    std::function<void(const Run&)> run,
-                   std::vector<CommandPtr> after) {
+                   std::vector<CommandPtr> after,
+                   bool waits) {
   if (stream.capture != nullptr) {
-    add_node(stream, std::move(run));
+    add_node(stream, std::move(run), waits);
     auto nothing = std::make_shared<Command>();
     nothing->is_done = true;
     return nothing;
@@ -221,8 +248,9 @@ CommandPtr enqueue(Driver& driver,
   auto command = std::make_shared<Command>();
   command->run = std::move(run);
   command->after = std::move(after);
-  stream.last = command;
-  stream.queue->push(command);
+  command->stream = &stream;
+  command->waits = waits;
+  push(stream, command);
   return command;
 }
 

@@ -13,7 +13,6 @@
 #include "fakes/cuda_driver/settings.h"
 #include "fakes/cuda_driver/shared_event.h"
 
-#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -29,13 +28,13 @@ namespace xylem::fake_cuda {
 struct Context;
 struct Driver;
 
-/// Streams have priorities from 0 to this; those of each priority have queues of their own.
+/// Streams have priorities from 0 to this. They share the hardware queues, whatever their priority.
 inline constexpr int kGreatestPriority = -5;
 
 struct Stream {
   CUstream handle = nullptr;
   Context* context = nullptr;
-  Queue* queue = nullptr;
+  Queue* queue = nullptr;  ///< Of its newest command.
   unsigned flags = 0;
   int priority = 0;
   CommandPtr last;     ///< Its newest command.
@@ -67,6 +66,8 @@ struct Context {
   std::vector<CommandPtr> of_destroyed_streams;  ///< The last commands of blocking streams.
   std::set<int> peers;                           ///< Devices whose memory it may access.
   unsigned flags = 0;
+  /// The thread whose call holds back the calls of all others, or 0 (Call::hold_until_idle).
+  std::uint64_t held_by = 0;
 };
 
 /// A memory pool. It keeps no freed memory.
@@ -77,14 +78,6 @@ struct Pool {
   std::size_t used = 0, most_used = 0;
   std::map<int, int> reuse;
   cuuint64_t release_threshold = 0;
-};
-
-/// Those of one priority, over which its streams are distributed in turn.
-struct HardwareQueues {
-  std::vector<std::unique_ptr<Queue>> all;
-  std::size_t streams_made = 0;
-
-  Queue* next() { return all[streams_made++ % all.size()].get(); }
 };
 
 struct Device {
@@ -105,11 +98,12 @@ struct Device {
   std::atomic<bool> is_ending{false};        ///< Its context is being destroyed.
   std::size_t memory_used = 0;
   std::shared_ptr<Pool> default_pool, pool;  ///< From their first use.
-  /// [-priority]
-  std::array<HardwareQueues, 1 - kGreatestPriority> queues;
-  HardwareQueues& queues_of(int priority) noexcept {
-    return queues[static_cast<std::size_t>(-priority)];
-  }
+  std::vector<std::unique_ptr<Queue>> queues;
+  /// The queue for what a stream is given, or a branch of a graph (nullptr): one that no other
+  /// stream holds for long, if there is any, and of these the one with the fewest commands; among
+  /// equals, another one each time.
+  Queue& best_queue(const Stream* stream);
+  std::size_t queues_chosen = 0;
   unsigned retained = 0;
   std::shared_ptr<Context> context;
 };
@@ -117,6 +111,7 @@ struct Device {
 struct Kernel {
   const execution::cuda::HostKernel* host = nullptr;
   CUlibrary library = nullptr;
+  std::set<CUcontext> loaded_in;
 };
 
 /// A number that no handle of any type has had.
@@ -205,10 +200,11 @@ bool is_forbidden(Driver& driver, const Allocation& allocation);
 bool may_access(const Device& device, const Allocation& allocation);
 
 /// Adds a command to a stream, in the order that the rules for the NULL stream ask for. If the
-/// stream captures, adds a node instead, and returns a command that has run.
+/// stream captures, adds a node instead, and returns a command that has run. `waits`: for a word.
 CommandPtr enqueue(Driver& driver,
                    Stream& stream,
                    std::function<void(const Run&)> run,
-                   std::vector<CommandPtr> after = {});
+                   std::vector<CommandPtr> after = {},
+                   bool waits = false);
 
 }  // namespace xylem::fake_cuda

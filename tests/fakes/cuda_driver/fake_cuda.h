@@ -4,9 +4,13 @@
 // made to find errors of order and of ownership in programs that use the driver:
 //
 // - Device memory faults when the host touches it. Only commands on streams reach its bytes.
-// - Streams run on few threads, the hardware queues. Streams that share a queue run in the order of
-//   issue, so a wait in one stream delays the others, as with CUDA_DEVICE_MAX_CONNECTIONS=1. Each
-//   command starts after a delay drawn from a seed.
+// - Streams run on few threads, the hardware queues, which they share whatever their priority. A
+//   queue is chosen for each command: not one in which another stream waits, if there are others.
+//   If as many streams wait as there are queues, nothing else runs. Each command starts after a
+//   delay drawn from a seed.
+// - cuMemFree and the loading of a kernel (by cuKernelGetFunction, or at its first launch) wait
+//   until the device is idle. Until then all other threads wait in their calls, if they have the
+//   same context.
 // - A handle that is not valid any more, a wrong context and the like give CUDA's error code, and
 //   are counted as misuse.
 //
@@ -14,9 +18,8 @@
 //
 //   FAKE_CUDA_DEVICES      number of devices; 1
 //   FAKE_CUDA_MEMORY_MB    memory of each device; 4096
-//   FAKE_CUDA_QUEUES       hardware queues of each device, so many for streams of each priority; 4.
-//                          A GPU has one set for all priorities, and chooses a queue for each piece
-//                          of work (docs/gpu.md)
+//   FAKE_CUDA_QUEUES       hardware queues of each device; 6, with which as many streams may wait
+//                          as on an H200 (docs/gpu.md)
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions

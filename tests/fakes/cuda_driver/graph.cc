@@ -7,6 +7,7 @@
 #include <bit>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace xylem::fake_cuda {
 namespace {
@@ -14,19 +15,6 @@ namespace {
 bool takes_part(const Capture& capture, const std::function<bool(const Stream&)>& predicate) {
   return std::any_of(capture.streams.begin(), capture.streams.end(),
                      [&](const StreamPtr& stream) { return predicate(*stream); });
-}
-
-/// The nodes of the first stream stay in the queue of the stream of the launch. Each other branch
-/// has a queue of its own, as far as there are enough.
-Queue& queue_for(const Node& node, const Stream& stream) {
-  Device& device = *node.device;
-  if (node.branch == 0 && &device == stream.context->device) return *stream.queue;
-  const auto& queues = device.queues_of(node.priority).all;
-  const auto own = std::find_if(
-      queues.begin(), queues.end(),
-      [&](const std::unique_ptr<Queue>& queue) { return queue.get() == stream.queue; });
-  const auto first = own == queues.end() ? 0U : static_cast<std::size_t>(own - queues.begin());
-  return *queues[(first + node.branch) % queues.size()];
 }
 
 }  // namespace
@@ -46,13 +34,13 @@ void join_capture(const StreamPtr& stream,
   }
 }
 
-void add_node(Stream& stream, std::function<void(const Run&)> run) {
+void add_node(Stream& stream, std::function<void(const Run&)> run, bool waits) {
   auto node = std::make_shared<Node>();
   node->handle = std::bit_cast<CUgraphNode>(new_handle());
   node->run = std::move(run);
+  node->waits = waits;
   node->after = std::move(stream.newest);
   node->device = stream.context->device;
-  node->priority = stream.priority;
   node->branch = stream.branch;
   stream.newest = {node};
   stream.capture->graph->nodes.push_back(std::move(node));
@@ -132,12 +120,19 @@ void launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
   if (exec.last != nullptr && !exec.last->is_done) before.push_back(exec.last);
   const CommandPtr begin = enqueue(driver, stream, {}, std::move(before));
   std::map<const Node*, CommandPtr> commands;
+  // The nodes of the first stream stay in the queue of the stream of the launch. Each other branch
+  // gets a queue.
+  std::map<std::pair<const Device*, std::size_t>, Queue*> queues;
+  queues[{stream.context->device, 0}] = stream.queue;
   for (const NodePtr& node : exec.graph->nodes) {
     auto command = std::make_shared<Command>();
     if (node->run) command->run = [node](const Run& run) { node->run(run); };
     for (const NodePtr& other : node->after) command->after.push_back(commands.at(other.get()));
     if (node->after.empty()) command->after.push_back(begin);
-    queue_for(*node, stream).push(command);
+    command->waits = node->waits;
+    Queue*& queue = queues[{node->device, node->branch}];
+    if (queue == nullptr) queue = &node->device->best_queue(nullptr);
+    queue->push(command);
     commands.emplace(node.get(), std::move(command));
   }
   std::vector<CommandPtr> all;

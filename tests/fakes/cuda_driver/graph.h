@@ -23,9 +23,9 @@ struct Stream;
 struct Node {
   CUgraphNode handle = nullptr;
   std::function<void(const Run&)> run;
+  bool waits = false;  ///< For a word.
   std::vector<std::shared_ptr<Node>> after;
   Device* device = nullptr;
-  int priority = 0;        ///< Of the stream in which it was captured.
   std::size_t branch = 0;  ///< Which stream of the capture it is from. Each has a queue of its own.
 };
 using NodePtr = std::shared_ptr<Node>;
@@ -58,7 +58,7 @@ void join_capture(const std::shared_ptr<Stream>& stream,
                   const std::vector<NodePtr>& after);
 
 /// Adds a node to the capture of a stream.
-void add_node(Stream& stream, std::function<void(const Run&)> run);
+void add_node(Stream& stream, std::function<void(const Run&)> run, bool waits);
 /// Adds the nodes of a graph that is launched into a capturing stream.
 void add_child(Stream& stream, const Graph& child);
 

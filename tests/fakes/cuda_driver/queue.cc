@@ -80,10 +80,19 @@ Queue::~Queue() {
 }
 
 void Queue::push(CommandPtr command) {
+  const auto is_held = [](const CommandPtr& other) { return !other->is_done && other->is_held; };
+  command->is_held = command->waits || std::ranges::any_of(command->after, is_held) ||
+                     std::ranges::any_of(commands_, is_held);
   last_ = command;
   commands_.push_back(std::move(command));
   if (!worker_.joinable()) worker_ = start_without_signals([this] { work(); });
   driver_changed().notify_all();
+}
+
+bool Queue::is_held_by_others(const void* stream) const {
+  return std::ranges::any_of(commands_, [&](const CommandPtr& command) {
+    return command->stream != stream && command->is_held;
+  });
 }
 
 bool Queue::may_start(const Command& command) const {

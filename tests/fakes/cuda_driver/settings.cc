@@ -63,7 +63,7 @@ Settings read_settings() {
   Settings settings;
   settings.devices = static_cast<unsigned>(number_or("FAKE_CUDA_DEVICES", 1));
   settings.memory = number_or("FAKE_CUDA_MEMORY_MB", 4096) << 20;
-  settings.queues = static_cast<unsigned>(number_or("FAKE_CUDA_QUEUES", 4));
+  settings.queues = static_cast<unsigned>(number_or("FAKE_CUDA_QUEUES", 6));
   settings.seed = number_or("FAKE_CUDA_SEED", 1);
   settings.delay_us = number_or("FAKE_CUDA_DELAY_US", 0);
   settings.version = static_cast<int>(number_or("FAKE_CUDA_VERSION", 13000));

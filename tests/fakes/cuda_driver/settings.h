@@ -22,7 +22,7 @@ struct Fault {
 struct Settings {
   unsigned devices = 1;
   std::size_t memory = 0;  ///< Bytes of each device.
-  unsigned queues = 4;
+  unsigned queues = 6;
   std::uint64_t seed = 1;
   std::uint64_t delay_us = 0;
   int version = 13000;

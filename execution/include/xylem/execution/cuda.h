@@ -23,6 +23,10 @@ struct CudaOptions {
   std::string driver = "libcuda.so.1";  ///< The driver's library.
   /// Scratch of the device for each mesh, a multiple of 64; the same on all ranks.
   std::uint64_t mesh_scratch_bytes = std::uint64_t{16} << 20;
+  /// False if the streams of this process have one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1).
+  /// Then nothing runs on a GPU while one of them waits: neither what would end the wait, nor what
+  /// would let the stream go on after an error. So there is no gate_before() and no mesh.
+  bool streams_may_wait = true;
 };
 
 /// Opens the driver, makes the device's streams and loads the kernels. That may have to wait for

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams that share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), with which some programs
+// set the order of their kernels. Nothing runs on a GPU while a stream waits. So no stream may wait
+// for a call; calls that do not hold their stream are carried out.
+#include "support/cuda_ranks.h"
+#include "support/ranks.h"
+#include "support/stream_round.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace xylem::test {
+namespace {
+
+constexpr std::uint32_t kRanks = 3;
+
+RankOptions options_for(CudaRanks& devices) {
+  RankOptions options{.size = kRanks, .transport = "shm"};
+  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
+  return options;
+}
+
+void expect_refused(const Status& status) {
+  EXPECT_EQ(status.code(), Code::unsupported) << status.to_string();
+  EXPECT_NE(status.message().find("CUDA_DEVICE_MAX_CONNECTIONS=1"), std::string::npos)
+      << status.to_string();
+}
+
+TEST(CudaOneQueue, CarriesOutCallsThatDoNotHoldTheirStream) {
+  CudaRanks devices(kRanks);
+  devices.let_no_stream_wait();
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const auto world = runtime.world().after(stream_of(devices, rank));
+    Round round(devices, rank, kRanks);
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      const Work work = round.begin(world, number);
+      ASSERT_TRUE(work.wait());
+      round.consume();
+      ASSERT_EQ(round.wait(), CUDA_SUCCESS);
+      ASSERT_TRUE(round.is_right()) << "round " << number;
+    }
+    EXPECT_TRUE(runtime.world().barrier().wait());
+  });
+}
+
+TEST(CudaOneQueue, LetsNoStreamWait) {
+  CudaRanks devices(kRanks);
+  devices.let_no_stream_wait();
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    const std::uint32_t rank = runtime.rank();
+    const Stream stream = stream_of(devices, rank);
+    auto other = runtime.world().duplicate();
+    ASSERT_TRUE(other) << other.status().to_string();
+    Round round(devices, rank, kRanks);
+    expect_refused(runtime.world().on(stream).all_reduce(round.buffer(), round.buffer()).status());
+    Work work;
+    if (rank != 0) {
+      work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
+      expect_refused(work.block(stream));
+    }
+    EXPECT_TRUE(other->barrier().wait());
+    if (rank == 0) {
+      work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
+    }
+    EXPECT_TRUE(work.wait());
+    EXPECT_EQ(round.wait(), CUDA_SUCCESS);
+  });
+}
+
+TEST(CudaOneQueue, MakesNoMesh) {
+  CudaRanks devices(kRanks);
+  devices.let_no_stream_wait();
+  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
+    auto is_mesh = runtime.world().bind(devices.kind(runtime.rank()));
+    ASSERT_TRUE(is_mesh) << is_mesh.status().to_string();
+    EXPECT_FALSE(*is_mesh);
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
