@@ -68,6 +68,30 @@ TEST(BenchOnCuda, MeasuresCallsInTheOrderOfAStream) {
   EXPECT_THAT(both_ways.err, HasSubstr("leave --stream out"));
 }
 
+TEST(BenchOnCuda, LetsNoStreamWaitIfAllShareOneHardwareQueue) {
+  const auto one_queue = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments{XYLEM_TEST_BIN "/xylem",
+                                       "bench",
+                                       "all_reduce",
+                                       "-n",
+                                       "2",
+                                       "-b",
+                                       "8",
+                                       "-e",
+                                       "8",
+                                       "--device",
+                                       "cuda"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_command(arguments, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKE_CUDA_QUEUES", "1"}},
+                       kLimit);
+  };
+  const auto refused = one_queue({"--stream"});
+  EXPECT_NE(refused.exit_status, 0);
+  EXPECT_THAT(refused.err, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS=1 gives all streams one"));
+  const auto done = one_queue({});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+}
+
 // Each rank has a device of its own, and the devices reach each other's memory.
 TEST(BenchOnCuda, MeasuresCallsOfTheDevicesAlone) {
   const auto done = bench({"all", "-n", "2", "-b", "60", "-e", "64K", "-f", "32", "--iters", "5",

@@ -82,8 +82,7 @@ Status CudaMesh::make_streams() {
   XYLEM_TRY(driver_.check(driver_.cuCtxGetStreamPriorityRange(&least, &greatest),
                           "cuCtxGetStreamPriorityRange"));
   // Between the priority of most streams of the user and that of the streams that let others go
-  // on. A driver may then keep these streams on different hardware queues. Greater priorities are
-  // smaller numbers.
+  // on. Greater priorities are smaller numbers.
   const int between = std::min(greatest + 1, least);
   XYLEM_TRY(
       driver_.check(driver_.cuStreamCreateWithPriority(&own_, CU_STREAM_NON_BLOCKING, between),
@@ -203,8 +202,10 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
+  // The user launches none any more, so no stream will wait because of one (on_ended()).
+  const bool has_graphs = has_graphs_.exchange(false);
   on_ended();
-  if (!is_drained() || has_graphs_) {
+  if (!is_drained() || has_graphs) {
     // A stream or a graph of the user may still refer to what it was given. So everything stays.
     outlive({site_.kernels, std::move(shared_)});
     return;

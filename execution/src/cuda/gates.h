@@ -51,7 +51,7 @@ class Gates {
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
   friend class NoStreamWaits;
-  /// Held exclusively by NoStreamWaits.
+  /// NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
   inline static std::shared_mutex quiet_;
   /// Gates of this process for which streams wait.
   inline static std::atomic<std::uint32_t> waited_for_{0};

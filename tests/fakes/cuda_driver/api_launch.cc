@@ -21,8 +21,8 @@ std::shared_ptr<Kernel> function(Call& call, CUfunction handle) {
   return kernel;
 }
 
-/// Loads a kernel into the current context, if it is not there yet. As the driver does, this waits
-/// for what was given to the device, and the calls of other threads wait for it.
+/// Loads a kernel into the current context, if it is not there yet. This waits for everything that
+/// the device was given, and the calls of other threads wait meanwhile.
 CUresult load(Call& call, Kernel& kernel) {
   if (!kernel.loaded_in.insert(call.context().handle).second) return call.result();
   return call.hold_until_idle(call.device());

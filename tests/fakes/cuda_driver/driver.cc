@@ -77,7 +77,7 @@ Device::~Device() {
   queues.clear();
 }
 
-Queue& Device::best_queue(const Stream* stream) {
+Queue& Device::best_queue(std::uint64_t stream) {
   ++queues_chosen;
   Queue* best = nullptr;
   bool is_best_held = true;
@@ -217,8 +217,8 @@ namespace {
 /// it for long.
 void push(Stream& stream, const CommandPtr& command) {
   const bool is_idle = stream.last == nullptr || stream.last->is_done;
-  if (is_idle || stream.queue->is_held_by_others(&stream)) {
-    Queue& best = stream.context->device->best_queue(&stream);
+  if (is_idle || stream.queue->is_held_by_others(stream.number)) {
+    Queue& best = stream.context->device->best_queue(stream.number);
     if (!is_idle && &best != stream.queue) command->after.push_back(stream.last);
     stream.queue = &best;
   }
@@ -248,7 +248,7 @@ CommandPtr enqueue(Driver& driver,
   auto command = std::make_shared<Command>();
   command->run = std::move(run);
   command->after = std::move(after);
-  command->stream = &stream;
+  command->stream = stream.number;
   command->waits = waits;
   push(stream, command);
   return command;

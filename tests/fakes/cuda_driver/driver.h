@@ -28,10 +28,14 @@ namespace xylem::fake_cuda {
 struct Context;
 struct Driver;
 
+/// A number that no handle of any type has had.
+std::uint64_t new_handle();
+
 /// Streams have priorities from 0 to this. They share the hardware queues, whatever their priority.
 inline constexpr int kGreatestPriority = -5;
 
 struct Stream {
+  std::uint64_t number = new_handle();  ///< Handles of default streams are not unique.
   CUstream handle = nullptr;
   Context* context = nullptr;
   Queue* queue = nullptr;  ///< Of its newest command.
@@ -99,10 +103,10 @@ struct Device {
   std::size_t memory_used = 0;
   std::shared_ptr<Pool> default_pool, pool;  ///< From their first use.
   std::vector<std::unique_ptr<Queue>> queues;
-  /// The queue for what a stream is given, or a branch of a graph (nullptr): one that no other
-  /// stream holds for long, if there is any, and of these the one with the fewest commands; among
-  /// equals, another one each time.
-  Queue& best_queue(const Stream* stream);
+  /// The queue for what a stream (Stream::number) or a branch of a graph (0) is given: one that no
+  /// other stream holds for long, if there is any, and of these the one with the fewest commands;
+  /// among equals, another one each time.
+  Queue& best_queue(std::uint64_t stream);
   std::size_t queues_chosen = 0;
   unsigned retained = 0;
   std::shared_ptr<Context> context;
@@ -113,9 +117,6 @@ struct Kernel {
   CUlibrary library = nullptr;
   std::set<CUcontext> loaded_in;
 };
-
-/// A number that no handle of any type has had.
-std::uint64_t new_handle();
 
 /// Objects by their handles.
 template <typename Handle, typename Object>

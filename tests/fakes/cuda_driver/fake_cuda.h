@@ -8,9 +8,9 @@
 //   queue is chosen for each command: not one in which another stream waits, if there are others.
 //   If as many streams wait as there are queues, nothing else runs. Each command starts after a
 //   delay drawn from a seed.
-// - cuMemFree and the loading of a kernel (by cuKernelGetFunction, or at its first launch) wait
-//   until the device is idle. Until then all other threads wait in their calls, if they have the
-//   same context.
+// - cuMemFree and the loading of a kernel (by cuKernelGetFunction, or at its first launch that is
+//   not captured) wait until the device is idle. Until then all other threads wait in their calls,
+//   if they have the same context.
 // - A handle that is not valid any more, a wrong context and the like give CUDA's error code, and
 //   are counted as misuse.
 //

@@ -131,7 +131,8 @@ void launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
     if (node->after.empty()) command->after.push_back(begin);
     command->waits = node->waits;
     Queue*& queue = queues[{node->device, node->branch}];
-    if (queue == nullptr) queue = &node->device->best_queue(nullptr);
+    if (queue == nullptr) queue = &node->device->best_queue(0);
+    if (queue == stream.queue) command->stream = stream.number;
     queue->push(command);
     commands.emplace(node.get(), std::move(command));
   }

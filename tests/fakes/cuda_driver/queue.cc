@@ -89,7 +89,7 @@ void Queue::push(CommandPtr command) {
   driver_changed().notify_all();
 }
 
-bool Queue::is_held_by_others(const void* stream) const {
+bool Queue::is_held_by_others(std::uint64_t stream) const {
   return std::ranges::any_of(commands_, [&](const CommandPtr& command) {
     return command->stream != stream && command->is_held;
   });

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -71,9 +72,9 @@ class Watched {
 struct Command {
   std::vector<std::shared_ptr<Command>> after;
   std::function<void(const Run&)> run;  ///< Nothing to do if it is empty.
-  const void* stream = nullptr;  ///< To which it was given; nullptr if to a branch of a graph.
-  bool waits = false;            ///< For a word, so nobody knows for how long.
-  bool is_held = false;  ///< It waits, or stands behind a command that did when it was given.
+  std::uint64_t stream = 0;  ///< To which it was given (Stream::number), or 0: a branch of a graph.
+  bool waits = false;        ///< For a word, so nobody knows for how long.
+  bool is_held = false;      ///< It waits, or stands behind a command that did when it was given.
   bool runs_on_lost_device = false;
   bool is_done = false;
 };
@@ -94,7 +95,7 @@ class Queue {
   /// How many commands have not ended.
   std::size_t length() const noexcept { return commands_.size(); }
   /// Whether a command of another stream may hold this queue for long.
-  bool is_held_by_others(const void* stream) const;
+  bool is_held_by_others(std::uint64_t stream) const;
   void stop() noexcept { is_stopping_ = true; }
 
  private:
