@@ -21,9 +21,10 @@ using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kLimit{60};
 
-test::Finished bench(std::vector<std::string> arguments) {
+test::Finished bench(std::vector<std::string> arguments,
+                     const test::Command::Variables& variables = {}) {
   arguments.insert(arguments.begin(), {XYLEM_TEST_BIN "/xylem", "bench"});
-  return run_command(arguments, {}, kLimit);
+  return run_command(arguments, variables, kLimit);
 }
 
 /// The operations of a report none of whose rows is wrong.
@@ -69,27 +70,16 @@ TEST(BenchOnCuda, MeasuresCallsInTheOrderOfAStream) {
 }
 
 TEST(BenchOnCuda, LetsNoStreamWaitIfAllShareOneHardwareQueue) {
-  const auto one_queue = [](std::vector<std::string> more) {
-    std::vector<std::string> arguments{XYLEM_TEST_BIN "/xylem",
-                                       "bench",
-                                       "all_reduce",
-                                       "-n",
-                                       "2",
-                                       "-b",
-                                       "8",
-                                       "-e",
-                                       "8",
-                                       "--device",
-                                       "cuda"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_command(arguments, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKE_CUDA_QUEUES", "1"}},
-                       kLimit);
-  };
-  const auto refused = one_queue({"--stream"});
+  const test::Command::Variables one_queue{{"CUDA_DEVICE_MAX_CONNECTIONS", "1"},
+                                           {"FAKE_CUDA_QUEUES", "1"}};
+  std::vector<std::string> arguments{"all_reduce", "-n", "2",        "-b",  "8",
+                                     "-e",         "8",  "--device", "cuda"};
+  const auto done = bench(arguments, one_queue);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  arguments.emplace_back("--stream");
+  const auto refused = bench(arguments, one_queue);
   EXPECT_NE(refused.exit_status, 0);
   EXPECT_THAT(refused.err, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS=1 gives all streams one"));
-  const auto done = one_queue({});
-  EXPECT_EQ(done.exit_status, 0) << done.err;
 }
 
 // Each rank has a device of its own, and the devices reach each other's memory.
