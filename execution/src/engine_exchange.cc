@@ -26,7 +26,7 @@ using transport::View;
 
 std::optional<Exchange> Exchange::of(const Program& program,
                                      std::uint32_t rank,
-                                     std::uint32_t group) {
+                                     std::span<const std::uint32_t> slots) {
   if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
   std::uint32_t last_cast = kNone;
@@ -34,8 +34,9 @@ std::optional<Exchange> Exchange::of(const Program& program,
     const ProgramStep& step = program.steps[id];
     if (!step.is_message()) continue;
     const Lane& lane = program.lanes[step.lane];
-    const std::uint32_t source = lane.outgoing ? rank : lane.peer;
-    const Message message{id, 0, message_tag(group, source, lane.number, step.ordinal), step.bytes};
+    const auto [source, target] = lane.ends(rank);
+    const Message message{id, 0, message_tag(slots[target], source, lane.number, step.ordinal),
+                          step.bytes};
     if (!lane.outgoing) {
       exchange.receives.push_back(message);
       continue;

@@ -294,10 +294,10 @@ transport::Tag Engine::tag_of(const Execution& execution,
                               const ProgramStep& step,
                               std::uint32_t slice) {
   const auto& lane = execution.run.program->lanes[step.lane];
-  const std::uint32_t source = lane.outgoing ? execution.peers->rank : lane.peer;
-  return collective_tag(
-      message_tag(execution.peers->group, source, lane.number, step.ordinal + slice),
-      execution.sequence, execution.fingerprint, step.bytes);
+  const Peers& peers = *execution.peers;
+  const auto [source, target] = lane.ends(peers.rank);
+  return collective_tag(message_tag(peers.slots[target], source, lane.number, step.ordinal + slice),
+                        execution.sequence, execution.fingerprint, step.bytes);
 }
 
 /// Runs a slice of a copy or reduction on the CPU.

@@ -42,7 +42,7 @@ Work Communicator::submit(EvenArguments&& arguments) const {
 
 std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->rank() : kNoRank; }
 std::uint32_t Communicator::size() const noexcept { return group_ ? group_->size() : 0; }
-std::uint32_t Communicator::id() const noexcept { return group_ ? group_->slot() : kNoRank; }
+std::uint32_t Communicator::id() const noexcept { return group_ ? group_->number() : kNoRank; }
 std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
   return rank < size() ? group_->world_rank(rank) : kNoRank;
 }

@@ -40,7 +40,7 @@ Group::Group(std::shared_ptr<Context> context,
       observer_(observer),
       spec_(std::move(spec)),
       plans_(site_of(*context_, spec_), std::move(model), context_->logger),
-      peers_{spec_.rank, spec_.slot, std::vector<Link>(spec_.world_ranks.size())},
+      peers_{spec_.rank, spec_.slots, std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
       messages_(*this, spec_, peers_, *context_->wires, context_->engine, context_->headers) {}
 
@@ -81,7 +81,10 @@ void Group::retire(Group* group) {
 }
 
 Group::~Group() {
-  if (context_->process.allows()) leave();
+  if (context_->process.allows()) {
+    say_goodbye();
+    leave();
+  }
   if (context_->process.is_forked()) leave_mesh_to_parent();
 }
 
@@ -514,7 +517,7 @@ void Group::poison(const Status& why) {
     if (operation->group.get() == this) engine.fail(*operation, why);
     operation = next;
   }
-  context_->registry.on_poisoned(slot());
+  context_->registry.on_poisoned(spec_.slot());
   context_->keeper.wake();
 }
 
@@ -542,10 +545,11 @@ Status Group::destroy() {
   return context_->progress.with_token([this]() -> Status {
     launch_all(context_->inbox);
     if (const auto left = pending(); left > 0) {
-      return failure(Code::busy, fmt::format("{} operations of communicator {} are pending; wait "
-                                             "for them first, or abort it",
-                                             left, slot()));
+      return failure(Code::busy, fmt::format("{} operations of {} are pending; wait for them "
+                                             "first, or abort it",
+                                             left, label()));
     }
+    say_goodbye();
     leave();
     return {};
   });
@@ -555,9 +559,8 @@ Status Group::abort(std::string_view why) {
   if (Status alive = context_->process.check(); !alive) return alive;
   return context_->progress.with_token([&]() -> Status {
     if (has_left_) return destroyed();
-    announce(
-        Code::cancelled, std::nullopt,
-        fmt::format("rank {} aborted communicator {}: {}", spec_.own_world_rank(), slot(), why));
+    announce(Code::cancelled, std::nullopt,
+             fmt::format("rank {} aborted {}: {}", spec_.own_world_rank(), label(), why));
     return {};
   });
 }
@@ -566,12 +569,18 @@ void Group::close() {
   context_->progress.with_token([this] { leave(); });
 }
 
+/// Tells the other members that this one makes no further call. They know already if the group has
+/// failed.
+void Group::say_goodbye() {
+  if (is_well() && size() > 1) observer_.on_destroyed(*this);
+}
+
 void Group::leave() {
   if (has_left_) return;
   has_left_ = true;
   messages_.close();
   observer_.on_left(*this);
-  context_->registry.delist(uid(), slot());
+  context_->registry.delist(uid(), spec_.slot());
 }
 
 }  // namespace xylem::runtime

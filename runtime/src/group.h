@@ -16,10 +16,12 @@
 #include "xylem/collectives/cost_model.h"
 #include "xylem/execution/engine.h"
 #include "xylem/execution/mesh.h"
+#include "xylem/runtime/seat.h"
 #include "xylem/runtime/work.h"
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -41,6 +43,8 @@ class GroupObserver {
   virtual void on_call(Group& group, const CallRecord& record) = 0;
   /// The group was destroyed or closed. No operation of it follows.
   virtual void on_left(const Group& group) = 0;
+  /// The group was destroyed in good order while the job goes on. on_left() follows.
+  virtual void on_destroyed(const Group& group) = 0;
 
  protected:
   ~GroupObserver() = default;
@@ -70,7 +74,12 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::uint32_t rank() const noexcept { return spec_.rank; }
   std::uint32_t size() const noexcept { return spec_.size(); }
   Caller caller() const noexcept { return {rank(), size(), &context_->devices}; }
-  std::uint32_t slot() const noexcept { return spec_.slot; }
+  std::uint32_t number() const noexcept { return spec_.number(); }
+  std::string label() const { return spec_.label(); }
+  /// The limit of each operation that has none of its own.
+  std::chrono::nanoseconds timeout() const noexcept {
+    return spec_.timeout.value_or(context_->config().timeout);
+  }
   std::uint64_t uid() const noexcept { return spec_.uid; }
   std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
@@ -92,8 +101,12 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Work submit(Result<Call> call);
   /// See Communicator::bind().
   Result<bool> bind(const Memory& device);
+  /// See Runtime::take_seat().
+  static Result<Seat> take_seat(const std::shared_ptr<Context>& context);
   /// See Communicator::split(). Null if this rank is in none of the new groups.
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
+  /// See Runtime::form(). The members are among those of this group.
+  Result<std::shared_ptr<Group>> form(Seat seat, const Formation& formation) const;
   Status destroy();
   Status abort(std::string_view why);
   /// How a call of this shape is carried out.
@@ -143,10 +156,10 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
         collectives::CostModel model);
   static void retire(Group* group);
   void enlist();
-  std::shared_ptr<Group> make_part(const std::vector<std::uint32_t>& ranks,
-                                   std::uint64_t uid,
-                                   std::uint32_t slot) const;
-  void leave();  ///< For the token holder only.
+  Status check(const Formation& formation, std::uint32_t seat) const;
+  // For the token holder only:
+  void say_goodbye();
+  void leave();
   void equip(Operation& operation) const noexcept;
   Operation& make_operation();
   void count_in(Operation& operation) noexcept;

@@ -101,7 +101,7 @@ Result<bool> Group::bind(const Memory& device) {
     // Ranks without a device, or with devices that do not reach each other, are no error.
     if (!outcome && outcome.code() != Code::unsupported) return outcome;
     context_->logger.info(
-        fmt::format("communicator {}: the CPU carries out calls on streams, since {}", slot(),
+        fmt::format("{}: the CPU carries out calls on streams, since {}", label(),
                     outcome ? "another rank cannot be in a mesh" : outcome.message()));
     return false;
   }

@@ -5,22 +5,34 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace xylem::runtime {
 
-/// Identity and members of a group. Equal on all members, except for `rank`.
+/// Identity and members of a group. Equal on all members, except for `rank` and `timeout`.
 struct GroupSpec {
-  std::uint64_t uid = 0;  ///< Identifies the group within the job.
-  /// The group's tag slot. No other group of any of its members uses the same tag slot.
-  std::uint32_t slot = 0;
+  std::uint64_t uid = 0;                   ///< Identifies the group within the job.
   std::uint32_t rank = 0;                  ///< This process's rank in the group.
   std::vector<std::uint32_t> world_ranks;  ///< For each member, its rank in the job.
+  /// For each member, the tag slot of the group at that member, which is in the tags of all
+  /// messages to it. A member uses a tag slot for one group at a time.
+  std::vector<std::uint32_t> slots;
+  /// The limit of each operation, if it is not the job's.
+  std::optional<std::chrono::nanoseconds> timeout{};
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(world_ranks.size()); }
+  std::uint32_t slot() const noexcept { return slots[rank]; }
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }
+  /// The number by which people know the group: its tag slot at the first member. 0 is the world.
+  std::uint32_t number() const noexcept { return slots.front(); }
+  /// "communicator 0" for the world; "communicator 3 of ranks 1, 4" for others, since groups with
+  /// different first members may have equal numbers. The ranks are those of the job, of large
+  /// groups only the first ones.
+  std::string label() const;
   /// Converts a rank of the job to a rank of the group. Empty if that rank is not a member.
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
     const auto found = std::ranges::find(world_ranks, world_rank);

@@ -122,7 +122,7 @@ Status Job::meet_world(Deadline deadline) {
   spec.uid = hash_text(context_.placement.job);
   spec.rank = rank();
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
-  context_.registry.claim_slot(0);
+  spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
   Tuning tuning = default_tuning(config, context_.wires->host_indices());
   tuning.model.host_cores = context_.wires->host_cores();
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);

@@ -37,7 +37,8 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
           .given = &context.given,
           .wires = std::move(wires),
           .devices = &context.devices,
-          .slot = spec.slot};
+          .slots = spec.slots,
+          .label = spec.label()};
 }
 
 }  // namespace xylem::runtime

@@ -167,8 +167,8 @@ Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
   const std::uint64_t bytes = agreed_bytes(call);
   const auto log = [&](std::string_view reason) {
     if (!logger_.enabled(LogLevel::debug)) return;
-    logger_.debug(fmt::format("communicator {}: {} of {} bytes: {}", site_.slot,
-                              name(call.collective), bytes, reason));
+    logger_.debug(
+        fmt::format("{}: {} of {} bytes: {}", site_.label, name(call.collective), bytes, reason));
   };
   if (const auto* given = site_.given->find(shape)) {
     log("the schedule is given in " + site_.given->path());
@@ -195,7 +195,7 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
     XYLEM_TRY(plan->program, compile_for(call, variant));
   }
   plan->record = record_of(call);
-  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.slot);
+  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.slots);
   plan->variant = variant;
   if (is_told_by_arguments(call, variant)) {
     plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);

@@ -77,7 +77,8 @@ class Plans {
     /// What the wire to each rank is able to do.
     std::vector<transport::Capabilities> wires;
     const ComputeDevices* devices = nullptr;
-    std::uint32_t slot = 0;  ///< The communicator's tag slot, for the log.
+    std::vector<std::uint32_t> slots;  ///< GroupSpec::slots.
+    std::string label;                 ///< GroupSpec::label(), for the log.
   };
 
   /// The logger must outlive this object.

@@ -143,7 +143,7 @@ void PointToPoint::on_copied(Operation& operation) {
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
-  const Sent sent = send_at_once(link_to(call.peer), header, region_of(operation));
+  const Sent sent = send_at_once(call.peer, header, region_of(operation));
   ++pairs_[call.peer].sent;
   if (sent == Sent::nothing) send_header(header, call);
   const bool is_small = body_bytes(header) <= kInlineMessage;
@@ -168,8 +168,8 @@ void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
   const Link& link = link_to(call.peer);
   const transport::ConstRegion region{&slot.header, sizeof(MessageHeader) + payload, {}};
   pool_.note_sent(slot);
-  if (link.transport->send(link.endpoint, group_tag(TagKind::message_header, spec_.slot), region,
-                           slot) == Posted::done) {
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slots[call.peer]);
+  if (link.transport->send(link.endpoint, tag, region, slot) == Posted::done) {
     pool_.completed(slot);
   }
 }
@@ -187,8 +187,9 @@ void PointToPoint::on_sent(const HeaderSlot& slot) {
   send_waiting(pair);
 }
 
-transport::Tag PointToPoint::tag_of_body(const MessageHeader& header) const noexcept {
-  return body_tag(spec_.slot, header.source, header.number, fingerprint_of(header));
+transport::Tag PointToPoint::tag_of_body(const MessageHeader& header,
+                                         std::uint32_t to) const noexcept {
+  return body_tag(spec_.slots[to], header.source, header.number, fingerprint_of(header));
 }
 
 /// The bytes that an operation sends, and where they are: in the user's memory, or in that of the
@@ -202,8 +203,8 @@ transport::ConstRegion PointToPoint::region_of(const Operation& operation) const
 }
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
-  engine_.post_send(operation, link_to(operation.call.peer), tag_of_body(header),
-                    region_of(operation));
+  engine_.post_send(operation, link_to(operation.call.peer),
+                    tag_of_body(header, operation.call.peer), region_of(operation));
 }
 
 void PointToPoint::send_to_self(Operation& operation) {
@@ -312,8 +313,8 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
     target = host_room(operation, body_bytes(header));
     if (target == nullptr) return;
   }
-  engine_.post_recv(operation, link_to(header.source), tag_of_body(header), transport::kExactMatch,
-                    {target, body_bytes(header), {}});
+  engine_.post_recv(operation, link_to(header.source), tag_of_body(header, spec_.rank),
+                    transport::kExactMatch, {target, body_bytes(header), {}});
 }
 
 /// Copies a message to the device, from the host memory into which it was received.
@@ -390,7 +391,7 @@ void PointToPoint::post_slot(HeaderSlot& slot) {
   slot.code = Code::ok;
   slot.state = nullptr;
   const auto posted =
-      slot.transport->recv(group_tag(TagKind::message_header, spec_.slot), transport::kExactMatch,
+      slot.transport->recv(group_tag(TagKind::message_header, spec_.slot()), transport::kExactMatch,
                            {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
   if (posted == Posted::done) pool_.completed(slot);
 }
@@ -458,11 +459,10 @@ void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
     const std::uint32_t self = spec_.own_world_rank();
     const Code code = slot.code == Code::ok ? Code::internal : slot.code;
-    client_.suspect(
-        failure(code,
-                fmt::format("rank {} can receive no messages of communicator {} any more ({})",
-                            self, spec_.slot, name(code)),
-                self));
+    client_.suspect(failure(code,
+                            fmt::format("rank {} can receive no messages of {} any more ({})", self,
+                                        spec_.label(), name(code)),
+                            self));
   }
   drop(slot);
 }

@@ -121,7 +121,7 @@ class PointToPoint final : private HeaderUser {
                             std::uint64_t count,
                             DataType type,
                             std::uint32_t tag) const noexcept;
-  transport::Tag tag_of_body(const MessageHeader& header) const noexcept;
+  transport::Tag tag_of_body(const MessageHeader& header, std::uint32_t to) const noexcept;
   void note_send() noexcept {
     receives_first_ = receives_first_ || has_missed_;
     has_missed_ = false;
@@ -136,11 +136,11 @@ class PointToPoint final : private HeaderUser {
   /// How much of a message has been sent at once.
   enum class Sent : std::uint8_t { nothing, header, all };
   /// Of `body`, only the address and the kind of memory matter.
-  Sent send_at_once(const Link& link,
+  Sent send_at_once(std::uint32_t to,
                     const MessageHeader& header,
                     const transport::ConstRegion& body);
   void send_header(const MessageHeader& header, const Call& call);
-  bool try_send_body(const Link& link, const MessageHeader& header, const void* data);
+  bool try_send_body(std::uint32_t to, const MessageHeader& header, const void* data);
   std::optional<MessageHeader> next_of(const transport::View& message,
                                        std::uint32_t source) const noexcept;
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);

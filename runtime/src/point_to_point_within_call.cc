@@ -41,7 +41,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   if (pair.waiting != nullptr) return std::nullopt;
   note_send();
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
-  const Sent sent = send_at_once(link_to(to), header, {buffer.data, buffer.bytes(), {}});
+  const Sent sent = send_at_once(to, header, {buffer.data, buffer.bytes(), {}});
   if (sent == Sent::nothing) return std::nullopt;
   ++pair.sent;
   if (sent == Sent::all) return Work(spec_.own_world_rank());
@@ -53,11 +53,12 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
 }
 
 /// Sends as much of a message as there is room for in the shared memory that the peer reads.
-PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
+PointToPoint::Sent PointToPoint::send_at_once(std::uint32_t to,
                                               const MessageHeader& header,
                                               const transport::ConstRegion& body) {
+  const Link& link = link_to(to);
   if (link.view_bytes == 0) return Sent::nothing;
-  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slots[to]);
   const std::uint64_t bytes = body_bytes(header);
   const bool is_small = bytes <= kInlineMessage;
   const std::uint64_t payload = is_small ? bytes : 0;
@@ -78,11 +79,12 @@ PointToPoint::Sent PointToPoint::send_at_once(const Link& link,
   }
   if (is_small) return Sent::all;
   const bool is_on_host = body.memory.kind == MemoryKind::host;
-  return is_on_host && try_send_body(link, header, body.data) ? Sent::all : Sent::header;
+  return is_on_host && try_send_body(to, header, body.data) ? Sent::all : Sent::header;
 }
 
 /// Sends the body of a message if it fits into a slot and a slot is free.
-bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, const void* data) {
+bool PointToPoint::try_send_body(std::uint32_t to, const MessageHeader& header, const void* data) {
+  const Link& link = link_to(to);
   const std::uint64_t bytes = body_bytes(header);
   transport::Reservation slot;
   if (bytes > link.view_bytes ||
@@ -90,7 +92,7 @@ bool PointToPoint::try_send_body(const Link& link, const MessageHeader& header, 
     return false;
   }
   link.views->fill(data, {});
-  link.views->commit(link.endpoint, tag_of_body(header));
+  link.views->commit(link.endpoint, tag_of_body(header, to));
   return true;
 }
 
@@ -110,7 +112,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   const auto message =
       receives_first_
           ? std::nullopt
-          : take_next(link, group_tag(TagKind::message_header, spec_.slot), transport::kAnySize);
+          : take_next(link, group_tag(TagKind::message_header, spec_.slot()), transport::kAnySize);
   has_missed_ = !message;
   if (!message) return std::nullopt;
   const auto header = next_of(*message, from);
@@ -158,7 +160,7 @@ bool PointToPoint::look(unsigned& found) {
     if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;
     const Link link = link_to(from);
     transport::View view;
-    const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot);
+    const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot());
     if (!link.views->take_view(link.endpoint, tag, transport::kAnySize, view)) return true;
     ++found;
     const auto header = next_of(view, from);
@@ -178,7 +180,7 @@ bool PointToPoint::look(unsigned& found) {
 bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
   const std::uint64_t bytes = body_bytes(header);
   if (bytes > link.view_bytes) return false;
-  const auto body = take_next(link, tag_of_body(header), bytes);
+  const auto body = take_next(link, tag_of_body(header, spec_.rank), bytes);
   if (!body) return false;
   copy_bytes(data, body->data, bytes);
   link.views->release(*body);

@@ -4,6 +4,7 @@
 #include "xylem/execution/tag.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace xylem::runtime {
@@ -43,20 +44,19 @@ std::vector<std::shared_ptr<Group>> Registry::groups() const {
   return alive;
 }
 
-std::vector<std::uint64_t> Registry::slots_taken() const {
+std::optional<std::uint32_t> Registry::claim_slot() {
   const std::lock_guard lock(mutex_);
-  return slots_;
-}
-
-bool Registry::claim_slot(std::uint32_t slot) {
-  const std::lock_guard lock(mutex_);
-  std::uint64_t& word = slots_[slot / 64];
-  if ((word & bit_of(slot)) != 0) return false;
-  word |= bit_of(slot);
-  return true;
+  for (std::uint32_t word = 0; word < slots_.size(); ++word) {
+    if (slots_[word] == ~std::uint64_t{0}) continue;
+    const auto slot = word * 64 + static_cast<std::uint32_t>(std::countr_one(slots_[word]));
+    slots_[word] |= bit_of(slot);
+    return slot;
+  }
+  return std::nullopt;
 }
 
 void Registry::free_slot(std::uint32_t slot) noexcept {
+  if (slot == 0) return;  // It stays the world's.
   const std::lock_guard lock(mutex_);
   slots_[slot / 64] &= ~bit_of(slot);
 }
@@ -100,6 +100,11 @@ void Registry::delist(std::uint64_t uid, std::uint32_t slot) noexcept {
 void Registry::on_poisoned(std::uint32_t slot) {
   drains_.push_back({slot, Clock::now() + kDrain});
   is_draining_.store(true, std::memory_order_relaxed);
+}
+
+void Registry::give_up(std::uint32_t slot) {
+  on_poisoned(slot);
+  drains_.back().is_group_gone = true;
 }
 
 void Registry::drain(const Wires& wires) {

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace xylem::runtime {
@@ -39,10 +40,9 @@ class Registry {
   // Any thread may call these functions:
   std::shared_ptr<Group> find(std::uint64_t uid) const;
   std::vector<std::shared_ptr<Group>> groups() const;
-  /// The tag slots that are taken: one bit for each.
-  std::vector<std::uint64_t> slots_taken() const;
-  bool claim_slot(std::uint32_t slot);
-  void free_slot(std::uint32_t slot) noexcept;
+  /// Claims the lowest free slot; the first is that of the world, which never becomes free. Empty
+  /// if all are taken.
+  std::optional<std::uint32_t> claim_slot();
   /// Keeps the group for empty_graves(). After close(), ends it at once.
   void bury(Grave group);
   bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
@@ -56,6 +56,9 @@ class Registry {
   void delist(std::uint64_t uid, std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(std::uint32_t slot);
+  /// Call this if no group was made in a claimed slot. Others may believe that there is one, so the
+  /// slot drains.
+  void give_up(std::uint32_t slot);
   void empty_graves();
   /// Drops messages that have arrived for slots that drain.
   void drain(const Wires& wires);
@@ -72,6 +75,7 @@ class Registry {
     Clock::time_point until;  ///< No other group gets the slot before this time.
     bool is_group_gone = false;
   };
+  void free_slot(std::uint32_t slot) noexcept;
 
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< The key is the uid of the group.

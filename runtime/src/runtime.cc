@@ -37,6 +37,20 @@ Runtime::~Runtime() {
 Communicator Runtime::world() const noexcept {
   return job_ ? Communicator(job_->world()) : Communicator();
 }
+
+Result<Seat> Runtime::take_seat() const {
+  if (job_ == nullptr) return failure(Code::invalid_argument, "the runtime handle is empty");
+  return job_->take_seat();
+}
+
+Result<Communicator> Runtime::form(Seat seat, const Formation& formation) const {
+  if (job_ == nullptr) return failure(Code::invalid_argument, "the runtime handle is empty");
+  const auto world = job_->world();
+  if (world == nullptr) return job_->context().process.check();
+  XYLEM_TRY(auto group, world->form(std::move(seat), formation));
+  return Communicator(std::move(group));
+}
+
 std::uint32_t Runtime::rank() const noexcept { return job_ ? job_->context().rank() : kNoRank; }
 std::uint32_t Runtime::size() const noexcept { return job_ ? job_->context().size() : 0; }
 

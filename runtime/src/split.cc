@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Splitting a communicator. The members tell each other their colors, their keys and the tag slots
-// that they use. The members of each color agree on the lowest slot that is free at all of them,
-// and claim it. Two splits of different communicators may race for a slot: a member that loses the
-// race tells all the others, and all try again.
+// Two ways to make a communicator. In a split, the members of an existing communicator tell each
+// other their colors, their keys, and the seats that they have taken; the members of each color
+// form a communicator. In the other way, the members have told each other their seats by themselves
+// (seat.h).
 #include "gather_from_all.h"
 #include "group.h"
 #include "xylem/base/hash.h"
@@ -12,143 +12,125 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <chrono>
-#include <cstring>
 #include <thread>
+#include <unordered_set>
 
 namespace xylem::runtime {
 
 using execution::kMaxGroups;
 namespace {
 
-constexpr std::size_t kSlotWords = kMaxGroups / 64;
-constexpr int kTries = 16;
-/// How often a split waits for a free slot. Slots of poisoned communicators become free after two
+/// How long a rank waits for a free seat. Seats of poisoned communicators become free after two
 /// seconds (registry.h).
-constexpr int kWaits = 100;
+constexpr std::chrono::seconds kLongestWait{5};
 constexpr std::chrono::milliseconds kWait{50};
 
 /// What each member tells the others.
-struct Member {
+struct Choice {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  /// Not 0 if a tag slot of this member is draining, and so becomes free by itself.
-  std::uint64_t is_draining = 0;
-  std::array<std::uint64_t, kSlotWords> taken{};
+  std::uint32_t seat = 0;  ///< 0 if this member needs none, or has none.
 };
-
-/// A claimed tag slot. It is freed again, unless a group is made that keeps it.
-class SlotClaim {
- public:
-  SlotClaim(Registry& registry, std::optional<std::uint32_t> slot)
-      : registry_(registry), slot_(slot.value_or(0)), held_(slot && registry.claim_slot(slot_)) {}
-  SlotClaim(const SlotClaim&) = delete;
-  SlotClaim& operator=(const SlotClaim&) = delete;
-  ~SlotClaim() {
-    if (held_) registry_.free_slot(slot_);
-  }
-  bool held() const noexcept { return held_; }
-  /// The slot belongs to a group from now on.
-  std::uint32_t keep() noexcept {
-    held_ = false;
-    return slot_;
-  }
-
- private:
-  Registry& registry_;
-  std::uint32_t slot_;
-  bool held_;
-};
-
-std::optional<std::uint32_t> lowest_free(const std::array<std::uint64_t, kSlotWords>& taken) {
-  for (std::size_t word = 0; word < kSlotWords; ++word) {
-    if (taken[word] != ~std::uint64_t{0}) {
-      return static_cast<std::uint32_t>(word * 64 +
-                                        static_cast<std::size_t>(std::countr_one(taken[word])));
-    }
-  }
-  return std::nullopt;
-}
-
-/// The outcome of one attempt at one member, from best to worst. The worst outcome of all members
-/// counts.
-enum class Outcome : std::uint8_t { well, lost_race, no_slot };
-
-/// The members of one color in order of their keys, and the lowest slot that is free at all of
-/// them.
-struct Party {
-  std::vector<std::uint32_t> ranks;
-  std::optional<std::uint32_t> slot;
-};
-
-Party party_of(const std::vector<Member>& members, std::int32_t color) {
-  Party party;
-  std::array<std::uint64_t, kSlotWords> used{};
-  for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
-    if (color < 0 || members[rank].color != color) continue;
-    party.ranks.push_back(rank);
-    for (std::size_t word = 0; word < kSlotWords; ++word) used[word] |= members[rank].taken[word];
-  }
-  std::ranges::stable_sort(party.ranks, {}, [&](std::uint32_t rank) { return members[rank].key; });
-  party.slot = lowest_free(used);
-  return party;
-}
 
 }  // namespace
 
-Result<std::shared_ptr<Group>> Group::split(std::int32_t color, std::int32_t key) {
-  if (Status alive = context_->process.check(); !alive) return alive;
-  Registry& registry = context_->registry;
-  const std::uint64_t number = splits_.fetch_add(1, std::memory_order_relaxed);
-  int waits = 0;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    Member mine{color, key, registry.is_draining() ? 1U : 0U, {}};
-    std::ranges::copy(registry.slots_taken(), mine.taken.begin());
-    XYLEM_TRY(const auto members, gather_from_all(*this, mine));
-    const Party party = party_of(members, color);
-    SlotClaim claim(registry, color < 0 ? std::nullopt : party.slot);
-    Outcome outcome = Outcome::well;
-    if (color >= 0 && !claim.held()) outcome = party.slot ? Outcome::lost_race : Outcome::no_slot;
-    XYLEM_TRY(const auto outcomes, gather_from_all(*this, outcome));
-    const Outcome worst = *std::ranges::max_element(outcomes);
-    if (worst == Outcome::no_slot) {
-      // All members have the same data here, so either all of them wait, or none does.
-      const bool may_come_free = std::ranges::any_of(
-          members, [](const Member& member) { return member.is_draining != 0; });
-      if (!may_come_free || ++waits > kWaits) break;
-      std::this_thread::sleep_for(kWait);
-      --attempt;
-      continue;
-    }
-    if (worst == Outcome::lost_race) continue;
-    if (color < 0) return std::shared_ptr<Group>();
-    const std::uint64_t uid =
-        combine(combine(this->uid(), number), static_cast<std::uint64_t>(color));
-    return make_part(party.ranks, uid, claim.keep());
+Result<Seat> Group::take_seat(const std::shared_ptr<Context>& context) {
+  const Deadline deadline = Deadline::after(kLongestWait);
+  Registry& registry = context->registry;
+  for (;;) {
+    XYLEM_TRY(context->process.check());
+    const bool may_come_free = registry.is_draining();
+    if (const auto slot = registry.claim_slot()) return Seat(context, *slot);
+    if (!may_come_free || deadline.passed()) break;
+    std::this_thread::sleep_for(kWait);
   }
-  return failure(Code::exhausted, fmt::format("no communicator can be made: a rank has {} already, "
-                                              "or races for them never end; destroy "
-                                              "those that are not in use",
-                                              kMaxGroups));
+  return failure(Code::exhausted,
+                 fmt::format("rank {} has {} communicators already, and cannot make another; "
+                             "destroy those that are not in use",
+                             context->rank(), kMaxGroups),
+                 context->rank());
 }
 
-/// Makes a group of these ranks of this group, in the given order.
-std::shared_ptr<Group> Group::make_part(const std::vector<std::uint32_t>& ranks,
-                                        std::uint64_t uid,
-                                        std::uint32_t slot) const {
+Result<std::shared_ptr<Group>> Group::split(std::int32_t color, std::int32_t key) {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  const std::uint64_t number = splits_.fetch_add(1, std::memory_order_relaxed);
+  Seat seat;
+  if (color >= 0) {
+    // Without a seat, this rank must still tell the others.
+    if (auto taken = take_seat(context_)) seat = *std::move(taken);
+  }
+  XYLEM_TRY(const auto choices, gather_from_all(*this, Choice{color, key, seat.number()}));
+  std::vector<std::uint32_t> members;
+  for (std::uint32_t rank = 0; rank < size(); ++rank) {
+    if (choices[rank].color >= 0 && choices[rank].seat == 0) {
+      return failure(Code::exhausted,
+                     fmt::format("no communicator can be made: rank {} has {} already; destroy "
+                                 "those that are not in use",
+                                 world_rank(rank), kMaxGroups),
+                     world_rank(rank));
+    }
+    if (color >= 0 && choices[rank].color == color) members.push_back(rank);
+  }
+  if (color < 0) return std::shared_ptr<Group>();
+  std::ranges::stable_sort(members, {}, [&](std::uint32_t rank) { return choices[rank].key; });
+  Formation formation;
+  formation.uid = combine(combine(uid(), number), static_cast<std::uint64_t>(color));
+  for (const std::uint32_t member : members) {
+    formation.members.push_back({world_rank(member), choices[member].seat});
+  }
+  return form(std::move(seat), formation);
+}
+
+/// Whether a communicator can be formed like this by the rank that holds this seat.
+Status Group::check(const Formation& formation, std::uint32_t seat) const {
+  const auto refuse = [](std::string why) {
+    return failure(Code::invalid_argument, "form: " + std::move(why));
+  };
+  if (seat == 0) return refuse("the seat is empty; pass one of take_seat()");
+  std::unordered_set<std::uint32_t> ranks;
+  bool is_member = false;
+  for (const auto& [rank, its_seat] : formation.members) {
+    if (!rank_of(rank)) {
+      return refuse(fmt::format("rank {} of a job of {} ranks", rank, size()));
+    }
+    if (!ranks.insert(rank).second) return refuse(fmt::format("rank {} is a member twice", rank));
+    if (its_seat == 0 || its_seat >= kMaxGroups) {
+      return refuse(
+          fmt::format("rank {} has seat {}; seats are 1 to {}", rank, its_seat, kMaxGroups - 1));
+    }
+    if (rank != spec_.own_world_rank()) continue;
+    is_member = true;
+    if (its_seat != seat) {
+      return refuse(fmt::format("this rank, {}, is given with seat {}, and holds seat {}", rank,
+                                its_seat, seat));
+    }
+  }
+  if (!is_member) return refuse(fmt::format("this rank, {}, is no member", spec_.own_world_rank()));
+  if (context_->registry.find(formation.uid) != nullptr) {
+    return refuse(fmt::format("a communicator with uid {:#x} exists; draw another number for each",
+                              formation.uid));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Group>> Group::form(Seat seat, const Formation& formation) const {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  XYLEM_TRY(check(formation, seat.number()));
   GroupSpec spec;
-  spec.uid = uid;
-  spec.slot = slot;
+  spec.uid = formation.uid;
+  spec.timeout = formation.timeout;
   collectives::CostModel model = this->model();
   model.host.clear();
-  for (const std::uint32_t member : ranks) {
-    if (member == rank()) spec.rank = static_cast<std::uint32_t>(spec.world_ranks.size());
-    spec.world_ranks.push_back(world_rank(member));
-    if (!this->model().host.empty()) model.host.push_back(this->model().host[member]);
+  for (const auto& [rank, its_seat] : formation.members) {
+    if (rank == spec_.own_world_rank()) spec.rank = spec.size();
+    spec.world_ranks.push_back(rank);
+    spec.slots.push_back(its_seat);
+    if (!this->model().host.empty()) model.host.push_back(this->model().host[*rank_of(rank)]);
   }
-  return make(context_, observer_, std::move(spec), std::move(model));
+  auto group = make(context_, observer_, std::move(spec), std::move(model));
+  seat.keep();
+  return group;
 }
 
 }  // namespace xylem::runtime

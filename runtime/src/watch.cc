@@ -52,7 +52,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.watched.stalled_since = now;
     operation.watched.reported = false;
   }
-  const auto limit = operation.timeout().value_or(context_.config().timeout);
+  const auto limit = operation.timeout().value_or(group.timeout());
   const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
   else operation.watched.roll = {};  // The limit has been moved.
@@ -154,7 +154,7 @@ void Watch::time_out(Group& group,
     if (attendance.silent.size() != 1) {
       culprit.reset();
       if (has_peer) culprit = group.world_rank(operation.call.peer);
-      else if (attendance.left.size() == 1) culprit = attendance.left.front();
+      else culprit = attendance.only_leaver();
     }
     text = fmt::format("rank {}: a {} with tag {} met no partner within {}", context_.rank(),
                        operation.call.kind == CallKind::send ? "send" : "receive",
@@ -162,11 +162,10 @@ void Watch::time_out(Group& group,
     if (attendance.silent.size() == 1) {
       text += fmt::format("; {} gave no answer", list(attendance.silent));
     }
-    if (!attendance.left.empty()) text += fmt::format("; {} left the job", list(attendance.left));
+    text += leavers(attendance);
   } else if (operation.run.program == nullptr) {
-    text = fmt::format(
-        "rank {}: a {} waited {} for earlier calls of communicator {} and did not start",
-        context_.rank(), name(operation.call.collective), limit, group.slot());
+    text = fmt::format("rank {}: a {} waited {} for earlier calls of {} and did not start",
+                       context_.rank(), name(operation.call.collective), limit, group.label());
     if (attendance.silent.size() != 1) culprit.reset();
   } else {
     text = explain(group, operation, attendance);
@@ -174,35 +173,47 @@ void Watch::time_out(Group& group,
   group.announce(Code::timed_out, culprit, std::move(text));
 }
 
-/// Looks at an operation that waits for one rank. A partner that has left the job will not come.
+Clock::time_point Watch::left_at(const Group& group, std::uint32_t world_rank) const {
+  const Clock::time_point left_job = context_.failures.left_at(world_rank);
+  const auto of_group = goodbyes_.find(group.uid());
+  if (of_group == goodbyes_.end()) return left_job;
+  const auto goodbye = of_group->second.find(world_rank);
+  return goodbye == of_group->second.end() ? left_job : std::min(left_job, goodbye->second);
+}
+
+std::string_view Watch::left_by(std::uint32_t world_rank) const {
+  return context_.failures.has_left(world_rank) ? "the job" : "the communicator";
+}
+
+/// Looks at an operation that waits for one rank. A partner that has left will not come.
 /// What it sent before it left has had time to arrive.
 void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     if (peer != kNone ? rank != peer : rank == group.rank()) continue;
-    if (now - kLetGo < context_.failures.left_at(group.world_rank(rank))) return;
+    if (now - kLetGo < left_at(group, group.world_rank(rank))) return;
     gone = group.world_rank(rank);
   }
   if (!gone) return;
   const bool is_send = operation.call.kind == CallKind::send;
   group.announce(Code::peer_lost, gone,
-                 fmt::format("rank {} left the job before it {} what rank {} {} with tag {}", *gone,
-                             is_send ? "received" : "sent", context_.rank(),
+                 fmt::format("rank {} left {} before it {} what rank {} {} with tag {}", *gone,
+                             left_by(*gone), is_send ? "received" : "sent", context_.rank(),
                              is_send ? "sends" : "receives", operation.call.tag));
 }
 
-/// Announces `peer_lost` if a rank left the job before it took its part: a message to or from it is
+/// Announces `peer_lost` if a rank left before it took its part: a message to or from it is
 /// under way, or waits for room at it. What that rank has sent is not lost, since a receive that is
 /// not posted yet may still find its message.
 void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
     const std::uint32_t world = group.world_rank(lane.peer);
-    if (now - kLetGo < context_.failures.left_at(world)) return false;
+    if (now - kLetGo < left_at(group, world)) return false;
     group.announce(Code::peer_lost, world,
-                   fmt::format("rank {} left the job before it took its part in {}", world,
-                               explain(group, operation)));
+                   fmt::format("rank {} left {} before it took its part: {}", world,
+                               left_by(world), explain(group, operation)));
     return true;
   };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
@@ -285,7 +296,14 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   // here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
+  if (group == nullptr && situation.is_question && has_let_go(situation.group)) {
+    return say_gone(situation.group, situation.sequence);
+  }
   if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
+  if (situation.state == Situation::State::gone) {
+    goodbyes_[situation.group].try_emplace(origin, Clock::now());
+    return;
+  }
   if (!compare(*group, origin, situation)) return;
   Heard& heard = heard_[situation.group];
   const std::uint64_t sequence = situation.sequence;
@@ -312,7 +330,7 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   if (const auto group = context_.registry.find(situation.group)) {
     if (rolls_.hear(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
-  } else if (std::ranges::find(gone_, situation.group) != gone_.end()) {
+  } else if (has_let_go(situation.group)) {
     Situation said;
     said.group = situation.group;
     said.sequence = situation.sequence;
@@ -322,6 +340,20 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
     early_rolls_.push_back({id, situation.group, situation.sequence});
     if (early_rolls_.size() > kEarly) early_rolls_.pop_front();
   }
+}
+
+bool Watch::has_let_go(std::uint64_t group) const {
+  return std::ranges::find(gone_, group) != gone_.end();
+}
+
+void Watch::on_destroyed(const Group& group) { say_gone(group.uid(), group.next_sequence()); }
+
+void Watch::say_gone(std::uint64_t group, std::uint64_t sequence) {
+  Situation said;
+  said.group = group;
+  said.sequence = sequence;
+  said.state = Situation::State::gone;
+  context_.control->flood(encode(said));
 }
 
 void Watch::answer(RollCallId roll, Situation&& said) {
@@ -350,6 +382,7 @@ void Watch::on_enlisted(Group& group) {
 
 void Watch::on_left(const Group& group) {
   heard_.erase(group.uid());
+  goodbyes_.erase(group.uid());
   gone_.push_back(group.uid());
   if (gone_.size() > kGone) gone_.pop_front();
 }
@@ -359,13 +392,12 @@ void Watch::on_left(const Group& group) {
 bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
   const auto history = group.history_at(record.sequence);
   if (!history || *history == record.history) return true;
-  group.announce(
-      Code::mismatch, origin,
-      fmt::format("call {} of communicator {}: rank {} calls {}; rank {} called something "
-                  "else then or before, and is at call {} by now, too far ahead to say "
-                  "what",
-                  record.sequence, group.slot(), origin, describe(record), context_.rank(),
-                  group.next_sequence()));
+  group.announce(Code::mismatch, origin,
+                 fmt::format("call {} of {}: rank {} calls {}; rank {} called something "
+                             "else then or before, and is at call {} by now, too far ahead to say "
+                             "what",
+                             record.sequence, group.label(), origin, describe(record),
+                             context_.rank(), group.next_sequence()));
   return false;
 }
 
@@ -379,11 +411,11 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
     }
     if (mine.fingerprint == record.fingerprint) continue;
     const std::uint32_t rank = context_.rank();
-    group.announce(Code::mismatch, origin,
-                   fmt::format("call {} of communicator {}: rank {} calls {}, rank {} calls {}",
-                               record.sequence, group.slot(), std::min(rank, origin),
-                               describe(rank < origin ? mine : record), std::max(rank, origin),
-                               describe(rank < origin ? record : mine)));
+    group.announce(
+        Code::mismatch, origin,
+        fmt::format("call {} of {}: rank {} calls {}, rank {} calls {}", record.sequence,
+                    group.label(), std::min(rank, origin), describe(rank < origin ? mine : record),
+                    std::max(rank, origin), describe(rank < origin ? record : mine)));
     return false;
   }
   const auto origin_rank = group.rank_of(origin);
@@ -393,12 +425,11 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
   const auto sent = group.sent_to(theirs.sequence, *origin_rank);
   const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
   if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
-  group.announce(
-      Code::mismatch, origin,
-      fmt::format("call {} of communicator {}: in an all_to_all_v rank {} sends {} bytes "
-                  "to rank {}, which expects {}",
-                  theirs.sequence, group.slot(), context_.rank(), *sent * size_of(mine.type),
-                  origin, theirs.blocked_bytes));
+  group.announce(Code::mismatch, origin,
+                 fmt::format("call {} of {}: in an all_to_all_v rank {} sends {} bytes "
+                             "to rank {}, which expects {}",
+                             theirs.sequence, group.label(), context_.rank(),
+                             *sent * size_of(mine.type), origin, theirs.blocked_bytes));
   return false;
 }
 
@@ -421,9 +452,14 @@ void Watch::on_call(Group& group, const CallRecord& record) {
 std::optional<std::uint32_t> Watch::Attendance::culprit() const {
   if (silent.size() == 1) return silent.front();
   if (!silent.empty()) return std::nullopt;
-  if (left.size() == 1) return left.front();
-  if (left.empty() && absent.size() == 1) return absent.front();
+  if (const auto leaver = only_leaver()) return leaver;
+  if (left.empty() && gone.empty() && absent.size() == 1) return absent.front();
   return std::nullopt;
+}
+
+std::optional<std::uint32_t> Watch::Attendance::only_leaver() const {
+  if (left.size() + gone.size() != 1) return std::nullopt;
+  return left.empty() ? gone.front() : left.front();
 }
 
 /// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
@@ -438,7 +474,10 @@ Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of)
       continue;
     }
     const std::optional<RollCall::Answer> answer = answer_of(world);
-    if (!answer) {
+    const bool has_let_go = answer && answer->state == Situation::State::gone;
+    if (has_let_go || left_at(group, world) != Clock::time_point::max()) {
+      attendance.gone.push_back(world);
+    } else if (!answer) {
       attendance.silent.push_back(world);
     } else if (answer->state == Situation::State::waiting) {
       attendance.waiting.push_back(world);
@@ -480,17 +519,26 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
 }
 
 std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
-  const auto& [absent, waiting, silent, left, last_calls] = attendance;
+  const auto& [absent, waiting, silent, left, gone, last_calls] = attendance;
   std::string text = fmt::format(
-      "call {} of communicator {} ({}) has gone on for {} at rank {}", operation.sequence,
-      group.slot(), describe(group.records()[operation.sequence % Group::kRecords]),
+      "call {} of {} ({}) has gone on for {} at rank {}", operation.sequence, group.label(),
+      describe(group.records()[operation.sequence % Group::kRecords]),
       format_duration(
           std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
       group.world_rank(group.rank()));
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
-  if (!left.empty()) text += fmt::format("; {} left the job", list(left));
+  text += leavers(attendance);
   if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));
+  return text;
+}
+
+std::string Watch::leavers(const Attendance& attendance) {
+  std::string text;
+  if (!attendance.left.empty()) text += fmt::format("; {} left the job", list(attendance.left));
+  if (!attendance.gone.empty()) {
+    text += fmt::format("; {} left the communicator", list(attendance.gone));
+  }
   return text;
 }
 

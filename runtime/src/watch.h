@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -53,6 +54,8 @@ class Watch final : public GroupObserver {
   void on_enlisted(Group& group) override;
   /// A group no longer exists on this rank.
   void on_left(const Group& group) override;
+  /// Tells the other members that this rank has let go of the group.
+  void on_destroyed(const Group& group) override;
 
  private:
   void look(Operation& operation, Clock::time_point now);
@@ -72,6 +75,13 @@ class Watch final : public GroupObserver {
                 const RollCall& roll,
                 std::chrono::nanoseconds longest);
   void keep(const Verdict& verdict);
+  /// When the rank said goodbye to the job or to the group; far in the future if it has not.
+  Clock::time_point left_at(const Group& group, std::uint32_t world_rank) const;
+  /// What the rank has left, for messages: "the job" or "the communicator".
+  std::string_view left_by(std::uint32_t world_rank) const;
+  /// Whether the group existed here, and does no more.
+  bool has_let_go(std::uint64_t group) const;
+  void say_gone(std::uint64_t group, std::uint64_t sequence);
   void publish(Group& group, Situation&& said);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
@@ -81,12 +91,16 @@ class Watch final : public GroupObserver {
   bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
   /// Who takes part in a call, as far as is known. The ranks are world ranks, without this one.
   struct Attendance {
-    std::vector<std::uint32_t> absent, waiting, silent, left;
-    std::string last_calls;  ///< Text on the last calls of the absent ranks.
+    std::vector<std::uint32_t> absent, waiting, silent;
+    std::vector<std::uint32_t> left;  ///< Those that have left the job.
+    std::vector<std::uint32_t> gone;  ///< Those that have let go of the communicator.
+    std::string last_calls;           ///< Text on the last calls of the absent ranks.
 
     /// The rank to blame, if there is only one. A rank that gives no answer comes first; if all
-    /// answer, one that has left the job; otherwise one that did not call.
+    /// answer, one that has left; otherwise one that did not call.
     std::optional<std::uint32_t> culprit() const;
+    /// The rank that has left, if there is only one.
+    std::optional<std::uint32_t> only_leaver() const;
   };
   /// Who takes part in this call, judging by the situations published so far, or by the answers to
   /// a roll call.
@@ -98,6 +112,8 @@ class Watch final : public GroupObserver {
   static std::string explain(Group& group,
                              const Operation& operation,
                              const Attendance& attendance);
+  /// "; rank 3 left the job", for each kind of leaving.
+  static std::string leavers(const Attendance& attendance);
 
   /// What was said of the calls of one group. Calls too old to be compared are forgotten.
   struct Heard {
@@ -119,6 +135,8 @@ class Watch final : public GroupObserver {
   std::map<std::uint64_t, Heard> heard_;
   /// For each group, its oldest call under way at this tick.
   std::unordered_map<const Group*, std::uint64_t> oldest_;
+  /// For each group, which of its members have let go of it, by world rank, and when.
+  std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
   // Messages about groups that do not exist here, or not yet:
   std::deque<Verdict> early_verdicts_;
   std::deque<EarlyRoll> early_rolls_;

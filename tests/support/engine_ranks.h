@@ -34,6 +34,9 @@ inline void add(void* target,
   }
 }
 
+/// The tag slot of the communicator at a rank; another one at each.
+inline std::uint32_t slot_of(std::uint32_t rank) noexcept { return 7 + rank; }
+
 struct TestExecution final : Execution {
   using Execution::renew;
   using Execution::set_references;
@@ -56,6 +59,7 @@ class Rank final : public EngineListener {
     for (const Rank& other : ranks) {
       const auto endpoint = transport_->connect(other.transport_->address()).value();
       peers_.links.push_back(link_over(*transport_, endpoint));
+      peers_.slots.push_back(slot_of(other.peers_.rank));
     }
   }
   void start(const std::shared_ptr<const Program>& program,

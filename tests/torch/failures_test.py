@@ -56,14 +56,11 @@ class Failures(unittest.TestCase):
 
         run_ranks(2, body)
 
-    def test_errors_of_a_part_of_the_world_tell_whose_ranks_they_name(self):
+    def test_errors_of_a_part_of_the_world_name_ranks_of_the_world(self):
         def body(rank, size):
             group = dist.new_group([2, 1])
             if rank > 0:
-                pattern = r"rank [01].*this group's ranks, from 0 on, are ranks 2, 1 of the world"
-                # Some versions of torch sort the ranks of a group.
-                if dist.get_global_rank(group, 0) == 1:
-                    pattern = pattern.replace("2, 1", "1, 2")
+                pattern = r"rank [12] (has|calls).*rank [12] (has|calls)"
                 sparse = torch.sparse_coo_tensor([[0]], [1.0], (rank,), device="cpu")
                 with raising(dist.DistBackendError, pattern):
                     dist.all_reduce(sparse, group=group)
@@ -80,7 +77,7 @@ class Failures(unittest.TestCase):
             if rank < 2:
                 failed.wait()
                 return
-            with raising(dist.DistBackendError, "rank 0 did not come in time.*ranks 1, 2 of the world"):
+            with raising(dist.DistBackendError, "rank 1, the first of the group, did not come in time"):
                 dist.new_group([1, 2], timeout=timedelta(seconds=1))
             failed.tell()
             failed.tell()

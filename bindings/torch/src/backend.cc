@@ -17,57 +17,24 @@ namespace {
 using c10d::OpType;
 using std::chrono::milliseconds;
 
-/// What a start may take at least once all members have come. A group's time limit is meant for
-/// waits for other ranks; a limit of a second must not fail the start on a busy machine.
-constexpr milliseconds kStartOfAll{30'000};
-
 std::string group_label(const GroupOptions& group) {
   if (group.global_ranks.empty()) return "the world";
   return c10::str("the group of ranks ", group.global_ranks);
-}
-
-/// Starts a job for the members of the group. `name` gets the name drawn for it; `note` is appended
-/// to errors.
-Runtime start(const c10::intrusive_ptr<c10d::Store>& given,
-              const GroupOptions& group,
-              const std::string& note,
-              std::string& name) {
-  // The members may take as long to come as an operation may take, but never unlimited time.
-  const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
-  const Deadline deadline = Deadline::after(limit);
-  auto meeting = meet(given, {group.rank, group.size}, deadline);
-  if (!meeting) check(meeting.status(), note);
-  xylem::Options options;
-  options.rank = static_cast<std::uint32_t>(group.rank);
-  options.size = static_cast<std::uint32_t>(group.size);
-  options.store = meeting->store;
-  options.job = name = meeting->name;
-  // Everybody with access to torch's store can read this secret, so a secret set by the user takes
-  // precedence.
-  options.fallback_secret = meeting->secret;
-  options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
-  options.timeout = group.timeout;
-  auto runtime = Runtime::create(options);
-  if (!runtime) check(runtime.status(), note);
-  return std::move(runtime).value();
 }
 
 }  // namespace
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
     : c10d::Backend(group.rank, group.size),
-      store_(own_connection(store)),
+      store_(meeting_place(store, group.name, group.global_ranks)),
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
-      pending_(std::make_shared<Pending>(world_ranks_note(group_.global_ranks))),
+      membership_(join_group(store_, group_)),
+      pending_(std::make_shared<Pending>(membership_.job->note)),
       on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()),
-      runtime_(start(store_, group_, pending_->note(), name_)),
-      world_(runtime_.world()) {
+      sparse_(std::make_shared<SparseReducer>(membership_, pending_)) {
   on_devices_->blocking_wait = group_.blocking_wait;
-  auto apart = world_.duplicate();
-  if (!apart) check(apart.status(), pending_->note());
-  sparse_ = std::make_shared<SparseReducer>(*std::move(apart), pending_);
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
   init();
@@ -109,14 +76,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
   // If the devices form no mesh, all calls go on as before.
-  if (memory) check(world_.bind(*memory).status(), pending_->note());
+  if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
 }
 
 // --- calls ---
 
 const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  if (tensor.is_cpu()) return world_;
-  begun.device = std::make_unique<OnDevice>(world_, tensor.device(), on_devices_);
+  if (tensor.is_cpu()) return membership_.group;
+  begun.device = std::make_unique<OnDevice>(membership_.group, tensor.device(), on_devices_);
   return begun.device->group();
 }
 
@@ -200,7 +167,7 @@ Backend::WorkPtr Backend::endCoalescing() {
   });
   // Otherwise the calling thread waits.
   if (first && is_on_one_device) {
-    begun.device = std::make_unique<OnDevice>(world_, first->stream(), on_devices_);
+    begun.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
   }
   const auto task = c10::make_intrusive<Task>(
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequence_.load()}, pending_,
@@ -220,9 +187,9 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
     return !is_message(other.name().type) && other.name().type != OpType::COALESCED;
   });
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device = std::make_unique<OnDevice>(world_, *options.device, on_devices_);
+    begun.device = std::make_unique<OnDevice>(membership_.group, *options.device, on_devices_);
   }
-  begun.works.push_back((begun.device ? begun.device->group() : world_).barrier());
+  begun.works.push_back((begun.device ? begun.device->group() : membership_.group).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 
@@ -231,11 +198,11 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   const Deadline deadline = Deadline::after(limit);
   const std::uint64_t number = barriers_++;
   const auto prefix_of = [&](std::uint64_t barrier) {
-    return c10::str("xylem/", name_, "/monitored_barrier/", barrier, "/");
+    return c10::str("xylem/", membership_.name, "/monitored_barrier/", barrier, "/");
   };
   const std::string prefix = prefix_of(number);
   const auto fail = [&](const std::string& why) {
-    check(failure(Code::timed_out, why), pending_->note());
+    check(failure(Code::timed_out, why), world_ranks_note(group_.global_ranks));
   };
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
@@ -279,7 +246,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 void Backend::abort() {
   if (is_closed_) return;
   sparse_->abort();
-  (void)world_.abort("torch.distributed aborted the group");
+  (void)membership_.group.abort("torch.distributed aborted the group");
 }
 
 c10d::ErrorType Backend::getError() {
@@ -306,12 +273,14 @@ void Backend::shutdown() {
   for (const xylem::Work& work : pending_->works_of(goes_through)) {
     (void)work.wait_for(deadline.left());
   }
-  if (Status left = runtime_.shutdown(); left.code() == Code::busy) {
-    (void)world_.abort("the group was destroyed while operations were under way");
+  if (membership_.group.destroy().code() == Code::busy) {
+    (void)membership_.group.abort("the group was destroyed while operations were under way");
     pending_->drain();
-    (void)runtime_.shutdown();
+    (void)membership_.group.destroy();
   }
   pending_->drain();
+  // If this is the last group of the job, the process leaves the job.
+  membership_.job.reset();
 }
 
 }  // namespace xylem::pytorch

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: a process group of torch.distributed on Xylem. Each group is a separate job, whose
-// members find each other through the group's store.
+// Backend: a process group of torch.distributed on Xylem: a communicator in a job that the groups
+// of the process share (jobs.h).
 //
 // Calls on one group may come from several threads. As everywhere in torch.distributed, all ranks
 // must make them in the same order.
 #pragma once
 
 #include "compat.h"
+#include "jobs.h"
 #include "pending.h"
 #include "recorder.h"
 #include "sparse.h"
@@ -29,7 +30,6 @@ namespace xylem::pytorch {
 
 inline constexpr const char* kBackendName = "xylem";
 
-/// Options of a new group. Equal on all members, except for `rank`.
 struct GroupOptions {
   int rank = 0;
   int size = 1;
@@ -147,6 +147,7 @@ class Backend final : public c10d::Backend {
   const StorePtr store_;
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
+  Membership membership_;  ///< Without its job after shutdown().
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   std::atomic<std::uint64_t> sequence_{0};
@@ -156,10 +157,7 @@ class Backend final : public c10d::Backend {
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   /// Number of monitored barriers so far; each has keys of its own in the store.
   std::atomic<std::uint64_t> barriers_{0};
-  std::string name_;  ///< Name of this start of the group, which is unique.
-  Runtime runtime_;
-  Communicator world_;
-  std::shared_ptr<SparseReducer> sparse_;
+  const std::shared_ptr<SparseReducer> sparse_;
 
   std::atomic<bool> is_closed_{false};
   std::mutex coalescing_;

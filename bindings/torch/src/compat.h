@@ -72,7 +72,7 @@ constexpr OpType all_gather_coalesced_type() {
 /// A separate connection to the store, if torch supports that: waiting on a connection blocks its
 /// other users.
 template <typename Store>
-c10::intrusive_ptr<Store> own_connection(const c10::intrusive_ptr<Store>& store) {
+c10::intrusive_ptr<Store> another_connection(const c10::intrusive_ptr<Store>& store) {
   if constexpr (requires { store->clone(); }) {
     return store->clone();
   } else {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -80,13 +81,14 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
   std::vector<Shape> shapes(group.size());
   walk.await(group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
                               Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
-  for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
+  for (std::uint32_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
     // All ranks detect this, so the next call is not affected.
     check(failure(Code::mismatch,
-                  c10::str("all_reduce of sparse tensors: rank ", group.rank(), " has ",
-                           shape.text(), ", rank ", rank, " has ", shapes[rank].text()),
-                  static_cast<std::uint32_t>(rank)),
+                  c10::str("all_reduce of sparse tensors: rank ", group.world_rank(group.rank()),
+                           " has ", shape.text(), ", rank ", group.world_rank(rank), " has ",
+                           shapes[rank].text()),
+                  group.world_rank(rank)),
           walk.note);
   }
   const at::Tensor indices = gather_rows(walk, mine._indices().t().contiguous(), shapes).t();
@@ -111,9 +113,9 @@ SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
 void SparseTask::carry_out(const Communicator& group,
                            const Status& group_state,
                            Pending& pending) noexcept {
-  Walk walk{group, call_.timeout, pending.note()};
+  Walk walk{group, call_.timeout, pending.note(), group_state};
   try {
-    check(group_state, walk.note);
+    check(walk.outcome, walk.note);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
   } catch (...) {
@@ -165,11 +167,13 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
 thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 
 c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
+  const auto timeout = call.timeout;
   auto task =
-      c10::make_intrusive<SparseTask>(static_cast<int>(group_.rank()), std::move(call), *this);
+      c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
+    if (!meeting_) begin_meeting(timeout);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
@@ -177,6 +181,46 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   }
   changed_.notify_all();
   return task;
+}
+
+void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
+  const auto job = job_.lock();
+  if (!job) refuse("the group has been destroyed");
+  meeting_ = std::make_unique<Meeting>();
+  Meeting& meeting = *meeting_;
+  // Without a seat, this rank must still tell the others.
+  if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
+  std::random_device device;
+  meeting.mine = {meeting.seat.number(), (std::uint64_t{device()} << 32) | device()};
+  meeting.all.resize(parent_.size());
+  constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
+  meeting.gathered =
+      parent_.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
+                         Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
+  meeting.gathered.set_timeout(timeout);
+}
+
+Status SparseReducer::form() {
+  if (group_.size() != 0) return {};
+  XYLEM_TRY(meeting_->gathered.wait());
+  const auto job = job_.lock();
+  if (!job) return failure(Code::cancelled, "the group was destroyed");
+  Formation formation;
+  formation.uid = meeting_->all.front().number;
+  for (std::uint32_t rank = 0; rank < parent_.size(); ++rank) {
+    const auto seat = static_cast<std::uint32_t>(meeting_->all[rank].seat);
+    if (seat == 0) {
+      return failure(Code::exhausted,
+                     c10::str("all_reduce of sparse tensors needs a communicator of its own, and "
+                              "rank ",
+                              parent_.world_rank(rank), " has 1024 already"));
+    }
+    formation.members.push_back({parent_.world_rank(rank), seat});
+  }
+  XYLEM_TRY(auto group, job->runtime.form(std::move(meeting_->seat), formation));
+  const std::lock_guard lock(mutex_);
+  group_ = std::move(group);
+  return {};
 }
 
 void SparseReducer::run() {
@@ -188,8 +232,9 @@ void SparseReducer::run() {
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
     is_busy_ = true;
-    const Status state = state_;
+    Status state = state_;
     lock.unlock();
+    if (state) state = form();
     task->carry_out(group_, state, *pending_);
     lock.lock();
     is_busy_ = false;
@@ -205,7 +250,10 @@ void SparseReducer::run() {
   }
 }
 
-void SparseReducer::abort() noexcept { (void)group_.abort("torch.distributed aborted the group"); }
+void SparseReducer::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  (void)group_.abort("torch.distributed aborted the group");
+}
 
 void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
@@ -222,7 +270,9 @@ void SparseReducer::close() noexcept {
     // After the runtime has shut down, a call on it would be an invalid argument.
     if (goes_on) state_ = failure(Code::cancelled, kWhy);
   }
-  if (goes_on) (void)group_.abort(kWhy);
+  if (!goes_on) return;
+  const std::lock_guard lock(mutex_);
+  (void)group_.abort(kWhy);
 }
 
 void SparseReducer::stop() noexcept {

@@ -2,9 +2,11 @@
 //
 // all_reduce of sparse tensors. The ranks exchange the numbers of their entries, then gather all
 // entries and add them. The second step depends on the result of the first. So a separate thread
-// executes the steps of one call after the other, on a communicator that nothing else uses.
+// executes the steps of one call after the other, on a communicator that nothing else uses. It is
+// made with the first call.
 #pragma once
 
+#include "jobs.h"
 #include "pending.h"
 #include "tensors.h"
 #include "xylem/xylem.h"
@@ -17,6 +19,7 @@
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 namespace xylem::pytorch {
 
@@ -60,9 +63,9 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  /// `group` must not be used for anything else. `pending` belongs to the process group.
-  SparseReducer(Communicator group, std::shared_ptr<Pending> pending)
-      : group_(std::move(group)), pending_(std::move(pending)) {}
+  /// For the process group with this membership, to which `pending` belongs.
+  SparseReducer(const Membership& membership, std::shared_ptr<Pending> pending)
+      : job_(membership.job), parent_(membership.group), pending_(std::move(pending)) {}
   SparseReducer(const SparseReducer&) = delete;
   SparseReducer& operator=(const SparseReducer&) = delete;
   ~SparseReducer() = default;
@@ -80,16 +83,34 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
 
  private:
   friend class SparseTask;
+  /// How the ranks agree on the communicator. Each gives a seat, and the first rank a number.
+  struct Meeting {
+    struct Rank {
+      std::uint64_t seat = 0, number = 0;
+    };
+    Seat seat;
+    Rank mine;
+    std::vector<Rank> all;
+    xylem::Work gathered;
+  };
+
   void run();
+  /// Begins to make the communicator, in the order of the other calls on the group.
+  void begin_meeting(std::chrono::milliseconds timeout);
+  /// Makes it, if there is none yet, and returns why there is none.
+  Status form();
 
   /// The reducer whose thread this is, if any.
   static thread_local const SparseReducer* of_this_thread;
 
-  Communicator group_;
+  const std::weak_ptr<SharedJob> job_;
+  const Communicator parent_;  ///< That of the process group.
   const std::shared_ptr<Pending> pending_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
+  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call.
+  Communicator group_;                ///< Empty until it is formed.
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;

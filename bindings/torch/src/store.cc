@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.h"
 
+#include "compat.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <string_view>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,17 +23,81 @@ namespace {
 
 constexpr std::size_t kRandomBytes = 16;
 
-/// The pause between two checks of a store. It doubles up to a limit.
+/// The pause between two checks of a store. It grows with the time that has passed, so that it
+/// adds little to it.
 class Pause {
  public:
   void take(Deadline deadline) {
-    std::this_thread::sleep_for(std::min<Clock::duration>(length_, deadline.left()));
-    length_ = std::min(2 * length_, kLongest);
+    constexpr std::chrono::microseconds kShortest{50}, kLongest{10'000};
+    constexpr int kShare = 8;  // A pause is at most this part of the time since the first check.
+    const Clock::duration pause =
+        std::clamp<Clock::duration>((Clock::now() - begun_) / kShare, kShortest, kLongest);
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline.left()));
   }
 
  private:
-  static constexpr std::chrono::microseconds kLongest{10'000};
-  std::chrono::microseconds length_{100};
+  const Clock::time_point begun_ = Clock::now();
+};
+
+bool are_set(c10d::Store& store, const std::vector<std::string>& keys, Deadline deadline) {
+  for (Pause pause; !store.check(keys); pause.take(deadline)) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char letter : text) {
+    if (letter == '\n') lines.emplace_back();
+    else lines.back() += letter;
+  }
+  return lines;
+}
+
+Status did_not_come(std::size_t size, const std::string& missing) {
+  return failure(Code::timed_out, "of the group's " + std::to_string(size) +
+                                      " ranks these did not come: " + missing +
+                                      "; all members must call init_process_group or new_group");
+}
+
+/// The prefix of a PrefixStore, which has no function that tells it.
+struct Prefixed : c10d::PrefixStore {
+  static const std::string& of(const c10d::PrefixStore& store) {
+    return store.*(&Prefixed::prefix_);
+  }
+};
+
+/// The connections to stores that this process has for its groups. Thread-safe.
+class Connections {
+ public:
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+  /// Never destroyed, since groups may be destroyed after static objects are.
+  static Connections& get() {
+    static auto* const kConnections = new Connections;  // NOLINT(cppcoreguidelines-owning-memory)
+    return *kConnections;
+  }
+  StorePtr of(const StorePtr& store) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pairs_,
+                  [](const Pair& pair) { return pair.theirs.expired() || pair.ours.expired(); });
+    for (const Pair& pair : pairs_) {
+      if (pair.theirs.lock() != store) continue;
+      if (StorePtr ours = pair.ours.lock()) return ours;
+    }
+    StorePtr ours = another_connection(store);
+    pairs_.push_back(
+        {c10::weak_intrusive_ptr<c10d::Store>(store), c10::weak_intrusive_ptr<c10d::Store>(ours)});
+    return ours;
+  }
+
+ private:
+  struct Pair {
+    c10::weak_intrusive_ptr<c10d::Store> theirs, ours;
+  };
+  std::mutex mutex_;
+  std::vector<Pair> pairs_;
 };
 
 class TorchStore final : public Store {
@@ -49,24 +118,22 @@ class TorchStore final : public Store {
     std::vector<std::byte> value;
     Status got = guarded("get", key, [&] {
       const std::string name = prefix_ + std::string(key);
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
-      // Both a passed time limit and a lost server make wait() throw.
-      if (!store_->check({name})) {
-        store_->wait({name}, std::max(left, std::chrono::milliseconds(1)));
-      }
+      if (!are_set(*store_, {name}, deadline)) return not_set(key);
       const std::vector<std::uint8_t> bytes = store_->get(name);
       const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
       value.assign(begin, begin + bytes.size());
       return Status();
     });
-    if (got) return value;
-    if (!deadline.passed()) return got;
+    if (!got) return got;
+    return value;
+  }
+
+ private:
+  static Status not_set(std::string_view key) {
     return failure(Code::timed_out, "the key " + std::string(key) +
                                         " was not set in torch's store in time: the rank that sets "
                                         "it has not called init_process_group or new_group");
   }
-
- private:
   template <typename Call>
   static Status guarded(std::string_view function, std::string_view key, const Call& call) {
     try {
@@ -96,76 +163,185 @@ std::string random_text() {
 /// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret.
 constexpr const char* kCurrent = "xylem/current";
 
+/// The keys of one meeting.
 struct Keys {
   std::string prefix;
 
   explicit Keys(const std::string& name) : prefix("xylem/" + name + "/") {}
-  std::string of_member(int rank) const { return prefix + "member/" + std::to_string(rank); }
-  std::string confirmed(int rank) const { return prefix + "confirmed/" + std::to_string(rank); }
+  std::string of_member(std::size_t rank) const { return prefix + "card/" + std::to_string(rank); }
+  /// All cards, one in each line, after a line that is empty or tells who did not come.
+  std::string of_all() const { return prefix + "cards"; }
 };
 
-Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store, const std::string& current) {
-  std::string name = current.substr(0, 2 * kRandomBytes);
-  const Keys keys(name);
-  return {std::make_shared<TorchStore>(store, keys.prefix), std::move(name),
-          current.substr(2 * kRandomBytes)};
+std::string name_in(const std::string& current) { return current.substr(0, 2 * kRandomBytes); }
+
+/// A card as it is stored: a number that tells this meeting's from those of earlier ones, and the
+/// text.
+std::string numbered(const std::string& card) { return random_text() + " " + card; }
+
+Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store,
+                   const std::string& current,
+                   const std::vector<std::string>& numbered_cards) {
+  const std::string name = name_in(current);
+  Meeting meeting{std::make_shared<TorchStore>(store, Keys(name).prefix),
+                  name,
+                  current.substr(2 * kRandomBytes),
+                  {}};
+  for (const std::string& card : numbered_cards) {
+    meeting.cards.push_back(card.substr(2 * kRandomBytes + 1));
+  }
+  return meeting;
 }
 
-Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store, int size, Deadline deadline) {
+std::vector<std::string> values_of(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<std::string> values;
+  if (store.hasExtendedApi()) {
+    for (const auto& value : store.multiGet(keys)) values.emplace_back(value.begin(), value.end());
+  } else {
+    for (const std::string& key : keys) values.push_back(store.get_to_str(key));
+  }
+  return values;
+}
+
+Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
+                     const Member& self,
+                     const std::string& card,
+                     Deadline deadline) {
   const std::string current = random_text() + random_text();
-  Meeting meeting = meeting_of(store, current);
-  const Keys keys(meeting.name);
+  const Keys keys(name_in(current));
+  std::vector<std::string> cards{numbered(card)};
+  const std::size_t size = self.world_ranks.size();
+  // A group of one rank has nobody to tell.
+  if (size == 1) return meeting_of(store, current, cards);
   store->set(kCurrent, current);
+  std::vector<std::string> awaited;
+  for (std::size_t rank = 1; rank < size; ++rank) awaited.push_back(keys.of_member(rank));
   std::string missing;
-  for (int rank = 1; rank < size; ++rank) {
-    if (is_set(*store, keys.of_member(rank), deadline)) {
-      store->set(keys.confirmed(rank), store->get_to_str(keys.of_member(rank)));
-    } else {
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  if (are_set(*store, awaited, deadline)) {
+    for (std::string& one : values_of(*store, awaited)) cards.push_back(std::move(one));
+  } else {
+    for (std::size_t rank = 1; rank < size; ++rank) {
+      const std::string key = keys.of_member(rank);
+      const bool has_come = store->check({key});
+      cards.push_back(has_come ? store->get_to_str(key) : "");
+      if (has_come) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
     }
   }
-  if (missing.empty()) return meeting;
-  return failure(Code::timed_out, "of the group's " + std::to_string(size) +
-                                      " ranks these did not "
-                                      "come: " +
-                                      missing +
-                                      "; all members must call "
-                                      "init_process_group or new_group");
+  std::string all = missing;
+  for (const std::string& one : cards) all += "\n" + one;
+  store->set(keys.of_all(), all);
+  if (missing.empty()) return meeting_of(store, current, cards);
+  return did_not_come(size, missing);
 }
 
-Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store, int rank, Deadline deadline) {
-  const std::string number = random_text();
-  std::string current;
-  for (Pause pause; !deadline.passed(); pause.take(deadline)) {
-    if (!store->check({kCurrent})) continue;
-    if (std::string found = store->get_to_str(kCurrent); found != current) {
-      current = std::move(found);
-      store->set(Keys(current.substr(0, 2 * kRandomBytes)).of_member(rank), number);
-    }
-    const std::string key = Keys(current.substr(0, 2 * kRandomBytes)).confirmed(rank);
-    if (store->check({key}) && store->get_to_str(key) == number) return meeting_of(store, current);
+/// A member's view of the meeting: it looks for the name that rank 0 has drawn, and for the cards
+/// of all under that name.
+class Joining {
+ public:
+  Joining(const c10::intrusive_ptr<c10d::Store>& store, const Member& self, const std::string& card)
+      : store_(store), self_(self), own_(numbered(card)) {}
+
+  /// Looks for a name, and puts this member's card under a new one. Rank 0 draws a name for the
+  /// next group of the same members as soon as it has stored the cards of this one. So a new name
+  /// only counts if the cards under the last one are not this meeting's. Returns the cards in that
+  /// case.
+  std::optional<std::vector<std::string>> find_name() {
+    if (!store_->check({kCurrent})) return std::nullopt;
+    std::string found = store_->get_to_str(kCurrent);
+    if (found == current_) return std::nullopt;
+    if (auto all = find_cards()) return all;
+    current_ = std::move(found);
+    store_->set(Keys(name_in(current_)).of_member(rank()), own_);
+    return std::nullopt;
+  }
+  bool has_name() const noexcept { return !current_.empty(); }
+  /// The lines of Keys::of_all(), if they are there and include this member's card.
+  std::optional<std::vector<std::string>> find_cards() {
+    if (!has_name()) return std::nullopt;
+    const std::string key = Keys(name_in(current_)).of_all();
+    if (!store_->check({key})) return std::nullopt;
+    std::vector<std::string> lines = lines_of(store_->get_to_str(key));
+    const std::size_t size = self_.world_ranks.size();
+    const bool is_ours = lines.size() == size + 1 && lines[rank() + 1] == own_;
+    return is_ours ? std::optional(std::move(lines)) : std::nullopt;
+  }
+  const std::string& current() const noexcept { return current_; }
+
+ private:
+  std::size_t rank() const noexcept { return static_cast<std::size_t>(self_.rank); }
+
+  const c10::intrusive_ptr<c10d::Store>& store_;
+  const Member& self_;
+  const std::string own_;  ///< This member's card.
+  std::string current_;    ///< The name and secret under which it lies.
+};
+
+Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
+                     const Member& self,
+                     const std::string& card,
+                     Deadline deadline) {
+  constexpr unsigned kLooksForCards = 8;  // For each look for another name.
+  // Rank 0 may come to its limit a little later, and knows who did not come.
+  constexpr std::chrono::seconds kForWordOfFirst{1};
+  const Deadline last = Deadline::after(deadline.left() + kForWordOfFirst);
+  Joining joining(store, self, card);
+  unsigned looks = 0;
+  for (Pause pause; !(joining.has_name() ? last : deadline).passed(); pause.take(last)) {
+    std::optional<std::vector<std::string>> lines;
+    if (!joining.has_name() || ++looks % kLooksForCards == 0) lines = joining.find_name();
+    if (!lines) lines = joining.find_cards();
+    if (!lines) continue;
+    const std::string missing = lines->front();
+    lines->erase(lines->begin());
+    if (!missing.empty()) return did_not_come(self.world_ranks.size(), missing);
+    return meeting_of(store, joining.current(), *lines);
   }
   return failure(Code::timed_out,
-                 "the group's rank 0 did not come in time; all members must call "
-                 "init_process_group or new_group",
+                 "rank " + std::to_string(self.world_ranks.front()) +
+                     ", the first of the group, did not come in time; all members must call "
+                     "init_process_group or new_group",
                  0);
 }
 
 }  // namespace
 
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
-  for (Pause pause; !store.check({key}); pause.take(deadline)) {
-    if (deadline.passed()) return false;
-  }
-  return true;
+  return are_set(store, {key}, deadline);
+}
+
+c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  if (prefixed == nullptr) return Connections::get().of(store);
+  return c10::make_intrusive<c10d::PrefixStore>(Prefixed::of(*prefixed),
+                                                own_connection(prefixed->getUnderlyingStore()));
+}
+
+c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const std::string& group_name,
+                                              const std::vector<std::uint64_t>& world_ranks) {
+  const auto own = own_connection(store);
+  constexpr std::size_t kHashDigits = 40;
+  const bool is_hash = group_name.size() == kHashDigits &&
+                       group_name.find_first_not_of("0123456789abcdef") == std::string::npos;
+  auto* const of_device = dynamic_cast<c10d::PrefixStore*>(own.get());
+  if (!is_hash || of_device == nullptr) return own;
+  const auto next = of_device->getUnderlyingStore();
+  auto* const of_group = dynamic_cast<c10d::PrefixStore*>(next.get());
+  if (of_group == nullptr || Prefixed::of(*of_group) != group_name + "/") return own;
+  std::string prefix = "ranks";
+  for (const std::uint64_t rank : world_ranks) prefix += "_" + std::to_string(rank);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix + "/" + Prefixed::of(*of_device),
+                                                of_group->getUnderlyingStore());
 }
 
 Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& member,
+                     const std::string& card,
                      Deadline deadline) {
   try {
-    return member.rank == 0 ? host(store, member.size, deadline)
-                            : join(store, member.rank, deadline);
+    return member.rank == 0 ? host(store, member, card, deadline)
+                            : join(store, member, card, deadline);
   } catch (const std::exception& error) {
     return failure(Code::internal, std::string("torch's store failed: ") + error.what());
   }

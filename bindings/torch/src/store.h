@@ -5,9 +5,11 @@
 
 #include "xylem/xylem.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 namespace xylem::pytorch {
 
@@ -16,27 +18,44 @@ namespace xylem::pytorch {
 /// (TCPStore).
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
-/// A member of a group that is being started.
+/// The same store over a connection of Xylem's own, if torch supports that: waiting on a connection
+/// blocks its other users. Groups whose stores have one connection share the other one, too.
+c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store);
+
+/// The store in which the members of a group meet, over a connection of Xylem's own. `store` is the
+/// one that torch gives to a backend, with a prefix of the group's name. With
+/// use_local_synchronization this name is a hash, which differs among the members if they have made
+/// different groups before (up to torch 2.15, `_hash_ranks_to_str`); so these groups get a prefix
+/// of their members.
+c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const std::string& group_name,
+                                              const std::vector<std::uint64_t>& world_ranks);
+
+/// A member of a group that is being made.
 struct Member {
   int rank = 0;
-  int size = 1;
+  std::vector<std::uint64_t> world_ranks;  ///< Those of all members.
 };
 
-/// Common data for the start of a group, equal on all members.
+/// What the members of a new group have in common.
 struct Meeting {
-  std::shared_ptr<Store> store;  ///< With keys that no other start uses.
-  std::string name;              ///< Unique to this start.
-  std::string secret;            ///< Distinguishes members from other processes.
+  std::shared_ptr<Store> store;    ///< With keys that no other meeting uses.
+  std::string name;                ///< Drawn at random: 32 hexadecimal digits.
+  std::string secret;              ///< Distinguishes members from other processes.
+  std::vector<std::string> cards;  ///< What each member had to say.
 };
 
-/// Meets the other members in the group's store. The store may contain data from an earlier start
-/// of the same group: a job restarted by torchrun keeps its store.
+/// Meets the other members in the group's store. `card` is what this member tells the others: one
+/// line of text. The store may contain data from an earlier meeting of the same group: a job
+/// restarted by torchrun keeps its store.
 ///
-/// Rank 0 draws a name and puts it into the store. Every other rank stores a number of its own
-/// under that name, and accepts the name once rank 0 has confirmed that number. A name from an
-/// earlier start is never confirmed, so the ranks look for a new one.
+/// Rank 0 draws a name and puts it into the store. Every other rank stores its card under that
+/// name, with a number that it has drawn. Once all have come, rank 0 stores all cards together, and
+/// a rank accepts them if they include its own. Those of an earlier meeting never do, so the ranks
+/// then look for a new name.
 Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& member,
+                     const std::string& card,
                      Deadline deadline);
 
 }  // namespace xylem::pytorch

@@ -98,6 +98,14 @@ struct Lane {
   std::uint32_t number = 0;  ///< Number of the lane in tags: the channel, plus 16 for signals.
   bool outgoing = false;
   std::uint32_t first_step = 0, step_count = 0;  ///< Into Program::lane_steps.
+
+  /// The ranks that the lane's messages come from and go to.
+  struct Ends {
+    std::uint32_t source = 0, target = 0;
+  };
+  Ends ends(std::uint32_t own_rank) const noexcept {
+    return outgoing ? Ends{own_rank, peer} : Ends{peer, own_rank};
+  }
 };
 
 struct Program {

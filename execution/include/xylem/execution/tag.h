@@ -5,8 +5,11 @@
 // posted receive.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
-//   [kind ][ group   ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
+//   [kind ][ slot    ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
 //      2       10           16            8           5          7             16
+//
+// slot: the number of the communicator at the receiver. Each member of a communicator has chosen a
+// number that it uses for no other communicator, so members need not agree on one.
 //
 // Transports that compare more bits (shm, tcp) have 24 more bits of the fingerprint above these.
 // There, two different calls match once in 2^40, elsewhere once in 65,536.
@@ -38,8 +41,8 @@ inline constexpr std::uint32_t kMaxOperations = 64;
 /// The bits that tell a message's communicator and kind.
 inline constexpr transport::Tag kGroupMask = transport::Tag{0xfff} << 52;
 
-constexpr transport::Tag group_tag(TagKind kind, std::uint32_t group) noexcept {
-  return (static_cast<transport::Tag>(kind) << 62) | (static_cast<transport::Tag>(group) << 52);
+constexpr transport::Tag group_tag(TagKind kind, std::uint32_t slot) noexcept {
+  return (static_cast<transport::Tag>(kind) << 62) | (static_cast<transport::Tag>(slot) << 52);
 }
 
 constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
@@ -47,11 +50,11 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
 }
 
 /// The part of the tag that the `ordinal`-th message on a lane from `source` has in every call.
-constexpr transport::Tag message_tag(std::uint32_t group,
+constexpr transport::Tag message_tag(std::uint32_t slot,
                                      std::uint32_t source,
                                      std::uint32_t lane,
                                      std::uint32_t ordinal) noexcept {
-  return group_tag(TagKind::collective, group) | (static_cast<transport::Tag>(source) << 36) |
+  return group_tag(TagKind::collective, slot) | (static_cast<transport::Tag>(source) << 36) |
          (static_cast<transport::Tag>(lane) << 23) |
          (static_cast<transport::Tag>(ordinal & 0x7f) << 16);
 }
@@ -70,11 +73,11 @@ constexpr transport::Tag collective_tag(transport::Tag message,
 }
 
 /// The tag of the body of the `number`-th message from `source` to its receiver.
-constexpr transport::Tag body_tag(std::uint32_t group,
+constexpr transport::Tag body_tag(std::uint32_t slot,
                                   std::uint32_t source,
                                   std::uint64_t number,
                                   std::uint64_t fingerprint) noexcept {
-  return group_tag(TagKind::message_body, group) | (static_cast<transport::Tag>(source) << 36) |
+  return group_tag(TagKind::message_body, slot) | (static_cast<transport::Tag>(source) << 36) |
          ((number & 0xfffff) << 16) | fold(fingerprint);
 }
 

@@ -14,6 +14,7 @@
 #include "xylem/runtime/communicator.h"
 #include "xylem/runtime/options.h"
 #include "xylem/runtime/path_info.h"
+#include "xylem/runtime/seat.h"
 
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,15 @@ class XYLEM_API Runtime {
 
   /// The communicator of all ranks of the job.
   Communicator world() const noexcept;
+  /// Takes a seat in a communicator that this rank will form(). Local. Fails with `exhausted` if
+  /// this rank has 1024 communicators, after waiting up to 5 seconds for seats of failed ones. Any
+  /// thread may call this.
+  Result<Seat> take_seat() const;
+  /// Forms a communicator of the members that the formation names, of which this rank is one.
+  /// Local: the members have met before, and each calls this. A member that does not is found when
+  /// the others call something. Fails with `invalid_argument`, naming what is wrong with the
+  /// formation. Any thread may call this.
+  Result<Communicator> form(Seat seat, const Formation& formation) const;
   std::uint32_t rank() const noexcept;
   std::uint32_t size() const noexcept;
   /// This rank's index among the ranks of the job on its host, and their number.

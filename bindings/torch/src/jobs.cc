@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs.h"
+
+#include "backend.h"
+#include "failure.h"
+#include "store.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace xylem::pytorch {
+namespace {
+
+using std::chrono::milliseconds;
+using JobPtr = std::shared_ptr<SharedJob>;
+
+/// What a start may take at least once all members have come. A group's time limit is meant for
+/// waits for other ranks; a limit of a second must not fail the start on a busy machine.
+constexpr milliseconds kStartOfAll{30'000};
+
+/// The jobs of this process. Thread-safe.
+class Jobs {
+ public:
+  /// Never destroyed, since groups may be destroyed after static objects are.
+  static Jobs& get() {
+    static auto* const kJobs = new Jobs;  // NOLINT(cppcoreguidelines-owning-memory)
+    return *kJobs;
+  }
+  void add(const JobPtr& job) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
+    jobs_.push_back(job);
+  }
+  /// Those in which the process is this rank of the world, oldest first.
+  std::vector<JobPtr> of(std::uint64_t world_rank) const {
+    std::vector<JobPtr> found;
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : jobs_) {
+      if (JobPtr job = one.lock(); job && job->world_rank == world_rank) {
+        found.push_back(std::move(job));
+      }
+    }
+    return found;
+  }
+
+ private:
+  Jobs() {
+    // No other thread may hold the lock when a process forks: it would stay locked in the child.
+    pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                   [] { get().mutex_.unlock(); });
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<SharedJob>> jobs_;
+};
+
+/// A job that this rank could use for a new group.
+struct Offer {
+  JobPtr job;
+  Seat seat;  ///< Empty if this rank has no seat left in the job.
+};
+
+std::vector<Offer> offers_of(std::uint64_t world_rank) {
+  std::vector<Offer> offers;
+  for (JobPtr& job : Jobs::get().of(world_rank)) {
+    auto seat = job->runtime.take_seat();
+    if (seat) {
+      offers.push_back({std::move(job), *std::move(seat)});
+    } else if (seat.status().code() == Code::exhausted) {
+      offers.push_back({std::move(job), {}});
+    }  // Otherwise the job belongs to the parent of this forked process.
+  }
+  return offers;
+}
+
+/// What a member tells of one job: "<name>:<rank in the job>:<seat>".
+struct Entry {
+  std::string job;
+  Formation::Member member;
+};
+
+std::string card_of(const std::vector<Offer>& offers) {
+  std::string card;
+  for (const auto& [job, seat] : offers) {
+    card +=
+        c10::str(card.empty() ? "" : " ", job->name, ":", job->runtime.rank(), ":", seat.number());
+  }
+  return card;
+}
+
+std::vector<Entry> read_card(const std::string& card) {
+  std::vector<Entry> entries;
+  std::istringstream words(card);
+  for (std::string word; words >> word;) {
+    Entry entry;
+    char colon = 0;
+    std::istringstream parts(word);
+    std::getline(parts, entry.job, ':');
+    parts >> entry.member.rank >> colon >> entry.member.seat;
+    if (!parts || colon != ':') {
+      check(failure(Code::internal, "a card in torch's store cannot be read: " + word));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+/// The job that all members have, and the seats of the members in it.
+struct Choice {
+  std::string job;  ///< Empty if there is none.
+  std::vector<Formation::Member> members;
+};
+
+Choice choose(const std::vector<std::string>& cards) {
+  std::vector<std::vector<Entry>> all;
+  for (const std::string& card : cards) all.push_back(read_card(card));
+  for (const Entry& first : all.front()) {
+    Choice choice{first.job, {}};
+    std::set<std::uint32_t> ranks;
+    for (const std::vector<Entry>& entries : all) {
+      const auto entry = std::ranges::find(entries, first.job, &Entry::job);
+      if (entry == entries.end()) break;
+      choice.members.push_back(entry->member);
+      ranks.insert(entry->member.rank);
+    }
+    if (ranks.size() == cards.size()) return choice;
+  }
+  return {};
+}
+
+std::uint64_t world_rank_of(const GroupOptions& group, std::size_t rank) {
+  return group.global_ranks.empty() ? rank : group.global_ranks[rank];
+}
+
+/// Starts a job for the members of the group.
+JobPtr start(const Meeting& meeting, const GroupOptions& group, Deadline deadline) {
+  auto job = std::make_shared<SharedJob>();
+  job->name = meeting.name;
+  job->world_rank = world_rank_of(group, static_cast<std::size_t>(group.rank));
+  job->note = world_ranks_note(group.global_ranks);
+  xylem::Options options;
+  options.rank = static_cast<std::uint32_t>(group.rank);
+  options.size = static_cast<std::uint32_t>(group.size);
+  options.store = meeting.store;
+  options.job = meeting.name;
+  // Everybody with access to torch's store can read this secret, so a secret set by the user takes
+  // precedence.
+  options.fallback_secret = meeting.secret;
+  options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
+  options.timeout = group.timeout;
+  auto runtime = Runtime::create(options);
+  if (!runtime) check(runtime.status(), job->note);
+  job->runtime = std::move(runtime).value();
+  Jobs::get().add(job);
+  return job;
+}
+
+/// Forms the group's communicator in a job of all members.
+Membership form(std::vector<Offer> offers,
+                Choice choice,
+                const Meeting& meeting,
+                const GroupOptions& group) {
+  for (std::size_t rank = 0; rank < choice.members.size(); ++rank) {
+    if (choice.members[rank].seat != 0) continue;
+    check(failure(Code::exhausted,
+                  c10::str("no group can be made: rank ", world_rank_of(group, rank),
+                           " has 1024 groups already; destroy those that are not in use "
+                           "(torch.distributed.destroy_process_group)")));
+  }
+  const auto chosen =
+      std::ranges::find(offers, choice.job, [](const Offer& offer) { return offer.job->name; });
+  Formation formation;
+  // The name is random, so its first 64 bits are.
+  formation.uid = std::stoull(meeting.name.substr(0, 16), nullptr, 16);
+  formation.members = std::move(choice.members);
+  formation.timeout = group.timeout;
+  auto formed = chosen->job->runtime.form(std::move(chosen->seat), formation);
+  if (!formed) check(formed.status(), chosen->job->note);
+  return {chosen->job, *std::move(formed), meeting.name};
+}
+
+}  // namespace
+
+Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group) {
+  // The members may take as long to come as an operation may take, but never unlimited time.
+  const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
+  const Deadline deadline = Deadline::after(limit);
+  auto offers = offers_of(world_rank_of(group, static_cast<std::size_t>(group.rank)));
+  std::vector<std::uint64_t> world_ranks;
+  for (std::size_t rank = 0; std::cmp_less(rank, group.size); ++rank) {
+    world_ranks.push_back(world_rank_of(group, rank));
+  }
+  const auto meeting = meet(store, {group.rank, world_ranks}, card_of(offers), deadline);
+  if (!meeting) check(meeting.status());
+  Choice choice = choose(meeting->cards);
+  if (!choice.job.empty()) return form(std::move(offers), std::move(choice), *meeting, group);
+  JobPtr job = start(*meeting, group, deadline);
+  Communicator world = job->runtime.world();
+  return {std::move(job), std::move(world), meeting->name};
+}
+
+}  // namespace xylem::pytorch

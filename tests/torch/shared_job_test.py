@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that share a job: what they cost, who has to come, and how they end.
+
+    python shared_job_test.py [-k PATTERN]
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ranks import Condition, raising, run_ranks
+
+SEATS = 1024
+
+
+class Held:
+    """The descriptors and threads of this process."""
+
+    def __init__(self):
+        self.before = self._count()
+
+    @staticmethod
+    def _count() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def check(self, more: int = 0) -> None:
+        """There are not more than before, but for some descriptors. Ranks that have left take theirs away."""
+        (descriptors, threads), now = self.before, self._count()
+        assert now[0] <= descriptors + more and now[1] <= threads, (now, self.before)
+
+
+def native_group(store, rank, size, name, global_ranks, timeout=20.0):
+    import xylem._C as native
+
+    return native.create(store, rank, size, timedelta(seconds=timeout), name, global_ranks)
+
+
+def sum_over(group, value: float = 1.0) -> float:
+    tensor = torch.tensor([value])
+    dist.all_reduce(tensor, group=group)
+    return tensor.item()
+
+
+class Members(unittest.TestCase):
+    def check_random_groups(self, local: bool) -> None:
+        def body(rank, size):
+            choose = random.Random(5)
+            # The first calls of a process may make threads and descriptors of torch's own.
+            sum_over(dist.new_group())
+            held = Held()
+            groups = []
+            for _ in range(200):
+                ranks = sorted(choose.sample(range(size), choose.randint(1, size)))
+                group = dist.new_group(ranks, use_local_synchronization=local)
+                if rank in ranks:
+                    groups.append((group, ranks))
+            for group, ranks in groups:
+                assert sum_over(group, rank) == sum(ranks), ranks
+            held.check()
+            for group, _ in groups:
+                dist.destroy_process_group(group)
+            held.check()
+
+        run_ranks(4, body)
+
+    def test_all_ranks_call_new_group(self):
+        self.check_random_groups(local=False)
+
+    def test_only_members_call_new_group(self):
+        self.check_random_groups(local=True)
+
+    def test_a_thousand_groups_are_made_and_destroyed_in_turn(self):
+        def body(rank, size):
+            held = Held()
+            for round in range(1000):
+                group = dist.new_group([round % size, (round + 1) % size])
+                if group != dist.GroupMember.NON_GROUP_MEMBER:
+                    assert sum_over(group) == 2
+                    dist.destroy_process_group(group)
+            held.check()
+
+        run_ranks(3, body)
+
+    def test_members_that_do_not_come_are_named(self):
+        done = Condition()
+
+        def body(rank, size):
+            if rank == 2:
+                done.wait()
+                done.wait()
+                return
+            world = "of the group's 3 ranks these did not come: 2;"
+            with raising(dist.DistBackendError, world):
+                dist.new_group(timeout=timedelta(seconds=1))
+            assert sum_over(dist.new_group([0, 1])) == 2
+            done.tell()
+
+        run_ranks(3, body)
+
+    def test_a_group_of_one(self):
+        def body(rank, size):
+            groups = [dist.new_group([other]) for other in range(size)]
+            assert sum_over(groups[rank], 5) == 5
+
+        run_ranks(3, body)
+
+
+class Threads(unittest.TestCase):
+    def test_threads_make_overlapping_groups_at_once(self):
+        """Each of 4 threads makes 10 groups, and uses them in an order of its own at each rank."""
+
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+            errors = []
+
+            def one(thread):
+                try:
+                    choose, shuffle = random.Random(thread), random.Random(100 * rank + thread)
+                    groups = []
+                    for number in range(10):
+                        ranks = sorted(choose.sample(range(size), choose.randint(2, size)))
+                        if rank not in ranks:
+                            continue
+                        name = f"{thread}.{number}"
+                        place = dist.PrefixStore(f"{name}/", store)
+                        group = native_group(place, ranks.index(rank), len(ranks), name, ranks)
+                        groups.append((group, ranks))
+                    for _ in range(250):
+                        works = []
+                        for group, ranks in shuffle.sample(groups, len(groups)):
+                            tensor = torch.full((3,), float(rank))
+                            works.append((group.allreduce([tensor]), tensor, ranks))
+                        for work, tensor, ranks in shuffle.sample(works, len(works)):
+                            work.wait()
+                            assert tensor.tolist() == [sum(ranks)] * 3, (tensor, ranks)
+                except BaseException as error:  # noqa: BLE001
+                    errors.append(error)
+
+            threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(50)
+                assert not thread.is_alive(), "a thread stands still"
+            assert not errors, errors
+
+        run_ranks(4, body)
+
+    def test_groups_of_the_same_members_are_told_apart(self):
+        def body(rank, size):
+            groups = [dist.new_group(use_local_synchronization=True) for _ in range(20)]
+            tensors = [torch.full((4,), float(number)) for number in range(20)]
+            works = [
+                dist.all_reduce(tensors[number], group=groups[number], async_op=True)
+                for number in (range(20) if rank == 0 else reversed(range(20)))
+            ]
+            for work in works:
+                work.wait()
+            for number, tensor in enumerate(tensors):
+                assert tensor.tolist() == [number * size] * 4
+
+        run_ranks(3, body)
+
+
+class Ends(unittest.TestCase):
+    def test_the_first_group_may_end_first(self):
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+            dist.destroy_process_group()
+            before = Held()
+            groups = [
+                native_group(dist.PrefixStore(name, store), rank, size, name, [])
+                for name in ("a", "b", "c")
+            ]
+            # Shared by all three.
+            shared = Held()
+            groups.pop(0).shutdown()
+            for group in groups:
+                tensor = torch.ones(4)
+                group.allreduce([tensor]).wait()
+                assert tensor.tolist() == [size] * 4
+            shared.check()
+            del group
+            while groups:
+                groups.pop().shutdown()
+            gc.collect()
+            before.check(more=1)  # That of the store.
+            # And again, as a job of its own.
+            again = native_group(dist.PrefixStore("d", store), rank, size, "d", [])
+            tensor = torch.ones(4)
+            again.allreduce([tensor]).wait()
+            assert tensor.tolist() == [size] * 4
+            again.barrier().wait()
+
+        run_ranks(3, body)
+
+    def test_ranks_that_have_left_the_job_can_come_back(self):
+        """One rank has no group any more; the others still have one. Both make a new group."""
+
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+            extra = dist.new_group([0, 1])
+            if rank == 2:
+                dist.destroy_process_group()
+            ranks = list(range(size))
+            group = native_group(dist.PrefixStore("new/", store), rank, size, "new", ranks)
+            tensor = torch.ones(2)
+            group.allreduce([tensor]).wait()
+            assert tensor.tolist() == [size] * 2
+            if rank != 2:
+                assert sum_over(extra) == 2
+            group.barrier().wait()
+            group.shutdown()
+
+        run_ranks(3, body)
+
+    def test_there_are_1024_groups(self):
+        def body(rank, size):
+            groups = [dist.new_group() for _ in range(SEATS - 1)]
+            with raising(dist.DistBackendError, "rank 0 has 1024 groups already"):
+                dist.new_group()
+            sparse = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+            with raising(dist.DistBackendError, "needs a communicator of its own, and rank 0 has 1024"):
+                dist.all_reduce(sparse)
+            assert sum_over(groups[500]) == size
+            dist.destroy_process_group(groups.pop(500))
+            assert sum_over(dist.new_group()) == size
+
+        run_ranks(2, body)
+
+    def test_an_error_of_a_group_leaves_the_others_alone(self):
+        def body(rank, size):
+            groups = [dist.new_group() for _ in range(3)]
+            tensor = torch.ones(3 + rank)
+            with raising(dist.DistBackendError, "mismatch"):
+                dist.all_reduce(tensor, group=groups[1])
+            for group in (None, groups[0], groups[2], dist.new_group()):
+                assert sum_over(group) == size
+            with raising(dist.DistBackendError, "mismatch"):
+                sum_over(groups[1])
+
+        run_ranks(2, body)
+
+    def test_a_rank_that_destroys_a_group_too_early_is_named(self):
+        def body(rank, size):
+            group = dist.new_group([0, 2])
+            if rank == 2:
+                dist.destroy_process_group(group)
+            elif rank == 0:
+                begun = time.monotonic()
+                with raising(dist.DistBackendError, "rank 2 left the communicator before it took"):
+                    sum_over(group)
+                assert time.monotonic() - begun < 10
+            assert sum_over(None) == size
+
+        run_ranks(3, body)
+
+    def test_survivors_of_a_dead_rank_make_another_group(self):
+        def body(rank, size):
+            if rank == 1:
+                os._exit(1)
+            with raising(dist.DistBackendError, "rank 1 .*was lost"):
+                sum_over(None)
+            survivors = dist.new_group([0, 2], use_local_synchronization=True)
+            assert sum_over(survivors) == 2
+
+        run_ranks(3, body, killed=(1,))
+
+
+class BesideGloo(unittest.TestCase):
+    def test_subgroups_of_a_world_of_gloo(self):
+        def body(rank, size):
+            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
+            dist.destroy_process_group()
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            # Jobs of 0, 1 and of 1, 2, since no ranks have one in common before.
+            pairs = [dist.new_group([a, a + 1], backend="xylem") for a in range(size - 1)]
+            for first, group in enumerate(pairs):
+                if rank in (first, first + 1):
+                    assert sum_over(group) == 2
+            held = Held()
+            again = [dist.new_group([a, a + 1], backend="xylem") for a in range(size - 1)]
+            for first, group in enumerate(again):
+                if rank in (first, first + 1):
+                    assert sum_over(group) == 2
+            held.check()
+            if rank > 0:
+                # Errors name ranks of the job, and say which these are.
+                mine = pairs[-1]
+                note = r"this group's ranks, from 0 on, are ranks 1, 2 of the world"
+                with raising(dist.DistBackendError, note):
+                    dist.all_reduce(torch.ones(rank), group=mine)
+
+        run_ranks(3, body)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
