@@ -143,6 +143,10 @@ Status Communicator::destroy() {
   return {};
 }
 
+void Communicator::on_failure(std::function<void(const Status&)> tell) const {
+  if (group_ != nullptr) group_->on_failure(std::move(tell));
+}
+
 Status Communicator::abort(std::string_view why) {
   return group_ == nullptr ? empty() : group_->abort(why);
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -518,7 +519,16 @@ void Group::poison(const Status& why) {
     operation = next;
   }
   context_->registry.on_poisoned(spec_.slot());
+  if (const auto tell = std::exchange(tell_failure_, nullptr)) tell(health_);
   context_->keeper.wake();
+}
+
+void Group::on_failure(std::function<void(const Status&)> tell) {
+  if (!context_->process.allows()) return;
+  context_->progress.with_token([&] {
+    if (!health_ && tell) return tell(health_);
+    tell_failure_ = std::move(tell);
+  });
 }
 
 void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {

@@ -23,6 +23,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -109,6 +110,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Result<std::shared_ptr<Group>> form(Seat seat, const Formation& formation) const;
   Status destroy();
   Status abort(std::string_view why);
+  /// See Communicator::on_failure().
+  void on_failure(std::function<void(const Status&)> tell);
   /// How a call of this shape is carried out.
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
 
@@ -201,6 +204,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::uint32_t pending_ = 0;
   execution::Peers peers_;
   Status health_;
+  std::function<void(const Status&)> tell_failure_;
   bool has_left_ = false;  ///< The group was destroyed or closed.
   std::uint64_t sequence_ = 0;
   std::uint64_t history_ = 0;

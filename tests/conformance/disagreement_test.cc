@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -598,6 +600,35 @@ TEST(Death, EndsPendingWorkOfEveryCommunicatorWithTheDead) {
     EXPECT_EQ(status.peer(), 2U);
     EXPECT_TRUE(pair->all_reduce(in(a, 8), out(b, 8)).wait().is_ok())
         << "a communicator without the dead rank goes on";
+  });
+}
+
+// Also a rank that has called nothing is told, on a thread of Xylem, since its program may never
+// look.
+TEST(Failures, AreToldToAllRanks) {
+  std::latch are_told(3);
+  RankOptions options;
+  options.size = 3;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::atomic<int> told{0};
+    world.on_failure([&](const Status&) { told = 100; });
+    world.on_failure([&](const Status& why) {  // This one replaces the other.
+      EXPECT_EQ(why.code(), Code::timed_out);
+      EXPECT_EQ(why.peer(), 1U);
+      ++told;
+      are_told.count_down();
+    });
+    if (world.rank() != 1) {
+      const Work never = world.barrier();
+      never.set_timeout(std::chrono::milliseconds(300));
+      EXPECT_EQ(never.wait().code(), Code::timed_out);
+    }
+    are_told.wait();
+    bool is_told_at_once = false;
+    world.on_failure([&](const Status& why) { is_told_at_once = why.code() == Code::timed_out; });
+    EXPECT_TRUE(is_told_at_once);
+    EXPECT_EQ(told, 1);
   });
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import multiprocessing
 import os
 import pickle
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from datetime import timedelta
 
@@ -22,6 +24,14 @@ import torch
 import torch.distributed as dist
 
 from ranks import Condition, raising, run_ranks
+
+
+def wait_for_file(path: str) -> None:
+    """Fails if the file does not appear in time."""
+    deadline = time.monotonic() + Condition.DEADLINE
+    while not os.path.isfile(path) or os.path.islink(path):
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.01)
 
 
 class Groups(unittest.TestCase):
@@ -165,9 +175,7 @@ class Records(unittest.TestCase):
 
         run_ranks(3, body)
 
-    def test_a_time_out_and_a_signal_write_what_torchs_tool_reads(self):
-        failed = Condition()
-
+    def test_a_signal_writes_the_record(self):
         def body(rank, size):
             import xylem
 
@@ -175,11 +183,7 @@ class Records(unittest.TestCase):
             dist.all_reduce(torch.ones(7))
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGUSR2)
-                failed.wait()
-                return
-            with raising(dist.DistBackendError, "rank 1 did not call it"):
-                dist.all_reduce(torch.ones(8))
-            failed.tell()
+                wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + "1")
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")
@@ -189,28 +193,109 @@ class Records(unittest.TestCase):
             with open(other, "w") as file:
                 file.write("untouched")
             os.symlink(other, prefix + "1")
-            run_ranks(2, body, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            run_ranks(2, body, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
             with open(other) as file:
                 self.assertEqual(file.read(), "untouched")
             os.remove(other)
-            self.assertEqual(sorted(os.listdir(directory)), ["calls_0", "calls_1"])
-            for rank in "01":
-                self.assertFalse(os.path.islink(prefix + rank))
-                self.assertEqual(os.stat(prefix + rank).st_mode & 0o777, 0o600)
+            self.assertEqual(os.listdir(directory), ["calls_1"])
+            self.assertFalse(os.path.islink(prefix + "1"))
+            self.assertEqual(os.stat(prefix + "1").st_mode & 0o777, 0o600)
+
+    def check_failure(self, body, verdict: str, lost: str = "", *options: str) -> list[dict]:
+        """Runs `body` on 3 ranks with a failing call, and torch's tool on the records.
+
+        All ranks write a record; those of the ranks `lost` are deleted before the tool is run.
+        Returns the entries of the record of rank 0.
+        """
+        over = Condition()
+
+        def with_end(rank, size):
+            body(rank, size)
+            wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank))
+            for _ in range(size):
+                over.tell()
+            for _ in range(size):
+                over.wait()
+
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = os.path.join(directory, "calls_")
+            run_ranks(3, with_end, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            self.assertEqual(sorted(os.listdir(directory)), [f"calls_{rank}" for rank in range(3)])
+            for rank in lost:
+                os.remove(prefix + rank)
             with open(prefix + "0", "rb") as file:
                 entries = pickle.load(file)["entries"]
-            self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
-            self.assertEqual([entry["state"] for entry in entries], ["completed", "failed"])
             try:
                 from torch.distributed.flight_recorder import fr_trace  # noqa: F401
             except ImportError:
-                return  # Torch 2.7 has the tool only in its repository.
+                return entries  # Torch 2.7 has the tool only in its repository.
             told = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory],
+                [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory, *options],
                 capture_output=True, text=True, timeout=60,
             )
+            self.assertRegex(told.stdout + told.stderr, verdict)
             self.assertEqual(told.returncode, 0, told.stderr)
-            self.assertRegex(told.stdout + told.stderr, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
+        return entries
+
+    def test_a_rank_that_does_not_call_is_named_by_torchs_tool(self):
+        def body(rank, size):
+            dist.all_reduce(torch.ones(7))
+            if rank != 1:
+                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                    dist.all_reduce(torch.ones(8))
+
+        entries = self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
+        self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
+        self.assertEqual([entry["state"] for entry in entries], ["completed", "failed"])
+
+    def test_a_rank_that_calls_something_else_is_named_by_torchs_tool(self):
+        def body(rank, size):
+            dist.all_reduce(torch.ones(7))
+            with raising(dist.DistBackendError, "mismatch"):
+                dist.all_reduce(torch.ones(9 if rank == 1 else 8))
+
+        self.check_failure(body, r"(?s)xylem:all_reduce.*Culprit rank.*SIZE_OR_SYNTAX_MISMATCH.*\[\[9\]\]")
+
+    def test_a_rank_that_is_stopped_is_named_by_torchs_tool(self):
+        pids = multiprocessing.Array("i", 3)
+
+        def body(rank, size):
+            pids[rank] = os.getpid()
+            dist.all_reduce(torch.ones(7))
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+                return
+            with raising(dist.DistBackendError, "rank 1 gave no answer"):
+                dist.all_reduce(torch.ones(8))
+            wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank))
+            if rank == 0:
+                os.kill(pids[1], signal.SIGCONT)
+
+        self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
+        # If the job was killed while the rank was stopped.
+        self.check_failure(body, r"missed FR dumps from ranks \(\{1\}\)", "1", "--allow-incomplete-ranks")
+
+    def test_stacks_are_recorded_when_asked_for(self):
+        def body(rank, size):
+            import xylem
+
+            def calls_it():
+                dist.all_reduce(torch.ones(1))
+
+            calls_it()
+            xylem.record_stacks()
+            calls_it()
+            xylem.record_stacks(False)
+            calls_it()
+            stacks = [entry["frames"] for entry in xylem.record()["entries"]]
+            assert stacks[0] == stacks[2] == [], stacks
+            names = [frame["name"] for frame in stacks[1]]
+            assert "all_reduce" in names[0] and "calls_it" in names, names
+            mine = stacks[1][names.index("calls_it")]
+            assert mine["filename"] == __file__ and mine["line"] > 0, mine
+
+        run_ranks(2, body)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

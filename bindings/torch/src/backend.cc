@@ -35,6 +35,10 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       timeout_(group_.timeout.count()),
       sparse_(std::make_shared<SparseReducer>(membership_, pending_)) {
   on_devices_->blocking_wait = group_.blocking_wait;
+  // Also if this rank is the one that has not called: its record shows that.
+  membership_.group.on_failure([](const Status& why) {
+    if (is_worth_a_record(why)) Recorder::get().dump_soon();
+  });
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
   init();
@@ -273,10 +277,12 @@ void Backend::shutdown() {
   for (const xylem::Work& work : pending_->works_of(goes_through)) {
     (void)work.wait_for(deadline.left());
   }
-  if (membership_.group.destroy().code() == Code::busy) {
-    (void)membership_.group.abort("the group was destroyed while operations were under way");
+  // Another thread may make a call, which then fails. So the handle that it uses must not change.
+  Communicator group = membership_.group;
+  if (group.destroy().code() == Code::busy) {
+    (void)group.abort("the group was destroyed while operations were under way");
     pending_->drain();
-    (void)membership_.group.destroy();
+    (void)group.destroy();
   }
   pending_->drain();
   // If this is the last group of the job, the process leaves the job.

@@ -39,6 +39,10 @@ bool breaks_group(const Status& status) noexcept {
   return !status && status.code() != Code::invalid_argument && status.code() != Code::unsupported;
 }
 
+bool is_worth_a_record(const Status& status) noexcept {
+  return status.code() == Code::timed_out || status.code() == Code::mismatch;
+}
+
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
   bool is_same = true;
   for (std::size_t rank = 0; rank < world_ranks.size(); ++rank) {

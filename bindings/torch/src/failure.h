@@ -17,6 +17,8 @@ namespace xylem::pytorch {
 std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
 /// Whether the failure makes the group unusable. A call with invalid arguments does not.
 bool breaks_group(const Status& status) noexcept;
+/// Whether the records of all ranks tell more about the failure than its message.
+bool is_worth_a_record(const Status& status) noexcept;
 /// A note for errors that name ranks of a group: the corresponding ranks of the world. Empty if
 /// they are equal.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);

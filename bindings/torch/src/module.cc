@@ -27,6 +27,9 @@ PYBIND11_MODULE(_C, module) {
         Recorder::get().configure(entries, std::move(prefix));
       },
       py::arg("entries"), py::arg("prefix"));
+  module.def(
+      "record_stacks", [](bool are_recorded) { Recorder::get().record_stacks(are_recorded); },
+      py::arg("are_recorded"));
   module.def("record", [] { return py::bytes(Recorder::get().pickled()); });
   module.def("dump", [] { return Recorder::get().dump(); });
   module.def(

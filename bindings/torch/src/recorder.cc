@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
+#include <torch/csrc/profiler/combined_traceback.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <cstring>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -151,15 +153,34 @@ c10::IValue Recorder::Shape::types_list() const {
   return list_of({c10::IValue(std::string(c10::toString(type)))});
 }
 
+// The names are looked up at once, so that records can be written later without Python's lock.
+std::vector<Recorder::Frame> Recorder::python_stack() noexcept {
+  std::vector<Frame> frames;
+  try {
+    const auto captured = torch::CapturedTraceback::gather(true, false, false);
+    const auto symbolized = torch::symbolize({captured.get()});
+    for (const auto index : symbolized.tracebacks.front()) {
+      const auto& frame = symbolized.all_frames[index];
+      frames.push_back({frame.funcname, frame.filename, static_cast<std::int64_t>(frame.lineno)});
+    }
+  } catch (const std::exception&) {
+    frames.clear();  // A thread of no Python has no stack.
+  }
+  return frames;
+}
+
 std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
                               const CallRecord& call,
                               const Tensors& inputs,
                               const Tensors& outputs) noexcept {
   const std::int64_t now = now_ns();
+  std::vector<Frame> frames;
+  if (has_stacks_.load(std::memory_order_relaxed)) frames = python_stack();
   const std::lock_guard lock(mutex_);
   if (entries_.empty()) return 0;
   Entry& entry = entries_[next_ % entries_.size()];
   entry.id = next_++;
+  entry.frames = std::move(frames);
   entry.group = group;
   entry.call = call;
   entry.input.take(inputs);
@@ -242,7 +263,15 @@ c10::IValue Recorder::recorded(const Entry& entry, std::int64_t group_number) {
                          : entry.state == State::completed ? "completed"
                                                            : "failed");
   record.insert("retired", has_ended);
-  record.insert("frames", new_list());
+  std::vector<c10::IValue> frames;
+  for (const Frame& frame : entry.frames) {
+    auto one = new_dict();
+    one.insert("name", frame.name);
+    one.insert("filename", frame.file);
+    one.insert("line", frame.line);
+    frames.emplace_back(one);
+  }
+  record.insert("frames", list_of(frames));
   return record;
 }
 
@@ -269,6 +298,14 @@ void Recorder::dump_once() noexcept {
       TORCH_WARN(error.what());
     }
   });
+}
+
+void Recorder::dump_soon() noexcept {
+  try {
+    std::thread([this] { dump_once(); }).detach();
+  } catch (const std::system_error& error) {
+    TORCH_WARN("xylem: no thread to write the record of calls: ", error.what());
+  }
 }
 
 void Recorder::dump_on_signal(int number) {

@@ -8,6 +8,7 @@
 #include "tensors.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,8 @@ class Recorder {
   /// Keeps the last `entries` calls, at most a million, and dumps to files named `prefix` plus the
   /// rank. Changing the number deletes all records.
   void configure(std::size_t entries, std::string prefix);
+  /// From now on, records include the Python functions that called, innermost first.
+  void record_stacks(bool are_recorded) noexcept { has_stacks_ = are_recorded; }
   /// Sets this process's rank in the world.
   void set_rank(std::uint64_t rank);
   /// Records a call that was begun. Returns the id for end(), or 0 if nothing is recorded.
@@ -64,9 +67,11 @@ class Recorder {
   /// the rank in the world or, while that is unknown, the process id. Throws if the file cannot be
   /// written.
   std::string dump();
-  /// Dumps and logs the path, on the first call only. Used for time-outs, of which the first is the
-  /// most informative.
+  /// Dumps and logs the path, on the first call only. Used for failures, of which the first is the
+  /// most informative. Another caller waits meanwhile.
   void dump_once() noexcept;
+  /// The same on a thread of its own, for callers that must not wait.
+  void dump_soon() noexcept;
   /// Installs a signal handler that dumps whenever the process receives the signal.
   void dump_on_signal(int number);
 
@@ -88,8 +93,14 @@ class Recorder {
     c10::IValue dimensions_list() const;
     c10::IValue types_list() const;
   };
+  /// A Python function that was under way.
+  struct Frame {
+    std::string name, file;
+    std::int64_t line = 0;
+  };
   struct Entry {
     std::uint64_t id = 0;
+    std::vector<Frame> frames;
     std::shared_ptr<const GroupLabel> group;
     CallRecord call;
     Shape input, output;
@@ -97,9 +108,12 @@ class Recorder {
     State state = State::started;
   };
 
+  /// The Python functions that are under way on this thread. Takes Python's lock.
+  static std::vector<Frame> python_stack() noexcept;
   /// One record in torch's form.
   static c10::IValue recorded(const Entry& entry, std::int64_t group_number);
 
+  std::atomic<bool> has_stacks_{false};
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;  ///< A ring buffer; index id % size.
   std::uint64_t next_ = 1;

@@ -122,7 +122,7 @@ void SparseTask::carry_out(const Communicator& group,
     error_ = std::current_exception();
   }
   Recorder::get().end(call_.record, !error_);
-  if (walk.outcome.code() == Code::timed_out) Recorder::get().dump_once();
+  if (is_worth_a_record(walk.outcome)) Recorder::get().dump_once();
   if (breaks_group(walk.outcome)) pending.note_failure();
 }
 
@@ -218,6 +218,9 @@ Status SparseReducer::form() {
     formation.members.push_back({parent_.world_rank(rank), seat});
   }
   XYLEM_TRY(auto group, job->runtime.form(std::move(meeting_->seat), formation));
+  group.on_failure([](const Status& why) {
+    if (is_worth_a_record(why)) Recorder::get().dump_soon();
+  });
   const std::lock_guard lock(mutex_);
   group_ = std::move(group);
   return {};

@@ -96,8 +96,8 @@ void Task::settle() noexcept {
   for (const TaskPtr& part : begun_.parts) part->settle();
   const Status outcome = outcome_of(begun_.works);
   Recorder::get().end(name_.record, outcome.is_ok());
-  // Dump before any waiter learns of the time-out and possibly ends the process.
-  if (outcome.code() == Code::timed_out) Recorder::get().dump_once();
+  // Dump before any waiter learns of the failure and possibly ends the process.
+  if (is_worth_a_record(outcome)) Recorder::get().dump_once();
   if (breaks_group(outcome)) pending_->note_failure();
   // Destroying tensors may require Python's lock, which a thread waiting for our lock may hold. So
   // they are destroyed after our lock is released.

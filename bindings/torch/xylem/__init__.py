@@ -8,10 +8,19 @@ Importing the package registers the backend. Versions of torch that look for bac
 from __future__ import annotations
 
 from ._backend import NAME, register, register_device
-from ._record import configure, dump, dump_on_signal, record
+from ._record import configure, dump, dump_on_signal, record, record_stacks
 from ._version import __version__
 
 configure()
 register()
 
-__all__ = ["NAME", "__version__", "dump", "dump_on_signal", "record", "register", "register_device"]
+__all__ = [
+    "NAME",
+    "__version__",
+    "dump",
+    "dump_on_signal",
+    "record",
+    "record_stacks",
+    "register",
+    "register_device",
+]

@@ -16,6 +16,7 @@
 #include "xylem/runtime/work.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -159,6 +160,11 @@ class XYLEM_API Communicator {
   /// Ends every pending operation on all ranks with `cancelled`; later calls on the communicator
   /// fail, too. Returns within a second.
   Status abort(std::string_view why);
+  /// Has `tell` called when the communicator fails, at once if it has failed already: by a
+  /// time-out, a mismatch, a lost rank or an abort, also at ranks that have made no call. It is
+  /// called once, on a thread that may hold locks of Xylem: it must return at once, and call
+  /// nothing of Xylem. A later `tell` replaces an earlier one.
+  void on_failure(std::function<void(const Status&)> tell) const;
 
   /// How a call of this shape is carried out. `count` is one rank's share, as in
   /// collectives::Counts. `root` is 0 for operations without a root.
