@@ -26,7 +26,7 @@ using transport::View;
 
 std::optional<Exchange> Exchange::of(const Program& program,
                                      std::uint32_t rank,
-                                     std::span<const std::uint32_t> slots) {
+                                     std::span<const transport::Tag> groups) {
   if (!program.is_exchange) return std::nullopt;
   Exchange exchange;
   std::uint32_t last_cast = kNone;
@@ -35,7 +35,7 @@ std::optional<Exchange> Exchange::of(const Program& program,
     if (!step.is_message()) continue;
     const Lane& lane = program.lanes[step.lane];
     const auto [source, target] = lane.ends(rank);
-    const Message message{id, 0, message_tag(slots[target], source, lane.number, step.ordinal),
+    const Message message{id, 0, message_tag(groups[target], source, lane.number, step.ordinal),
                           step.bytes};
     if (!lane.outgoing) {
       exchange.receives.push_back(message);

@@ -296,8 +296,9 @@ transport::Tag Engine::tag_of(const Execution& execution,
   const auto& lane = execution.run.program->lanes[step.lane];
   const Peers& peers = *execution.peers;
   const auto [source, target] = lane.ends(peers.rank);
-  return collective_tag(message_tag(peers.slots[target], source, lane.number, step.ordinal + slice),
-                        execution.sequence, execution.fingerprint, step.bytes);
+  return collective_tag(
+      message_tag(peers.groups[target], source, lane.number, step.ordinal + slice),
+      execution.sequence, execution.fingerprint, step.bytes);
 }
 
 /// Runs a slice of a copy or reduction on the CPU.

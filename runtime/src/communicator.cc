@@ -136,6 +136,12 @@ Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) c
   return Communicator(std::move(part));
 }
 
+Result<Communicator> Communicator::companion() const {
+  if (group_ == nullptr) return empty();
+  XYLEM_TRY(auto companion, group_->companion());
+  return Communicator(std::move(companion));
+}
+
 Status Communicator::destroy() {
   if (group_ == nullptr) return {};
   XYLEM_TRY(group_->destroy());

@@ -25,6 +25,11 @@ Status destroyed() {
   return failure(Code::invalid_argument, "the communicator was destroyed; make another");
 }
 
+Status no_messages() {
+  return failure(Code::unsupported,
+                 "messages do not go through a companion: send and receive on its communicator");
+}
+
 /// Scratch of the host that a program needs. It takes the place of scratch of the device if the
 /// device has none.
 std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
@@ -41,7 +46,7 @@ Group::Group(std::shared_ptr<Context> context,
       observer_(observer),
       spec_(std::move(spec)),
       plans_(site_of(*context_, spec_), std::move(model), context_->logger),
-      peers_{spec_.rank, spec_.slots, std::vector<Link>(spec_.world_ranks.size())},
+      peers_{spec_.rank, spec_.tags(), std::vector<Link>(spec_.world_ranks.size())},
       history_(spec_.uid),
       messages_(*this, spec_, peers_, *context_->wires, context_->engine, context_->headers) {}
 
@@ -81,7 +86,36 @@ void Group::retire(Group* group) {
   }
 }
 
+std::shared_ptr<Group> Group::self() noexcept {
+  if (parent_ == nullptr) return shared_from_this();
+  return {parent_->shared_from_this(), this};
+}
+
+Result<std::shared_ptr<Group>> Group::companion() {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  if (spec_.is_companion) {
+    return failure(Code::unsupported, "a companion has no companion of its own");
+  }
+  const std::lock_guard lock(companion_mutex_);
+  if (companion_ == nullptr) {
+    GroupSpec spec = spec_;
+    spec.is_companion = true;
+    spec.uid = companion_uid();
+    const auto made = make(context_, observer_, std::move(spec), model());
+    context_->progress.with_token([&] {
+      companion_ = made;
+      made->parent_ = this;
+      if (has_left_) made->leave();
+      // Either may have failed before they knew each other.
+      if (!health_) made->poison(health_);
+      if (!made->health_) poison(made->health_);
+    });
+  }
+  return std::shared_ptr<Group>(shared_from_this(), companion_.get());
+}
+
 Group::~Group() {
+  if (companion_ != nullptr) companion_->parent_ = nullptr;
   if (context_->process.allows()) {
     say_goodbye();
     leave();
@@ -113,6 +147,7 @@ Work Group::collective(EvenArguments& arguments) {
 
 Work Group::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) {
   if (!context_->process.allows()) return refused(context_->process.check());
+  if (spec_.is_companion) return refused(no_messages());
   find_memory(caller(), buffer);
   if (buffer.memory.kind != MemoryKind::host) return submit(send_call(caller(), buffer, to, tag));
   if (Status right = check_send(caller(), buffer, to); !right) return refused(std::move(right));
@@ -122,6 +157,7 @@ Work Group::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) {
 
 Work Group::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag) {
   if (!context_->process.allows()) return refused(context_->process.check());
+  if (spec_.is_companion) return refused(no_messages());
   find_memory(caller(), buffer);
   if (buffer.memory.kind != MemoryKind::host) return submit(recv_call(caller(), buffer, from, tag));
   if (Status right = check_recv(caller(), buffer, from); !right) return refused(std::move(right));
@@ -170,6 +206,7 @@ Work Group::submit(Result<Call> call) {
 Work Group::submit(Call&& call) {
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return refused(std::move(alive));
+  if (spec_.is_companion && call.kind != CallKind::collective) return refused(no_messages());
   if (call.stream && runs_on_mesh(call)) return submit_on_mesh(std::move(call));
   Result<std::shared_ptr<Plan>> plan = std::shared_ptr<Plan>();
   if (call.kind == CallKind::collective) plan = plans_.plan_for(call);
@@ -245,7 +282,7 @@ void Group::equip(Operation& operation) const noexcept {
 
 /// Takes an operation from the pool. Any thread may call this.
 Operation& Group::make_operation() {
-  Operation& operation = context_->operations.take(shared_from_this());
+  Operation& operation = context_->operations.take(self());
   equip(operation);
   return operation;
 }
@@ -314,7 +351,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
   if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return Work(spec_.own_world_rank());
   }
-  context.operations.keep_at_hand(shared_from_this());
+  context.operations.keep_at_hand(self());
   set_even(operation.call, plan->record, arguments);
   operation.plan = plan->shared_from_this();
   equip(operation);
@@ -518,7 +555,10 @@ void Group::poison(const Status& why) {
     if (operation->group.get() == this) engine.fail(*operation, why);
     operation = next;
   }
-  context_->registry.on_poisoned(spec_.slot());
+  // They fail together, since messages for their common slot are dropped from now on.
+  if (parent_ != nullptr) parent_->poison(why);
+  if (companion_ != nullptr) companion_->poison(why);
+  if (!spec_.is_companion) context_->registry.on_poisoned(spec_.slot());
   if (const auto tell = std::exchange(tell_failure_, nullptr)) tell(health_);
   context_->keeper.wake();
 }
@@ -533,6 +573,8 @@ void Group::on_failure(std::function<void(const Status&)> tell) {
 
 void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {
   if (!is_well()) return;
+  // The other ranks may not have made the companion yet.
+  if (parent_ != nullptr) return parent_->announce(code, culprit, std::move(message));
   if (code != Code::cancelled) context_->logger.error(message);
   context_->control->flood(encode(Verdict{uid(), code, culprit, message}));
   poison(failure(code, std::move(message), culprit));
@@ -554,7 +596,7 @@ Status Group::destroy() {
   wait_for_mesh();
   return context_->progress.with_token([this]() -> Status {
     launch_all(context_->inbox);
-    if (const auto left = pending(); left > 0) {
+    if (const auto left = pending() + (companion_ ? companion_->pending() : 0); left > 0) {
       return failure(Code::busy, fmt::format("{} operations of {} are pending; wait for them "
                                              "first, or abort it",
                                              left, label()));
@@ -588,9 +630,14 @@ void Group::say_goodbye() {
 void Group::leave() {
   if (has_left_) return;
   has_left_ = true;
+  if (companion_ != nullptr) {
+    companion_->say_goodbye();
+    companion_->leave();
+  }
   messages_.close();
   observer_.on_left(*this);
-  context_->registry.delist(uid(), spec_.slot());
+  context_->registry.delist(uid());
+  if (!spec_.is_companion) context_->registry.vacate(spec_.slot());
 }
 
 }  // namespace xylem::runtime

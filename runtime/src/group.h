@@ -12,6 +12,7 @@
 #include "plans.h"
 #include "point_to_point.h"
 #include "situation.h"
+#include "xylem/base/hash.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/cost_model.h"
 #include "xylem/execution/engine.h"
@@ -53,6 +54,7 @@ class GroupObserver {
 
 class Group final : public std::enable_shared_from_this<Group>, public PointToPoint::Client {
  public:
+  static constexpr std::uint64_t kCompanion = 0x636f6d70;  ///< Tells the uid of a companion.
   /// How many calls are remembered, for use in verdicts.
   static constexpr std::size_t kRecords = 64;
   /// How many calls before the last `kRecords` keep their history hash. A rank cannot be further
@@ -82,6 +84,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
     return spec_.timeout.value_or(context_->config().timeout);
   }
   std::uint64_t uid() const noexcept { return spec_.uid; }
+  /// The uid of the companion, whether there is one already or not.
+  std::uint64_t companion_uid() const noexcept { return combine(uid(), kCompanion); }
   std::uint32_t world_rank(std::uint32_t rank) const noexcept { return spec_.world_ranks[rank]; }
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {
     return spec_.rank_of(world_rank);
@@ -108,6 +112,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Result<std::shared_ptr<Group>> split(std::int32_t color, std::int32_t key);
   /// See Runtime::form(). The members are among those of this group.
   Result<std::shared_ptr<Group>> form(Seat seat, const Formation& formation) const;
+  /// See Communicator::companion(). The group owns it.
+  Result<std::shared_ptr<Group>> companion();
   Status destroy();
   Status abort(std::string_view why);
   /// See Communicator::on_failure().
@@ -158,6 +164,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
         GroupSpec spec,
         collectives::CostModel model);
   static void retire(Group* group);
+  /// A reference for operations. A companion lives as long as its parent.
+  std::shared_ptr<Group> self() noexcept;
   void enlist();
   Status check(const Formation& formation, std::uint32_t seat) const;
   // For the token holder only:
@@ -200,6 +208,9 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// How often split() was called. All ranks call it in the same order.
   std::atomic<std::uint64_t> splits_{0};
 
+  Group* parent_ = nullptr;  ///< Of a companion.
+  std::mutex companion_mutex_;
+  std::shared_ptr<Group> companion_;
   Plans plans_;
   std::uint32_t pending_ = 0;
   execution::Peers peers_;

@@ -87,6 +87,9 @@ Status Group::join_mesh(const Memory& device,
 
 Result<bool> Group::bind(const Memory& device) {
   XYLEM_TRY(context_->process.check());
+  if (spec_.is_companion) {
+    return failure(Code::unsupported, "a companion has no devices: bind its communicator");
+  }
   if (has_mesh_.load(std::memory_order_acquire)) {
     if (device == mesh_device_) return true;
     return failure(Code::invalid_argument,

@@ -4,6 +4,8 @@
 // data.
 #pragma once
 
+#include "xylem/transport/transport.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -21,6 +23,8 @@ struct GroupSpec {
   /// For each member, the tag slot of the group at that member, which is in the tags of all
   /// messages to it. A member uses a tag slot for one group at a time.
   std::vector<std::uint32_t> slots;
+  /// True for the companion of a group, which has the same tag slots, and tags of another kind.
+  bool is_companion = false;
   /// The limit of each operation, if it is not the job's.
   std::optional<std::chrono::nanoseconds> timeout{};
 
@@ -29,6 +33,8 @@ struct GroupSpec {
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }
   /// The number by which people know the group: its tag slot at the first member. 0 is the world.
   std::uint32_t number() const noexcept { return slots.front(); }
+  /// For each member, what tells the collectives of the group in the tags of messages to it.
+  std::vector<transport::Tag> tags() const;
   /// "communicator 0" for the world; "communicator 3 of ranks 1, 4" for others, since groups with
   /// different first members may have equal numbers. The ranks are those of the job, of large
   /// groups only the first ones.

@@ -37,7 +37,7 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
           .given = &context.given,
           .wires = std::move(wires),
           .devices = &context.devices,
-          .slots = spec.slots,
+          .tags = spec.tags(),
           .label = spec.label()};
 }
 

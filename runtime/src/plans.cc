@@ -195,7 +195,7 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
     XYLEM_TRY(plan->program, compile_for(call, variant));
   }
   plan->record = record_of(call);
-  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.slots);
+  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.tags);
   plan->variant = variant;
   if (is_told_by_arguments(call, variant)) {
     plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);

@@ -77,7 +77,7 @@ class Plans {
     /// What the wire to each rank is able to do.
     std::vector<transport::Capabilities> wires;
     const ComputeDevices* devices = nullptr;
-    std::vector<std::uint32_t> slots;  ///< GroupSpec::slots.
+    std::vector<transport::Tag> tags;  ///< GroupSpec::tags().
     std::string label;                 ///< GroupSpec::label(), for the log.
   };
 

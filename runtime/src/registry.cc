@@ -83,11 +83,12 @@ void Registry::enlist(std::uint64_t uid, std::weak_ptr<Group> group) {
   groups_[uid] = std::move(group);
 }
 
-void Registry::delist(std::uint64_t uid, std::uint32_t slot) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    groups_.erase(uid);
-  }
+void Registry::delist(std::uint64_t uid) noexcept {
+  const std::lock_guard lock(mutex_);
+  groups_.erase(uid);
+}
+
+void Registry::vacate(std::uint32_t slot) noexcept {
   const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
   if (drain != drains_.end() && Clock::now() < drain->until) {
     drain->is_group_gone = true;
@@ -112,6 +113,7 @@ void Registry::drain(const Wires& wires) {
     for (const auto& wire : wires.all()) {
       if (wire.transport == nullptr) continue;
       wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
+      wire.transport->discard(group_tag(TagKind::companion, drain.slot), kGroupMask);
       wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
       if (!drain.is_group_gone) continue;
       wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);

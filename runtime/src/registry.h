@@ -51,9 +51,10 @@ class Registry {
 
   // For the token holder only:
   void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
-  /// Call this when the group takes no part any more: frees its slot, at once or when it has
-  /// drained.
-  void delist(std::uint64_t uid, std::uint32_t slot) noexcept;
+  /// Call this when the group takes no part any more.
+  void delist(std::uint64_t uid) noexcept;
+  /// Frees the slot of a group that takes no part any more, at once or when it has drained.
+  void vacate(std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(std::uint32_t slot);
   /// Call this if no group was made in a claimed slot. Others may believe that there is one, so the

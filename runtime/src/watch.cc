@@ -212,8 +212,8 @@ void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::ti
     const std::uint32_t world = group.world_rank(lane.peer);
     if (now - kLetGo < left_at(group, world)) return false;
     group.announce(Code::peer_lost, world,
-                   fmt::format("rank {} left {} before it took its part: {}", world,
-                               left_by(world), explain(group, operation)));
+                   fmt::format("rank {} left {} before it took its part: {}", world, left_by(world),
+                               explain(group, operation)));
     return true;
   };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
@@ -330,11 +330,11 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   if (const auto group = context_.registry.find(situation.group)) {
     if (rolls_.hear(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
-  } else if (has_let_go(situation.group)) {
+  } else if (has_let_go(situation.group) || is_unused_companion(situation.group)) {
     Situation said;
     said.group = situation.group;
     said.sequence = situation.sequence;
-    said.state = Situation::State::gone;
+    if (has_let_go(situation.group)) said.state = Situation::State::gone;
     answer(id, std::move(said));
   } else {
     early_rolls_.push_back({id, situation.group, situation.sequence});
@@ -344,6 +344,12 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
 
 bool Watch::has_let_go(std::uint64_t group) const {
   return std::ranges::find(gone_, group) != gone_.end();
+}
+
+/// Whether this is the companion of a group, and nobody here has asked for it.
+bool Watch::is_unused_companion(std::uint64_t group) const {
+  return std::ranges::any_of(context_.registry.groups(),
+                             [&](const auto& parent) { return parent->companion_uid() == group; });
 }
 
 void Watch::on_destroyed(const Group& group) { say_gone(group.uid(), group.next_sequence()); }

@@ -81,6 +81,7 @@ class Watch final : public GroupObserver {
   std::string_view left_by(std::uint32_t world_rank) const;
   /// Whether the group existed here, and does no more.
   bool has_let_go(std::uint64_t group) const;
+  bool is_unused_companion(std::uint64_t group) const;
   void say_gone(std::uint64_t group, std::uint64_t sequence);
   void publish(Group& group, Situation&& said);
   Situation situation(Group& group, std::uint64_t sequence) const;

@@ -34,8 +34,10 @@ inline void add(void* target,
   }
 }
 
-/// The tag slot of the communicator at a rank; another one at each.
-inline std::uint32_t slot_of(std::uint32_t rank) noexcept { return 7 + rank; }
+/// What tells the communicator in tags of messages to a rank; another slot at each.
+inline transport::Tag group_of(std::uint32_t rank) noexcept {
+  return execution::group_tag(execution::TagKind::collective, 7 + rank);
+}
 
 struct TestExecution final : Execution {
   using Execution::renew;
@@ -59,7 +61,7 @@ class Rank final : public EngineListener {
     for (const Rank& other : ranks) {
       const auto endpoint = transport_->connect(other.transport_->address()).value();
       peers_.links.push_back(link_over(*transport_, endpoint));
-      peers_.slots.push_back(slot_of(other.peers_.rank));
+      peers_.groups.push_back(group_of(other.peers_.rank));
     }
   }
   void start(const std::shared_ptr<const Program>& program,

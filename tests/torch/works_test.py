@@ -195,14 +195,17 @@ class Works(unittest.TestCase):
 
         def other(rank, size):
             # This rank calls only when the other one is so far that none of its callbacks runs at
-            # once.
+            # once. What the other one calls in callbacks, this one calls in callbacks, too.
             attached.wait()
-            call().wait()
+            work = call()
+            work.wait()
+            future = work.get_future()
             begun.wait()
-            call().wait()
+            future.then(lambda _: call().wait()).wait()
             called.wait()
-            for work in [call(), call(), call()]:
-                work.wait()
+            last = call()
+            future.then(lambda _: [work.wait() for work in [call(), call()]]).wait()
+            last.wait()
 
         run_ranks(2, lambda rank, size: (watched if rank == 0 else other)(rank, size))
 
@@ -233,7 +236,8 @@ class Works(unittest.TestCase):
             else:
                 # Until then, rank 0's calls cannot end, so no callback runs at once.
                 attached.wait()
-                ends = dense(), sparse(), dense(), sparse()
+                first = dense(), sparse()
+                ends = first[0].then(lambda _: [end.wait() for end in (dense(), sparse())]), first[1]
             for end in ends:
                 end.wait()
 

@@ -20,7 +20,7 @@ namespace {
 TEST(CollectiveTag, CallsWhoseLowerBitsAgreeDifferInTheCheck) {
   // There are so many fingerprints that 16 bits could not tell most of them apart.
   constexpr std::uint64_t kCalls = 1 << 20;
-  const auto message = message_tag(1, 2, 3, 4);
+  const auto message = message_tag(group_tag(TagKind::collective, 1), 2, 3, 4);
   std::set<std::uint32_t> checks;
   std::uint64_t meet_in_lower = 0, meet_in_all = 0;
   const auto wanted = collective_tag(message, 9, mix(0), 64);
@@ -37,7 +37,8 @@ TEST(CollectiveTag, CallsWhoseLowerBitsAgreeDifferInTheCheck) {
 }
 
 TEST(CollectiveTag, AGroupsMaskLeavesTheCheckOut) {
-  const auto tag = collective_tag(message_tag(5, 2, 3, 4), 9, 77, 64);
+  const auto tag =
+      collective_tag(message_tag(group_tag(TagKind::collective, 5), 2, 3, 4), 9, 77, 64);
   EXPECT_TRUE((tag & kGroupMask) == group_tag(TagKind::collective, 5));
 }
 

@@ -22,6 +22,12 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
+Communicator companion_of(const Membership& membership) {
+  auto companion = membership.group.companion();
+  if (!companion) check(companion.status(), membership.job->note);
+  return *std::move(companion);
+}
+
 }  // namespace
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
@@ -30,6 +36,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       membership_(join_group(store_, group_)),
+      in_callbacks_(companion_of(membership_)),
       pending_(std::make_shared<Pending>(membership_.job->note)),
       on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()),
@@ -85,9 +92,23 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 // --- calls ---
 
+const Communicator& Backend::group_here() const noexcept {
+  return Pending::depth() == 0 ? membership_.group : in_callbacks_;
+}
+
 const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  if (tensor.is_cpu()) return membership_.group;
-  begun.device = std::make_unique<OnDevice>(membership_.group, tensor.device(), on_devices_);
+  return on_device_of(tensor, begun, group_here());
+}
+
+const Communicator& Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
+  return on_device_of(tensor, begun, membership_.group);
+}
+
+const Communicator& Backend::on_device_of(const at::Tensor& tensor,
+                                          Begun& begun,
+                                          const Communicator& group) const {
+  if (tensor.is_cpu()) return group;
+  begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
   return begun.device->group();
 }
 
@@ -186,14 +207,17 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
   Begun begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before
-  // it.
-  begun.awaited = pending_->works_of([](const Task& other) {
-    return !is_message(other.name().type) && other.name().type != OpType::COALESCED;
+  // it: those of the program for a barrier of the program, those of callbacks for one in a
+  // callback.
+  const bool is_of_program = Pending::depth() == 0;
+  begun.awaited = pending_->works_of([&](const Task& other) {
+    return !is_message(other.name().type) && other.name().type != OpType::COALESCED &&
+           (other.depth() == 0) == is_of_program;
   });
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device = std::make_unique<OnDevice>(membership_.group, *options.device, on_devices_);
+    begun.device = std::make_unique<OnDevice>(group_here(), *options.device, on_devices_);
   }
-  begun.works.push_back((begun.device ? begun.device->group() : membership_.group).barrier());
+  begun.works.push_back((begun.device ? begun.device->group() : group_here()).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 

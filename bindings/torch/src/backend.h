@@ -126,9 +126,18 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  /// The group, for a call on tensors on the device of `tensor`. On a device that is not the CPU,
-  /// the call follows what the device's current stream has been given, and `begun` knows.
+  /// The communicator for a collective that this thread calls. Those of the program and those of
+  /// callbacks are ordered separately: when callbacks run, in relation to the program, depends on
+  /// chance.
+  const Communicator& group_here() const noexcept;
+  /// The communicator, for a call on tensors on the device of `tensor`. On a device that is not the
+  /// CPU, the call follows what the device's current stream has been given, and `begun` knows.
   const Communicator& group_for(const at::Tensor& tensor, Begun& begun) const;
+  /// The same for a message. Messages find each other by their tags, whoever calls them.
+  const Communicator& messages_for(const at::Tensor& tensor, Begun& begun) const;
+  const Communicator& on_device_of(const at::Tensor& tensor,
+                                   Begun& begun,
+                                   const Communicator& group) const;
   /// Begins a call and gives it a number.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
@@ -147,7 +156,8 @@ class Backend final : public c10d::Backend {
   const StorePtr store_;
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
-  Membership membership_;  ///< Without its job after shutdown().
+  Membership membership_;            ///< Without its job after shutdown().
+  const Communicator in_callbacks_;  ///< The companion of the group's communicator.
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   std::atomic<std::uint64_t> sequence_{0};

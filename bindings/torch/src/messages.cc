@@ -36,7 +36,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   Begun begun;
   begun.outputs.push_back(tensor);
   begun.works.push_back(
-      group_for(tensor, begun).send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+      messages_for(tensor, begun).send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
 }
 
@@ -47,7 +47,7 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   Begun begun;
   begun.outputs.push_back(tensor);
   begun.works.push_back(
-      group_for(tensor, begun).recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+      messages_for(tensor, begun).recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
 }
 
@@ -56,8 +56,8 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
   Begun begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(
-      group_for(tensor, begun).recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(messages_for(tensor, begun)
+                            .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
 }
 

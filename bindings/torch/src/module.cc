@@ -2,6 +2,7 @@
 //
 // The Python module of the backend.
 #include "backend.h"
+#include "futures.h"
 #include "recorder.h"
 #include "streams.h"
 #include "xylem/xylem.h"
@@ -20,6 +21,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "Xylem's process groups for torch.distributed";
   module.attr("__version__") = std::string(xylem::version());
   module.attr("torch_version") = XYLEM_TORCH_VERSION;
+  xylem::pytorch::define_futures(module);
   using xylem::pytorch::Recorder;
   module.def(
       "configure_record",

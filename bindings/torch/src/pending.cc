@@ -28,8 +28,9 @@ struct Pending::Borrowed {
 };
 
 thread_local const Pending::Callbacks* Pending::outermost = nullptr;
+thread_local unsigned Pending::depth_here = 0;
 
-Pending::Callbacks::Callbacks() noexcept {
+Pending::Callbacks::Callbacks(unsigned depth) noexcept : within_(depth) {
   if (!outermost) outermost = this;
 }
 
@@ -234,7 +235,7 @@ void Pending::run(Server& own) {
     own.is_fulfilling = true;
     lock.unlock();
     {
-      const Callbacks callbacks;  // Destroying tensors may run Python code, too.
+      const Callbacks callbacks(1);  // Destroying tensors may run Python code, too.
       for (const TaskPtr& task : ended) {
         task->settle();
         task->fulfil();

@@ -72,11 +72,27 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Python's lock.
   void stop() noexcept;
 
+  /// Exists while a callback may run on this thread, and tells how deep its calls are.
+  class InCallback {
+   public:
+    explicit InCallback(unsigned depth) noexcept : before_(std::exchange(depth_here, depth)) {}
+    InCallback(const InCallback&) = delete;
+    InCallback& operator=(const InCallback&) = delete;
+    ~InCallback() { depth_here = before_; }
+
+   private:
+    const unsigned before_;
+  };
+  /// The depth of calls that are made on this thread now: 0 in the program, 1 in callbacks of the
+  /// program's calls, and so on.
+  static unsigned depth() noexcept { return depth_here; }
+
   /// Exists while callbacks run. Servers borrowed by callbacks are returned when the outermost
   /// Callbacks object of a thread is destroyed.
   class Callbacks {
    public:
-    Callbacks() noexcept;
+    /// `depth` is that of the calls that the callbacks make (Task::depth()).
+    explicit Callbacks(unsigned depth) noexcept;
     Callbacks(const Callbacks&) = delete;
     Callbacks& operator=(const Callbacks&) = delete;
     ~Callbacks();
@@ -86,6 +102,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
    private:
     friend class Pending;
+    InCallback within_;
     /// Servers that callbacks on this thread have borrowed, from any group; empty in nested scopes.
     mutable std::vector<Borrowed> borrowed_;
   };
@@ -122,6 +139,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
   /// The outermost Callbacks object of this thread; null while it runs no callbacks.
   static thread_local const Callbacks* outermost;
+  static thread_local unsigned depth_here;
 
   const std::string note_;
   mutable std::mutex mutex_;

@@ -65,7 +65,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                       tensors, tensors);
   const std::uint64_t record = call.record;
   try {
-    return sparse_->reduce(std::move(call));
+    return sparse_->reduce(std::move(call), group_here());
   } catch (...) {
     Recorder::get().end(record, false);
     throw;

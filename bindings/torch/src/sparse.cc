@@ -166,14 +166,15 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
 
 thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 
-c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call,
+                                                     const Communicator& group) {
   const auto timeout = call.timeout;
   auto task =
       c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
-    if (!meeting_) begin_meeting(timeout);
+    if (!meeting_) begin_meeting(group, timeout);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
@@ -183,7 +184,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   return task;
 }
 
-void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
+void SparseReducer::begin_meeting(const Communicator& group, std::chrono::milliseconds timeout) {
   const auto job = job_.lock();
   if (!job) refuse("the group has been destroyed");
   meeting_ = std::make_unique<Meeting>();
@@ -195,8 +196,8 @@ void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
   meeting.all.resize(parent_.size());
   constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
   meeting.gathered =
-      parent_.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
-                         Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
+      group.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
+                       Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
   meeting.gathered.set_timeout(timeout);
 }
 
@@ -245,7 +246,7 @@ void SparseReducer::run() {
     lock.unlock();
     // A thread that waits for the task may destroy the group immediately after this.
     {
-      const Pending::Callbacks callbacks;
+      const Pending::Callbacks callbacks(1);
       task->conclude();
       task.reset();
     }

@@ -71,8 +71,8 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   ~SparseReducer() = default;
 
   /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
-  /// executed in order.
-  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
+  /// executed in order. `group` is the communicator for a call that this thread makes.
+  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call, const Communicator& group);
   /// Ends calls in progress, on all ranks; later calls fail.
   void abort() noexcept;
   /// Waits a short time for calls in progress; later calls are refused.
@@ -95,8 +95,8 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   };
 
   void run();
-  /// Begins to make the communicator, in the order of the other calls on the group.
-  void begin_meeting(std::chrono::milliseconds timeout);
+  /// Begins to make the communicator, in the order of the other calls on `group`.
+  void begin_meeting(const Communicator& group, std::chrono::milliseconds timeout);
   /// Makes it, if there is none yet, and returns why there is none.
   Status form();
 

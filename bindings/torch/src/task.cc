@@ -53,6 +53,7 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
            at::hasCallbacks() ? name.title : nullptr,
            at::hasCallbacks() ? std::optional<Tensors>(inputs) : std::nullopt),
       name_(name),
+      depth_(Pending::depth()),
       pending_(std::move(pending)) {}
 
 void Task::take(Begun begun) {
@@ -144,7 +145,7 @@ void Task::fulfil() noexcept {
   }
   if (!values && !results) return;
   if (is_first) {
-    const Pending::Callbacks callbacks;
+    const Pending::Callbacks callbacks(depth_of_callbacks());
     complete(values, results);
   } else if (values) {
     values->wait();

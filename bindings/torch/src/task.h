@@ -77,6 +77,11 @@ class Task final : public c10d::Work {
   const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
+  /// 0 for a call of the program, 1 for a call that a callback of such a call has made, and so on.
+  unsigned depth() const noexcept { return depth_; }
+  /// The depth of calls that the callbacks of its futures make. In the order of streams futures are
+  /// complete at once, so their callbacks run in the program, at the same place at all ranks.
+  unsigned depth_of_callbacks() const noexcept { return is_in_stream_order_ ? depth_ : depth_ + 1; }
   /// Null for a call on tensors in CPU memory.
   const OnDevice* device() const noexcept { return begun_.device.get(); }
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
@@ -153,6 +158,7 @@ class Task final : public c10d::Work {
   };
 
   TaskName name_;
+  const unsigned depth_;
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
   bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().

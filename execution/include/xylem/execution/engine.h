@@ -60,10 +60,10 @@ struct Exchange {
   std::vector<Cast> casts;
 
   /// The part that is known before the peers are connected. Empty if the program is not an
-  /// exchange. `slots` is Peers::slots. The program must outlive the result.
+  /// exchange. `groups` is Peers::groups. The program must outlive the result.
   static std::optional<Exchange> of(const Program& program,
                                     std::uint32_t rank,
-                                    std::span<const std::uint32_t> slots);
+                                    std::span<const transport::Tag> groups);
   /// Fills in the transport and the endpoints of the peers. False if a message cannot go through
   /// the shared memory of one transport.
   bool connect(const Peers& peers) noexcept;

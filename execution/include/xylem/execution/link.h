@@ -29,9 +29,10 @@ inline Link link_over(transport::Transport& transport, transport::EndpointId end
 
 /// The members of a communicator, as seen by one of them.
 struct Peers {
-  std::uint32_t rank = 0;            ///< The rank of this member.
-  std::vector<std::uint32_t> slots;  ///< slots[r] is in the tags of all messages to rank r.
-  std::vector<Link> links;           ///< links[r] is the link to rank r.
+  std::uint32_t rank = 0;  ///< The rank of this member.
+  /// groups[r] is the group_tag() of collectives in messages to rank r.
+  std::vector<transport::Tag> groups;
+  std::vector<Link> links;  ///< links[r] is the link to rank r.
 };
 
 }  // namespace xylem::execution

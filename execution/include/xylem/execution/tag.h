@@ -27,7 +27,12 @@
 
 namespace xylem::execution {
 
-enum class TagKind : std::uint8_t { collective = 0, message_header = 1, message_body = 2 };
+enum class TagKind : std::uint8_t {
+  collective = 0,
+  message_header = 1,
+  message_body = 2,
+  companion = 3,  ///< Collectives of the communicator's companion (Communicator::companion()).
+};
 
 inline constexpr std::uint32_t kMaxGroups = 1024;
 inline constexpr std::uint32_t kMaxRanks = 65536;
@@ -50,11 +55,12 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
 }
 
 /// The part of the tag that the `ordinal`-th message on a lane from `source` has in every call.
-constexpr transport::Tag message_tag(std::uint32_t slot,
+/// `group` is the group_tag() of collectives.
+constexpr transport::Tag message_tag(transport::Tag group,
                                      std::uint32_t source,
                                      std::uint32_t lane,
                                      std::uint32_t ordinal) noexcept {
-  return group_tag(TagKind::collective, slot) | (static_cast<transport::Tag>(source) << 36) |
+  return group | (static_cast<transport::Tag>(source) << 36) |
          (static_cast<transport::Tag>(lane) << 23) |
          (static_cast<transport::Tag>(ordinal & 0x7f) << 16);
 }

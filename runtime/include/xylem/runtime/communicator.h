@@ -154,6 +154,14 @@ class XYLEM_API Communicator {
   Result<Communicator> split(std::int32_t color, std::int32_t key) const;
   /// Makes a communicator of the same ranks. Collective; blocks.
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
+  /// The companion of this communicator: the same ranks, for collectives whose order is independent
+  /// of that of the collectives on the communicator itself, such as those of callbacks. All ranks
+  /// call the collectives on the companion in one order, too. Local, and free of charge: every
+  /// communicator has one, always the same. Fails with `unsupported` for a companion.
+  ///
+  /// The two fail together, and destroying the communicator ends the companion. Messages, and
+  /// devices bound by bind(), are the communicator's.
+  Result<Communicator> companion() const;
   /// Ends this communicator on this rank; not collective. Fails with `busy` while operations are
   /// pending. Returns OK for an empty communicator.
   Status destroy();

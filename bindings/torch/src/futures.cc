@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "futures.h"
+
+#include "pending.h"
+#include "task.h"
+
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <memory>
+#include <utility>
+
+namespace py = pybind11;
+
+namespace xylem::pytorch {
+namespace {
+
+using torch::jit::PythonFutureWrapper;
+
+/// The future of a task, or one that then() has returned for it. The second base takes
+/// shared_from_this() away, with which pybind11 cannot make a class of a base that has no virtual
+/// functions; so callbacks get another wrapper of the same future.
+struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
+                                      std::enable_shared_from_this<TaskFuture> {
+  /// `calls` is the depth of the calls that callbacks make (Task::depth()).
+  TaskFuture(c10::intrusive_ptr<c10::ivalue::Future> future, unsigned calls)
+      : PythonFutureWrapper(std::move(future)), depth(calls) {}
+
+  std::shared_ptr<TaskFuture> then_run(py::function callback) const {
+    const Pending::InCallback within(depth);
+    const auto child = plain()->then(std::move(callback));
+    return std::make_shared<TaskFuture>(child->fut, depth);
+  }
+  void run_when_done(py::function callback) const {
+    const Pending::InCallback within(depth);
+    plain()->add_done_callback(std::move(callback));
+  }
+
+  std::shared_ptr<PythonFutureWrapper> plain() const {
+    return std::make_shared<PythonFutureWrapper>(fut);
+  }
+
+  const unsigned depth;
+};
+
+}  // namespace
+
+void define_futures(py::module_& module) {
+  py::class_<TaskFuture, std::shared_ptr<TaskFuture>, PythonFutureWrapper>(module, "Future",
+                                                                           py::module_local())
+      .def("then", &TaskFuture::then_run, py::arg("callback"))
+      .def("add_done_callback", &TaskFuture::run_when_done, py::arg("callback"));
+  // Functions of torch that return a work return this type if it is one of Xylem's.
+  py::class_<Task, c10::intrusive_ptr<Task>, c10d::Work>(module, "Work")
+      .def("get_future", [](Task& task) {
+        return std::make_shared<TaskFuture>(task.getFuture(), task.depth_of_callbacks());
+      });
+}
+
+}  // namespace xylem::pytorch

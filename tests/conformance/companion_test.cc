@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Companions of communicators: collectives with an order of their own.
+#include "support/ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <latch>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr const char* kTransports[] = {"loopback", "shm", "tcp"};
+constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
+
+ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
+Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
+
+/// Calls of random kinds and sizes, the same at all ranks.
+void call_at_random(const Communicator& group, std::uint64_t seed, int calls) {
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < calls; ++i) {
+    const std::size_t count = random() % 4 == 0 ? 60'000 : random() % 900;
+    const auto root = static_cast<std::uint32_t>(random() % group.size());
+    std::vector<std::int64_t> mine(count, group.rank() + seed), got(count);
+    const auto all = std::int64_t{group.size()};
+    std::int64_t expected = all * (all - 1) / 2 + all * static_cast<std::int64_t>(seed);
+    switch (random() % 3) {
+      case 0:
+        ASSERT_TRUE(group
+                        .all_reduce({mine.data(), count, DataType::int64},
+                                    {got.data(), count, DataType::int64})
+                        .wait()
+                        .is_ok());
+        break;
+      case 1:
+        ASSERT_TRUE(group
+                        .broadcast({mine.data(), count, DataType::int64},
+                                   {got.data(), count, DataType::int64}, root)
+                        .wait()
+                        .is_ok());
+        expected = root + static_cast<std::int64_t>(seed);
+        break;
+      default: ASSERT_TRUE(group.barrier().wait().is_ok()); std::ranges::fill(got, expected);
+    }
+    ASSERT_EQ(std::ranges::count(got, expected), static_cast<std::ptrdiff_t>(count));
+  }
+}
+
+class Companion : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {
+ protected:
+  static RankOptions options() {
+    RankOptions options;
+    options.transport = std::get<0>(GetParam());
+    options.size = std::get<1>(GetParam());
+    options.seed = 3 + options.size;
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         Companion,
+                         testing::Combine(testing::ValuesIn(kTransports),
+                                          testing::ValuesIn(kRanks)),
+                         [](const auto& case_of) {
+                           return std::get<0>(case_of.param) +
+                                  std::to_string(std::get<1>(case_of.param));
+                         });
+
+TEST_P(Companion, IsUsedByAnotherThread) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const auto part = *world.split(0, -static_cast<std::int32_t>(world.rank()));
+    std::vector<std::thread> threads;
+    for (const Communicator& group : {world, part}) {
+      threads.emplace_back([group] { call_at_random(group, 1, 60); });
+      threads.emplace_back([group] { call_at_random(*group.companion(), 2, 60); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+// The same calls are begun in another order at each rank.
+TEST_P(Companion, HasAnOrderOfItsOwn) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const auto companion = *world.companion();
+    std::mt19937_64 random(runtime.rank());
+    for (int round = 0; round < 20; ++round) {
+      constexpr std::size_t kCalls = 10;
+      std::vector<std::int64_t> in(2 * kCalls, 1), out(2 * kCalls, 0);
+      std::vector<Work> works;
+      std::size_t next = 0, next_of_companion = 0;
+      while (works.size() < 2 * kCalls) {
+        const bool takes_companion =
+            next == kCalls || (next_of_companion < kCalls && random() % 2 == 0);
+        const std::size_t i = takes_companion ? kCalls + next_of_companion++ : next++;
+        works.push_back((takes_companion ? companion : world).all_reduce(one(in[i]), into(out[i])));
+      }
+      for (const Work& work : works) ASSERT_TRUE(work.wait().is_ok());
+      ASSERT_EQ(std::ranges::count(out, std::int64_t{runtime.size()}),
+                static_cast<std::ptrdiff_t>(out.size()));
+    }
+  });
+}
+
+RankOptions two() {
+  RankOptions options;
+  options.size = 2;
+  return options;
+}
+
+TEST(CompanionOfAGroup, IsAlwaysTheSame) {
+  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::int64_t value = 1, sum = 0;
+    // Rank 0 drops its handle in between.
+    {
+      const auto companion = *world.companion();
+      EXPECT_EQ(companion.id(), 0U);
+      EXPECT_EQ(companion.size(), 2U);
+      EXPECT_EQ(companion.rank(), world.rank());
+      ASSERT_TRUE(companion.all_reduce(one(value), into(sum)).wait().is_ok());
+    }
+    const auto companion = *world.companion();
+    ASSERT_TRUE(companion.all_reduce(one(value), into(sum)).wait().is_ok());
+    EXPECT_EQ(sum, 2);
+    const auto part = *companion.split(0, 0);
+    ASSERT_TRUE(part.barrier().wait().is_ok());
+  });
+  EXPECT_EQ(Communicator().companion().status().code(), Code::invalid_argument);
+}
+
+TEST(CompanionOfAGroup, OutlivesTheHandleOfTheGroup) {
+  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+    auto group = *runtime.world().duplicate();
+    const auto companion = *group.companion();
+    const std::uint32_t number = group.id();
+    group = Communicator();
+    ASSERT_TRUE(companion.barrier().wait().is_ok());
+    EXPECT_NE(runtime.world().duplicate()->id(), number) << "the companion uses the seat";
+  });
+}
+
+TEST(CompanionOfAGroup, IsForCollectives) {
+  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+    const auto companion = *runtime.world().companion();
+    std::int64_t value = 0;
+    EXPECT_EQ(companion.send(one(value), 0, 1).wait().code(), Code::unsupported);
+    EXPECT_EQ(companion.recv(into(value), 1, 1).wait().code(), Code::unsupported);
+    EXPECT_EQ(companion.companion().status().code(), Code::unsupported);
+    EXPECT_EQ(companion.bind({MemoryKind::cuda, 0}).status().code(), Code::unsupported);
+    ASSERT_TRUE(companion.barrier().wait().is_ok());
+  });
+}
+
+TEST(CompanionOfAGroup, EndsWithTheGroup) {
+  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+    auto group = *runtime.world().duplicate();
+    const auto companion = *group.companion();
+    if (runtime.rank() == 0) {
+      const Work pending = companion.barrier();
+      EXPECT_EQ(group.destroy().code(), Code::busy);
+      ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
+      ASSERT_TRUE(pending.wait().is_ok());
+    } else {
+      ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
+      ASSERT_TRUE(companion.barrier().wait().is_ok());
+    }
+    ASSERT_TRUE(group.destroy().is_ok());
+    EXPECT_EQ(companion.barrier().wait().code(), Code::invalid_argument);
+  });
+}
+
+TEST(CompanionOfAGroup, FailsWithTheGroup) {
+  std::latch have_made(2);
+  run_ranks(two(), [&](Runtime& runtime, MemoryHub&) {
+    for (const bool fails_in_companion : {true, false}) {
+      const auto group = *runtime.world().duplicate();
+      const auto companion = *group.companion();
+      const auto& failing = fails_in_companion ? companion : group;
+      const auto& other = fails_in_companion ? group : companion;
+      std::vector<std::int64_t> some(2);
+      const std::size_t count = 1 + runtime.rank();
+      const Status outcome = failing
+                                 .all_reduce({some.data(), count, DataType::int64},
+                                             {some.data(), count, DataType::int64})
+                                 .wait();
+      EXPECT_EQ(outcome.code(), Code::mismatch);
+      EXPECT_EQ(other.barrier().wait().code(), Code::mismatch);
+      if (fails_in_companion) {
+        EXPECT_THAT(std::string(outcome.message()), HasSubstr("the companion of communicator "));
+      }
+    }
+    have_made.arrive_and_wait();
+  });
+}
+
+// A rank need not have asked for the companion to be named as the one that did not call.
+TEST(CompanionOfAGroup, NamesWhoDidNotCall) {
+  std::latch is_over(2);
+  run_ranks(two(), [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    if (runtime.rank() == 0) {
+      const Work never = world.companion()->barrier();
+      never.set_timeout(milliseconds(400));
+      const Status outcome = never.wait();
+      EXPECT_EQ(outcome.code(), Code::timed_out);
+      EXPECT_EQ(outcome.peer(), 1U);
+      EXPECT_THAT(std::string(outcome.message()),
+                  HasSubstr("rank 1 did not call it; rank 1 has called nothing yet"));
+    }
+    is_over.arrive_and_wait();
+    EXPECT_EQ(world.barrier().wait().code(), Code::timed_out);
+    EXPECT_EQ(world.companion()->barrier().wait().code(), Code::timed_out);
+  });
+}
+
+}  // namespace
+}  // namespace xylem::test
