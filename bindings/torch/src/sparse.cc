@@ -3,6 +3,7 @@
 
 #include "failure.h"
 #include "recorder.h"
+#include "store.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -191,8 +191,8 @@ void SparseReducer::begin_meeting(const Communicator& group, std::chrono::millis
   Meeting& meeting = *meeting_;
   // Without a seat, this rank must still tell the others.
   if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
-  std::random_device device;
-  meeting.mine = {meeting.seat.number(), (std::uint64_t{device()} << 32) | device()};
+  meeting.mine.seat = meeting.seat.number();
+  fill_at_random(&meeting.mine.number, sizeof meeting.mine.number);
   meeting.all.resize(parent_.size());
   constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
   meeting.gathered =

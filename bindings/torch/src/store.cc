@@ -2,16 +2,21 @@
 #include "store.h"
 
 #include "compat.h"
+#include "failure.h"
+
+#include <c10/util/StringUtil.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -39,11 +44,29 @@ class Pause {
   const Clock::time_point begun_ = Clock::now();
 };
 
-bool are_set(c10d::Store& store, const std::vector<std::string>& keys, Deadline deadline) {
-  for (Pause pause; !store.check(keys); pause.take(deadline)) {
-    if (deadline.passed()) return false;
+/// The value of a key, or nothing if it is not set; values are not empty. One request to the store,
+/// where check() and get() take three.
+std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
+  // A value that is not the expected one is returned, and stays. For a key that is not set, stores
+  // return the expected value.
+  static const std::vector<std::uint8_t> kNever{'?'};
+  std::vector<std::uint8_t> value;
+  try {
+    value = store.compareSet(key, kNever, kNever);
+  } catch (const std::exception&) {  // Some stores cannot do that.
+    if (!store.check({key})) return std::nullopt;
+    value = store.get(key);
   }
-  return true;
+  if (value.empty() || value == kNever) return std::nullopt;
+  return std::string(value.begin(), value.end());
+}
+
+/// The value of a key, once it is set. Nothing if it is not set before the deadline.
+std::optional<std::string> value_of(c10d::Store& store, const std::string& key, Deadline deadline) {
+  for (Pause pause;; pause.take(deadline)) {
+    if (auto value = peek(store, key)) return value;
+    if (deadline.passed()) return std::nullopt;
+  }
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -117,11 +140,10 @@ class TorchStore final : public Store {
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
     std::vector<std::byte> value;
     Status got = guarded("get", key, [&] {
-      const std::string name = prefix_ + std::string(key);
-      if (!are_set(*store_, {name}, deadline)) return not_set(key);
-      const std::vector<std::uint8_t> bytes = store_->get(name);
-      const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
-      value.assign(begin, begin + bytes.size());
+      const auto found = value_of(*store_, prefix_ + std::string(key), deadline);
+      if (!found) return not_set(key);
+      const auto* const begin = reinterpret_cast<const std::byte*>(found->data());
+      value.assign(begin, begin + found->size());
       return Status();
     });
     if (!got) return got;
@@ -150,10 +172,10 @@ class TorchStore final : public Store {
 
 std::string random_text() {
   static constexpr std::string_view kDigits = "0123456789abcdef";
-  std::random_device device;
+  std::array<unsigned char, kRandomBytes> bytes{};
+  fill_at_random(bytes.data(), bytes.size());
   std::string text;
-  for (std::size_t i = 0; i < kRandomBytes; ++i) {
-    const unsigned byte = device();
+  for (const unsigned byte : bytes) {
     text += kDigits[byte & 15];
     text += kDigits[byte >> 4 & 15];
   }
@@ -193,16 +215,6 @@ Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store,
   return meeting;
 }
 
-std::vector<std::string> values_of(c10d::Store& store, const std::vector<std::string>& keys) {
-  std::vector<std::string> values;
-  if (store.hasExtendedApi()) {
-    for (const auto& value : store.multiGet(keys)) values.emplace_back(value.begin(), value.end());
-  } else {
-    for (const std::string& key : keys) values.push_back(store.get_to_str(key));
-  }
-  return values;
-}
-
 Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& self,
                      const std::string& card,
@@ -214,19 +226,11 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
   // A group of one rank has nobody to tell.
   if (size == 1) return meeting_of(store, current, cards);
   store->set(kCurrent, current);
-  std::vector<std::string> awaited;
-  for (std::size_t rank = 1; rank < size; ++rank) awaited.push_back(keys.of_member(rank));
   std::string missing;
-  if (are_set(*store, awaited, deadline)) {
-    for (std::string& one : values_of(*store, awaited)) cards.push_back(std::move(one));
-  } else {
-    for (std::size_t rank = 1; rank < size; ++rank) {
-      const std::string key = keys.of_member(rank);
-      const bool has_come = store->check({key});
-      cards.push_back(has_come ? store->get_to_str(key) : "");
-      if (has_come) continue;
-      missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
-    }
+  for (std::size_t rank = 1; rank < size; ++rank) {
+    const auto found = value_of(*store, keys.of_member(rank), deadline);
+    cards.push_back(found.value_or(""));
+    if (!found) missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
   }
   std::string all = missing;
   for (const std::string& one : cards) all += "\n" + one;
@@ -247,24 +251,26 @@ class Joining {
   /// only counts if the cards under the last one are not this meeting's. Returns the cards in that
   /// case.
   std::optional<std::vector<std::string>> find_name() {
-    if (!store_->check({kCurrent})) return std::nullopt;
-    std::string found = store_->get_to_str(kCurrent);
-    if (found == current_) return std::nullopt;
+    auto found = peek(*store_, kCurrent);
+    if (!found || *found == current_) return std::nullopt;
     if (auto all = find_cards()) return all;
-    current_ = std::move(found);
+    current_ = *std::move(found);
+    is_of_another_ = false;
     store_->set(Keys(name_in(current_)).of_member(rank()), own_);
     return std::nullopt;
   }
   bool has_name() const noexcept { return !current_.empty(); }
+  /// Whether the name is that of an earlier meeting, so that another one will come.
+  bool is_of_another() const noexcept { return is_of_another_; }
   /// The lines of Keys::of_all(), if they are there and include this member's card.
   std::optional<std::vector<std::string>> find_cards() {
     if (!has_name()) return std::nullopt;
-    const std::string key = Keys(name_in(current_)).of_all();
-    if (!store_->check({key})) return std::nullopt;
-    std::vector<std::string> lines = lines_of(store_->get_to_str(key));
+    const auto all = peek(*store_, Keys(name_in(current_)).of_all());
+    if (!all) return std::nullopt;
+    std::vector<std::string> lines = lines_of(*all);
     const std::size_t size = self_.world_ranks.size();
-    const bool is_ours = lines.size() == size + 1 && lines[rank() + 1] == own_;
-    return is_ours ? std::optional(std::move(lines)) : std::nullopt;
+    is_of_another_ = lines.size() != size + 1 || lines[rank() + 1] != own_;
+    return is_of_another_ ? std::nullopt : std::optional(std::move(lines));
   }
   const std::string& current() const noexcept { return current_; }
 
@@ -275,6 +281,7 @@ class Joining {
   const Member& self_;
   const std::string own_;  ///< This member's card.
   std::string current_;    ///< The name and secret under which it lies.
+  bool is_of_another_ = false;
 };
 
 Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
@@ -289,8 +296,9 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
   unsigned looks = 0;
   for (Pause pause; !(joining.has_name() ? last : deadline).passed(); pause.take(last)) {
     std::optional<std::vector<std::string>> lines;
-    if (!joining.has_name() || ++looks % kLooksForCards == 0) lines = joining.find_name();
-    if (!lines) lines = joining.find_cards();
+    const bool needs_name = !joining.has_name() || joining.is_of_another();
+    if (needs_name || ++looks % kLooksForCards == 0) lines = joining.find_name();
+    if (!lines && !joining.is_of_another()) lines = joining.find_cards();
     if (!lines) continue;
     const std::string missing = lines->front();
     lines->erase(lines->begin());
@@ -306,8 +314,15 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
 
 }  // namespace
 
+void fill_at_random(void* bytes, std::size_t size) {
+  // std::random_device takes 20 us for each number where it asks the processor.
+  if (::getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) {
+    check(failure(Code::internal, c10::str("no random numbers: ", std::strerror(errno))));
+  }
+}
+
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
-  return are_set(store, {key}, deadline);
+  return value_of(store, key, deadline).has_value();
 }
 
 c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {

@@ -5,6 +5,7 @@
 
 #include "xylem/xylem.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include <vector>
 
 namespace xylem::pytorch {
+
+/// Fills in at most 256 random bytes. Throws if the system has none.
+void fill_at_random(void* bytes, std::size_t size);
 
 /// Whether the key is set before the deadline. Polls the store, because waiting in the store can
 /// block the ranks that set keys (FileStore) or print an error for the user if it times out
