@@ -624,16 +624,14 @@ void Group::close() {
 /// Tells the other members that this one makes no further call. They know already if the group has
 /// failed.
 void Group::say_goodbye() {
+  if (companion_ != nullptr) companion_->say_goodbye();
   if (is_well() && size() > 1) observer_.on_destroyed(*this);
 }
 
 void Group::leave() {
   if (has_left_) return;
   has_left_ = true;
-  if (companion_ != nullptr) {
-    companion_->say_goodbye();
-    companion_->leave();
-  }
+  if (companion_ != nullptr) companion_->leave();
   messages_.close();
   observer_.on_left(*this);
   context_->registry.delist(uid());

@@ -318,6 +318,13 @@ std::vector<PathInfo> Job::paths() {
   });
 }
 
+bool Job::is_without(std::uint32_t world_rank) {
+  if (!context_.process.allows()) return false;
+  return context_.progress.with_token([&] {
+    return context_.failures.has_left(world_rank) || !context_.failures.lost(world_rank).is_ok();
+  });
+}
+
 void Job::abort_all() {
   const auto groups = context_.registry.groups();
   context_.progress.with_token([&] {

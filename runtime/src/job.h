@@ -60,6 +60,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   const Context& context() const noexcept { return context_; }
   std::shared_ptr<Group> world() const noexcept { return world_; }
   std::vector<PathInfo> paths();
+  bool is_without(std::uint32_t world_rank);
   Result<Seat> take_seat() {
     return Group::take_seat(std::shared_ptr<Context>(shared_from_this(), &context_));
   }

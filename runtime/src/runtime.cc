@@ -60,6 +60,10 @@ std::uint32_t Runtime::local_rank() const noexcept {
 
 std::uint32_t Runtime::local_size() const noexcept { return job_ ? count_local(*job_, size()) : 0; }
 
+bool Runtime::is_without(std::uint32_t rank) const {
+  return job_ != nullptr && rank < size() && job_->is_without(rank);
+}
+
 std::vector<std::string> Runtime::hosts() const {
   std::vector<std::string> hosts;
   if (job_ == nullptr) return hosts;

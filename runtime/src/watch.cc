@@ -299,6 +299,11 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (group == nullptr && situation.is_question && has_let_go(situation.group)) {
     return say_gone(situation.group, situation.sequence);
   }
+  if (group == nullptr && situation.state == Situation::State::gone &&
+      !has_let_go(situation.group)) {
+    early_goodbyes_.push_back({situation.group, origin, Clock::now()});
+    if (early_goodbyes_.size() > kEarly) early_goodbyes_.pop_front();
+  }
   if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
   if (situation.state == Situation::State::gone) {
     goodbyes_[situation.group].try_emplace(origin, Clock::now());
@@ -370,7 +375,7 @@ void Watch::answer(RollCallId roll, Situation&& said) {
 /// Keeps the first verdict on each group.
 void Watch::keep(const Verdict& verdict) {
   const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
-  if (known != early_verdicts_.end()) return;
+  if (known != early_verdicts_.end() || has_let_go(verdict.group)) return;
   early_verdicts_.push_back(verdict);
   if (early_verdicts_.size() > kEarly) early_verdicts_.pop_front();
 }
@@ -380,6 +385,11 @@ void Watch::on_enlisted(Group& group) {
     if (roll.group == group.uid()) answer(roll.id, situation(group, roll.sequence));
   }
   std::erase_if(early_rolls_, [&](const EarlyRoll& roll) { return roll.group == group.uid(); });
+  std::erase_if(early_goodbyes_, [&](const EarlyGoodbye& goodbye) {
+    if (goodbye.group != group.uid()) return false;
+    if (group.rank_of(goodbye.rank)) goodbyes_[group.uid()].try_emplace(goodbye.rank, goodbye.at);
+    return true;
+  });
   const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
   if (verdict == early_verdicts_.end()) return;
   judge(context_.logger, group, *verdict);

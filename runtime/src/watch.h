@@ -129,7 +129,13 @@ class Watch final : public GroupObserver {
     RollCallId id;
     std::uint64_t group = 0, sequence = 0;
   };
-  static constexpr std::size_t kEarly = 64, kGone = 256;
+  /// A member of a group that does not exist here has let go of it.
+  struct EarlyGoodbye {
+    std::uint64_t group = 0;
+    std::uint32_t rank = 0;  ///< In the job.
+    Clock::time_point at{};
+  };
+  static constexpr std::size_t kEarly = 64, kGone = 4096;
 
   Context& context_;
   RollCalls rolls_;
@@ -141,6 +147,7 @@ class Watch final : public GroupObserver {
   // Messages about groups that do not exist here, or not yet:
   std::deque<Verdict> early_verdicts_;
   std::deque<EarlyRoll> early_rolls_;
+  std::deque<EarlyGoodbye> early_goodbyes_;
   std::deque<std::uint64_t> gone_;  ///< The uids of groups that existed here.
 };
 

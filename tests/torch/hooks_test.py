@@ -263,6 +263,30 @@ class Order(unittest.TestCase):
 
         run_ranks(3, body)
 
+    def test_records_tell_calls_in_callbacks_apart(self):
+        def body(rank, size):
+            import xylem
+
+            futures = []
+            for i in range(6):
+                work = dist.all_reduce(torch.ones(2 + i, device="cpu"), async_op=True)
+                if i % 2 == rank:
+                    work.wait()
+                futures.append(
+                    work.get_future().then(lambda _: dist.all_reduce(torch.ones(1, device="cpu")))
+                )
+            for future in futures:
+                future.wait()
+            lines = {"0": [], "0/callbacks": []}
+            for entry in xylem.record()["entries"]:
+                line = lines[entry["process_group"][0]]
+                line.append((entry["collective_seq_id"], entry["input_sizes"]))
+            first = lines["0"][0][0]
+            assert lines["0"] == [(first + i, [[2 + i]]) for i in range(6)], lines
+            assert lines["0/callbacks"] == [(1 + i, [[1]]) for i in range(6)], lines
+
+        run_ranks(2, body)
+
     def test_an_error_in_a_callback_ends_the_group(self):
         def body(rank, size):
             def callback(future):

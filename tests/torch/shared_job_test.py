@@ -106,6 +106,36 @@ class Members(unittest.TestCase):
 
         run_ranks(3, body)
 
+    def test_a_member_that_gave_up_is_no_member(self):
+        """Rank 1 comes and gives up; then the first rank comes, and then rank 2, in time for the first one."""
+        gave_up, done = Condition(), Condition()
+
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+
+            def make(timeout):
+                place = dist.PrefixStore("late/", store)
+                return native_group(place, rank, size, "late", list(range(size)), timeout)
+
+            if rank == 1:
+                # The first rank has come, since its name is in the store.
+                while not store.check(["late//xylem/current"]):
+                    time.sleep(0.01)
+                with raising(dist.DistBackendError, "rank 0, the first of the group, still waits"):
+                    make(0.5)
+                gave_up.tell()
+            elif rank == 0:
+                with raising(dist.DistBackendError, "these did not come: 1, 2;"):
+                    make(4)
+                done.tell()
+            if rank == 2:
+                gave_up.wait()
+                done.wait()
+            dist.barrier()
+            assert sum_over(None) == size
+
+        run_ranks(3, body)
+
     def test_a_group_of_one(self):
         def body(rank, size):
             groups = [dist.new_group([other]) for other in range(size)]

@@ -66,24 +66,36 @@ class Sparse(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_callback_may_wait_for_another_call(self):
+        def body(rank, size):
+            def after(_):
+                return reduced_later().get_future().wait()[0].to_dense()
+
+            assert reduced_later().get_future().then(after).wait().tolist() == [1.0] * size
+
+        run_ranks(2, body)
+
     def test_a_callback_that_would_wait_for_itself_is_refused(self):
+        """A callback of a call that a callback has made."""
         attached = Condition()
 
         def body(rank, size):
-            if rank > 0:
-                # Until then, rank 0's call cannot end, so its callback does not run at once.
-                attached.wait()
-                for work in [reduced_later(), reduced_later()]:
-                    work.wait()
-                return
+            def inner(_):
+                later = reduced_later()
+                if rank == 0:
+                    with raising(ValueError, "begins only after it"):
+                        later.wait()
 
-            def after(_):
-                with raising(ValueError, "begins only after it"):
-                    reduced_later().wait()
+            def outer(_):
+                if rank > 0:
+                    # Until then, rank 0's call cannot end, so its callback does not run at once.
+                    attached.wait()
+                end = reduced_later().get_future().then(inner)
+                attached.tell()
+                end.wait()
 
-            end = reduced_later().get_future().then(after)
-            attached.tell()
-            end.wait()
+            reduced_later().get_future().then(outer).wait()
+            dist.barrier()
 
         run_ranks(2, body)
 
@@ -139,6 +151,76 @@ class Sparse(unittest.TestCase):
             assert "destroyed" in told.get(timeout=10)
             ended.tell()
 
+        run_ranks(2, body)
+
+
+class SparseInCallbacks(unittest.TestCase):
+    """Sparse calls of callbacks beside those of the program, and callbacks of sparse calls."""
+
+    def test_they_have_an_order_of_their_own(self):
+        def body(rank, size):
+            def sparse(value):
+                return torch.sparse_coo_tensor([[rank]], [value], (size,), device="cpu")
+
+            def again(value):
+                def callback(future):
+                    tensor = sparse(value)
+                    dist.all_reduce(tensor)
+                    # A work of its own, since the callback may run on the thread of sparse calls.
+                    dense = torch.full((3,), value, device="cpu")
+                    dist.all_reduce(dense)
+                    return tensor.to_dense(), dense
+
+                return callback
+
+            for round in range(15):
+                futures = []
+                for i in range(4):
+                    work = dist.all_reduce(torch.ones(5, device="cpu"), async_op=True)
+                    if (i + rank) % 2 == 0:
+                        work.wait()  # Some futures are complete when the callback is attached.
+                    futures.append(work.get_future().then(again(100.0 + i)))
+                    mine = sparse(float(i))
+                    dist.all_reduce(mine)
+                    assert mine.to_dense().tolist() == [float(i)] * size, mine
+                for i, future in enumerate(futures):
+                    one, dense = future.wait()
+                    assert one.tolist() == [100.0 + i] * size, one
+                    assert dense.tolist() == [size * (100.0 + i)] * 3, dense
+
+        run_ranks(3, body)
+
+    def test_a_callback_of_a_sparse_call_calls_a_dense_one(self):
+        def body(rank, size):
+            for round in range(30):
+                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,), device="cpu")
+                work = dist.all_reduce(tensor, async_op=True)
+                if rank == round % size:
+                    work.wait()  # The future is complete at this rank.
+
+                def callback(future):
+                    dense = torch.ones(2, device="cpu")
+                    dist.all_reduce(dense)
+                    return dense
+
+                future = work.get_future().then(callback)
+                dist.all_reduce(torch.ones(1, device="cpu"))
+                assert future.wait().tolist() == [size] * 2
+
+        run_ranks(3, body)
+
+    def test_a_destroyed_group_gives_its_seats_back(self):
+        def body(rank, size):
+            for _ in range(1200):
+                group = dist.new_group()
+                kept.append(group)
+                if len(kept) > 3:
+                    kept.pop(0)
+                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,), device="cpu")
+                dist.all_reduce(tensor, group=group)
+                dist.destroy_process_group(group)
+
+        kept = []
         run_ranks(2, body)
 
 

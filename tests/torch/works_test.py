@@ -230,6 +230,8 @@ class Works(unittest.TestCase):
                 both.wait(20)
                 return dense().wait()
 
+            # The first sparse call of a callback takes part in the order of the dense ones.
+            dense().then(lambda _: sparse().wait()).wait()
             if rank == 0:
                 ends = dense().then(after_dense), sparse().then(after_sparse)
                 attached.tell()

@@ -22,12 +22,6 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
-Communicator companion_of(const Membership& membership) {
-  auto companion = membership.group.companion();
-  if (!companion) check(companion.status(), membership.job->note);
-  return *std::move(companion);
-}
-
 }  // namespace
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
@@ -36,12 +30,17 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       membership_(join_group(store_, group_)),
-      in_callbacks_(companion_of(membership_)),
       pending_(std::make_shared<Pending>(membership_.job->note)),
       on_devices_(std::make_shared<DeviceCaller>()),
-      timeout_(group_.timeout.count()),
-      sparse_(std::make_shared<SparseReducer>(membership_, pending_)) {
+      timeout_(group_.timeout.count()) {
   on_devices_->blocking_wait = group_.blocking_wait;
+  auto companion = membership_.group.companion();
+  if (!companion) check(companion.status(), pending_->note());
+  program_.group = membership_.group;
+  in_callbacks_.group = *std::move(companion);
+  for (Line* const line : {&program_, &in_callbacks_}) {
+    line->sparse = std::make_shared<SparseReducer>(membership_.job, line->group, pending_);
+  }
   // Also if this rank is the one that has not called: its record shows that.
   membership_.group.on_failure([](const Status& why) {
     if (is_worth_a_record(why)) Recorder::get().dump_soon();
@@ -55,7 +54,8 @@ Backend::~Backend() {
   // A thread that waits for Python's lock in a future's callback must be able to get it.
   const WithoutPython released;
   shutdown();
-  sparse_->stop();
+  program_.sparse->stop();
+  in_callbacks_.sparse->stop();
   pending_->stop();
 }
 
@@ -92,12 +92,8 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 // --- calls ---
 
-const Communicator& Backend::group_here() const noexcept {
-  return Pending::depth() == 0 ? membership_.group : in_callbacks_;
-}
-
 const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  return on_device_of(tensor, begun, group_here());
+  return on_device_of(tensor, begun, here().group);
 }
 
 const Communicator& Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
@@ -114,7 +110,7 @@ const Communicator& Backend::on_device_of(const at::Tensor& tensor,
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
-  const std::uint64_t sequence = is_message(type) ? sequence_.load() : ++sequence_;
+  const std::uint64_t sequence = is_message(type) ? here().sequence.load() : ++here().sequence;
   return c10::make_intrusive<Task>(getRank(), TaskName{type, title, sequence}, pending_, inputs);
 }
 
@@ -124,15 +120,18 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
 
 std::shared_ptr<const GroupLabel> Backend::label() {
   const std::lock_guard lock(labelling_);
-  if (!label_ || label_->description != getGroupDesc()) {
+  Line& line = here();
+  if (!line.label || line.label->description != getGroupDesc()) {
     auto ranks = group_.global_ranks;
     for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
       ranks.push_back(rank);
     }
-    label_ =
-        std::make_shared<GroupLabel>(GroupLabel{group_.name, getGroupDesc(), std::move(ranks)});
+    // Torch's tool compares calls of one group by their numbers.
+    const char* const suffix = &line == &program_ ? "" : "/callbacks";
+    line.label = std::make_shared<GroupLabel>(
+        GroupLabel{group_.name + suffix, getGroupDesc(), std::move(ranks)});
   }
-  return label_;
+  return line.label;
 }
 
 Backend::WorkPtr Backend::submit(
@@ -195,7 +194,7 @@ Backend::WorkPtr Backend::endCoalescing() {
     begun.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
   }
   const auto task = c10::make_intrusive<Task>(
-      getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequence_.load()}, pending_,
+      getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", here().sequence.load()}, pending_,
       Tensors());
   task->take(std::move(begun));
   return task;
@@ -215,9 +214,9 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
            (other.depth() == 0) == is_of_program;
   });
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device = std::make_unique<OnDevice>(group_here(), *options.device, on_devices_);
+    begun.device = std::make_unique<OnDevice>(here().group, *options.device, on_devices_);
   }
-  begun.works.push_back((begun.device ? begun.device->group() : group_here()).barrier());
+  begun.works.push_back((begun.device ? begun.device->group() : here().group).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 
@@ -273,7 +272,8 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 
 void Backend::abort() {
   if (is_closed_) return;
-  sparse_->abort();
+  program_.sparse->abort();
+  in_callbacks_.sparse->abort();
   (void)membership_.group.abort("torch.distributed aborted the group");
 }
 
@@ -284,7 +284,8 @@ c10d::ErrorType Backend::getError() {
 void Backend::shutdown() {
   // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
-  sparse_->close();
+  program_.sparse->close();
+  in_callbacks_.sparse->close();
   // The program has waited for these, in the order of streams. They end by their time-outs.
   for (const xylem::Work& work :
        pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {

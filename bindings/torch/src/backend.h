@@ -120,16 +120,24 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  std::uint64_t getSequenceNumberForGroup() override { return program_.sequence.load(); }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
 
  private:
-  /// The communicator for a collective that this thread calls. Those of the program and those of
-  /// callbacks are ordered separately: when callbacks run, in relation to the program, depends on
-  /// chance.
-  const Communicator& group_here() const noexcept;
+  /// Collectives that are ordered among each other: those of the program, and those of callbacks.
+  /// When callbacks run, in relation to the program, depends on chance.
+  struct Line {
+    Communicator group;
+    std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far.
+    std::shared_ptr<SparseReducer> sparse;
+    std::shared_ptr<const GroupLabel> label;
+  };
+
+  /// The line to which the calls of this thread belong.
+  Line& here() noexcept { return Pending::depth() == 0 ? program_ : in_callbacks_; }
+  const Line& here() const noexcept { return Pending::depth() == 0 ? program_ : in_callbacks_; }
   /// The communicator, for a call on tensors on the device of `tensor`. On a device that is not the
   /// CPU, the call follows what the device's current stream has been given, and `begun` knows.
   const Communicator& group_for(const at::Tensor& tensor, Begun& begun) const;
@@ -146,8 +154,8 @@ class Backend final : public c10d::Backend {
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);
-  /// The group as records name it. Computed late, since torch describes the group only after it was
-  /// made.
+  /// The group, and the line of this thread's calls, as records name them. Computed late, since
+  /// torch describes the group only after it was made.
   std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
   /// The rank of the group that an argument names.
@@ -156,18 +164,15 @@ class Backend final : public c10d::Backend {
   const StorePtr store_;
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
-  Membership membership_;            ///< Without its job after shutdown().
-  const Communicator in_callbacks_;  ///< The companion of the group's communicator.
+  Membership membership_;  ///< Without its job after shutdown().
+  Line program_, in_callbacks_;
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
-  std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> messages_{0};
   std::mutex labelling_;
-  std::shared_ptr<const GroupLabel> label_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   /// Number of monitored barriers so far; each has keys of its own in the store.
   std::atomic<std::uint64_t> barriers_{0};
-  const std::shared_ptr<SparseReducer> sparse_;
 
   std::atomic<bool> is_closed_{false};
   std::mutex coalescing_;

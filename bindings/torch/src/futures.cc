@@ -2,6 +2,7 @@
 #include "futures.h"
 
 #include "pending.h"
+#include "sparse.h"
 #include "task.h"
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -42,6 +43,15 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
   const unsigned depth;
 };
 
+/// Functions of torch that return a work return this type if it is one of Xylem's.
+template <typename OurWork>
+void define_work(py::module_& module, const char* name) {
+  py::class_<OurWork, c10::intrusive_ptr<OurWork>, c10d::Work>(module, name)
+      .def("get_future", [](OurWork& work) {
+        return std::make_shared<TaskFuture>(work.getFuture(), work.depth_of_callbacks());
+      });
+}
+
 }  // namespace
 
 void define_futures(py::module_& module) {
@@ -49,11 +59,8 @@ void define_futures(py::module_& module) {
                                                                            py::module_local())
       .def("then", &TaskFuture::then_run, py::arg("callback"))
       .def("add_done_callback", &TaskFuture::run_when_done, py::arg("callback"));
-  // Functions of torch that return a work return this type if it is one of Xylem's.
-  py::class_<Task, c10::intrusive_ptr<Task>, c10d::Work>(module, "Work")
-      .def("get_future", [](Task& task) {
-        return std::make_shared<TaskFuture>(task.getFuture(), task.depth_of_callbacks());
-      });
+  define_work<Task>(module, "Work");
+  define_work<SparseTask>(module, "SparseWork");
 }
 
 }  // namespace xylem::pytorch

@@ -67,9 +67,20 @@ struct Offer {
   Seat seat;  ///< Empty if this rank has no seat left in the job.
 };
 
+/// Whether a new group may use the job. Once ranks have left a job, those that stay may have no way
+/// to hear of each other's failures (docs/pytorch.md), so a new group then starts another one.
+bool is_whole(const SharedJob& job) {
+  for (std::uint32_t rank = 0; rank < job.runtime.size(); ++rank) {
+    if (job.runtime.is_without(rank)) return false;
+  }
+  return true;
+}
+
+/// The jobs that this rank could use, with a seat in each.
 std::vector<Offer> offers_of(std::uint64_t world_rank) {
   std::vector<Offer> offers;
   for (JobPtr& job : Jobs::get().of(world_rank)) {
+    if (!is_whole(*job)) continue;
     auto seat = job->runtime.take_seat();
     if (seat) {
       offers.push_back({std::move(job), *std::move(seat)});

@@ -110,12 +110,21 @@ Recorder& Recorder::get() {
 
 Recorder::Recorder() {
   // A forked child has made none of the recorded calls.
-  pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                 [] {
-                   get().entries_.assign(get().entries_.size(), Entry());
-                   get().rank_.reset();
-                   get().mutex_.unlock();
-                 });
+  pthread_atfork(
+      [] {
+        get().dumping_.lock();
+        get().mutex_.lock();
+      },
+      [] {
+        get().mutex_.unlock();
+        get().dumping_.unlock();
+      },
+      [] {
+        get().entries_.assign(get().entries_.size(), Entry());
+        get().rank_.reset();
+        get().mutex_.unlock();
+        get().dumping_.unlock();
+      });
 }
 
 void Recorder::configure(std::size_t entries, std::string prefix) {

@@ -56,7 +56,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   }
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
-  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++sequence_,
+  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++here().sequence,
                         limit_of(options.timeout)};
   // The operation name that torch's tool knows.
   call.record = Recorder::get().begin(label(),
@@ -65,7 +65,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                       tensors, tensors);
   const std::uint64_t record = call.record;
   try {
-    return sparse_->reduce(std::move(call), group_here());
+    return here().sparse->reduce(std::move(call));
   } catch (...) {
     Recorder::get().end(record, false);
     throw;

@@ -19,6 +19,7 @@ namespace xylem::pytorch {
 namespace {
 
 constexpr std::size_t kMostDimensions = 16;
+constexpr const char* kAborted = "torch.distributed aborted the group";
 
 /// What a rank tells the others about its tensor.
 struct Shape {
@@ -166,15 +167,14 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
 
 thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 
-c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call,
-                                                     const Communicator& group) {
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   const auto timeout = call.timeout;
   auto task =
       c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
-    if (!meeting_) begin_meeting(group, timeout);
+    if (!meeting_) begin_meeting(timeout);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
@@ -184,7 +184,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call,
   return task;
 }
 
-void SparseReducer::begin_meeting(const Communicator& group, std::chrono::milliseconds timeout) {
+void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
   const auto job = job_.lock();
   if (!job) refuse("the group has been destroyed");
   meeting_ = std::make_unique<Meeting>();
@@ -196,8 +196,8 @@ void SparseReducer::begin_meeting(const Communicator& group, std::chrono::millis
   meeting.all.resize(parent_.size());
   constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
   meeting.gathered =
-      group.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
-                       Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
+      parent_.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
+                         Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
   meeting.gathered.set_timeout(timeout);
 }
 
@@ -224,6 +224,7 @@ Status SparseReducer::form() {
   });
   const std::lock_guard lock(mutex_);
   group_ = std::move(group);
+  if (is_aborted_) (void)group_.abort(kAborted);
   return {};
 }
 
@@ -246,7 +247,7 @@ void SparseReducer::run() {
     lock.unlock();
     // A thread that waits for the task may destroy the group immediately after this.
     {
-      const Pending::Callbacks callbacks(1);
+      const Pending::Callbacks callbacks(task->depth_of_callbacks());
       task->conclude();
       task.reset();
     }
@@ -256,7 +257,8 @@ void SparseReducer::run() {
 
 void SparseReducer::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  (void)group_.abort("torch.distributed aborted the group");
+  is_aborted_ = true;
+  (void)group_.abort(kAborted);
 }
 
 void SparseReducer::close() noexcept {
@@ -274,9 +276,16 @@ void SparseReducer::close() noexcept {
     // After the runtime has shut down, a call on it would be an invalid argument.
     if (goes_on) state_ = failure(Code::cancelled, kWhy);
   }
-  if (!goes_on) return;
   const std::lock_guard lock(mutex_);
-  (void)group_.abort(kWhy);
+  if (goes_on) {
+    is_aborted_ = true;
+    (void)group_.abort(kWhy);
+    return;
+  }
+  // Other ranks that call get an error, and the seat becomes free.
+  Communicator group = group_;
+  (void)group.destroy();
+  if (meeting_) meeting_->seat = Seat();
 }
 
 void SparseReducer::stop() noexcept {

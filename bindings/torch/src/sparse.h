@@ -49,11 +49,14 @@ class SparseTask final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   Tensors result() override { return {call_.tensor}; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// The depth of calls that the callbacks of its future make (see Task).
+  unsigned depth_of_callbacks() const noexcept { return depth_ + 1; }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
  private:
   Call call_;
   const SparseReducer* const reducer_;  ///< Only compared, never dereferenced.
+  const unsigned depth_ = Pending::depth();
   std::exception_ptr error_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
@@ -63,16 +66,18 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  /// For the process group with this membership, to which `pending` belongs.
-  SparseReducer(const Membership& membership, std::shared_ptr<Pending> pending)
-      : job_(membership.job), parent_(membership.group), pending_(std::move(pending)) {}
+  /// For calls that are ordered by `parent`, of a process group to which `pending` belongs.
+  SparseReducer(const std::shared_ptr<SharedJob>& job,
+                Communicator parent,
+                std::shared_ptr<Pending> pending)
+      : job_(job), parent_(std::move(parent)), pending_(std::move(pending)) {}
   SparseReducer(const SparseReducer&) = delete;
   SparseReducer& operator=(const SparseReducer&) = delete;
   ~SparseReducer() = default;
 
   /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
-  /// executed in order. `group` is the communicator for a call that this thread makes.
-  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call, const Communicator& group);
+  /// executed in order.
+  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
   /// Ends calls in progress, on all ranks; later calls fail.
   void abort() noexcept;
   /// Waits a short time for calls in progress; later calls are refused.
@@ -95,8 +100,8 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   };
 
   void run();
-  /// Begins to make the communicator, in the order of the other calls on `group`.
-  void begin_meeting(const Communicator& group, std::chrono::milliseconds timeout);
+  /// Begins to make the communicator, in the order of the other calls on `parent_`.
+  void begin_meeting(std::chrono::milliseconds timeout);
   /// Makes it, if there is none yet, and returns why there is none.
   Status form();
 
@@ -104,7 +109,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   static thread_local const SparseReducer* of_this_thread;
 
   const std::weak_ptr<SharedJob> job_;
-  const Communicator parent_;  ///< That of the process group.
+  const Communicator parent_;
   const std::shared_ptr<Pending> pending_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -114,6 +119,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;
+  bool is_aborted_ = false;
   Status state_;  ///< A failure if the reducer was closed before all its calls had ended.
 };
 

@@ -5,6 +5,7 @@
 #include "failure.h"
 
 #include <c10/util/StringUtil.h>
+#include <pthread.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -119,6 +120,12 @@ class Connections {
   struct Pair {
     c10::weak_intrusive_ptr<c10d::Store> theirs, ours;
   };
+  Connections() {
+    // No other thread may hold the lock when a process forks: it would stay locked in the child.
+    pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                   [] { get().mutex_.unlock(); });
+  }
+
   std::mutex mutex_;
   std::vector<Pair> pairs_;
 };
@@ -197,6 +204,9 @@ struct Keys {
 
 std::string name_in(const std::string& current) { return current.substr(0, 2 * kRandomBytes); }
 
+/// The card of a member that has come and waits no longer.
+constexpr const char* kGone = "gone";
+
 /// A card as it is stored: a number that tells this meeting's from those of earlier ones, and the
 /// text.
 std::string numbered(const std::string& card) { return random_text() + " " + card; }
@@ -226,11 +236,22 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
   // A group of one rank has nobody to tell.
   if (size == 1) return meeting_of(store, current, cards);
   store->set(kCurrent, current);
+  // If this takes long, a member may have given up that came early; then the cards are read again.
+  constexpr std::chrono::milliseconds kLong{100};
+  const auto begun = Clock::now();
+  const auto read_cards = [&] {
+    cards.resize(1);
+    for (std::size_t rank = 1; rank < size; ++rank) {
+      cards.push_back(value_of(*store, keys.of_member(rank), deadline).value_or(""));
+    }
+  };
+  read_cards();
+  if (Clock::now() - begun > kLong) read_cards();
   std::string missing;
   for (std::size_t rank = 1; rank < size; ++rank) {
-    const auto found = value_of(*store, keys.of_member(rank), deadline);
-    cards.push_back(found.value_or(""));
-    if (!found) missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
+    if (cards[rank] == kGone) cards[rank].clear();
+    if (!cards[rank].empty()) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
   }
   std::string all = missing;
   for (const std::string& one : cards) all += "\n" + one;
@@ -273,6 +294,10 @@ class Joining {
     return is_of_another_ ? std::nullopt : std::optional(std::move(lines));
   }
   const std::string& current() const noexcept { return current_; }
+  /// Tells rank 0 that this member waits no longer.
+  void give_up() {
+    if (has_name()) store_->set(Keys(name_in(current_)).of_member(rank()), kGone);
+  }
 
  private:
   std::size_t rank() const noexcept { return static_cast<std::size_t>(self_.rank); }
@@ -305,11 +330,13 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
     if (!missing.empty()) return did_not_come(self.world_ranks.size(), missing);
     return meeting_of(store, joining.current(), *lines);
   }
+  joining.give_up();
+  const std::string first = "rank " + std::to_string(self.world_ranks.front());
+  const bool has_come = joining.has_name() && !joining.is_of_another();
   return failure(Code::timed_out,
-                 "rank " + std::to_string(self.world_ranks.front()) +
-                     ", the first of the group, did not come in time; all members must call "
-                     "init_process_group or new_group",
-                 0);
+                 first + ", the first of the group, " +
+                     (has_come ? "still waits for others" : "did not come in time") +
+                     "; all members must call init_process_group or new_group");
 }
 
 }  // namespace

@@ -65,6 +65,9 @@ class XYLEM_API Runtime {
   /// This rank's index among the ranks of the job on its host, and their number.
   std::uint32_t local_rank() const noexcept;
   std::uint32_t local_size() const noexcept;
+  /// Whether the rank, which is one of the job, has left it or was lost: a communicator with it
+  /// would fail. False after shutdown().
+  bool is_without(std::uint32_t rank) const;
   /// Host name of each rank of the job.
   std::vector<std::string> hosts() const;
   /// How this rank reaches each other rank; empty in a forked child and after shutdown().
