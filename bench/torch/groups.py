@@ -2,11 +2,11 @@
 """Times new_group on several backends, and counts what groups hold.
 
     torchrun --nproc-per-node 4 bench/torch/groups.py
-    torchrun --nproc-per-node 4 bench/torch/groups.py --local
+    torchrun --nproc-per-node 4 bench/torch/groups.py --members-alone
 
 Each backend makes the same groups of random members, uses each once, and destroys them. Rank 0
 prints the times of its own calls, and the descriptors and threads of its process before, with all
-groups, and after. With --local only the members call new_group (use_local_synchronization); gloo
+groups, and after. With --members-alone only the members call new_group (use_local_synchronization); gloo
 then stands still in torch 2.15, since the members get different names.
 """
 
@@ -60,15 +60,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backends", default="xylem,gloo")
     parser.add_argument("--groups", type=int, default=200)
-    parser.add_argument("--local", action="store_true", help="only the members call new_group")
+    parser.add_argument("--members-alone", action="store_true", help="only the members call new_group")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     names = arguments.backends.split(",")
     dist.init_process_group(names[0])
     for name in names:
-        if arguments.local and name == "gloo":
+        if arguments.members_alone and name == "gloo":
             continue
-        times, counts = measure(name, arguments.groups, arguments.local)
+        times, counts = measure(name, arguments.groups, arguments.members_alone)
         if dist.get_rank() == 0:
             times.sort()
             print(

@@ -168,6 +168,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::shared_ptr<Group> self() noexcept;
   void enlist();
   Status check(const Formation& formation, std::uint32_t seat) const;
+  static Status destroyed();  ///< The error of calls after that.
   // For the token holder only:
   void say_goodbye();
   void leave();

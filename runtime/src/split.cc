@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ways to make a communicator. In a split, the members of an existing communicator tell each
-// other their colors, their keys, and the seats that they have taken; the members of each color
-// form a communicator. In the other way, the members have told each other their seats by themselves
-// (seat.h).
+// Ways to make a communicator. In a split, the members of an existing communicator tell each other
+// their colors, their keys, and the seats that they have taken; the members of each color form a
+// communicator. Members may also have told each other their seats by themselves (seat.h). A
+// companion has the members and the seats of its communicator.
 #include "gather_from_all.h"
 #include "group.h"
 #include "xylem/base/hash.h"
@@ -131,6 +131,34 @@ Result<std::shared_ptr<Group>> Group::form(Seat seat, const Formation& formation
   auto group = make(context_, observer_, std::move(spec), std::move(model));
   seat.keep();
   return group;
+}
+
+std::shared_ptr<Group> Group::self() noexcept {
+  if (parent_ == nullptr) return shared_from_this();
+  return {parent_->shared_from_this(), this};
+}
+
+Result<std::shared_ptr<Group>> Group::companion() {
+  if (Status alive = context_->process.check(); !alive) return alive;
+  if (spec_.is_companion) {
+    return failure(Code::unsupported, "a companion has no companion of its own");
+  }
+  const std::lock_guard lock(companion_mutex_);
+  if (companion_ == nullptr) {
+    GroupSpec spec = spec_;
+    spec.is_companion = true;
+    spec.uid = companion_uid();
+    const auto made = make(context_, observer_, std::move(spec), model());
+    context_->progress.with_token([&] {
+      companion_ = made;
+      made->parent_ = this;
+      if (has_left_) made->leave();
+      // Either may have failed before they knew each other.
+      if (!health_) made->poison(health_);
+      if (!made->health_) poison(made->health_);
+    });
+  }
+  return std::shared_ptr<Group>(shared_from_this(), companion_.get());
 }
 
 }  // namespace xylem::runtime

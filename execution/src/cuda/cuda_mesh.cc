@@ -252,6 +252,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   if (program.is_direct) {
     XYLEM_TRY(reached, within_reach(program, call));
   }
+  const bool had_graphs = has_graphs_;
   if (place.is_captured) {
     has_graphs_ = true;
   } else {
@@ -261,7 +262,12 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.broken = give(program, call, reached, place);
   if (place.broken) return place;
   if (!is_partly_given_) {
-    if (!place.is_captured) --issued_;
+    if (place.is_captured) {
+      has_graphs_ = had_graphs;
+    } else {
+      --issued_;
+    }
+    on_ended();  // The stream waits for nothing of this call.
     return place.broken;
   }
   // So that it is known when the stream has done what it got.

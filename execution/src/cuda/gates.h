@@ -96,11 +96,12 @@ class Gates {
 
 /// True if no stream of this process waits for a call of Xylem. Then none begins to while this
 /// exists: who would let one wait blocks. For calls of the driver that wait for all streams, and
-/// hold all threads meanwhile, such as cuMemFree.
+/// hold all threads meanwhile, such as cuMemFree. Never blocks itself: it is also false while
+/// another thread makes such calls, or lets a stream wait at this moment.
 class NoStreamWaits {
  public:
-  NoStreamWaits() : lock_(Gates::quiet_) {
-    if (Gates::are_streams_waiting()) lock_.unlock();
+  NoStreamWaits() : lock_(Gates::quiet_, std::try_to_lock) {
+    if (lock_.owns_lock() && Gates::are_streams_waiting()) lock_.unlock();
   }
   explicit operator bool() const noexcept { return lock_.owns_lock(); }
 
