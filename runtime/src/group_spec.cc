@@ -15,6 +15,7 @@ namespace xylem::runtime {
 std::vector<transport::Tag> GroupSpec::tags() const {
   const auto kind = is_companion ? execution::TagKind::companion : execution::TagKind::collective;
   std::vector<transport::Tag> tags;
+  tags.reserve(slots.size());
   for (const std::uint32_t slot : slots) tags.push_back(execution::group_tag(kind, slot));
   return tags;
 }

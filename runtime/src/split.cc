@@ -126,7 +126,10 @@ Result<std::shared_ptr<Group>> Group::form(Seat seat, const Formation& formation
     if (rank == spec_.own_world_rank()) spec.rank = spec.size();
     spec.world_ranks.push_back(rank);
     spec.slots.push_back(its_seat);
-    if (!this->model().host.empty()) model.host.push_back(this->model().host[*rank_of(rank)]);
+    const auto place = rank_of(rank);
+    if (place && !this->model().host.empty()) {
+      model.host.push_back(this->model().host[*place]);
+    }
   }
   auto group = make(context_, observer_, std::move(spec), std::move(model));
   seat.keep();

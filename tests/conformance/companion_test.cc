@@ -35,7 +35,8 @@ void call_at_random(const Communicator& group, std::uint64_t seed, int calls) {
   for (int i = 0; i < calls; ++i) {
     const std::size_t count = random() % 4 == 0 ? 60'000 : random() % 900;
     const auto root = static_cast<std::uint32_t>(random() % group.size());
-    std::vector<std::int64_t> mine(count, group.rank() + seed), got(count);
+    std::vector<std::int64_t> mine(count, group.rank() + static_cast<std::int64_t>(seed));
+    std::vector<std::int64_t> got(count);
     const auto all = std::int64_t{group.size()};
     std::int64_t expected = all * (all - 1) / 2 + all * static_cast<std::int64_t>(seed);
     switch (random() % 3) {

@@ -246,7 +246,9 @@ class Records(unittest.TestCase):
 
         entries = self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
         self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
-        self.assertEqual([entry["state"] for entry in entries], ["completed", "failed"])
+        self.assertEqual(entries[0]["state"], "completed")
+        # The record may be written before the waiting thread knows.
+        self.assertIn(entries[1]["state"], ("started", "failed"))
 
     def test_a_rank_that_calls_something_else_is_named_by_torchs_tool(self):
         def body(rank, size):
