@@ -10,7 +10,6 @@ order of the calls. Without these waits gloo's ranks may order the calls differe
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 import unittest
 from unittest import mock
@@ -181,7 +180,7 @@ class Hooks(unittest.TestCase):
         self.check(post_local_sgd)
 
     def test_zero_with_overlap(self):
-        if "requires NCCL" in inspect.getsource(ddp_zero_hook.hook_with_zero_step):
+        if torch.__version__.startswith("2.7."):
             self.skipTest("this torch refuses the overlap with any backend but nccl")
         self.check(zero_with_overlap)
 
