@@ -93,17 +93,16 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 // --- calls ---
 
 const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  return on_device_of(tensor, begun, here().group);
+  return tensor.is_cpu() ? here().group : on_device_of(tensor, begun, here().group);
 }
 
 const Communicator& Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
-  return on_device_of(tensor, begun, membership_.group);
+  return tensor.is_cpu() ? membership_.group : on_device_of(tensor, begun, membership_.group);
 }
 
 const Communicator& Backend::on_device_of(const at::Tensor& tensor,
                                           Begun& begun,
                                           const Communicator& group) const {
-  if (tensor.is_cpu()) return group;
   begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
   return begun.device->group();
 }

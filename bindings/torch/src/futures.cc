@@ -20,6 +20,7 @@ using torch::jit::PythonFutureWrapper;
 /// The future of a task, or one that then() has returned for it. The second base takes
 /// shared_from_this() away, with which pybind11 cannot make a class of a base that has no virtual
 /// functions; so callbacks get another wrapper of the same future.
+// NOLINTNEXTLINE(misc-multiple-inheritance)
 struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
                                       std::enable_shared_from_this<TaskFuture> {
   /// `calls` is the depth of the calls that callbacks make (Task::depth()).

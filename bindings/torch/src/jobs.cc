@@ -131,6 +131,7 @@ struct Choice {
 
 Choice choose(const std::vector<std::string>& cards) {
   std::vector<std::vector<Entry>> all;
+  all.reserve(cards.size());
   for (const std::string& card : cards) all.push_back(read_card(card));
   for (const Entry& first : all.front()) {
     Choice choice{first.job, {}};

@@ -362,7 +362,7 @@ c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::St
 c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
                                               const std::string& group_name,
                                               const std::vector<std::uint64_t>& world_ranks) {
-  const auto own = own_connection(store);
+  auto own = own_connection(store);
   constexpr std::size_t kHashDigits = 40;
   const bool is_hash = group_name.size() == kHashDigits &&
                        group_name.find_first_not_of("0123456789abcdef") == std::string::npos;
