@@ -6,7 +6,8 @@
     torchrun --nproc-per-node 8 bench/torch/steps.py --threads 2 --batch 8      # 16 cores
 
 Each round makes one step of every way of training with every backend, and of the references: the
-model alone, and DDP with a communication hook that does nothing. A step's time is that of the
+model alone, DDP with a communication hook that does nothing, and FSDP2 in groups of one rank, which
+shows what FSDP2 takes by itself. A step's time is that of the
 slowest rank. The cost of a way of training is its time less that of its reference, in the same
 round: for DDP the hook that does nothing, for FSDP2 the model alone. Costs are compared by the
 ratio of their medians; the interval is that of 95 % of 2000 bootstrap samples of the rounds.
@@ -203,7 +204,7 @@ def table(times: dict[str, list[float]], names: list[str], ways: list[str]) -> l
 
 
 def show(times: dict[str, list[float]], rows: list[dict], names: list[str]) -> None:
-    for reference in ("alone", "hook"):
+    for reference in ("alone", "hook", "fsdp2, 1 rank"):
         if reference in times:
             print(f"{reference:14}{statistics.median(times[reference]):9.1f} ms a step")
     for row in rows:
@@ -242,6 +243,9 @@ def main() -> None:
     models = {"alone": prepared("alone", copy.deepcopy(whole), None)}
     if any(way.startswith("ddp") for way in ways):
         models["hook"] = prepared("hook", copy.deepcopy(whole), dist.new_group([rank], use_local_synchronization=True))
+    if any(way.startswith("fsdp2") for way in ways):
+        own = dist.new_group([rank], use_local_synchronization=True)
+        models["fsdp2, 1 rank"] = prepared("fsdp2", copy.deepcopy(whole), own)
     for name in names:
         group = dist.new_group(backend=name)
         for way in ways:

@@ -317,6 +317,19 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
   });
 }
 
+TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
+  run_ranks(loopback(3), [](Runtime& runtime, MemoryHub&) {
+    EXPECT_FALSE(runtime.is_without(runtime.rank()));
+    EXPECT_FALSE(runtime.is_without(3)) << "no rank of the job";
+    ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
+    if (runtime.rank() == 1) return;
+    const Deadline deadline = Deadline::after(seconds(30));
+    while (!runtime.is_without(1) && !deadline.passed()) std::this_thread::yield();
+    EXPECT_TRUE(runtime.is_without(1));
+  });
+  EXPECT_FALSE(Runtime().is_without(0));
+}
+
 // A rank may form the communicator only after another has let go of it.
 TEST(LettingGo, IsToldToARankThatComesLater) {
   MeetingPlace place;

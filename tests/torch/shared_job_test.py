@@ -119,8 +119,7 @@ class Members(unittest.TestCase):
 
             if rank == 1:
                 # The first rank has come, since its name is in the store.
-                while not store.check(["late//xylem/current"]):
-                    time.sleep(0.01)
+                store.wait(["late//xylem/current"], timedelta(seconds=Condition.DEADLINE))
                 with raising(dist.DistBackendError, "rank 0, the first of the group, still waits"):
                     make(0.5)
                 gave_up.tell()

@@ -41,10 +41,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
   for (Line* const line : {&program_, &in_callbacks_}) {
     line->sparse = std::make_shared<SparseReducer>(membership_.job, line->group, pending_);
   }
-  // Also if this rank is the one that has not called: its record shows that.
-  membership_.group.on_failure([](const Status& why) {
-    if (is_worth_a_record(why)) Recorder::get().dump_soon();
-  });
+  Recorder::dump_on_failure_of(membership_.group);  // And of its companion.
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
   init();

@@ -30,16 +30,6 @@ namespace xylem::pytorch {
 
 inline constexpr const char* kBackendName = "xylem";
 
-struct GroupOptions {
-  int rank = 0;
-  int size = 1;
-  std::chrono::milliseconds timeout{kBackendDefaultTimeout};
-  std::string name;
-  /// The members' ranks in the world; empty for the world itself.
-  std::vector<std::uint64_t> global_ranks;
-  BlockingWait blocking_wait = BlockingWait::by_need;
-};
-
 class Backend final : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

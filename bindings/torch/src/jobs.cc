@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs.h"
 
-#include "backend.h"
 #include "failure.h"
 #include "store.h"
 

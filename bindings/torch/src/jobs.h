@@ -11,19 +11,29 @@
 // ends at a rank with the last of the rank's groups in it, whichever group that is.
 #pragma once
 
+#include "on_device.h"
 #include "xylem/xylem.h"
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace xylem::pytorch {
 
 /// Options of a new group. Equal on all members, except for `rank`.
-struct GroupOptions;
+struct GroupOptions {
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{kBackendDefaultTimeout};
+  std::string name;
+  /// The members' ranks in the world; empty for the world itself.
+  std::vector<std::uint64_t> global_ranks;
+  BlockingWait blocking_wait = BlockingWait::by_need;
+};
 
 /// A job in which this process is a rank; if ranks are threads, it has one of these for each.
 /// Thread-safe.

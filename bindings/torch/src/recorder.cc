@@ -317,6 +317,12 @@ void Recorder::dump_soon() noexcept {
   }
 }
 
+void Recorder::dump_on_failure_of(const Communicator& group) {
+  group.on_failure([](const Status& why) {
+    if (is_worth_a_record(why)) get().dump_soon();
+  });
+}
+
 void Recorder::dump_on_signal(int number) {
   static std::mutex installing;
   const std::lock_guard lock(installing);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tensors.h"
+#include "xylem/xylem.h"
 
 #include <array>
 #include <atomic>
@@ -72,6 +73,9 @@ class Recorder {
   void dump_once() noexcept;
   /// The same on a thread of its own, for callers that must not wait.
   void dump_soon() noexcept;
+  /// Does that when the communicator fails by a time-out or a mismatch, also if this rank is the
+  /// one that has not called: its record shows that.
+  static void dump_on_failure_of(const Communicator& group);
   /// Installs a signal handler that dumps whenever the process receives the signal.
   void dump_on_signal(int number);
 

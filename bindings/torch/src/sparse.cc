@@ -219,9 +219,7 @@ Status SparseReducer::form() {
     formation.members.push_back({parent_.world_rank(rank), seat});
   }
   XYLEM_TRY(auto group, job->runtime.form(std::move(meeting_->seat), formation));
-  group.on_failure([](const Status& why) {
-    if (is_worth_a_record(why)) Recorder::get().dump_soon();
-  });
+  Recorder::dump_on_failure_of(group);
   const std::lock_guard lock(mutex_);
   group_ = std::move(group);
   if (is_aborted_) (void)group_.abort(kAborted);

@@ -130,6 +130,15 @@ class Connections {
   std::vector<Pair> pairs_;
 };
 
+/// The same store over a connection of Xylem's own, if torch supports that: waiting on a connection
+/// blocks its other users. Groups whose stores have one connection share the other one, too.
+c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  if (prefixed == nullptr) return Connections::get().of(store);
+  return c10::make_intrusive<c10d::PrefixStore>(Prefixed::of(*prefixed),
+                                                own_connection(prefixed->getUnderlyingStore()));
+}
+
 class TorchStore final : public Store {
  public:
   TorchStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix)
@@ -350,13 +359,6 @@ void fill_at_random(void* bytes, std::size_t size) {
 
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
   return value_of(store, key, deadline).has_value();
-}
-
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
-  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
-  if (prefixed == nullptr) return Connections::get().of(store);
-  return c10::make_intrusive<c10d::PrefixStore>(Prefixed::of(*prefixed),
-                                                own_connection(prefixed->getUnderlyingStore()));
 }
 
 c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,

@@ -22,10 +22,6 @@ void fill_at_random(void* bytes, std::size_t size);
 /// (TCPStore).
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
-/// The same store over a connection of Xylem's own, if torch supports that: waiting on a connection
-/// blocks its other users. Groups whose stores have one connection share the other one, too.
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store);
-
 /// The store in which the members of a group meet, over a connection of Xylem's own. `store` is the
 /// one that torch gives to a backend, with a prefix of the group's name. With
 /// use_local_synchronization this name is a hash, which differs among the members if they have made

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace xylem {
@@ -22,7 +23,6 @@ namespace xylem {
 namespace runtime {
 struct Context;
 class Group;
-class Job;
 }  // namespace runtime
 
 /// A place for one communicator at this rank. Each rank of a job has 1023 beside that of the world.
@@ -41,7 +41,6 @@ class XYLEM_API Seat {
   std::uint32_t number() const noexcept { return context_ ? number_ : 0; }
 
  private:
-  friend class Runtime;
   friend class runtime::Group;
   Seat(std::shared_ptr<runtime::Context> context, std::uint32_t number) noexcept
       : context_(std::move(context)), number_(number) {}
