@@ -200,6 +200,7 @@ Work Group::submit(Call&& call) {
 /// Launches an operation, or leaves it for the token holder.
 void Group::begin(Operation& operation) {
   Context& context = *context_;
+  context.progress.note_call();
   if (!context.progress.try_acquire()) return hand_in(operation);
   launch_all(context.inbox);
   launch(operation);

@@ -95,6 +95,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
   bool waits_for_device() override;
+  void set_patient(bool is_patient) override;
   void on_release() override;
 
   // Members are in order of creation and destroyed in reverse.
@@ -103,6 +104,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   Watch watch_{context_};
   std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
   bool is_open_ = false;          ///< True when the start is over.
+  // For the token holder:
+  bool is_patient_ = false;           ///< See Progress::Client::set_patient().
+  std::uint32_t turns_in_a_row_ = 0;  ///< Patient turns since peers were woken last.
   std::mutex shutdown_mutex_;
 };
 

@@ -18,6 +18,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the keeper dozes.
+/// The same while one thread drives progress for long.
+constexpr milliseconds kDrivenLook{5};
 /// The same while a device has work, since no descriptor tells when it ends.
 constexpr microseconds kDeviceLook{50};
 constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
@@ -55,6 +57,7 @@ void Keeper::wake() noexcept {
 void Keeper::rouse() noexcept { rouse(dozes_); }
 
 void Keeper::keep(ControlPlane& control) {
+  ::prctl(PR_SET_NAME, "xylem keeper");
   // Linux adds up to 50 us to a sleep by default, which would double kDeviceLook.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
   Inbox& inbox = sources_.inbox;
@@ -104,11 +107,13 @@ void Keeper::keep(ControlPlane& control) {
 /// turn at each look, since a peer may need this rank to make a connection, or to free room.
 void Keeper::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
-  const bool is_visited = visits != attention.visits || progress_.held();
+  const bool is_held = progress_.held();
+  const bool is_visited = visits != attention.visits || is_held;
+  const bool is_driven = visits == attention.visits && is_held;
   attention.visits = visits;
   const bool busy = has_work();
   const bool has_device_work = busy && attends_device();
-  attention.wait = has_device_work ? kDeviceLook : kBusyLook;
+  attention.wait = has_device_work ? kDeviceLook : is_driven ? kDrivenLook : kBusyLook;
   attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
   attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
   const bool is_early = is_visited || (busy && attention.unattended < kLooksUnattended);

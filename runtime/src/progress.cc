@@ -3,11 +3,15 @@
 
 #include "xylem/execution/patience.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
 
 namespace xylem::runtime {
 
@@ -21,6 +25,13 @@ constexpr std::uint32_t kTurnsPerLook = 32;
 constexpr std::chrono::milliseconds kLongestSleep{50};
 /// How long the progress thread turns or sleeps before it looks at its other duties.
 constexpr std::chrono::milliseconds kShare{10};
+/// How often a thread that waits beside the program looks whether the program computes.
+constexpr microseconds kLookAtProgram{500};
+/// Waits at once until something happens.
+constexpr WaitPolicy kPatiently{.spin = {}, .yield = {}, .sleep = true, .learns = false};
+
+/// Whether this thread has ever waited beside the program.
+thread_local bool is_beside = false;
 
 /// Tells an idle waiter whether to spin, yield or sleep next.
 class Idleness {
@@ -149,6 +160,25 @@ void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
   average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;
 }
 
+void ProgramThread::note_call() noexcept {
+  if (is_beside) return;
+  static thread_local const pid_t kId = ::gettid();
+  if (id_.load(std::memory_order_relaxed) != kId) id_.store(kId, std::memory_order_relaxed);
+}
+
+bool ProgramThread::is_running() const noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat",
+                id_.load(std::memory_order_relaxed));
+  const UniqueFd stat(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  if (!stat) return false;  // The thread has ended.
+  // "<id> (<name>) <state> ...", where the name has up to 15 characters of any kind.
+  std::array<char, 64> text{};
+  const auto length = ::read(stat.get(), text.data(), text.size());
+  const std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  return line.find(") R ") != std::string_view::npos;
+}
+
 Progress::Progress(Client& client)
     : client_(client), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -165,12 +195,15 @@ void Progress::turn_if_free() {
   release();
 }
 
-bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline) {
-  Idleness idleness(policy_, nullptr);
+bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
+  // If the user has chosen how to wait, all threads wait that way.
+  const bool may_be_patient = waiter == Waiter::beside && policy_.sleep;
+  if (waiter == Waiter::beside) is_beside = true;
+  Idleness idleness(may_be_patient ? kPatiently : policy_, nullptr);
   while (!ended.load(std::memory_order_acquire)) {
     if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
       visited();
-      drive(ended, deadline);
+      may_be_patient ? drive_beside(ended, deadline) : drive(ended, deadline);
       release();
       if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
       continue;
@@ -214,6 +247,43 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
   }
 }
 
+void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
+  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0 &&
+         !deadline.passed()) {
+    if (program_.is_running()) {
+      client_.set_patient(true);
+      drive_patiently(ended, deadline);
+      client_.set_patient(false);
+    } else {
+      drive(ended, Deadline::at(std::min(deadline.point(), Clock::now() + kLookAtProgram)));
+    }
+  }
+}
+
+/// Drives until the program waits, too, or as drive() does.
+void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline) {
+  // Yielding would give up the core for several milliseconds, so it is for transports that cannot
+  // be slept on.
+  constexpr unsigned kRefusals = 16;
+  unsigned refused = 0;
+  auto look = Clock::now() + kLookAtProgram;
+  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0) {
+    if (client_.turn() != 0) {
+      refused = 0;
+      continue;
+    }
+    if (ended.load(std::memory_order_acquire) || deadline.passed()) return;
+    if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left())) &&
+        ++refused >= kRefusals) {
+      sched_yield();
+    }
+    if (const auto now = Clock::now(); now >= look) {
+      if (!program_.is_running()) return;
+      look = now + kLookAtProgram;
+    }
+  }
+}
+
 void Progress::acquire() {
   claims_.fetch_add(1, std::memory_order_relaxed);
   wanted_.fetch_add(1, std::memory_order_seq_cst);
@@ -229,12 +299,13 @@ void Progress::acquire() {
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   const Deadline share = Deadline::after(kShare);
   Worked worked = Worked::nothing;
-  while (client_.turn() != 0) {
-    worked = Worked::some;
+  client_.set_patient(true);
+  while (worked != Worked::interrupted && client_.turn() != 0) {
     const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
-    if (is_wanted || stop.load(std::memory_order_relaxed) || share.passed())
-      return Worked::interrupted;
+    const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
+    worked = is_over ? Worked::interrupted : Worked::some;
   }
+  client_.set_patient(false);
   return worked;
 }
 

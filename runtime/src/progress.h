@@ -5,6 +5,11 @@
 // is free. Otherwise it watches the flag for which it waits, and takes the token when the holder
 // gives it up. Waiting first spins if there is a core for each local rank, then yields, then
 // sleeps.
+//
+// A thread that waits beside the program's own, such as one that completes futures, is patient
+// while the program computes: it sleeps at once, since polling would take its core from the
+// program, and wakes sleeping peers only when it has nothing else to do. So each of two such ranks
+// does as much as it can before it sleeps, instead of waking for every slice.
 #pragma once
 
 #include "config.h"
@@ -67,6 +72,26 @@ class SpinLearner {
   bool is_trial_ = false;  ///< This idle period is a trial.
 };
 
+/// Who waits.
+enum class Waiter : std::uint8_t {
+  program,  ///< A thread of the program, which does nothing else meanwhile.
+  beside,   ///< A thread that serves the program, which may compute meanwhile.
+};
+
+/// Whether the program computes: whether the thread that made the last call that did not end at
+/// once is running. Threads that wait beside the program make no calls in this sense. If a program
+/// makes calls on several threads, only one of them is looked at.
+class ProgramThread {
+ public:
+  /// Call on the thread that makes a call.
+  void note_call() noexcept;
+  /// Asks the system, which takes some microseconds. Any thread may call this.
+  bool is_running() const noexcept;
+
+ private:
+  std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.
+};
+
 class Progress {
  public:
   /// What the token holder drives.
@@ -80,6 +105,8 @@ class Progress {
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
     /// Whether a device has work, whose end wakes no descriptor.
     virtual bool waits_for_device() = 0;
+    /// Whether turns wake sleeping peers only when they find nothing to do, or after some turns.
+    virtual void set_patient(bool is_patient) = 0;
     /// Called when the holder is about to give up the token.
     virtual void on_release() = 0;
   };
@@ -94,7 +121,7 @@ class Progress {
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
   /// `ended`, and then calls announce_ended().
-  bool wait(const std::atomic<bool>& ended, Deadline deadline);
+  bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::program);
   /// Makes one turn, if the token is free.
   void poke();
 
@@ -140,6 +167,8 @@ class Progress {
   /// See Client. For the token holder.
   bool waits_for_device() { return client_.waits_for_device(); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
+  /// Call this on a thread that has made a call which goes on.
+  void note_call() noexcept { program_.note_call(); }
   /// Counts how often user threads have taken the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
 
@@ -153,6 +182,8 @@ class Progress {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
+  void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
+  void drive_patiently(const std::atomic<bool>& ended, Deadline deadline);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
   /// transports cannot be slept on.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
@@ -161,6 +192,7 @@ class Progress {
   Client& client_;
   WaitPolicy policy_;
   SpinLearner learner_;  ///< Learns from the holder's idle periods.
+  ProgramThread program_;
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
   /// the token up to any of them.

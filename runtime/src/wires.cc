@@ -374,6 +374,12 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
   return share && views != nullptr ? views->view_bytes() : 0;
 }
 
+void Wires::hold_wakes(bool held) noexcept {
+  for (const Wire& wire : wires_) {
+    if (wire.transport != nullptr) wire.transport->hold_wakes(held);
+  }
+}
+
 void Wires::pull_from(std::uint64_t bytes) noexcept {
   const auto& transport = wires_[0].transport;
   if (transport == nullptr) return;

@@ -42,14 +42,23 @@ Status Work::wait() const {
 
 Status Work::wait_for(std::chrono::nanoseconds limit) const {
   if (operation_ == nullptr) return Status::ok();
+  return wait_until(Deadline::after(limit), runtime::Waiter::program);
+}
+
+Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {
   if (!operation_->ended()) {
     if (Status forked = operation_->process().check(); !forked) return forked;
-    if (!operation_->progress().wait(operation_->end_flag(), Deadline::after(limit))) {
+    if (!operation_->progress().wait(operation_->end_flag(), deadline, waiter)) {
       return failure(Code::timed_out,
                      "the operation goes on; wait again, or abort its communicator");
     }
   }
   return operation_->outcome();
+}
+
+Status Work::wait_beside_program(std::chrono::nanoseconds limit) const {
+  if (operation_ == nullptr) return Status::ok();
+  return wait_until(Deadline::after(limit), runtime::Waiter::beside);
 }
 
 Status Work::block(const Stream& stream) const {

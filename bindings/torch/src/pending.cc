@@ -2,6 +2,7 @@
 #include "pending.h"
 
 #include <c10/util/SmallVector.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <system_error>
@@ -10,8 +11,9 @@
 namespace xylem::pytorch {
 namespace {
 
-/// How long a server waits for its first task before it checks the others. The time doubles up to
-/// the limit, since a task that does not end soon may take long, and short waits use more CPU time.
+/// How long a server of messages waits for its first task before it checks the others. The time
+/// doubles up to the limit, since a task that does not end soon may take long, and short waits use
+/// more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
 /// The number of tasks that each new call checks, so that tasks for which nobody waits do not
 /// accumulate.
@@ -205,6 +207,7 @@ std::vector<TaskPtr> Pending::take_ended(Server& server) {
 }
 
 void Pending::run(Server& own) {
+  ::prctl(PR_SET_NAME, "xylem futures");
   auto look = kFirstLook;
   std::unique_lock lock(mutex_);
   while (true) {
@@ -221,9 +224,11 @@ void Pending::run(Server& own) {
     // them.
     const auto ordered = std::ranges::find_if(
         own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
-    TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
+    const bool is_any = ordered == own.queue.end();
+    TaskPtr awaited = (is_any ? own.queue.begin() : ordered)->task;
     lock.unlock();
-    awaited->wait_for_end(look);
+    // Collectives are fulfilled in order, so the others need not be checked before this one ends.
+    awaited->wait_beside_program(is_any ? look : kLongestLook);
     awaited.reset();
     lock.lock();
     std::vector<TaskPtr> ended = take_ended(own);

@@ -9,12 +9,19 @@
 
 namespace xylem::transport::shm {
 
+/// What a transport knows of a peer that it may have to wake.
+struct Wakes {
+  bool are_held = false;  ///< See Transport::hold_wakes().
+  bool are_due = false;   ///< Something has been put in place for the peer meanwhile.
+};
+
 class Owner {
  public:
   /// Stands for an owner that is not known yet.
   Owner() noexcept = default;
-  /// `wake` is the owner's eventfd. Segment and descriptor must outlive this object.
-  Owner(const Segment& segment, int wake) noexcept : state_(&segment.header().state), wake_(wake) {}
+  /// `wake` is the owner's eventfd. Segment, descriptor and `wakes` must outlive this object.
+  Owner(const Segment& segment, int wake, Wakes* wakes = nullptr) noexcept
+      : state_(&segment.header().state), wakes_(wakes), wake_(wake) {}
 
   bool is_known() const noexcept { return state_ != nullptr; }
   bool is_gone() const noexcept {
@@ -22,9 +29,13 @@ class Owner {
   }
   /// Call after storing what the owner is to find. Either the owner sees the store before it
   /// sleeps, or this call sees that the owner sleeps (Dekker's algorithm; the other half is
-  /// ShmTransport::arm()).
+  /// ShmTransport::arm()). While wakes are held, the call is only noted.
   void wake() const noexcept {
     if (state_ == nullptr) return;
+    if (wakes_ != nullptr && wakes_->are_held) {
+      wakes_->are_due = true;
+      return;
+    }
     delay();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     delay();
@@ -35,6 +46,7 @@ class Owner {
 
  private:
   const std::atomic<OwnerState>* state_ = nullptr;
+  Wakes* wakes_ = nullptr;
   int wake_ = -1;
 };
 

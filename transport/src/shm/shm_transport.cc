@@ -424,6 +424,13 @@ Result<bool> ShmTransport::arm() noexcept {
   return true;
 }
 
+void ShmTransport::hold_wakes(bool held) noexcept {
+  for (Peer& peer : peers_) {
+    peer.wakes.are_held = held;
+    if (!held && std::exchange(peer.wakes.are_due, false)) peer.owner().wake();
+  }
+}
+
 std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {
   std::vector<Lane> lanes{{"shm", "memory"}};
   // Only the peer knows whether it can read this process. Permission is usually mutual, so this

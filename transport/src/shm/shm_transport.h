@@ -58,6 +58,7 @@ class ShmTransport final : public Transport, public Views {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return events_.get(); }
   bool waits_for_device() const noexcept override;
+  void hold_wakes(bool held) noexcept override;
   void close(EndpointId endpoint) noexcept override;
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
@@ -90,13 +91,14 @@ class ShmTransport final : public Transport, public Views {
     Segment segment;
     UniqueFd wake;
     PeerMemory memory;
+    mutable Wakes wakes;
 
     Peer(const Nonce& its_nonce, Segment its_segment, UniqueFd its_wake, bool& wants_look) noexcept
         : nonce(its_nonce),
           segment(std::move(its_segment)),
           wake(std::move(its_wake)),
           memory(wants_look) {}
-    Owner owner() const noexcept { return {segment, wake.get()}; }
+    Owner owner() const noexcept { return {segment, wake.get(), &wakes}; }
   };
 
   /// The sending end of a channel. The channel has the number of the endpoint.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "xylem/base/api.h"
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/types.h"
 
@@ -17,6 +18,7 @@ namespace runtime {
 class Group;
 class Operation;
 class PointToPoint;
+enum class Waiter : std::uint8_t;
 }  // namespace runtime
 
 /// A handle to one operation; copies refer to the same one. Several threads may test and wait at
@@ -50,6 +52,10 @@ class [[nodiscard]] XYLEM_API Work {
   /// Waits at most `limit`. Returns `timed_out` if the operation has not ended by then: it goes on,
   /// and the Work stays valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
+  /// Like wait_for(), for a thread that waits beside the program's own threads, such as one that
+  /// completes futures. While the thread that has made the last calls computes, this thread takes
+  /// its core only to move data, and sleeps otherwise.
+  Status wait_beside_program(std::chrono::nanoseconds limit) const;
   /// Lets a stream wait: what it is given after this call begins when the operation has ended, with
   /// or without error. The calling thread does not wait. Does nothing if the operation has ended.
   /// Any number of streams may wait for an operation. Fails with `invalid_argument` if the
@@ -78,6 +84,8 @@ class [[nodiscard]] XYLEM_API Work {
   explicit Work(runtime::Operation& operation) noexcept;
   /// The Work of a call that ended before it returned.
   explicit Work(std::uint32_t source) noexcept : source_(source) {}
+
+  Status wait_until(Deadline deadline, runtime::Waiter waiter) const;
 
   runtime::Operation* operation_ = nullptr;
   std::uint32_t source_ = 0;  ///< What source() returns if there is no operation.

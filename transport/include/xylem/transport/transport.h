@@ -191,6 +191,12 @@ class Transport {
   /// Readable when an armed transport has an event. Owned by the transport. -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
 
+  /// With true, peers that sleep are not woken when something is put in place for them, so that
+  /// they find more when they are. With false they are woken, and at once from then on. The caller
+  /// must end a hold before it waits for peers. Has no effect where messages leave by a system
+  /// call.
+  virtual void hold_wakes([[maybe_unused]] bool held) noexcept {}
+
   /// Closes an endpoint at once: its pending sends end with peer_lost and never access their
   /// buffers after that. Returns immediately; progress() completes the sends. Receives do not
   /// belong to an endpoint: cancel them.
