@@ -165,6 +165,10 @@ unsigned Job::turn() {
   return done;
 }
 
+void Job::show_computing(bool computes) { context_.wires->show_computing(computes); }
+
+bool Job::do_peers_compute() { return context_.wires->do_peers_compute(); }
+
 void Job::set_patient(bool is_patient) {
   is_patient_ = is_patient;
   if (!is_patient) context_.wires->hold_wakes(false);

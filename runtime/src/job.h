@@ -96,6 +96,8 @@ class Job final : public std::enable_shared_from_this<Job>,
   bool arm(std::vector<pollfd>& descriptors) override;
   bool waits_for_device() override;
   void set_patient(bool is_patient) override;
+  void show_computing(bool computes) override;
+  bool do_peers_compute() override;
   void on_release() override;
 
   // Members are in order of creation and destroyed in reverse.

@@ -250,7 +250,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
 void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
   while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0 &&
          !deadline.passed()) {
-    if (program_.is_running()) {
+    if (must_be_patient()) {
       client_.set_patient(true);
       drive_patiently(ended, deadline);
       client_.set_patient(false);
@@ -258,9 +258,18 @@ void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
       drive(ended, Deadline::at(std::min(deadline.point(), Clock::now() + kLookAtProgram)));
     }
   }
+  client_.show_computing(false);
 }
 
-/// Drives until the program waits, too, or as drive() does.
+bool Progress::must_be_patient() {
+  // Where ranks share cores, some program computes most of the time.
+  if (policy_.spin.count() == 0) return true;
+  const bool computes = program_.is_running();
+  client_.show_computing(computes);
+  return computes || client_.do_peers_compute();
+}
+
+/// Drives until the programs wait, too, or as drive() does.
 void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline) {
   // Yielding would give up the core for several milliseconds, so it is for transports that cannot
   // be slept on.
@@ -278,7 +287,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {
-      if (!program_.is_running()) return;
+      if (!must_be_patient()) return;
       look = now + kLookAtProgram;
     }
   }

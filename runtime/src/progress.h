@@ -7,9 +7,10 @@
 // sleeps.
 //
 // A thread that waits beside the program's own, such as one that completes futures, is patient
-// while the program computes: it sleeps at once, since polling would take its core from the
-// program, and wakes sleeping peers only when it has nothing else to do. So each of two such ranks
-// does as much as it can before it sleeps, instead of waking for every slice.
+// while the program computes, here or at another rank of this host, and wherever ranks share cores:
+// it sleeps at once, since polling would take a core from a program, and wakes sleeping peers only
+// when it has nothing else to do. So each of two such ranks does as much as it can before it
+// sleeps, instead of waking for every slice.
 #pragma once
 
 #include "config.h"
@@ -107,6 +108,10 @@ class Progress {
     virtual bool waits_for_device() = 0;
     /// Whether turns wake sleeping peers only when they find nothing to do, or after some turns.
     virtual void set_patient(bool is_patient) = 0;
+    /// Tells the ranks of this host whether this rank's program computes.
+    virtual void show_computing(bool computes) = 0;
+    /// Whether another rank of this host has said so.
+    virtual bool do_peers_compute() = 0;
     /// Called when the holder is about to give up the token.
     virtual void on_release() = 0;
   };
@@ -183,6 +188,7 @@ class Progress {
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
   void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
+  bool must_be_patient();
   void drive_patiently(const std::atomic<bool>& ended, Deadline deadline);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
   /// transports cannot be slept on.

@@ -380,6 +380,18 @@ void Wires::hold_wakes(bool held) noexcept {
   }
 }
 
+void Wires::show_computing(bool computes) noexcept {
+  for (const Wire& wire : wires_) {
+    if (wire.transport != nullptr) wire.transport->show_computing(computes);
+  }
+}
+
+bool Wires::do_peers_compute() const noexcept {
+  return std::ranges::any_of(wires_, [](const Wire& wire) {
+    return wire.transport != nullptr && wire.transport->do_peers_compute();
+  });
+}
+
 void Wires::pull_from(std::uint64_t bytes) noexcept {
   const auto& transport = wires_[0].transport;
   if (transport == nullptr) return;

@@ -115,8 +115,10 @@ class Wires final : private transport::TcpOwner {
   /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
   /// same number.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
-  /// Transport::hold_wakes() of all wires.
+  // The functions of Transport with these names, of all wires:
   void hold_wakes(bool held) noexcept;
+  void show_computing(bool computes) noexcept;
+  bool do_peers_compute() const noexcept;
   /// Views::pull_from() of the host wire, if its transport has views.
   void pull_from(std::uint64_t bytes) noexcept;
   /// Number of ranks on this host, and of cores that they have together.

@@ -85,6 +85,7 @@ struct alignas(kLine) Header {
   Nonce nonce{};
   Geometry geometry;
   alignas(kLine) std::atomic<OwnerState> state{OwnerState::awake};
+  std::atomic<bool> computes{false};  ///< See Transport::show_computing().
 };
 
 /// The state of an incoming channel, written by the receiver.

@@ -431,6 +431,16 @@ void ShmTransport::hold_wakes(bool held) noexcept {
   }
 }
 
+void ShmTransport::show_computing(bool computes) noexcept {
+  segment_.header().computes.store(computes, std::memory_order_relaxed);
+}
+
+bool ShmTransport::do_peers_compute() const noexcept {
+  return std::ranges::any_of(peers_, [](const Peer& peer) {
+    return peer.segment.header().computes.load(std::memory_order_relaxed);
+  });
+}
+
 std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {
   std::vector<Lane> lanes{{"shm", "memory"}};
   // Only the peer knows whether it can read this process. Permission is usually mutual, so this

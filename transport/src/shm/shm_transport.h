@@ -59,6 +59,8 @@ class ShmTransport final : public Transport, public Views {
   int wake_fd() const noexcept override { return events_.get(); }
   bool waits_for_device() const noexcept override;
   void hold_wakes(bool held) noexcept override;
+  void show_computing(bool computes) noexcept override;
+  bool do_peers_compute() const noexcept override;
   void close(EndpointId endpoint) noexcept override;
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;

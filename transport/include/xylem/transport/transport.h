@@ -197,6 +197,11 @@ class Transport {
   /// call.
   virtual void hold_wakes([[maybe_unused]] bool held) noexcept {}
 
+  /// Tells the peers of this host whether this process computes, and so needs its core.
+  virtual void show_computing([[maybe_unused]] bool computes) noexcept {}
+  /// Whether a peer has said so.
+  virtual bool do_peers_compute() const noexcept { return false; }
+
   /// Closes an endpoint at once: its pending sends end with peer_lost and never access their
   /// buffers after that. Returns immediately; progress() completes the sends. Receives do not
   /// belong to an endpoint: cancel them.
