@@ -638,6 +638,56 @@ TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
   }
 }
 
+TEST_P(TransportContract, HeldWakesFollowAtTheEndOfTheHold) {
+  ASSERT_GE(b->wake_fd(), 0);
+  // Other transports may never meet without a message.
+  if (GetParam().kind == Subject::Kind::shm) {
+    ASSERT_TRUE(both_drive([&] { return a->meeting(to_b) == Meeting::met; }));
+  }
+  for (int round = 0; round < 20; ++round) {
+    const std::array<std::uint64_t, 4> values{1, 2, 3, 4};
+    std::array<std::uint64_t, 4> got{};
+    std::array<Tracked, 4> sent, received;
+    for (std::size_t i = 0; i < got.size(); ++i) recv(*b, i, &got[i], 8, received[i]);
+    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
+      const auto armed = b->arm();
+      return armed.is_ok() && *armed;
+    }));
+    pollfd waiting{b->wake_fd(), POLLIN, 0};
+    a->hold_wakes(true);
+    for (std::size_t i = 0; i < got.size(); ++i) send(*a, to_b, i, &values[i], 8, sent[i]);
+    const bool is_held = GetParam().kind == Subject::Kind::shm;
+    const int woken_early = ::poll(&waiting, 1, 0);
+    a->hold_wakes(false);
+    if (is_held) {
+      EXPECT_EQ(woken_early, 0);
+      EXPECT_EQ(::poll(&waiting, 1, 0), 1);
+    }
+    ASSERT_TRUE(drive({a.get()}, [&] { return ::poll(&waiting, 1, 0) == 1; }));
+    ASSERT_TRUE(both_drive([&] {
+      return std::ranges::all_of(sent, &Tracked::ended) &&
+             std::ranges::all_of(received, &Tracked::ended);
+    }));
+    EXPECT_EQ(got, values);
+  }
+}
+
+TEST_P(TransportContract, TellsWhetherPeersCompute) {
+  // The peers know each other once they have met.
+  std::uint64_t got = 0;
+  const std::uint64_t value = 5;
+  Tracked sent, received;
+  recv(*b, 1, &got, 8, received);
+  send(*a, to_b, 1, &value, 8, sent);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  EXPECT_FALSE(b->do_peers_compute());
+  a->show_computing(true);
+  EXPECT_EQ(b->do_peers_compute(), GetParam().kind == Subject::Kind::shm);
+  EXPECT_FALSE(a->do_peers_compute());
+  a->show_computing(false);
+  EXPECT_FALSE(b->do_peers_compute());
+}
+
 // A send may end while its data waits for room at the peer; flush() must wait for that data.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
   // shm and tcp buffer a bounded amount for receives to come; the others buffer everything.
