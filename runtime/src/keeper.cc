@@ -23,9 +23,12 @@ constexpr milliseconds kDrivenLook{5};
 /// The same while a device has work, since no descriptor tells when it ends.
 constexpr microseconds kDeviceLook{50};
 constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
-constexpr milliseconds kIdleLook{1000};  ///< Time between two looks while the keeper dozes.
-/// After so many looks that find nothing to do, the keeper dozes: it looks only once a second.
-constexpr unsigned kLooksUntilDoze = 100;
+/// Time between two looks while the keeper dozes, at first and later.
+constexpr milliseconds kFirstDoze{10}, kLaterDoze{1000};
+/// After so many looks that find nothing to do, the keeper dozes: new work wakes it.
+constexpr unsigned kLooksUntilDoze = 10;
+/// After so many such looks, it dozes for kLaterDoze.
+constexpr unsigned kLooksUntilLater = 20;
 /// After so many looks in a row that find work but no user thread, the keeper drives progress.
 constexpr unsigned kLooksUnattended = 2;
 
@@ -69,7 +72,7 @@ void Keeper::keep(ControlPlane& control) {
     microseconds wait = attention.wait;
     if (attention.quiet_looks > kLooksUntilDoze) {
       dozes_.store(true, std::memory_order_seq_cst);
-      if (!has_work()) wait = kIdleLook;
+      if (!has_work()) wait = attention.quiet_looks > kLooksUntilLater ? kLaterDoze : kFirstDoze;
     }
     if (wait > kDeviceLook) {
       // The same order as with dozes_: set_device_work() publishes the work first. If it is just

@@ -46,7 +46,7 @@ class Keeper {
   /// Makes the thread look for work at once. Any thread may call this.
   void wake() noexcept;
 
-  /// Wakes the keeper if it looks only once a second. Call this after an operation has been
+  /// Wakes the keeper if it dozes. Call this after an operation has been
   /// submitted or begun, and after the change to the inbox or the release of the token that
   /// follows. Any thread may call it.
   void rouse() noexcept;
@@ -106,7 +106,7 @@ class Keeper {
   const Sources sources_;
   bool drives_ = true;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> dozes_{false};   ///< True while the keeper looks only once a second.
+  std::atomic<bool> dozes_{false};   ///< True while the keeper sleeps until there is new work.
   std::atomic<bool> sleeps_{false};  ///< True while it sleeps for longer than a device may take.
   std::atomic<bool> has_device_work_{false};
   std::atomic<bool> stop_{false};

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -107,6 +108,24 @@ class Idleness {
   Clock::time_point since_{};  ///< When the clock was first read in this idle period.
 };
 
+/// Counts its object from begin() on.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) {}
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() {
+    if (has_begun_) count_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  void begin() noexcept {
+    if (!std::exchange(has_begun_, true)) count_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+  bool has_begun_ = false;
+};
+
 }  // namespace
 
 WaitPolicy WaitPolicy::make(WaitMode mode,
@@ -200,14 +219,18 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
   const bool may_be_patient = waiter == Waiter::beside && policy_.sleep;
   if (waiter == Waiter::beside) is_beside = true;
   Idleness idleness(may_be_patient ? kPatiently : policy_, nullptr);
+  Counted counted(programs_);
   while (!ended.load(std::memory_order_acquire)) {
-    if (claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
+    const bool gives_way = may_be_patient && programs_.load(std::memory_order_relaxed) > 0;
+    if (!gives_way && claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
       visited();
       may_be_patient ? drive_beside(ended, deadline) : drive(ended, deadline);
       release();
       if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
       continue;
     }
+    if (waiter == Waiter::program) counted.begin();
+    if (gives_way && !held()) sched_yield();
     bool looked = false;
     switch (idleness.step(looked)) {
       case Idleness::Next::spin: relax(); break;
@@ -248,8 +271,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
 }
 
 void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
-  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0 &&
-         !deadline.passed()) {
+  while (!ended.load(std::memory_order_acquire) && !must_give_way() && !deadline.passed()) {
     if (must_be_patient()) {
       client_.set_patient(true);
       drive_patiently(ended, deadline);
@@ -259,6 +281,12 @@ void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
     }
   }
   client_.show_computing(false);
+}
+
+/// Whether a thread that waits beside the program must give up the token.
+bool Progress::must_give_way() const noexcept {
+  return claims_.load(std::memory_order_relaxed) != 0 ||
+         programs_.load(std::memory_order_relaxed) != 0;
 }
 
 bool Progress::must_be_patient() {
@@ -276,14 +304,15 @@ void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline
   constexpr unsigned kRefusals = 16;
   unsigned refused = 0;
   auto look = Clock::now() + kLookAtProgram;
-  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0) {
+  while (!ended.load(std::memory_order_acquire) && !must_give_way()) {
     if (client_.turn() != 0) {
       refused = 0;
       continue;
     }
     if (ended.load(std::memory_order_acquire) || deadline.passed()) return;
-    if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left())) &&
-        ++refused >= kRefusals) {
+    if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
+      refused = 0;
+    } else if (++refused >= kRefusals) {
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {

@@ -188,6 +188,7 @@ class Progress {
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
   void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
+  bool must_give_way() const noexcept;
   bool must_be_patient();
   void drive_patiently(const std::atomic<bool>& ended, Deadline deadline);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
@@ -205,6 +206,9 @@ class Progress {
   std::atomic<std::uint32_t> wanted_{0};
   /// How many threads are in acquire(). For these, waiters give the token up, too.
   std::atomic<std::uint32_t> claims_{0};
+  /// How many threads of the program wait without the token. Threads that wait beside the program
+  /// leave it to them.
+  std::atomic<std::uint32_t> programs_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};
   UniqueFd wake_;                    ///< An eventfd that ends the holder's sleep.
