@@ -108,6 +108,19 @@ class Idleness {
   Clock::time_point since_{};  ///< When the clock was first read in this idle period.
 };
 
+/// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
+/// read.
+template <typename Yield, typename Sleep>
+bool idle(Idleness& idleness, const Yield& yield, const Sleep& sleep) {
+  bool looked = false;
+  switch (idleness.step(looked)) {
+    case Idleness::Next::spin: relax(); break;
+    case Idleness::Next::yield: yield(); break;
+    case Idleness::Next::sleep: sleep(); break;
+  }
+  return looked;
+}
+
 /// Counts its object from begin() on.
 class Counted {
  public:
@@ -231,13 +244,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
     }
     if (waiter == Waiter::program) counted.begin();
     if (gives_way && !held()) sched_yield();
-    bool looked = false;
-    switch (idleness.step(looked)) {
-      case Idleness::Next::spin: relax(); break;
-      case Idleness::Next::yield: sched_yield(); break;
-      case Idleness::Next::sleep: park(ended, deadline); break;
-    }
-    if (looked) {
+    if (idle(idleness, sched_yield, [&] { park(ended, deadline); })) {
       wanted_.fetch_add(1, std::memory_order_seq_cst);
       notify();
       wanted_.fetch_sub(1, std::memory_order_relaxed);
@@ -255,18 +262,12 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
       continue;
     }
     if (ended.load(std::memory_order_acquire)) return;
-    bool looked = false;
-    switch (idleness.step(looked)) {
-      case Idleness::Next::spin: relax(); break;
-      case Idleness::Next::yield: idleness.yield(); break;
-      case Idleness::Next::sleep:
-        // sleep() refuses while a device has pending work, since its completion would wake nobody.
-        if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
-          sched_yield();
-        }
-        break;
-    }
-    if (looked && deadline.passed()) return;
+    const auto yield = [&] { idleness.yield(); };
+    const auto sleep_or_yield = [&] {
+      // sleep() refuses while a device has pending work, since its completion would wake nobody.
+      if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
+    };
+    if (idle(idleness, yield, sleep_or_yield) && deadline.passed()) return;
   }
 }
 
