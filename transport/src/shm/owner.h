@@ -12,7 +12,7 @@ namespace xylem::transport::shm {
 /// What a transport knows of a peer that it may have to wake.
 struct Wakes {
   bool are_held = false;  ///< See Transport::hold_wakes().
-  bool are_due = false;   ///< Something has been put in place for the peer meanwhile.
+  bool are_due = false;   ///< The peer sleeps, and something has been put in place for it.
 };
 
 class Owner {
@@ -29,17 +29,18 @@ class Owner {
   }
   /// Call after storing what the owner is to find. Either the owner sees the store before it
   /// sleeps, or this call sees that the owner sleeps (Dekker's algorithm; the other half is
-  /// ShmTransport::arm()). While wakes are held, the call is only noted.
+  /// ShmTransport::arm()). While wakes are held, it is only noted that the owner must be woken.
   void wake() const noexcept {
     if (state_ == nullptr) return;
-    if (wakes_ != nullptr && wakes_->are_held) {
-      wakes_->are_due = true;
-      return;
-    }
     delay();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     delay();
-    if (state_->load(std::memory_order_relaxed) == OwnerState::asleep) ring();
+    if (state_->load(std::memory_order_relaxed) != OwnerState::asleep) return;
+    if (wakes_ != nullptr && wakes_->are_held) {
+      wakes_->are_due = true;
+    } else {
+      ring();
+    }
   }
   /// Makes the owner's descriptor readable, whether it sleeps or not.
   void ring() const noexcept;
