@@ -46,9 +46,9 @@ class Keeper {
   /// Makes the thread look for work at once. Any thread may call this.
   void wake() noexcept;
 
-  /// Wakes the keeper if it dozes. Call this after an operation has been
-  /// submitted or begun, and after the change to the inbox or the release of the token that
-  /// follows. Any thread may call it.
+  /// Wakes the keeper if it dozes. Call this after an operation has been submitted or begun, and
+  /// after the change to the inbox or the release of the token that follows. Any thread may call
+  /// it.
   void rouse() noexcept;
 
   /// Tells whether the engine waits for devices or for streams of the user. Then the keeper drives

@@ -208,7 +208,8 @@ bool ProgramThread::is_running() const noexcept {
   std::array<char, 64> text{};
   const auto length = ::read(stat.get(), text.data(), text.size());
   const std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  return line.find(") R ") != std::string_view::npos;
+  const auto name_end = line.rfind(')');
+  return name_end != std::string_view::npos && line.substr(name_end).starts_with(") R");
 }
 
 Progress::Progress(Client& client)
@@ -243,6 +244,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
       continue;
     }
     if (waiter == Waiter::program) counted.begin();
+    // The thread that it gives way to may need this core to take the token.
     if (gives_way && !held()) sched_yield();
     if (idle(idleness, sched_yield, [&] { park(ended, deadline); })) {
       wanted_.fetch_add(1, std::memory_order_seq_cst);
@@ -271,6 +273,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
   }
 }
 
+/// drive() for a thread that waits beside the program.
 void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
   while (!ended.load(std::memory_order_acquire) && !must_give_way() && !deadline.passed()) {
     if (must_be_patient()) {

@@ -106,7 +106,8 @@ class Progress {
     virtual bool arm(std::vector<pollfd>& descriptors) = 0;
     /// Whether a device has work, whose end wakes no descriptor.
     virtual bool waits_for_device() = 0;
-    /// Whether turns wake sleeping peers only when they find nothing to do, or after some turns.
+    /// With true, turns wake sleeping peers only when they find nothing to do, or after some turns;
+    /// with false, at once.
     virtual void set_patient(bool is_patient) = 0;
     /// Tells the ranks of this host whether this rank's program computes.
     virtual void show_computing(bool computes) = 0;
@@ -125,7 +126,8 @@ class Progress {
   void set_policy(WaitPolicy policy) noexcept { policy_ = policy; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
-  /// `ended`, and then calls announce_ended().
+  /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
+  /// threads of the program that wait.
   bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::program);
   /// Makes one turn, if the token is free.
   void poke();

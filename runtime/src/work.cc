@@ -30,22 +30,20 @@ bool Work::ended() const noexcept {
 }
 
 Status Work::wait() const {
-  if (operation_ == nullptr) return Status::ok();
-  if (!operation_->ended()) {
-    if (Status forked = operation_->process().check(); !forked) return forked;
-    // The engine ends every operation by its own deadline, which bounds this.
-    constexpr auto kNoOther = Clock::time_point::max();
-    operation_->progress().wait(operation_->end_flag(), Deadline::at(kNoOther));
-  }
-  return operation_->outcome();
+  // The engine ends every operation by its own deadline, which bounds this.
+  return wait_until(Deadline::at(Clock::time_point::max()), runtime::Waiter::program);
 }
 
 Status Work::wait_for(std::chrono::nanoseconds limit) const {
-  if (operation_ == nullptr) return Status::ok();
   return wait_until(Deadline::after(limit), runtime::Waiter::program);
 }
 
+Status Work::wait_beside_program(std::chrono::nanoseconds limit) const {
+  return wait_until(Deadline::after(limit), runtime::Waiter::beside);
+}
+
 Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {
+  if (operation_ == nullptr) return Status::ok();
   if (!operation_->ended()) {
     if (Status forked = operation_->process().check(); !forked) return forked;
     if (!operation_->progress().wait(operation_->end_flag(), deadline, waiter)) {
@@ -54,11 +52,6 @@ Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {
     }
   }
   return operation_->outcome();
-}
-
-Status Work::wait_beside_program(std::chrono::nanoseconds limit) const {
-  if (operation_ == nullptr) return Status::ok();
-  return wait_until(Deadline::after(limit), runtime::Waiter::beside);
 }
 
 Status Work::block(const Stream& stream) const {

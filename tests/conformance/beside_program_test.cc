@@ -2,7 +2,7 @@
 //
 // Work::wait_beside_program(): a thread waits for calls while the thread that made them computes,
 // or waits for that thread.
-#include "support/ranks.h"
+#include "conformance/over_transports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,27 +24,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kTransports[] = {"loopback", "shm", "tcp"};
-constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
-
-class BesideProgram : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {
+class BesideProgram : public OverTransports {
  protected:
-  static RankOptions options() {
-    RankOptions options;
-    options.transport = std::get<0>(GetParam());
-    options.size = std::get<1>(GetParam());
-    return options;
-  }
+  static RankOptions options() { return OverTransports::options(11); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         BesideProgram,
-                         testing::Combine(testing::ValuesIn(kTransports),
-                                          testing::ValuesIn(kRanks)),
-                         [](const auto& case_of) {
-                           return std::get<0>(case_of.param) +
-                                  std::to_string(std::get<1>(case_of.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Transports, BesideProgram, OverTransports::all(), OverTransports::name);
 
 /// Waits as a thread does that completes futures, on a thread of its own.
 Status wait_beside(const Work& work, std::atomic<bool>& has_ended) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Companions of communicators: collectives with an order of their own.
-#include "support/ranks.h"
+#include "conformance/over_transports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,9 +22,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
-
-constexpr const char* kTransports[] = {"loopback", "shm", "tcp"};
-constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
 
 ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
 Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
@@ -61,24 +58,11 @@ void call_at_random(const Communicator& group, std::uint64_t seed, int calls) {
   }
 }
 
-class Companion : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {
+class Companion : public OverTransports {
  protected:
-  static RankOptions options() {
-    RankOptions options;
-    options.transport = std::get<0>(GetParam());
-    options.size = std::get<1>(GetParam());
-    options.seed = 3 + options.size;
-    return options;
-  }
+  static RankOptions options() { return OverTransports::options(3); }
 };
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         Companion,
-                         testing::Combine(testing::ValuesIn(kTransports),
-                                          testing::ValuesIn(kRanks)),
-                         [](const auto& case_of) {
-                           return std::get<0>(case_of.param) +
-                                  std::to_string(std::get<1>(case_of.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Transports, Companion, OverTransports::all(), OverTransports::name);
 
 TEST_P(Companion, IsUsedByAnotherThread) {
   run_ranks(options(), [](Runtime& runtime, MemoryHub&) {

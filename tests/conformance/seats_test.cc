@@ -2,7 +2,7 @@
 //
 // Communicators that their members form by themselves (xylem/runtime/seat.h), and what the other
 // members learn when one of them lets go.
-#include "support/ranks.h"
+#include "conformance/over_transports.h"
 
 #include <gtest/gtest.h>
 
@@ -28,8 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kTransports[] = {"loopback", "shm", "tcp"};
-constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
 constexpr std::uint32_t kSeats = 1023;
 
 ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
@@ -96,24 +94,11 @@ void use(const Communicator& group) {
   }
 }
 
-class Seats : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {
+class Seats : public OverTransports {
  protected:
-  static RankOptions options() {
-    RankOptions options;
-    options.transport = std::get<0>(GetParam());
-    options.size = std::get<1>(GetParam());
-    options.seed = 7 + options.size;
-    return options;
-  }
+  static RankOptions options() { return OverTransports::options(7); }
 };
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         Seats,
-                         testing::Combine(testing::ValuesIn(kTransports),
-                                          testing::ValuesIn(kRanks)),
-                         [](const auto& case_of) {
-                           return std::get<0>(case_of.param) +
-                                  std::to_string(std::get<1>(case_of.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Transports, Seats, OverTransports::all(), OverTransports::name);
 
 // Every rank has the communicator under another number, and the members are in reverse order.
 TEST_P(Seats, NeedNotBeEqual) {

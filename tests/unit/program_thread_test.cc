@@ -33,8 +33,8 @@ TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
   std::latch has_called(1), may_end(1);
   std::atomic<bool> computes{true};
   std::thread thread([&] {
-    // A name may have any characters.
-    ::prctl(PR_SET_NAME, "a) S (b");
+    // A name may have any characters, also those that stand before a state.
+    ::prctl(PR_SET_NAME, "a) R (b");
     program.note_call();
     has_called.count_down();
     while (computes.load()) {

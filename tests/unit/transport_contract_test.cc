@@ -5,8 +5,6 @@
 #include "support/sanitizer.h"
 #include "unit/transport_subject.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -615,79 +613,6 @@ TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
   EXPECT_EQ(after.code, Code::peer_lost);
 }
 
-TEST_P(TransportContract, ArmedDescriptorBecomesReadableForAMessage) {
-  ASSERT_GE(b->wake_fd(), 0);
-  for (int round = 0; round < 20; ++round) {
-    std::uint64_t got = 0;
-    const std::uint64_t value = 5;
-    Tracked sent, received;
-    recv(*b, 1, &got, 8, received);
-    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
-      auto armed = b->arm();
-      EXPECT_TRUE(armed.is_ok()) << armed.status().to_string();
-      return armed.is_ok() && *armed;
-    }));
-    send(*a, to_b, 1, &value, 8, sent);
-    ASSERT_TRUE(drive({a.get()}, [&] {
-      // In the first round, this may be the connection that the message waits for.
-      pollfd waiting{b->wake_fd(), POLLIN, 0};
-      return ::poll(&waiting, 1, 0) == 1;
-    }));
-    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
-    EXPECT_EQ(got, 5U);
-  }
-}
-
-TEST_P(TransportContract, HeldWakesFollowAtTheEndOfTheHold) {
-  ASSERT_GE(b->wake_fd(), 0);
-  // Other transports may never meet without a message.
-  if (GetParam().kind == Subject::Kind::shm) {
-    ASSERT_TRUE(both_drive([&] { return a->meeting(to_b) == Meeting::met; }));
-  }
-  for (int round = 0; round < 20; ++round) {
-    const std::array<std::uint64_t, 4> values{1, 2, 3, 4};
-    std::array<std::uint64_t, 4> got{};
-    std::array<Tracked, 4> sent, received;
-    for (std::size_t i = 0; i < got.size(); ++i) recv(*b, i, &got[i], 8, received[i]);
-    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
-      const auto armed = b->arm();
-      return armed.is_ok() && *armed;
-    }));
-    pollfd waiting{b->wake_fd(), POLLIN, 0};
-    a->hold_wakes(true);
-    for (std::size_t i = 0; i < got.size(); ++i) send(*a, to_b, i, &values[i], 8, sent[i]);
-    const bool is_held = GetParam().kind == Subject::Kind::shm;
-    const int woken_early = ::poll(&waiting, 1, 0);
-    a->hold_wakes(false);
-    if (is_held) {
-      EXPECT_EQ(woken_early, 0);
-      EXPECT_EQ(::poll(&waiting, 1, 0), 1);
-    }
-    ASSERT_TRUE(drive({a.get()}, [&] { return ::poll(&waiting, 1, 0) == 1; }));
-    ASSERT_TRUE(both_drive([&] {
-      return std::ranges::all_of(sent, &Tracked::ended) &&
-             std::ranges::all_of(received, &Tracked::ended);
-    }));
-    EXPECT_EQ(got, values);
-  }
-}
-
-TEST_P(TransportContract, TellsWhetherPeersCompute) {
-  // The peers know each other once they have met.
-  std::uint64_t got = 0;
-  const std::uint64_t value = 5;
-  Tracked sent, received;
-  recv(*b, 1, &got, 8, received);
-  send(*a, to_b, 1, &value, 8, sent);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
-  EXPECT_FALSE(b->do_peers_compute());
-  a->show_computing(true);
-  EXPECT_EQ(b->do_peers_compute(), GetParam().kind == Subject::Kind::shm);
-  EXPECT_FALSE(a->do_peers_compute());
-  a->show_computing(false);
-  EXPECT_FALSE(b->do_peers_compute());
-}
-
 // A send may end while its data waits for room at the peer; flush() must wait for that data.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
   // shm and tcp buffer a bounded amount for receives to come; the others buffer everything.
@@ -770,41 +695,6 @@ TEST_P(TransportContract, RefusesADamagedAddress) {
     bad[i] ^= std::byte{0x40};
     EXPECT_EQ(b->connect(bad).code(), Code::invalid_argument) << "byte " << i;
   }
-}
-
-TEST_P(TransportContract, TwoThreadsThatSleepLoseNoWakeUp) {
-  constexpr std::uint64_t kRounds = 2000;
-  std::atomic<bool> failed{false};
-  const auto serve = [&](Transport& self, EndpointId peer, bool starts) {
-    const auto deadline = Deadline::after(kPatience);
-    std::uint64_t in = 0, out = 0;
-    const auto wait_for = [&](Tracked& operation) {
-      while (!operation.ended()) {
-        if (failed || deadline.passed()) return false;
-        if (self.progress() > 0) continue;
-        const auto armed = self.arm();
-        if (!armed) return false;
-        if (!*armed) continue;
-        // The time limit is so long that it cannot hide a lost wake-up.
-        pollfd waiting{self.wake_fd(), POLLIN, 0};
-        if (::poll(&waiting, 1, deadline.left_ms()) != 1) return false;
-      }
-      return operation.code == Code::ok;
-    };
-    for (std::uint64_t round = 0; round < kRounds && !failed; ++round) {
-      Tracked sent, received;
-      out = round;
-      recv(self, round, &in, 8, received);
-      if (starts) send(self, peer, round, &out, 8, sent);
-      if (!wait_for(received) || in != round) failed = true;
-      if (!starts) send(self, peer, round, &out, 8, sent);
-      if (!failed && !wait_for(sent)) failed = true;
-    }
-  };
-  std::thread other([&] { serve(*b, to_a, false); });
-  serve(*a, to_b, true);
-  other.join();
-  EXPECT_FALSE(failed);
 }
 
 TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {

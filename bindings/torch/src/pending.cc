@@ -228,7 +228,7 @@ void Pending::run(Server& own) {
     TaskPtr awaited = (is_any ? own.queue.begin() : ordered)->task;
     lock.unlock();
     // Collectives are fulfilled in order, so the others need not be checked before this one ends.
-    awaited->wait_beside_program(is_any ? look : kLongestLook);
+    awaited->wait_for_end(&xylem::Work::wait_beside_program, is_any ? look : kLongestLook);
     awaited.reset();
     lock.lock();
     std::vector<TaskPtr> ended = take_ended(own);

@@ -152,9 +152,9 @@ void Task::fulfil() noexcept {
   }
 }
 
-void Task::wait_beside_program(std::chrono::nanoseconds limit) noexcept {
+void Task::wait_for_end(WorkWait way, std::chrono::nanoseconds limit) noexcept {
   const Deadline deadline = Deadline::after(limit);
-  for_each_work([&](const xylem::Work& work) { (void)work.wait_beside_program(deadline.left()); });
+  for_each_work([&](const xylem::Work& work) { (void)(work.*way)(deadline.left()); });
   wait_for_landing(deadline);
 }
 
@@ -193,15 +193,10 @@ bool Task::wait(std::chrono::milliseconds timeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
     wait_for_landing(Deadline::after(kLongestLanding));
     settle();
-  } else {
-    const Deadline deadline = Deadline::after(timeout);
-    for_each_work([&](const xylem::Work& work) { (void)work.wait_for(deadline.left()); });
-    wait_for_landing(deadline);
-    if (!settle_if_ended()) {
-      check(failure(Code::timed_out,
-                    c10::str(name_.title, " has not completed within ", timeout.count(),
-                             " ms; it goes on: wait again, or abort the group")));
-    }
+  } else if (wait_for_end(&xylem::Work::wait_for, timeout); !settle_if_ended()) {
+    check(failure(Code::timed_out,
+                  c10::str(name_.title, " has not completed within ", timeout.count(),
+                           " ms; it goes on: wait again, or abort the group")));
   }
   fulfil();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);

@@ -98,8 +98,10 @@ class Task final : public c10d::Work {
   /// Completes the futures once, which runs their callbacks. A second caller waits until the future
   /// of the values is complete, but not for callbacks. Requires that the task is settled.
   void fulfil() noexcept;
-  /// Waits until the task has ended, at most for `limit`, on a thread that serves the program.
-  void wait_beside_program(std::chrono::nanoseconds limit) noexcept;
+  /// Work::wait_for or Work::wait_beside_program.
+  using WorkWait = xylem::Status (xylem::Work::*)(std::chrono::nanoseconds) const;
+  /// Waits in this way until the task has ended, at most for `limit`.
+  void wait_for_end(WorkWait way, std::chrono::nanoseconds limit) noexcept;
 
   bool isCompleted() override;
   bool isSuccess() const override;

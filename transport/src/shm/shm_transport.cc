@@ -436,8 +436,9 @@ void ShmTransport::show_computing(bool computes) noexcept {
 }
 
 bool ShmTransport::do_peers_compute() const noexcept {
-  return std::ranges::any_of(peers_, [](const Peer& peer) {
-    return peer.segment.header().computes.load(std::memory_order_relaxed);
+  // What a peer has said last stays in its segment after its end.
+  return std::ranges::any_of(peers_, [this](const Peer& peer) {
+    return peer.segment.header().computes.load(std::memory_order_relaxed) && !is_left(peer);
   });
 }
 
