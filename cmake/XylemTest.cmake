@@ -17,7 +17,7 @@ if(XYLEM_SANITIZE)
     UBSAN_OPTIONS=external_symbolizer_path=${XYLEM_SYMBOLIZER}:print_stacktrace=1
     TSAN_OPTIONS=external_symbolizer_path=${XYLEM_SYMBOLIZER}:suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizer/tsan.supp:halt_on_error=1)
 endif()
-set(XYLEM_TEST_KINDS unit model process golden fuzz conformance torch package layering)
+set(XYLEM_TEST_KINDS unit model process golden fuzz conformance torch ucx package layering)
 
 set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explores")
 set(XYLEM_FUZZ_SEED 1 CACHE STRING "Seed of that exploration; 0 draws one")

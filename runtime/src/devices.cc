@@ -72,11 +72,15 @@ Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::Uc
                              fmt::join(devices.tcp, ", ")));
 }
 
-bool has_rdma(const Config& config) {
+bool has_rdma(const Config& config, const Logger& logger) {
   std::error_code error;
   const std::filesystem::directory_iterator known("/sys/class/infiniband", error);
   if (error || known == std::filesystem::directory_iterator()) return false;
   const auto found = transport::ucx_devices();
+  if (!found) {
+    logger.warn(fmt::format("this host has RDMA devices, but they cannot be used: {}",
+                            found.status().message()));
+  }
   return found && choose_rdma_devices(*found, config).is_ok();
 }
 

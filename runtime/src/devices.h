@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.h"
+#include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/ucx.h"
 
@@ -27,6 +28,7 @@ Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::Uc
                                                    std::string_view interface);
 /// True if choose_rdma_devices() finds any on this machine. UCX is asked only if the kernel knows
 /// RDMA devices.
-bool has_rdma(const Config& config);
+/// If there is no UCX then, the logger is told.
+bool has_rdma(const Config& config, const Logger& logger);
 
 }  // namespace xylem::runtime

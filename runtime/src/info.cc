@@ -96,14 +96,17 @@ Result<Info> info() {
   XYLEM_TRY(const auto loaded, runtime::load_config(environment, {}));
   Info info;
   info.version = version();
-  info.ucx_version = transport::ucx_version();
   XYLEM_TRY(info.launcher, launcher_info());
   info.settings = settings_of(loaded.rows);
   info.ucx_variables = ucx_variables_of(environment);
   XYLEM_TRY(find_interfaces(loaded.config, info));
   info.shared_memory = shared_memory_of(loaded.config, info.launcher.size);
-  XYLEM_TRY(const auto devices, transport::ucx_devices());
-  for (const auto& device : devices) info.devices.push_back({device.transport, device.device});
+  if (const auto devices = transport::ucx_devices()) {
+    for (const auto& device : *devices) info.devices.push_back({device.transport, device.device});
+  } else {
+    info.ucx_missing = devices.status().message();
+  }
+  info.ucx_version = transport::ucx_version();
   for (const collectives::Planner& planner : collectives::planners()) {
     info.algorithms.push_back({std::string(name(planner.collective)), std::string(planner.name),
                                std::string(planner.summary)});

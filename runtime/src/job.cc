@@ -51,9 +51,8 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
   const Config& config = parts.loaded.config;
   const Deadline deadline = Deadline::after(config.start_timeout);
   XYLEM_TRY(parts.placement, detect_placement(config, environment));
-  parts.facts = own_facts(parts.loaded);
-  LogOptions log = config.log;
-  XYLEM_TRY(parts.logger, Logger::open(log, {parts.facts.host, parts.placement.rank, ""}));
+  XYLEM_TRY(parts.logger, Logger::open(config.log, {host_name(), parts.placement.rank, ""}));
+  parts.facts = own_facts(parts.loaded, parts.logger);
   XYLEM_TRY(parts.store, open_store(parts.placement, config, environment, options.store,
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,

@@ -49,18 +49,22 @@ bool take(std::span<const std::byte>& blob, std::string& text) {
 
 }  // namespace
 
-PeerFacts own_facts(const LoadedConfig& loaded) {
-  PeerFacts facts;
+std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
-  facts.host = name.data();
+  return name.data();
+}
+
+PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger) {
+  PeerFacts facts;
+  facts.host = host_name();
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
                          combine(inode_of("/proc/self/ns/ipc"), geteuid()));
   facts.cores = own_cores();
   facts.quota = core_quota().value_or(0);
-  facts.has_rdma = has_rdma(loaded.config);
+  facts.has_rdma = has_rdma(loaded.config, logger);
   facts.has_aes = transport::has_aes();
   facts.settings = agreed_settings(loaded);
   return facts;

@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "cores.h"
+#include "xylem/base/log.h"
 #include "xylem/base/status.h"
 
 #include <cstddef>
@@ -25,7 +26,9 @@ struct PeerFacts {
   bool has_aes = false;      ///< Its processor supports AES-256-GCM.
   std::string settings;      ///< agreed_settings().
 };
-PeerFacts own_facts(const LoadedConfig& loaded);
+/// The name of this host.
+std::string host_name();
+PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger);
 
 /// The facts as bytes, to be sent to other ranks.
 std::vector<std::byte> encode(const PeerFacts& facts);

@@ -81,7 +81,7 @@ def libraries(place: str) -> str:
 
 def environment(place: str, is_stand_in: bool) -> dict:
     path = libraries(place)
-    variables = {"LD_LIBRARY_PATH": path, "UCX_MODULE_DIR": os.path.join(place, "lib", "ucx")}
+    variables = {"LD_LIBRARY_PATH": path}
     if is_stand_in:
         driver = os.path.join(place, "stand_in")
         variables |= {"LD_LIBRARY_PATH": driver + os.pathsep + path,

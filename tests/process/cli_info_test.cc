@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem info` end to end: how much memory ranks share, depending on the configured budget.
+// `xylem info` end to end: how much memory ranks share, depending on the configured budget,
+// and machines without UCX.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -64,6 +68,51 @@ TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
   EXPECT_EQ(done.signal, 0);
   EXPECT_THAT(done.err + done.out,
               AllOf(HasSubstr("raise ulimit -n from 25 to"), Not(HasSubstr("backtrace"))));
+}
+
+/// A folder in which libucp.so.0 is no library, for LD_LIBRARY_PATH: a machine without UCX.
+class NoUcx {
+ public:
+  NoUcx() {
+    std::string pattern = "/tmp/xylem-no-ucx-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    std::ofstream(folder_ + "/libucp.so.0");
+  }
+  ~NoUcx() { std::filesystem::remove_all(folder_); }
+  NoUcx(const NoUcx&) = delete;
+  NoUcx& operator=(const NoUcx&) = delete;
+  test::Command::Variables variables() const { return {{"LD_LIBRARY_PATH", folder_}}; }
+
+ private:
+  std::string folder_;
+};
+
+TEST(WithoutUcx, InfoSaysWhy) {
+  const NoUcx machine;
+  const Finished done = test::run_command({kXylem, "info"}, machine.variables(), kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out,
+              ContainsRegex("^xylem [0-9.]+, UCX cannot be opened [^\n]*libucp\\.so\\.0"));
+}
+
+TEST(WithoutUcx, JobsRunOverSharedMemoryAndTcp) {
+  const NoUcx machine;
+  for (const std::string transport : {"auto", "shm", "tcp"}) {
+    const Finished done = test::run_command(
+        {kXylem, "bench", "all_reduce", "-n", "2", "--end", "64", "--transport", transport},
+        machine.variables(), kLimit);
+    EXPECT_EQ(done.exit_status, 0) << transport << ": " << done.err;
+    EXPECT_THAT(done.out, Not(HasSubstr("UCX"))) << transport;
+  }
+}
+
+TEST(WithoutUcx, JobThatAsksForItEndsWithAnErrorThatSaysSo) {
+  const NoUcx machine;
+  const Finished done = test::run_command(
+      {kXylem, "bench", "all_reduce", "-n", "2", "--end", "64", "--transport", "ucx-tcp"},
+      machine.variables(), kLimit);
+  EXPECT_NE(done.exit_status, 0);
+  EXPECT_THAT(done.err + done.out, AllOf(HasSubstr("UCX cannot be opened"), HasSubstr("libucx0")));
 }
 
 TEST(Info, TellsItForTheRanksOfTheJob) {

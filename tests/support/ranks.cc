@@ -30,7 +30,7 @@ Result<Runtime> start_rank(const RankOptions& options,
   parts.placement.size = options.size;
   parts.placement.job = "test";
   XYLEM_TRY(parts.logger, Logger::open(parts.loaded.config.log, {"test", rank, ""}));
-  parts.facts = runtime::own_facts(parts.loaded);
+  parts.facts = runtime::own_facts(parts.loaded, parts.logger);
   if (!options.hosts.empty()) parts.facts.kernel = options.hosts[rank];
   if (options.devices) {
     parts.devices = options.devices(rank);

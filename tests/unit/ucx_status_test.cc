@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the statuses of UCX map to Xylem's codes.
+#include "transport/src/ucx/api.h"
 #include "transport/src/ucx/completion_code.h"
 #include "transport/src/ucx/status.h"
 
@@ -70,6 +71,7 @@ TEST(UcxStatus, CancelledMeansPeerLostUnlessWeAsked) {
 }
 
 TEST(UcxStatus, RefusalNamesTheActTheReasonAndTheRemedy) {
+  ASSERT_TRUE(open_api());
   const Status status = refusal(UCS_ERR_NO_MEMORY, "make a worker", "raise ulimit -n");
   EXPECT_EQ(status.code(), Code::exhausted);
   EXPECT_EQ(status.message(), "UCX could not make a worker: Out of memory: raise ulimit -n");

@@ -2,14 +2,14 @@
 //
 // What only the UCX transport does: its reach under a hostile environment, devices, and the errors
 // of making one.
+#include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/ucx.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ucp/api/ucp.h>
 
-#include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,16 +36,15 @@ std::map<std::string, std::string>& settings_given() {
   return given;
 }
 
-}  // namespace
+decltype(&ucp_config_modify) modify_config = nullptr;
 
 /// Called instead of UCX's own function, which it then calls.
-extern "C" __attribute__((visibility("default"))) ucs_status_t ucp_config_modify(
-    ucp_config_t* config, const char* name, const char* value) {
-  static const auto kReal =
-      reinterpret_cast<decltype(&ucp_config_modify)>(::dlsym(RTLD_NEXT, "ucp_config_modify"));
+ucs_status_t note_setting(ucp_config_t* config, const char* name, const char* value) {
   settings_given()[name] = value;
-  return kReal(config, name, value);
+  return modify_config(config, name, value);
 }
+
+}  // namespace
 
 namespace xylem::transport::testing {
 namespace {
@@ -68,7 +67,8 @@ class Environment {
 
 bool is_older_than(unsigned major, unsigned minor) {
   unsigned its_major = 0, its_minor = 0, release = 0;
-  ucp_get_version(&its_major, &its_minor, &release);
+  EXPECT_TRUE(ucx::open_api());
+  ucx::api().ucp_get_version(&its_major, &its_minor, &release);
   return std::pair(its_major, its_minor) < std::pair(major, minor);
 }
 
@@ -133,6 +133,8 @@ TEST(UcxTransport, EnvironmentCannotSwitchOffTheWatchOverPeers) {
 
 TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
   const Environment keepalive("UCX_KEEPALIVE_INTERVAL", "77s");
+  ASSERT_TRUE(ucx::open_api());
+  modify_config = std::exchange(ucx::detail::opened_api.ucp_config_modify, note_setting);
   using Settings = std::map<std::string, std::string>;
   const auto given = [](const UcxOptions& options) {
     settings_given().clear();
@@ -159,6 +161,7 @@ TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
   tcp["NET_DEVICES"] = "lo";
   tcp["KEEPALIVE_INTERVAL"] = "450ms";
   EXPECT_EQ(given(named), tcp);
+  ucx::detail::opened_api.ucp_config_modify = modify_config;
 }
 
 // UCX takes any name of an option, and warns of those that no transport knows.
@@ -343,10 +346,34 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
   }
 }
 
+TEST(UcxTransport, LibraryThatIsMissingOrIsNotUcxIsAnErrorThatNamesIt) {
+  const auto missing = ucx::load_api("libno_such_ucp.so.0").status();
+  EXPECT_EQ(missing.code(), Code::unsupported);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("libno_such_ucp.so.0"));
+  const auto other = ucx::load_api("libm.so.6").status();
+  EXPECT_EQ(other.code(), Code::unsupported);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("libm.so.6 has no function ucp_"));
+}
+
+// In a process of its own, which has not opened UCX before.
+TEST(UcxTransportDeathTest, OpeningTheLibraryLeavesTheHandlersOfTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::signal(SIGSEGV, SIG_IGN);
+        const bool is_open = ucx::open_api().is_ok();
+        std::_Exit(is_open && ::signal(SIGSEGV, SIG_DFL) == SIG_IGN &&
+                           ::signal(SIGFPE, SIG_DFL) == SIG_DFL
+                       ? 0
+                       : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 TEST(UcxTransport, NamesItsLibraryAndItsDevices) {
-  EXPECT_THAT(ucx_version(), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+.*"));
   const auto devices = ucx_devices();
   ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  EXPECT_THAT(ucx_version(), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+.*"));
   const auto has = [&](std::string_view transport, std::string_view device, UcxDevice::Kind kind) {
     return std::any_of(devices->begin(), devices->end(), [&](const UcxDevice& found) {
       return found.transport == transport && found.device == device && found.kind == kind;

@@ -151,7 +151,7 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
     threads.emplace_back([&, rank] {
       const auto loaded = runtime::load_config({{"XYLEM_TRANSPORT", "tcp"}}, Options{});
       ASSERT_TRUE(loaded) << loaded.status().to_string();
-      runtime::PeerFacts facts = runtime::own_facts(*loaded);
+      runtime::PeerFacts facts = runtime::own_facts(*loaded, Logger());
       facts.kernel = rank;
       facts.has_aes = has_aes[rank];
       const auto control = hub->attach(rank);

@@ -33,8 +33,9 @@ struct BenchEnvironment {
   std::string launcher;
   /// Each transport with the lanes that carried bytes.
   std::map<std::string, std::set<std::string>> transports;
-  std::string xylem_version, ucx_version;
-  std::string commit;  ///< Empty if Xylem was not built from a repository.
+  std::string xylem_version;
+  std::string ucx_version;  ///< Empty if UCX is not used.
+  std::string commit;       ///< Empty if Xylem was not built from a repository.
   bool back_to_back = false;
   std::string buffers;  ///< Where buffers are, if not on the host: "CUDA devices, …".
 };

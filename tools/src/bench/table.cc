@@ -63,9 +63,9 @@ int exit_status(const std::vector<BenchRow>& rows) {
 std::string header_text(const BenchEnvironment& environment) {
   const std::size_t hosts = environment.hosts.size();
   std::string text =
-      fmt::format("# xylem {}{}, UCX {}\n", environment.xylem_version,
+      fmt::format("# xylem {}{}{}\n", environment.xylem_version,
                   environment.commit.empty() ? "" : fmt::format(" (commit {})", environment.commit),
-                  environment.ucx_version);
+                  environment.ucx_version.empty() ? "" : ", UCX " + environment.ucx_version);
   text += fmt::format("# {}, {} cores usable on {}\n", environment.cpu, environment.cores,
                       environment.hosts.empty() ? "?" : environment.hosts.front());
   text += fmt::format("# {} ranks on {} host{}, started by {}\n", environment.ranks, hosts,

@@ -2,10 +2,9 @@
 //
 // The devices that UCX finds on this machine. This asks UCX's lower layer, UCT, which also tells
 // the kind of each device: its components, their memory domains, and the resources of each domain.
+#include "ucx/api.h"
 #include "ucx/status.h"
 #include "xylem/transport/ucx.h"
-
-#include <uct/api/uct.h>
 
 #include <algorithm>
 #include <memory>
@@ -18,18 +17,18 @@ namespace {
 
 struct ComponentsRelease {
   void operator()(uct_component_h* components) const noexcept {
-    uct_release_component_list(components);
+    api().uct_release_component_list(components);
   }
 };
 struct MdConfigRelease {
-  void operator()(uct_md_config_t* config) const noexcept { uct_config_release(config); }
+  void operator()(uct_md_config_t* config) const noexcept { api().uct_config_release(config); }
 };
 struct MdClose {
-  void operator()(uct_md* md) const noexcept { uct_md_close(md); }
+  void operator()(uct_md* md) const noexcept { api().uct_md_close(md); }
 };
 struct ResourcesRelease {
   void operator()(uct_tl_resource_desc_t* list) const noexcept {
-    uct_release_tl_resource_list(list);
+    api().uct_release_tl_resource_list(list);
   }
 };
 
@@ -48,16 +47,16 @@ UcxDevice::Kind kind_of(uct_device_type_t type) {
 // devices.
 void append_devices(uct_component_h component, const char* md_name, std::vector<UcxDevice>& out) {
   uct_md_config_t* raw_config = nullptr;
-  if (uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;
+  if (api().uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;
   const std::unique_ptr<uct_md_config_t, MdConfigRelease> config(raw_config);
 
   uct_md_h raw_md = nullptr;
-  if (uct_md_open(component, md_name, config.get(), &raw_md) != UCS_OK) return;
+  if (api().uct_md_open(component, md_name, config.get(), &raw_md) != UCS_OK) return;
   const std::unique_ptr<uct_md, MdClose> md(raw_md);
 
   uct_tl_resource_desc_t* raw_list = nullptr;
   unsigned count = 0;
-  if (uct_md_query_tl_resources(md.get(), &raw_list, &count) != UCS_OK) return;
+  if (api().uct_md_query_tl_resources(md.get(), &raw_list, &count) != UCS_OK) return;
   const std::unique_ptr<uct_tl_resource_desc_t, ResourcesRelease> list(raw_list);
   for (const uct_tl_resource_desc_t& found : std::span(raw_list, count)) {
     out.push_back({found.tl_name, found.dev_name, kind_of(found.dev_type)});
@@ -67,11 +66,11 @@ void append_devices(uct_component_h component, const char* md_name, std::vector<
 std::vector<std::string> md_names(uct_component_h component) {
   uct_component_attr_t attributes{};
   attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
-  if (uct_component_query(component, &attributes) != UCS_OK) return {};
+  if (api().uct_component_query(component, &attributes) != UCS_OK) return {};
   std::vector<uct_md_resource_desc_t> mds(attributes.md_resource_count);
   attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
   attributes.md_resources = mds.data();
-  if (mds.empty() || uct_component_query(component, &attributes) != UCS_OK) return {};
+  if (mds.empty() || api().uct_component_query(component, &attributes) != UCS_OK) return {};
   std::vector<std::string> names;
   names.reserve(mds.size());
   for (const auto& md : mds) names.emplace_back(md.md_name);
@@ -82,9 +81,10 @@ std::vector<std::string> md_names(uct_component_h component) {
 }  // namespace ucx
 
 Result<std::vector<UcxDevice>> ucx_devices() {
+  XYLEM_TRY(ucx::open_api());
   uct_component_h* raw = nullptr;
   unsigned count = 0;
-  const ucs_status_t status = uct_query_components(&raw, &count);
+  const ucs_status_t status = ucx::api().uct_query_components(&raw, &count);
   if (status != UCS_OK) return ucx::refusal(status, "list its components");
   const std::unique_ptr<uct_component_h, ucx::ComponentsRelease> components(raw);
 

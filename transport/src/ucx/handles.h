@@ -3,20 +3,20 @@
 // Owners of UCP objects. A worker must be destroyed before its context: declare the context first.
 #pragma once
 
-#include <ucp/api/ucp.h>
+#include "ucx/api.h"
 
 #include <memory>
 
 namespace xylem::transport::ucx {
 
 struct ConfigRelease {
-  void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
+  void operator()(ucp_config_t* config) const noexcept { api().ucp_config_release(config); }
 };
 struct ContextCleanup {
-  void operator()(ucp_context* context) const noexcept { ucp_cleanup(context); }
+  void operator()(ucp_context* context) const noexcept { api().ucp_cleanup(context); }
 };
 struct WorkerDestroy {
-  void operator()(ucp_worker* worker) const noexcept { ucp_worker_destroy(worker); }
+  void operator()(ucp_worker* worker) const noexcept { api().ucp_worker_destroy(worker); }
 };
 
 using Config = std::unique_ptr<ucp_config_t, ConfigRelease>;

@@ -3,6 +3,8 @@
 // One switch over all statuses of UCX, without a default, so that the compiler warns of new ones.
 #include "ucx/status.h"
 
+#include "ucx/api.h"
+
 #include <fmt/format.h>
 
 namespace xylem::transport::ucx {
@@ -53,7 +55,7 @@ Code code_of(ucs_status_t status) noexcept {
 
 Status refusal(ucs_status_t status, std::string_view what, std::string_view remedy) {
   return failure(code_of(status),
-                 fmt::format("UCX could not {}: {}{}{}", what, ucs_status_string(status),
+                 fmt::format("UCX could not {}: {}{}{}", what, api().ucs_status_string(status),
                              remedy.empty() ? "" : ": ", remedy));
 }
 

@@ -14,7 +14,7 @@ namespace xylem::transport::ucx {
 /// The code for a UCX status. A status that no correct call produces becomes `internal`.
 Code code_of(ucs_status_t status) noexcept;
 
-/// "UCX could not <what>: <its reason>[: <remedy>]".
+/// After open_api(): "UCX could not <what>: <its reason>[: <remedy>]".
 Status refusal(ucs_status_t status, std::string_view what, std::string_view remedy = {});
 
 }  // namespace xylem::transport::ucx

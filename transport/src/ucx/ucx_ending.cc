@@ -30,7 +30,7 @@ void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t s
   self.end_sends(failed);
   if (self.logger_.enabled(LogLevel::info)) {
     self.logger_.info(fmt::format("ucx endpoint {} reach {} failed: {}", failed.id,
-                                  ucx::name(self.facts_.reach), ucs_status_string(status)));
+                                  ucx::name(self.facts_.reach), api().ucs_status_string(status)));
   }
 }
 
@@ -44,7 +44,7 @@ void UcxTransport::close(EndpointId id) noexcept {
   logger_.warn(
       fmt::format("ucx transport of reach {} is given up: its queue to endpoint {} is full, and "
                   "UCX {} would abort this process if it ended it",
-                  ucx::name(facts_.reach), endpoint.id, ucp_get_version_string()));
+                  ucx::name(facts_.reach), endpoint.id, api().ucp_get_version_string()));
   end_worker();
 }
 
@@ -71,13 +71,13 @@ bool UcxTransport::begin_flush(Endpoint& endpoint) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = on_flushed;
   params.user_data = &endpoint;
-  const bool waits = UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint.handle, &params));
+  const bool waits = UCS_PTR_IS_PTR(api().ucp_ep_flush_nbx(endpoint.handle, &params));
   flushes_ += waits ? 1 : 0;
   return !waits;
 }
 
 void UcxTransport::on_flushed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
-  ucp_request_free(request);
+  api().ucp_request_free(request);
   auto& endpoint = *static_cast<Endpoint*>(user_data);
   endpoint.flushed = endpoint.flushing;
   --endpoint.owner->flushes_;
@@ -91,13 +91,13 @@ void UcxTransport::cut(Endpoint& endpoint) {
   params.cb.send = on_closed;
   params.user_data = this;
   const ucs_status_ptr_t request =
-      ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &params);
+      api().ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &params);
   if (UCS_PTR_IS_PTR(request)) ++closings_;
   end_sends(endpoint);
 }
 
 void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_data) noexcept {
-  ucp_request_free(request);
+  api().ucp_request_free(request);
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
@@ -137,7 +137,7 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   state->cancelled = true;
   if (arriving_ == 0) patience_.reset();  // left over from earlier receives
   ++arriving_;  // on_received() decrements it, at once if UCX cancels the receive
-  ucp_request_cancel(worker_.get(), state);
+  api().ucp_request_cancel(worker_.get(), state);
 }
 
 // A cancelled receive that was posted before an endpoint ended may have met a message of that
@@ -209,11 +209,11 @@ UcxTransport::~UcxTransport() {
   while (!receives_.empty()) {
     RequestState& state = receives_.front();
     detach(state);
-    ucp_request_cancel(worker_.get(), &state);
+    api().ucp_request_cancel(worker_.get(), &state);
   }
   if (may_abort()) {
     while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {
-      ucp_worker_progress(worker_.get());
+      api().ucp_worker_progress(worker_.get());
     }
     if (stranger_died_ || flushes_ > 0) {
       abandon_worker();
@@ -221,13 +221,13 @@ UcxTransport::~UcxTransport() {
     }
   }
   // If a socket is closed with unread data, TCP discards what it has not sent yet. So read first.
-  for (int i = 0; i < kLastLooks && ucp_worker_progress(worker_.get()) > 0; ++i) {
+  for (int i = 0; i < kLastLooks && api().ucp_worker_progress(worker_.get()) > 0; ++i) {
   }
   for (const auto& endpoint : endpoints_) {
     if (endpoint->handle != nullptr) cut(*endpoint);
   }
   discard(0, 0);  // UCX warns of every message that a worker still holds
-  while (!idle() && !deadline.passed()) ucp_worker_progress(worker_.get());
+  while (!idle() && !deadline.passed()) api().ucp_worker_progress(worker_.get());
   worker_.reset();  // runs callbacks, so it must precede the members they use
 }
 

@@ -2,6 +2,7 @@
 //
 // Makes UCX transports: configuration, context, worker. UCX first reads the UCX_ variables of the
 // environment, so users can tune it; the settings that decide the reach then override them.
+#include "ucx/api.h"
 #include "ucx/handles.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
@@ -9,7 +10,6 @@
 #include "xylem/transport/ucx.h"
 
 #include <fmt/format.h>
-#include <ucp/api/ucp.h>
 
 #include <algorithm>
 #include <span>
@@ -26,7 +26,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 /// The version of the library that is loaded, which may not be the one that Xylem was built with.
 bool is_older_than(unsigned major, unsigned minor) {
   unsigned its_major = 0, its_minor = 0, release = 0;
-  ucp_get_version(&its_major, &its_minor, &release);
+  api().ucp_get_version(&its_major, &its_minor, &release);
   return std::pair(its_major, its_minor) < std::pair(major, minor);
 }
 
@@ -77,17 +77,17 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
 
 Result<Config> make_config(const UcxOptions& options, std::span<const UcxDevice> found) {
   ucp_config_t* raw = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
+  ucs_status_t status = api().ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) {
     return failure(Code::invalid_argument,
                    fmt::format("UCX could not read its UCX_ variables: {}: correct the one that it "
                                "named, or unset it",
-                               ucs_status_string(status)));
+                               api().ucs_status_string(status)));
   }
   Config config(raw);
   XYLEM_TRY(const auto settings, settings_for(options, found));
   for (const auto& [key, value] : settings) {
-    status = ucp_config_modify(config.get(), key.c_str(), value.c_str());
+    status = api().ucp_config_modify(config.get(), key.c_str(), value.c_str());
     if (status != UCS_OK) return refusal(status, fmt::format("set {} to {}", key, value));
   }
   return config;
@@ -102,7 +102,8 @@ Result<Context> make_context(const UcxOptions& options, std::span<const UcxDevic
   params.request_size = sizeof(RequestState);
   params.request_init = init_request;
   ucp_context_h raw = nullptr;
-  const ucs_status_t status = ucp_init(&params, config.get(), &raw);
+  const ucs_status_t status =
+      api().ucp_init_version(kOldestMajor, kOldestMinor, &params, config.get(), &raw);
   if (status != UCS_OK) {
     return refusal(status, fmt::format("make a context of reach {}", name(options.reach)));
   }
@@ -114,13 +115,13 @@ Result<Worker> make_worker(ucp_context& context) {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h raw = nullptr;
-  ucs_status_t status = ucp_worker_create(&context, &params, &raw);
+  ucs_status_t status = api().ucp_worker_create(&context, &params, &raw);
   if (status != UCS_OK) return refusal(status, "make a worker", "raise ulimit -n if it is low");
   Worker worker(raw);
 
   ucp_worker_attr_t attributes{};
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE;
-  status = ucp_worker_query(worker.get(), &attributes);
+  status = api().ucp_worker_query(worker.get(), &attributes);
   if (status != UCS_OK) return refusal(status, "describe its worker");
   if (attributes.thread_mode == UCS_THREAD_MODE_SINGLE) {
     return failure(Code::unsupported,
@@ -134,7 +135,7 @@ bool aborts_on_answers() { return is_older_than(1, 14); }
 bool moves_cuda(ucp_context& context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  return ucp_context_query(&context, &attributes) == UCS_OK &&
+  return api().ucp_context_query(&context, &attributes) == UCS_OK &&
          (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
@@ -142,7 +143,7 @@ bool moves_cuda(ucp_context& context) {
 }  // namespace ucx
 
 Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger) {
-  XYLEM_TRY(const auto found, ucx_devices());
+  XYLEM_TRY(const auto found, ucx_devices());  // opens UCX's library
   XYLEM_TRY(auto context, ucx::make_context(options, found));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
   const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
@@ -151,6 +152,8 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
   return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }
 
-std::string ucx_version() { return ucp_get_version_string(); }
+std::string ucx_version() {
+  return ucx::is_api_open() ? ucx::api().ucp_get_version_string() : std::string();
+}
 
 }  // namespace xylem::transport

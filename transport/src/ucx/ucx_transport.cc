@@ -22,15 +22,17 @@
 namespace xylem::transport::ucx {
 namespace {
 
-ucs_memory_type_t memory_type(Memory memory) noexcept {
+/// Tells UCX the kind of the memory. If it is unknown, nothing is told, and UCX finds out: the
+/// number of UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
+void set_memory_type(ucp_request_param_t& params, Memory memory) noexcept {
   switch (memory.kind) {
-    case MemoryKind::host: return UCS_MEMORY_TYPE_HOST;
-    case MemoryKind::cuda: return UCS_MEMORY_TYPE_CUDA;
-    case MemoryKind::cuda_managed: return UCS_MEMORY_TYPE_CUDA_MANAGED;
-    case MemoryKind::rocm: return UCS_MEMORY_TYPE_ROCM;
-    case MemoryKind::unknown: return UCS_MEMORY_TYPE_UNKNOWN;
+    case MemoryKind::host: params.memory_type = UCS_MEMORY_TYPE_HOST; break;
+    case MemoryKind::cuda: params.memory_type = UCS_MEMORY_TYPE_CUDA; break;
+    case MemoryKind::cuda_managed: params.memory_type = UCS_MEMORY_TYPE_CUDA_MANAGED; break;
+    case MemoryKind::rocm: params.memory_type = UCS_MEMORY_TYPE_ROCM; break;
+    case MemoryKind::unknown: return;
   }
-  return UCS_MEMORY_TYPE_UNKNOWN;
+  params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
 }
 
 }  // namespace
@@ -55,17 +57,17 @@ Result<std::unique_ptr<Transport>> UcxTransport::create(Context context,
 
 Status UcxTransport::open() {
   int events = -1;
-  ucs_status_t status = ucp_worker_get_efd(worker_.get(), &events);
+  ucs_status_t status = api().ucp_worker_get_efd(worker_.get(), &events);
   if (status != UCS_OK) return refusal(status, "give a descriptor to sleep on");
   wake_.reset(::fcntl(events, F_DUPFD_CLOEXEC, 0));
   if (!wake_) return failure(Code::exhausted, "no descriptor is left to sleep on: raise ulimit -n");
 
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
-  status = ucp_worker_get_address(worker_.get(), &address, &length);
+  status = api().ucp_worker_get_address(worker_.get(), &address, &length);
   if (status != UCS_OK) return refusal(status, "give its worker's address");
   address_ = wrap_address(facts_.reach, {reinterpret_cast<const std::byte*>(address), length});
-  ucp_worker_release_address(worker_.get(), address);
+  api().ucp_worker_release_address(worker_.get(), address);
   return {};
 }
 
@@ -86,7 +88,7 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = on_failed;
   params.err_handler.arg = endpoint.get();
-  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &endpoint->handle);
+  const ucs_status_t status = api().ucp_ep_create(worker_.get(), &params, &endpoint->handle);
   if (status != UCS_OK) {
     return refusal(status, fmt::format("connect to a peer by reach {}", ucx::name(facts_.reach)),
                    "`xylem info` lists the wires of each side");
@@ -126,15 +128,14 @@ Posted UcxTransport::send(EndpointId to,
     return Posted::done;
   }
   ucp_request_param_t params;
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = on_sent;
   params.user_data = &endpoint;
-  params.memory_type = memory_type(source.memory);
+  set_memory_type(params, source.memory);
 
   const bool outer = std::exchange(posting_, true);
   const ucs_status_ptr_t request =
-      ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
+      api().ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
   posting_ = outer;
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = send_code(UCS_PTR_STATUS(request));
@@ -154,7 +155,7 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   auto& endpoint = *static_cast<Endpoint*>(user_data);
   Operation* operation = state.operation;
   RequestRing::remove(state);
-  ucp_request_free(request);
+  api().ucp_request_free(request);
   endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
   operation->code = send_code(status);
@@ -174,16 +175,16 @@ Posted UcxTransport::recv(
     return Posted::done;
   }
   ucp_request_param_t params;
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = on_received;
   params.user_data = &operation;
-  params.memory_type = memory_type(target.memory);
+  set_memory_type(params, target.memory);
   operation.state = this;
 
   const bool outer = std::exchange(posting_, true);
   const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_.get(), target.data, target.bytes, tag, mask, &params);
+      api().ucp_tag_recv_nbx(worker_.get(), target.data, target.bytes, tag, mask, &params);
   posting_ = outer;
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = receive_code(UCS_PTR_STATUS(request), false);
@@ -217,7 +218,7 @@ void UcxTransport::on_received(void* request,
     operation.code = receive_code(status, false);
     operation.bytes = status == UCS_OK ? info->length : 0;
     operation.state = nullptr;
-    ucp_request_free(request);
+    api().ucp_request_free(request);
     return;
   }
   UcxTransport& self = *std::exchange(state.owner, nullptr);
@@ -230,7 +231,7 @@ void UcxTransport::on_received(void* request,
     operation->bytes = status == UCS_OK ? info->length : 0;
     operation->state = nullptr;
   }
-  ucp_request_free(request);
+  api().ucp_request_free(request);
   if (operation != nullptr) self.tell(*operation);
 }
 
@@ -242,7 +243,7 @@ std::size_t UcxTransport::discard(Tag tag, Tag mask) noexcept {
   std::size_t count = 0;
   ucp_tag_recv_info_t info;
   while (ucp_tag_message_h message =
-             ucp_tag_probe_nb(worker_.get(), tag, mask, /*remove=*/1, &info)) {
+             api().ucp_tag_probe_nb(worker_.get(), tag, mask, /*remove=*/1, &info)) {
     ucp_request_param_t params;
     params.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -251,7 +252,7 @@ std::size_t UcxTransport::discard(Tag tag, Tag mask) noexcept {
     params.memory_type = UCS_MEMORY_TYPE_HOST;
     ++discards_;
     const ucs_status_ptr_t request =
-        ucp_tag_msg_recv_nbx(worker_.get(), nullptr, 0, message, &params);
+        api().ucp_tag_msg_recv_nbx(worker_.get(), nullptr, 0, message, &params);
     if (!UCS_PTR_IS_PTR(request)) --discards_;
     ++count;
   }
@@ -262,14 +263,14 @@ void UcxTransport::on_discarded(void* request,
                                 ucs_status_t /*status*/,
                                 const ucp_tag_recv_info_t* /*info*/,
                                 void* user_data) noexcept {
-  ucp_request_free(request);
+  api().ucp_request_free(request);
   --static_cast<UcxTransport*>(user_data)->discards_;
 }
 
 unsigned UcxTransport::progress() noexcept {
   unsigned count = 0;
   if (worker_) [[likely]] {
-    count = ucp_worker_progress(worker_.get());
+    count = api().ucp_worker_progress(worker_.get());
     if (arriving_ > 0) [[unlikely]]
       break_when_stuck();
   }
@@ -298,7 +299,7 @@ bool UcxTransport::flush(EndpointId id) noexcept {
 Result<bool> UcxTransport::arm() noexcept {
   if (!deferred_.empty() || (arriving_ > 0 && stuck())) return false;
   if (!worker_) return true;
-  const ucs_status_t status = ucp_worker_arm(worker_.get());
+  const ucs_status_t status = api().ucp_worker_arm(worker_.get());
   if (status == UCS_OK) return true;
   if (status == UCS_ERR_BUSY) return false;
   return refusal(status, "prepare its worker for sleep");
@@ -313,7 +314,7 @@ std::vector<Lane> UcxTransport::lanes(EndpointId id) const {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(::open_memstream(&text, &length),
                                                          &std::fclose);
   if (stream == nullptr) return {};
-  ucp_ep_print_info(endpoint.handle, stream.get());
+  api().ucp_ep_print_info(endpoint.handle, stream.get());
   stream.reset();  // completes `text`
   const std::unique_ptr<char, void (*)(void*)> owner(text, &std::free);
   return parse_lanes({text, length});

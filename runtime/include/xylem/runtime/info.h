@@ -64,7 +64,8 @@ struct AlgorithmInfo {
 
 struct Info {
   std::string version;
-  std::string ucx_version;
+  std::string ucx_version;  ///< Empty if UCX is not installed.
+  std::string ucx_missing;  ///< Why UCX cannot be used; empty if it can.
   LauncherInfo launcher;
   std::vector<SettingInfo> settings;
   std::vector<std::string> ucx_variables;  ///< Settings of UCX in the environment, as

@@ -4,6 +4,9 @@
 // with one worker. A job uses up to two: one for peers on the same host, which never uses TCP, and
 // one for all other peers, which never uses shared memory. So neither can silently use the wrong
 // kind of fabric.
+//
+// UCX's library (libucp.so.0) is opened by the first call of make_ucx() or ucx_devices(). If there
+// is none, they fail with `unsupported`, and the message says why.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -38,7 +41,7 @@ struct UcxOptions {
 /// found, if none of them belongs to this reach.
 Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Logger& logger);
 
-/// The version of the UCX library that is loaded, such as "1.13.1".
+/// The version of UCX's library, such as "1.13.1"; empty if this process has not opened it.
 std::string ucx_version();
 
 /// One of UCX's ways to move bytes. `kind` tells what it is for; its name does not.
