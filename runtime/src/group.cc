@@ -200,7 +200,6 @@ Work Group::submit(Call&& call) {
 /// Launches an operation, or leaves it for the token holder.
 void Group::begin(Operation& operation) {
   Context& context = *context_;
-  context.progress.note_call();
   if (!context.progress.try_acquire()) return hand_in(operation);
   launch_all(context.inbox);
   launch(operation);
@@ -209,6 +208,7 @@ void Group::begin(Operation& operation) {
 
 /// Leaves an operation for the token holder, which is another thread.
 void Group::hand_in(Operation& operation) {
+  context_->progress.note_call();
   context_->inbox.submit(operation);
   context_->progress.notify();
   context_->keeper.rouse();
@@ -223,6 +223,7 @@ bool Group::is_quiet() const noexcept {
 void Group::finish_turn(bool is_over) noexcept {
   Context& context = *context_;
   if (!is_over) {
+    context.progress.note_call();
     context.headers.hand_over_completed();
     context.engine.run();
   }

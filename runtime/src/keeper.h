@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeper: the thread of a job. It serves the control plane, sets the tick of the clock, and drives
-// progress if there is work that no user thread drives. Without work it looks for some less and
+// progress if there is work that no user thread drives. Without work it looks for new work less and
 // less often, down to once a second.
 #pragma once
 

@@ -31,8 +31,13 @@ constexpr microseconds kLookAtProgram{500};
 /// Waits at once until something happens.
 constexpr WaitPolicy kPatiently{.spin = {}, .yield = {}, .sleep = true, .learns = false};
 
-/// Whether this thread has ever waited beside the program.
-thread_local bool is_beside = false;
+/// See ProgramThread::leave_out_this_thread().
+thread_local bool is_left_out = false;
+
+pid_t own_id() noexcept {
+  static thread_local const pid_t kId = ::gettid();
+  return kId;
+}
 
 /// Tells an idle waiter whether to spin, yield or sleep next.
 class Idleness {
@@ -192,21 +197,28 @@ void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
   average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;
 }
 
+void ProgramThread::leave_out_this_thread() noexcept { is_left_out = true; }
+
 void ProgramThread::note_call() noexcept {
-  if (is_beside) return;
-  static thread_local const pid_t kId = ::gettid();
-  if (id_.load(std::memory_order_relaxed) != kId) id_.store(kId, std::memory_order_relaxed);
+  if (is_left_out) return;
+  const pid_t id = own_id();
+  if (id_.load(std::memory_order_relaxed) != id) id_.store(id, std::memory_order_relaxed);
 }
 
-bool ProgramThread::is_running() const noexcept {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat",
-                id_.load(std::memory_order_relaxed));
-  const UniqueFd stat(::open(path.data(), O_RDONLY | O_CLOEXEC));
-  if (!stat) return false;  // The thread has ended.
-  // "<id> (<name>) <state> ...", where the name has up to 15 characters of any kind.
+bool ProgramThread::is_running() noexcept {
+  const pid_t id = id_.load(std::memory_order_relaxed);
+  if (id == 0 || id == own_id()) return false;
+  if (asked_ != id) {
+    std::array<char, 64> path{};
+    std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", id);
+    stat_.reset(::open(path.data(), O_RDONLY | O_CLOEXEC));
+    asked_ = stat_ ? id : 0;
+  }
+  // "<id> (<name>) <state> ...", where the name has up to 15 characters of any kind. Nothing can be
+  // read of a thread that has ended, also if another thread has got its id.
   std::array<char, 64> text{};
-  const auto length = ::read(stat.get(), text.data(), text.size());
+  const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;
+  if (length <= 0) asked_ = 0;
   const std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
   const auto name_end = line.rfind(')');
   return name_end != std::string_view::npos && line.substr(name_end).starts_with(") R");
@@ -231,7 +243,6 @@ void Progress::turn_if_free() {
 bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   // If the user has chosen how to wait, all threads wait that way.
   const bool may_be_patient = waiter == Waiter::beside && policy_.sleep;
-  if (waiter == Waiter::beside) is_beside = true;
   Idleness idleness(may_be_patient ? kPatiently : policy_, nullptr);
   Counted counted(programs_);
   while (!ended.load(std::memory_order_acquire)) {
@@ -257,8 +268,21 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
 }
 
 void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
+  drive_until(
+      ended, deadline, [&] { return claims_.load(std::memory_order_relaxed) != 0; },
+      [] { return false; });
+}
+
+/// Makes turns until the operation ends, the deadline passes, or `must_stop()`, and waits in
+/// between as the policy says. While nothing happens, it calls `look()` now and then, and stops if
+/// that returns true.
+template <typename Stop, typename Look>
+void Progress::drive_until(const std::atomic<bool>& ended,
+                           Deadline deadline,
+                           const Stop& must_stop,
+                           const Look& look) {
   Idleness idleness(policy_, &learner_);
-  while (!ended.load(std::memory_order_acquire) && claims_.load(std::memory_order_relaxed) == 0) {
+  while (!ended.load(std::memory_order_acquire) && !must_stop()) {
     if (client_.turn() != 0) {
       idleness.reset();
       continue;
@@ -269,20 +293,28 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
       // sleep() refuses while a device has pending work, since its completion would wake nobody.
       if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
     };
-    if (idle(idleness, yield, sleep_or_yield) && deadline.passed()) return;
+    if (idle(idleness, yield, sleep_or_yield) && (deadline.passed() || look())) return;
   }
 }
 
 /// drive() for a thread that waits beside the program.
 void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
   while (!ended.load(std::memory_order_acquire) && !must_give_way() && !deadline.passed()) {
-    if (must_be_patient()) {
+    if (do_ranks_share_cores() || look_at_programs()) {
       client_.set_patient(true);
       drive_patiently(ended, deadline);
       client_.set_patient(false);
-    } else {
-      drive(ended, Deadline::at(std::min(deadline.point(), Clock::now() + kLookAtProgram)));
+      continue;
     }
+    auto next_look = Clock::now() + kLookAtProgram;
+    const auto look = [&] {
+      const auto now = Clock::now();
+      if (now < next_look) return false;
+      next_look = now + kLookAtProgram;
+      return look_at_programs();
+    };
+    drive_until(
+        ended, deadline, [this] { return must_give_way(); }, look);
   }
   client_.show_computing(false);
 }
@@ -293,15 +325,15 @@ bool Progress::must_give_way() const noexcept {
          programs_.load(std::memory_order_relaxed) != 0;
 }
 
-bool Progress::must_be_patient() {
-  // Where ranks share cores, some program computes most of the time.
-  if (policy_.spin.count() == 0) return true;
+/// Whether the program computes, here or at another rank of this host. Tells the other ranks.
+bool Progress::look_at_programs() {
   const bool computes = program_.is_running();
   client_.show_computing(computes);
   return computes || client_.do_peers_compute();
 }
 
-/// Drives until the programs wait, too, or as drive() does.
+/// Makes turns until the operation ends, the deadline passes, it must give way, or no program
+/// computes. Where ranks share cores, some program computes most of the time, so nobody looks.
 void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline) {
   // Yielding would give up the core for several milliseconds, so it is for transports that cannot
   // be slept on.
@@ -320,7 +352,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {
-      if (!must_be_patient()) return;
+      if (!do_ranks_share_cores() && !look_at_programs()) return;
       look = now + kLookAtProgram;
     }
   }

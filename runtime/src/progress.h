@@ -80,17 +80,21 @@ enum class Waiter : std::uint8_t {
 };
 
 /// Whether the program computes: whether the thread that made the last call that did not end at
-/// once is running. Threads that wait beside the program make no calls in this sense. If a program
-/// makes calls on several threads, only one of them is looked at.
+/// once is running. If a program makes calls on several threads, only one of them is looked at.
 class ProgramThread {
  public:
-  /// Call on the thread that makes a call.
+  /// The calling thread serves a program, and never is one: note_call() has no effect on it.
+  static void leave_out_this_thread() noexcept;
+  /// Call on the thread that makes a call. Any thread may call this.
   void note_call() noexcept;
-  /// Asks the system, which takes some microseconds. Any thread may call this.
-  bool is_running() const noexcept;
+  /// Asks the system, which takes some microseconds. False if nobody has made a call, if the thread
+  /// has ended or is the caller, and if the system does not tell. One thread at a time.
+  bool is_running() noexcept;
 
  private:
   std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.
+  pid_t asked_ = 0;           ///< The thread of `stat_`.
+  UniqueFd stat_;             ///< Its file of /proc, which tells its state.
 };
 
 class Progress {
@@ -127,7 +131,7 @@ class Progress {
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
   /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
-  /// threads of the program that wait.
+  /// threads of the program that wait, unless the policy is never to sleep.
   bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::program);
   /// Makes one turn, if the token is free.
   void poke();
@@ -174,7 +178,7 @@ class Progress {
   /// See Client. For the token holder.
   bool waits_for_device() { return client_.waits_for_device(); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
-  /// Call this on a thread that has made a call which goes on.
+  /// Call this on a thread that has made a call which has not ended at once.
   void note_call() noexcept { program_.note_call(); }
   /// Counts how often user threads have taken the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
@@ -189,10 +193,16 @@ class Progress {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void drive(const std::atomic<bool>& ended, Deadline deadline);
+  template <typename Stop, typename Look>
+  void drive_until(const std::atomic<bool>& ended,
+                   Deadline deadline,
+                   const Stop& must_stop,
+                   const Look& look);
   void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
-  bool must_give_way() const noexcept;
-  bool must_be_patient();
   void drive_patiently(const std::atomic<bool>& ended, Deadline deadline);
+  bool must_give_way() const noexcept;
+  bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
+  bool look_at_programs();
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
   /// transports cannot be slept on.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
@@ -208,8 +218,8 @@ class Progress {
   std::atomic<std::uint32_t> wanted_{0};
   /// How many threads are in acquire(). For these, waiters give the token up, too.
   std::atomic<std::uint32_t> claims_{0};
-  /// How many threads of the program wait without the token. Threads that wait beside the program
-  /// leave it to them.
+  /// How many threads of the program are in wait() and have not found the token free at once.
+  /// Threads that wait beside the program leave it to them.
   std::atomic<std::uint32_t> programs_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};

@@ -39,6 +39,7 @@ Status Work::wait_for(std::chrono::nanoseconds limit) const {
 }
 
 Status Work::wait_beside_program(std::chrono::nanoseconds limit) const {
+  runtime::ProgramThread::leave_out_this_thread();
   return wait_until(Deadline::after(limit), runtime::Waiter::beside);
 }
 

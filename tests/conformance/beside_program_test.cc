@@ -3,15 +3,20 @@
 // Work::wait_beside_program(): a thread waits for calls while the thread that made them computes,
 // or waits for that thread.
 #include "conformance/over_transports.h"
+#include "support/sanitizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <latch>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -114,6 +119,79 @@ TEST_P(BesideProgram, TheLimitOfAWaitHolds) {
     EXPECT_EQ(value, world.size());
   });
 }
+
+/// What a rank's threads do while a peer is late.
+struct Late {
+  std::string name;
+  bool computes = false;          ///< The program computes meanwhile; otherwise it waits.
+  bool is_second_thread = false;  ///< The program is a second thread; the first made calls before.
+  bool receives = false;          ///< The call is a receive, and there was no other call before.
+  /// Milliseconds of processor time of the waiting thread. It uses 2 while the program computes,
+  /// and 30 while it waits; it would use 17 to 260 if it took one for the other.
+  double most_used = 10;
+};
+void PrintTo(const Late& late, std::ostream* out) { *out << late.name; }
+
+class BesideLatePeer : public ::testing::TestWithParam<Late> {};
+
+double cpu_milliseconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) / 1e6;
+}
+
+// The bound is on processor time, so a busy machine does not exceed it.
+TEST_P(BesideLatePeer, TheWaitingThreadLeavesTheCoreToOthers) {
+  constexpr milliseconds kLateness{500};
+  const Late& late = GetParam();
+  RankOptions options;
+  options.size = 2;
+  options.transport = "shm";
+  std::latch is_ready(2);
+  std::promise<void> is_late;
+  auto lateness = is_late.get_future();
+  double used = 0;
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const Communicator world = runtime.world();
+    std::vector<float> values(100'000);
+    const Buffer buffer{values.data(), values.size(), DataType::float32};
+    const auto reduce = [&] { return world.all_reduce(buffer, buffer); };
+    if (late.is_second_thread) {
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE(reduce().wait().is_ok());
+    }
+    is_ready.arrive_and_wait();
+    if (world.rank() == 1) {
+      lateness.wait_for(kLateness);  // for as long as this rank has to be late
+      const Work work = late.receives ? world.send(buffer, 0, 1) : reduce();
+      ASSERT_TRUE(work.wait().is_ok());
+      return;
+    }
+    const auto program = [&] {
+      const Work work = late.receives ? world.recv(buffer, 1, 1) : reduce();
+      std::atomic<bool> has_ended{false};
+      std::thread beside([&] {
+        const double before = cpu_milliseconds();
+        EXPECT_TRUE(wait_beside(work, has_ended).is_ok());
+        used = cpu_milliseconds() - before;
+      });
+      while (late.computes && !has_ended) {
+      }
+      beside.join();
+    };
+    late.is_second_thread ? std::thread(program).join() : program();
+  });
+  EXPECT_LT(used, late.most_used * (kHasSanitizer ? 10 : 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    While,
+    BesideLatePeer,
+    ::testing::Values(
+        Late{.name = "TheProgramComputes", .computes = true},
+        Late{.name = "TheProgramWaits", .most_used = 100},
+        Late{.name = "AnotherThreadComputes", .computes = true, .is_second_thread = true},
+        Late{.name = "TheProgramReceives", .computes = true, .receives = true}),
+    [](const auto& tested) { return tested.param.name; });
 
 TEST(BesideNoProgram, AnEmptyWorkHasEnded) {
   EXPECT_TRUE(Work().wait_beside_program(milliseconds(1)).is_ok());

@@ -17,7 +17,7 @@ namespace xylem::runtime {
 namespace {
 
 /// Asks until the answer is `expected`, for 20 s.
-bool becomes(const ProgramThread& program, bool expected) {
+bool becomes(ProgramThread& program, bool expected) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
   while (program.is_running() != expected) {
     if (patience.passed()) return false;
@@ -61,8 +61,40 @@ TEST(ProgramThread, IsTheThreadOfTheLastCall) {
   has_called.wait();
   EXPECT_TRUE(becomes(program, false));
   program.note_call();
-  EXPECT_TRUE(program.is_running()) << "this thread";
+  std::atomic<bool> has_asked{false};
+  bool is_running = false;
+  std::thread asking([&] {
+    is_running = becomes(program, true);
+    has_asked = true;
+  });
+  while (!has_asked) {
+  }
+  asking.join();
+  EXPECT_TRUE(is_running) << "this thread computes";
   may_end.count_down();
+  thread.join();
+}
+
+TEST(ProgramThread, IsNoProgramThatComputesIfItAsksItself) {
+  ProgramThread program;
+  program.note_call();
+  EXPECT_FALSE(program.is_running());
+}
+
+TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
+  ProgramThread program;
+  std::atomic<bool> may_end{false};
+  std::latch has_called(1);
+  std::thread thread([&] {
+    ProgramThread::leave_out_this_thread();
+    program.note_call();
+    has_called.count_down();
+    while (!may_end) {
+    }
+  });
+  has_called.wait();
+  EXPECT_FALSE(program.is_running());
+  may_end = true;
   thread.join();
 }
 

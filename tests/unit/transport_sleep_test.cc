@@ -90,6 +90,19 @@ TEST_P(TransportSleep, TellsWhetherPeersCompute) {
   EXPECT_FALSE(b->do_peers_compute());
 }
 
+TEST_P(TransportSleep, APeerWhoseEndpointIsClosedDoesNotCompute) {
+  std::uint64_t got = 0;
+  const std::uint64_t value = 5;
+  Tracked sent, received;
+  recv(*a, 1, &got, 8, received);
+  send(*b, to_a, 1, &value, 8, sent);
+  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  a->show_computing(true);
+  EXPECT_EQ(b->do_peers_compute(), GetParam().kind == Subject::Kind::shm);
+  b->close(to_a);
+  EXPECT_FALSE(b->do_peers_compute());
+}
+
 TEST_P(TransportSleep, TwoThreadsThatSleepLoseNoWakeUp) {
   constexpr std::uint64_t kRounds = 2000;
   std::atomic<bool> failed{false};

@@ -222,13 +222,14 @@ void Pending::run(Server& own) {
     own.is_idle = false;
     // A waiting thread advances all operations of the group, so it is enough to wait for one of
     // them.
-    const auto ordered = std::ranges::find_if(
-        own.queue, [](const Promised& promised) { return promised.task->is_ordered(); });
-    const bool is_any = ordered == own.queue.end();
-    TaskPtr awaited = (is_any ? own.queue.begin() : ordered)->task;
+    const auto is_ordered = [](const Promised& promised) { return promised.task->is_ordered(); };
+    const auto ordered = std::ranges::find_if(own.queue, is_ordered);
+    TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
+    // Collectives are fulfilled in order, so others need not be checked before this one ends.
+    // Messages may end at any time.
+    const auto limit = std::ranges::all_of(own.queue, is_ordered) ? kLongestLook : look;
     lock.unlock();
-    // Collectives are fulfilled in order, so the others need not be checked before this one ends.
-    awaited->wait_for_end(&xylem::Work::wait_beside_program, is_any ? look : kLongestLook);
+    awaited->wait_for_end(&xylem::Work::wait_beside_program, limit);
     awaited.reset();
     lock.lock();
     std::vector<TaskPtr> ended = take_ended(own);

@@ -9,19 +9,19 @@
 
 namespace xylem::transport::shm {
 
-/// What a transport knows of a peer that it may have to wake.
-struct Wakes {
-  bool are_held = false;  ///< See Transport::hold_wakes().
-  bool are_due = false;   ///< The peer sleeps, and something has been put in place for it.
+/// Whether a peer has to be woken later.
+struct Wake {
+  const bool* is_held = nullptr;  ///< See Transport::hold_wakes(). The same for all peers.
+  bool is_due = false;            ///< The peer sleeps, and something has been put in place for it.
 };
 
 class Owner {
  public:
   /// Stands for an owner that is not known yet.
   Owner() noexcept = default;
-  /// `wake` is the owner's eventfd. Segment, descriptor and `wakes` must outlive this object.
-  Owner(const Segment& segment, int wake, Wakes* wakes = nullptr) noexcept
-      : state_(&segment.header().state), wakes_(wakes), wake_(wake) {}
+  /// `wake` is the owner's eventfd. Segment, descriptor and `later` must outlive this object.
+  Owner(const Segment& segment, int wake, Wake* later = nullptr) noexcept
+      : state_(&segment.header().state), later_(later), wake_(wake) {}
 
   bool is_known() const noexcept { return state_ != nullptr; }
   bool is_gone() const noexcept {
@@ -36,8 +36,8 @@ class Owner {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     delay();
     if (state_->load(std::memory_order_relaxed) != OwnerState::asleep) return;
-    if (wakes_ != nullptr && wakes_->are_held) {
-      wakes_->are_due = true;
+    if (later_ != nullptr && *later_->is_held) {
+      later_->is_due = true;
     } else {
       ring();
     }
@@ -47,7 +47,7 @@ class Owner {
 
  private:
   const std::atomic<OwnerState>* state_ = nullptr;
-  Wakes* wakes_ = nullptr;
+  Wake* later_ = nullptr;
   int wake_ = -1;
 };
 

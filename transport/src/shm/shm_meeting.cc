@@ -168,7 +168,7 @@ ShmTransport::Peer* ShmTransport::peer_of(Visitor& visitor) {
     return nullptr;
   }
   Peer& peer = peers_.emplace_back(nonce, std::move(*segment), std::move(visitor.descriptors[1]),
-                                   wants_look_);
+                                   wants_look_, holds_wakes_);
   peer.memory.set_process(visitor.process, said.nonce_at, nonce);
   return &peer;
 }

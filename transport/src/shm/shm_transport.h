@@ -61,6 +61,7 @@ class ShmTransport final : public Transport, public Views {
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
+  void note_death() noexcept override;
   void close(EndpointId endpoint) noexcept override;
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
@@ -93,14 +94,20 @@ class ShmTransport final : public Transport, public Views {
     Segment segment;
     UniqueFd wake;
     PeerMemory memory;
-    mutable Wakes wakes;
+    mutable Wake wake_later{};
+    bool has_died = false;  ///< See note_death().
 
-    Peer(const Nonce& its_nonce, Segment its_segment, UniqueFd its_wake, bool& wants_look) noexcept
+    Peer(const Nonce& its_nonce,
+         Segment its_segment,
+         UniqueFd its_wake,
+         bool& wants_look,
+         const bool& holds_wakes) noexcept
         : nonce(its_nonce),
           segment(std::move(its_segment)),
           wake(std::move(its_wake)),
-          memory(wants_look) {}
-    Owner owner() const noexcept { return {segment, wake.get(), &wakes}; }
+          memory(wants_look),
+          wake_later{.is_held = &holds_wakes} {}
+    Owner owner() const noexcept { return {segment, wake.get(), &wake_later}; }
   };
 
   /// The sending end of a channel. The channel has the number of the endpoint.
@@ -183,6 +190,7 @@ class ShmTransport final : public Transport, public Views {
   std::uint32_t unmet_ = 0;
   std::uint32_t idle_rounds_ = 0;
   bool is_armed_ = false;
+  bool holds_wakes_ = false;  ///< See hold_wakes().
 };
 
 }  // namespace xylem::transport::shm
