@@ -17,6 +17,24 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 
+# Archives of the same versions, built to be part of a shared library, make a result that needs none of these
+# libraries. Debian's own archives cannot be part of one, or do not exist.
+set(XYLEM_ARCHIVES "" CACHE PATH "Folder of archives to link in place of the system's libraries (tools/wheel makes them)")
+if(XYLEM_ARCHIVES)
+  foreach(library fmt::fmt hwy::hwy pugixml::shared)
+    string(REGEX REPLACE "::.*" "" name ${library})
+    get_target_property(configurations ${library} IMPORTED_CONFIGURATIONS)
+    foreach(configuration IN LISTS configurations)
+      set_target_properties(${library} PROPERTIES
+        IMPORTED_LOCATION_${configuration} "${XYLEM_ARCHIVES}/lib${name}.a")
+    endforeach()
+  endforeach()
+  foreach(name hwloc sodium)
+    set_target_properties(PkgConfig::${name} PROPERTIES
+      INTERFACE_LINK_LIBRARIES "${XYLEM_ARCHIVES}/lib${name}.a;${CMAKE_DL_LIBS};m;Threads::Threads")
+  endforeach()
+endif()
+
 if(XYLEM_BUILD_TOOLS)
   find_package(CLI11 2.1 REQUIRED CONFIG)
 endif()

@@ -66,6 +66,36 @@ class Sparse(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_barrier_ends_after_calls_before_it(self):
+        called = Condition()
+
+        def body(rank, size):
+            for _ in range(20):
+                works = [reduced_later() for _ in range(5)]
+                dist.barrier()
+                assert all(work.is_completed() for work in works)
+            if rank == 0:
+                work = reduced_later()
+                called.tell()
+                dist.barrier()
+                assert work.is_completed() and work.exception() is None
+            else:
+                called.wait()  # The other rank is in the barrier, or about to call it.
+                work = reduced_later()
+                dist.barrier()
+                assert work.is_completed()
+
+        run_ranks(2, body)
+
+    def test_a_barrier_of_a_failed_call_has_no_error_of_it(self):
+        def body(rank, size):
+            work = dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (rank + 1,)), async_op=True)
+            dist.barrier()
+            with raising(dist.DistBackendError, "sizes"):
+                work.wait()
+
+        run_ranks(2, body)
+
     def test_a_callback_may_wait_for_another_call(self):
         def body(rank, size):
             def after(_):

@@ -199,6 +199,7 @@ Backend::WorkPtr Backend::endCoalescing() {
 // --- the group ---
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
+  here().sparse->wait_for_earlier_calls();
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
   Begun begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before

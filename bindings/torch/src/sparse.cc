@@ -179,6 +179,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
     tasks_.push_back(task);
+    last_.emplace(task);
   }
   changed_.notify_all();
   return task;
@@ -250,6 +251,22 @@ void SparseReducer::run() {
       task.reset();
     }
     lock.lock();
+  }
+}
+
+void SparseReducer::wait_for_earlier_calls() noexcept {
+  if (of_this_thread == this) return;
+  c10::intrusive_ptr<SparseTask> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (last_) last = last_->lock();
+  }
+  if (!last) return;  // It has ended, and is not kept by anybody.
+  try {
+    last->wait();
+  } catch (const std::exception&) {
+    // Its error is told to those who wait for it.
+    return;
   }
 }
 

@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -78,6 +79,9 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
   /// executed in order.
   c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
+  /// Blocks until the calls that reduce() has begun so far have ended, each by its own time limit.
+  /// On the reducer's own thread, which runs callbacks, it returns at once.
+  void wait_for_earlier_calls() noexcept;
   /// Ends calls in progress, on all ranks; later calls fail.
   void abort() noexcept;
   /// Waits a short time for calls in progress; later calls are refused.
@@ -114,8 +118,9 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
-  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call.
-  Communicator group_;                ///< Empty until it is formed.
+  std::optional<c10::weak_intrusive_ptr<SparseTask>> last_;  ///< The last task that was begun.
+  std::unique_ptr<Meeting> meeting_;                         ///< Set by the first call.
+  Communicator group_;                                       ///< Empty until it is formed.
   std::thread thread_;
   bool is_busy_ = false;
   bool is_closed_ = false;

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package's requirement of torch, for scikit-build-core: what is built fits one minor version only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def dynamic_metadata(field: str, settings: dict | None = None) -> list[str]:
+    assert field == "dependencies" and not settings
+    finder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find_torch.py")
+    found = subprocess.run([sys.executable, finder], text=True, capture_output=True, check=False)
+    if found.returncode != 0:
+        # Nothing is built yet, as for a source distribution. If something is to be, CMake fails and says why.
+        return ["torch>=2.7"]
+    version = found.stdout.split(";")[0]
+    return [f"torch=={'.'.join(version.split('.')[:2])}.*"]
