@@ -117,12 +117,7 @@ void Keeper::attend(Attention& attention, int control_fd) {
   const bool busy = has_work();
   const bool has_device_work = busy && attends_device();
   attention.wait = has_device_work ? kDeviceLook : is_driven ? kDrivenLook : kBusyLook;
-  if (is_driven) {
-    attention.unattended = 1;  // This look was a long one, so the next one suffices.
-  } else {
-    attention.unattended = is_visited || !busy ? 0 : attention.unattended + 1;
-  }
-  attention.quiet_looks = is_visited || busy ? 0 : attention.quiet_looks + 1;
+  attention.note(is_visited, is_driven, busy);
   const bool is_early = is_visited || (busy && attention.unattended < kLooksUnattended);
   if (!drives_ || (is_early && !has_device_work) || !progress_.try_acquire()) return;
   auto worked = progress_.work_off(stop_);

@@ -77,6 +77,14 @@ class Keeper {
     unsigned quiet_looks = 0;
     bool spins_for_device = true;          ///< Something has happened since it last spun in vain.
     std::chrono::microseconds wait{1000};  ///< Time until the next look.
+
+    /// Counts a look: whether a user thread has taken the token since the last one, whether one has
+    /// held it all the time, and whether there is work. The look after one that finds a thread
+    /// which drives comes late, so it counts as the second.
+    void note(bool is_visited, bool is_driven, bool busy) noexcept {
+      unattended = is_visited || !busy ? unsigned{is_driven && busy} : unattended + 1;
+      quiet_looks = is_visited || busy ? 0 : quiet_looks + 1;
+    }
   };
 
   void set_pending(std::uint32_t count) noexcept {

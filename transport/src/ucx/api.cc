@@ -67,7 +67,7 @@ Result<Api> load_api(const std::string& library) {
   return api;
 }
 
-const Status& open_api() {
+Status open_api() {
   static const Status kOpened = [] {
     auto loaded = load_api();
     if (loaded) {

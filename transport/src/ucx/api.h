@@ -18,7 +18,7 @@ inline constexpr unsigned kOldestMajor = 1, kOldestMinor = 13;
 
 /// UCX's functions by their names in its headers.
 struct Api {
-#define XYLEM_UCX(name) decltype(&::name) name = nullptr;
+#define XYLEM_UCX(name) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
 #include "ucx/api_functions.inc"
 #undef XYLEM_UCX
 };
@@ -34,7 +34,7 @@ extern constinit Api opened_api;
 
 /// Opens UCX if this process has not done so yet, for api(). All callers get the same result. Any
 /// thread may call it.
-const Status& open_api();
+Status open_api();
 
 /// Whether open_api() has succeeded. Any thread may call it.
 bool is_api_open() noexcept;

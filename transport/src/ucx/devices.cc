@@ -81,7 +81,7 @@ std::vector<std::string> md_names(uct_component_h component) {
 }  // namespace ucx
 
 Result<std::vector<UcxDevice>> ucx_devices() {
-  XYLEM_TRY(ucx::open_api());
+  if (Status opened = ucx::open_api(); !opened) return opened;
   uct_component_h* raw = nullptr;
   unsigned count = 0;
   const ucs_status_t status = ucx::api().uct_query_components(&raw, &count);
