@@ -11,8 +11,9 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ranks import run_ranks
+from ranks import DEVICE, raising, run_ranks
 
 # The sanitizers' builds have fewer ranks (CMakeLists.txt).
 SIZES = [size for size in (1, 2, 3, 5, 8) if size <= int(os.environ.get("TEST_MOST_RANKS", "8"))]
@@ -20,7 +21,8 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
 FLOATS8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-MOVED = (torch.bool, torch.uint16, torch.uint32, torch.uint64, *FLOATS8)
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+MOVED = (torch.bool, *UNSIGNED, *FLOATS8)
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -70,6 +72,18 @@ def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
                 dist.ReduceOp.BXOR: torch.bitwise_xor,
             }[op](result, part)
     return result.to(dtype)
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the tensors that are made while it is active, also by the backend."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.made += function is torch.ops.aten.empty.memory_format
+        return function(*arguments, **(options or {}))
 
 
 class Collectives(unittest.TestCase):
@@ -324,6 +338,112 @@ class Collectives(unittest.TestCase):
 
         run_ranks(3, body)
 
+    def test_all_reduce_of_unsigned_integers(self):
+        def body(rank, size):
+            ops = dist.ReduceOp
+            for dtype in UNSIGNED:
+                for op in (ops.SUM, ops.AVG, ops.PRODUCT, ops.MIN, ops.MAX, ops.BAND, ops.BOR, ops.BXOR):
+                    tensor = values(rank, 500, dtype)
+                    dist.all_reduce(tensor, op)
+                    # torch computes with signed integers only.
+                    expected = reduction(op, [values(r, 500, torch.int64) for r in range(size)])
+                    assert tensor.long().equal(expected), (dtype, op)
+
+        for size in (2, 3, 5):
+            run_ranks(size, body)
+
+    def test_all_reduce_of_bool(self):
+        def body(rank, size):
+            ops = dist.ReduceOp
+            everyone = torch.stack([(torch.arange(64) >> r) % 2 == 0 for r in range(size)])
+            for op, expected in (
+                (ops.SUM, everyone.any(0)), (ops.PRODUCT, everyone.all(0)), (ops.MIN, everyone.all(0)),
+                (ops.MAX, everyone.any(0)), (ops.BAND, everyone.all(0)), (ops.BOR, everyone.any(0)),
+                (ops.BXOR, everyone.sum(0) % 2 == 1),
+            ):
+                tensor = everyone[rank].clone()
+                dist.all_reduce(tensor, op)
+                assert tensor.equal(expected), op
+            with raising(ValueError, "a truth value has no average"):
+                dist.all_reduce(torch.ones(2, dtype=torch.bool), ops.AVG)
+
+        for size in (2, 3, 5):
+            run_ranks(size, body)
+
+    def test_the_average_of_integers_is_truncated_towards_zero(self):
+        def body(rank, size):
+            for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+                tensor = torch.tensor([-3 - rank, 3 + rank], dtype=dtype)  # -3.5 and 3.5
+                dist.all_reduce(tensor, dist.ReduceOp.AVG)
+                assert tensor.tolist() == [-3, 3], tensor
+                sparse = torch.sparse_coo_tensor([[0, 1]], [-3 - rank, 3 + rank], (2,), dtype=dtype, device="cpu")
+                dist.all_reduce(sparse, dist.ReduceOp.AVG)
+                assert sparse.to_dense().tolist() == [-3, 3], sparse
+
+        run_ranks(2, body)
+
+    def test_reductions_that_are_not_defined_are_not_implemented(self):
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.MAX
+            with raising(NotImplementedError, "max of ComplexFloat"):  # torch's functions refuse it themselves.
+                backend.allreduce([torch.ones(2, dtype=torch.complex64)], options)
+            with raising(NotImplementedError, "sum of Float8_e4m3fnuz"):
+                dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fnuz))
+            with raising(NotImplementedError, "max of sparse tensors"):
+                dist.all_reduce(torch.ones(2, device="cpu").to_sparse(), dist.ReduceOp.MAX)
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor)
+            assert tensor.tolist() == [size] * 2
+
+        run_ranks(2, body)
+
+    @unittest.skipIf(DEVICE != "cpu", "devices have streams, for which results are copied")
+    def test_what_is_adjacent_is_used_in_place(self):
+        """Only what is not adjacent in memory is copied. A call makes no other tensors."""
+
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.get_default_device())
+
+            def made_by(call, *arguments):
+                with Allocations() as allocations:
+                    call(*arguments).wait()
+                return allocations.made
+
+            flat, apart = torch.zeros(6 * size), [torch.zeros(6) for _ in range(size)]
+            views, mine, turned = list(flat.chunk(size)), torch.ones(6), torch.ones(2, 3).t()
+            assert made_by(backend.allreduce, [mine]) == 0
+            assert made_by(backend.allreduce, [turned]) == 1
+            assert made_by(backend.allgather, [views], [mine]) == 0
+            assert made_by(backend.allgather, [apart], [mine]) == 1
+            assert made_by(backend.reduce_scatter, [mine], [views]) == 0
+            assert made_by(backend.reduce_scatter, [mine], [apart]) == 1
+            assert made_by(backend.alltoall, views, list(torch.ones(6 * size).chunk(size))) == 0
+            assert made_by(backend.alltoall, apart, [torch.ones(6) for _ in range(size)]) == 2
+
+        run_ranks(2, body)
+
+    def test_messages_and_all_to_all_single_refuse_what_is_not_contiguous(self):
+        def body(rank, size):
+            strided = torch.zeros(4, 6)[:, ::2]
+            with raising(ValueError, "recv: the tensor is not contiguous"):
+                dist.recv(strided, 1 - rank)
+            with raising(ValueError, "Tensors must be contiguous; the input is not"):
+                dist.all_to_all_single(torch.zeros(4, 3), strided)
+            for move in (
+                lambda: dist.broadcast(strided, 0),
+                lambda: dist.reduce(strided, 0),
+                lambda: dist.scatter(strided, [torch.ones(4, 3)] * size if rank == 0 else None, 0),
+                lambda: dist.gather(strided, [torch.zeros(4, 3)] * size if rank == 0 else None, 0),
+                lambda: dist.all_to_all([torch.zeros(2, 3) for _ in range(size)], list(strided.chunk(size))),
+                lambda: dist.all_gather_into_tensor(torch.zeros(4 * size, 3), strided),
+                lambda: dist.reduce_scatter_tensor(torch.zeros(2, 3), strided),
+            ):
+                move()
+
+        run_ranks(2, body)
+
 
 class Messages(unittest.TestCase):
     def test_send_and_recv(self):
@@ -363,6 +483,7 @@ class Messages(unittest.TestCase):
 
         for size in (2, 3, 5):
             run_ranks(size, body)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -210,6 +211,44 @@ class Failures(unittest.TestCase):
                 aborted.wait()
 
         run_ranks(2, body)
+
+    def test_a_rank_that_does_not_call_is_named_in_the_log(self):
+        failed = Condition()
+
+        def body(rank, size):
+            if rank == 2:
+                return failed.wait(), failed.wait()
+            with raising(dist.DistBackendError, "rank 2 did not call it"):
+                dist.all_reduce(torch.zeros(2))
+            failed.tell()
+
+        with tempfile.TemporaryDirectory() as directory:
+            log = os.path.join(directory, "%r")
+            environment = {"XYLEM_STALL_REPORT": "500ms", "XYLEM_LOG": f"warn,file={log}"}
+            run_ranks(3, body, timeout=1.5, environment=environment)
+            with open(os.path.join(directory, "0"), encoding="utf-8") as file:
+                self.assertRegex(file.read(), r"warn .* stalled: .*rank 2 did not call it")
+
+    def test_mismatches_name_both_calls(self):
+        def body(rank, size):
+            calls = "rank 1 calls broadcast of 2 float32, root 0"
+            with raising(dist.DistBackendError, f"all_reduce of 2 float32, sum, {calls}|{calls}, .*all_reduce of 2"):
+                if rank == 1:
+                    dist.broadcast(torch.zeros(2), 0)
+                    dist.barrier()
+                else:
+                    dist.all_reduce(torch.zeros(2))
+
+        run_ranks(3, body)
+
+    def test_futures_raise_the_error(self):
+        def body(rank, size):
+            future = dist.all_reduce(torch.zeros(2 + rank), async_op=True).get_future()
+            with raising(dist.DistBackendError, "mismatch"):
+                future.wait()
+
+        run_ranks(2, body)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

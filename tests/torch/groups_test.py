@@ -133,6 +133,91 @@ class Groups(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_monitored_barrier_works_on_a_group_that_has_failed(self):
+        def body(rank, size):
+            with raising(dist.DistBackendError, "mismatch"):
+                dist.all_reduce(torch.ones(2 + rank))
+            # torch 2.7 refuses its own function (see below).
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            backend.monitored_barrier(timedelta(seconds=20), False)
+
+        run_ranks(2, body)
+
+    def test_a_group_goes_on_after_errors_that_end_no_call(self):
+        """A wait that takes too long, a monitored barrier, and a group that does not come about."""
+        done = Condition()
+
+        def body(rank, size):
+            def goes_on():
+                done.tell() if rank == 0 else done.wait()
+                tensor = torch.ones(2)
+                dist.all_reduce(tensor)
+                assert tensor.tolist() == [size] * 2
+
+            short = timedelta(milliseconds=300)
+            if rank == 0:
+                message = dist.irecv(torch.ones(1), 1)
+                with raising(dist.DistBackendError, "has not completed within 300 ms"):
+                    message.wait(short)
+            goes_on()
+            if rank == 0:
+                with raising(dist.DistBackendError, "Rank 1 failed to pass"):
+                    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+                    backend.monitored_barrier(short, False)
+            goes_on()
+            if rank == 0:
+                with raising(dist.DistBackendError, "these did not come: 1"):
+                    dist.new_group(timeout=short)
+            goes_on()
+            message.wait() if rank == 0 else dist.send(torch.ones(1), 0)
+
+        run_ranks(2, body)
+
+    def test_time_limits_are_those_of_the_group(self):
+        def body(rank, size):
+            import xylem
+
+            def limit_of(group):
+                dist.all_reduce(torch.ones(1), group=group)
+                return xylem.record()["entries"][-1]["timeout_ms"]
+
+            assert limit_of(None) == 30_000
+            assert limit_of(dist.new_group(timeout=timedelta(seconds=70))) == 70_000
+            assert limit_of(dist.new_group()) == 30 * 60_000  # torch's default, not the world's limit.
+
+        run_ranks(2, body, timeout=30)
+
+    def test_what_is_not_implemented_says_so(self):
+        def body(rank, size):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            for feature in ("shrinking", "reconfigure", "window"):  # Older versions of torch have fewer.
+                assert not getattr(backend, "supports_" + feature, False), feature
+            if hasattr(backend, "allocate_tensor"):
+                with raising(RuntimeError, "does not support allocateTensor"):
+                    backend.allocate_tensor(8, dtype=torch.float32, device=torch.device("cpu"))
+
+        run_ranks(2, body)
+
+    def test_ddp_is_told_the_name_custom(self):
+        def body(rank, size):
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+            assert model._get_ddp_logging_data()["backend_name"] == "custom"
+
+        run_ranks(2, body)
+
+    def test_what_torch_2_7_refuses(self):
+        def body(rank, size):
+            if not torch.__version__.startswith("2.7."):
+                dist.monitored_barrier()
+                dist.split_group(split_ranks=[list(range(size))])
+                return
+            with raising(ValueError, "only implemented for GLOO"):
+                dist.monitored_barrier()
+            with raising(RuntimeError, "No device associated"):
+                dist.split_group(split_ranks=[list(range(size))])
+
+        run_ranks(2, body)
+
 
 class Records(unittest.TestCase):
     def test_calls_are_recorded_in_torchs_form(self):
@@ -297,6 +382,77 @@ class Records(unittest.TestCase):
             assert mine["filename"] == __file__ and mine["line"] > 0, mine
 
         run_ranks(2, body)
+
+    def test_the_last_calls_are_kept(self):
+        def body(rank, size):
+            import xylem
+
+            def numbers():
+                return [entry["record_id"] for entry in xylem.record()["entries"]]
+
+            for _ in range(2100):
+                dist.all_reduce(torch.ones(1))
+            last = numbers()[-1]
+            assert numbers() == list(range(last - 1999, last + 1))
+            entry = xylem.record()["entries"][-1]
+            assert entry["time_created_ns"] <= entry["time_discovered_completed_ns"] <= time.time_ns()
+            assert time.time_ns() - entry["time_created_ns"] < 30e9
+            for kept in (5, 0):
+                os.environ["TORCH_FR_BUFFER_SIZE"] = str(kept)
+                group = dist.new_group()  # Reads the setting.
+                for _ in range(9):
+                    dist.all_reduce(torch.ones(1), group=group)
+                assert len(numbers()) == kept
+
+        run_ranks(2, body)
+
+    def test_dump_writes_the_record(self):
+        def body(rank, size):
+            import xylem
+
+            dist.all_reduce(torch.ones(7))
+            path = xylem.dump()
+            assert path == os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank)
+            with open(path, "rb") as file:
+                assert pickle.load(file) == xylem.record()
+            del os.environ["TORCH_FR_DUMP_TEMP_FILE"]
+            dist.new_group()  # Reads the setting.
+            path = xylem.dump()
+            os.remove(path)
+            assert path == f"/tmp/xylem_trace_rank_{rank}"
+
+        run_ranks(2, body)
+
+    def test_a_signal_writes_the_record_while_the_process_waits(self):
+        pids = multiprocessing.Array("i", 2)
+
+        def body(rank, size):
+            import xylem
+
+            xylem.dump_on_signal()
+            pids[rank] = os.getpid()
+            dist.barrier()
+            if rank == 1:
+                dist.all_reduce(torch.ones(7))  # Rank 0 calls when this rank has written.
+                return
+            os.kill(pids[1], signal.SIGUSR2)
+            wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + "1")
+            dist.all_reduce(torch.ones(7))
+
+        run_ranks(2, body)
+
+    def test_a_rank_that_calls_another_operation_is_named_by_torchs_tool(self):
+        def body(rank, size):
+            dist.all_reduce(torch.ones(7))
+            with raising(dist.DistBackendError, "rank 1 calls broadcast"):
+                dist.broadcast(torch.ones(8), 0) if rank == 1 else dist.all_reduce(torch.ones(8))
+                dist.barrier()
+
+        verdict = (
+            r"(?s)unrecognized comm library 'xylem'.*Culprit rank.*COLLECTIVE_TYPE_MISMATCH"
+            r"|COLLECTIVE_TYPE_MISMATCH.*unrecognized comm library 'xylem'"
+        )
+        self.check_failure(body, verdict)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLE = os.path.join(HERE, "..", "..", "examples", "torch", "ddp.py")
+PAGE = os.path.join(HERE, "..", "..", "docs", "pytorch.md")
 DEADLINE = 200
 
 
@@ -238,6 +240,115 @@ class Restarts(unittest.TestCase):
                     seconds, error = file.read().split(" ", 1)
                 self.assertLess(float(seconds), 3)
                 self.assertRegex(error, "rank 1 .* was lost")
+
+
+def run_program(program: str, *options: str, **environment: str) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "program.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(program))
+        return run([*(torchrun("--standalone", *options) if options else [sys.executable]), path], **environment)
+
+
+class Page(unittest.TestCase):
+    """The programs and commands of docs/pytorch.md."""
+
+    def first_program(self) -> str:
+        with open(PAGE, encoding="utf-8") as page:
+            return re.search(r"## First program\n\n```python\n(.*?)```", page.read(), re.DOTALL)[1]
+
+    def test_the_first_program(self):
+        program = self.first_program().replace(
+            "dist.destroy_process_group()", "print(sorted(set(tensor.tolist())))\ndist.destroy_process_group()"
+        )
+        self.assertEqual(run_program(program, "--nproc-per-node=4").count("[6.0]"), 4)
+        import torch
+
+        if int(torch.__version__.split(".")[1]) >= 15:  # Earlier versions need the import.
+            program = re.sub("import xylem.*\n", "", program)
+            self.assertEqual(run_program(program, "--nproc-per-node=2").count("[1.0]"), 2)
+
+    def test_one_backend_for_each_kind_of_device(self):
+        printed = run_program(
+            """
+            import torch
+            import torch.distributed as dist
+            import xylem
+
+            def names():
+                group = dist.group.WORLD
+                return [group._get_backend(torch.device(kind)).name() for kind in ("cpu", "cuda")]
+
+            for backends in ("xylem", "cpu:xylem,cuda:gloo"):
+                dist.init_process_group(backends, store=dist.HashStore(), rank=0, world_size=1)
+                print(names())
+                dist.destroy_process_group()
+            """
+        )
+        self.assertIn("['xylem', 'xylem']\n['xylem', 'gloo']", printed)
+
+
+class Package(unittest.TestCase):
+    def test_another_torch_is_refused(self):
+        printed = run_program(
+            """
+            import torch
+
+            torch.__version__ = "2.99.0+cpu"
+            try:
+                import xylem
+            except ImportError as error:
+                print(error)
+            """
+        )
+        self.assertRegex(printed, r"built against torch \S+, and this is torch 2.99.0.*install xylem again")
+
+    def test_nothing_of_cuda_is_linked(self):
+        import torch  # noqa: F401
+        import xylem._C as native
+
+        needed = run(["readelf", "--dynamic", native.__file__])
+        names = re.findall(r"\(NEEDED\).*\[(.*)\]", needed)
+        self.assertIn("libtorch_cpu.so", names)
+        self.assertFalse([name for name in names if "cuda" in name.lower() or "nccl" in name], names)
+
+
+class Store(unittest.TestCase):
+    PROGRAM = """
+        import os
+        import torch.distributed as dist
+        import xylem
+
+        def links():
+            for name in os.listdir("/proc/self/fd"):
+                try:
+                    yield os.readlink("/proc/self/fd/" + name)
+                except FileNotFoundError:
+                    pass  # That of the folder itself.
+
+        def connections():
+            # How many connections to torch's store this process has.
+            own, port, count = set(links()), f":{int(os.environ['MASTER_PORT']):04X}", 0
+            for table in ("tcp", "tcp6"):
+                for line in list(open("/proc/self/net/" + table))[1:]:
+                    columns = line.split()
+                    is_own = f"socket:[{columns[9]}]" in own
+                    count += columns[2].endswith(port) and columns[3] == "01" and is_own
+            return count
+
+        dist.init_process_group("xylem")
+        counts = [connections()]
+        groups = [dist.new_group() for _ in range(5)]
+        counts.append(connections())
+        print(f"rank {dist.get_rank()}: {counts}")
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+
+    def test_a_job_has_one_connection_to_the_store_beside_that_of_torch(self):
+        printed = run_program(self.PROGRAM, "--nproc-per-node=2")
+        for rank in range(2):
+            self.assertIn(f"rank {rank}: [2, 2]", printed)
 
 
 if __name__ == "__main__":

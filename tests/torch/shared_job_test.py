@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from ranks import Condition, raising, run_ranks
 
@@ -48,6 +50,38 @@ def sum_over(group, value: float = 1.0) -> float:
     tensor = torch.tensor([value])
     dist.all_reduce(tensor, group=group)
     return tensor.item()
+
+
+class SlowStore(dist.Store):
+    """A store in which what a start asks for, once all have come, takes its time."""
+
+    def __init__(self, store, seconds):
+        super().__init__()
+        self.store, self.seconds, self.asked = store, seconds, 0
+
+    def get(self, key):
+        return self.store.get(key)
+
+    def set(self, key, value):
+        if "/xylem/" in key and "card" not in key and "current" not in key:
+            self.asked += 1
+            time.sleep(self.seconds)
+        self.store.set(key, value)
+
+    def compare_set(self, key, expected, desired):
+        return self.store.compare_set(key, expected, desired)
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def wait(self, keys, timeout=None):
+        return self.store.wait(keys, timeout) if timeout else self.store.wait(keys)
+
+    def add(self, key, value):
+        return self.store.add(key, value)
+
+    def clone(self):
+        return self
 
 
 class Members(unittest.TestCase):
@@ -143,6 +177,38 @@ class Members(unittest.TestCase):
             assert sum_over(groups[rank], 5) == 5
 
         run_ranks(3, body)
+
+    def test_splits_and_meshes_cost_nothing_either(self):
+        def body(rank, size):
+            sum_over(dist.new_group())
+            init_device_mesh("cpu", (size,))
+            held = Held()
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+            assert sum_over(mesh["a"].get_group(), rank) == 2 * (rank % 2) + 2
+            assert sum_over(mesh["b"].get_group(), rank) == 4 * (rank // 2) + 1
+            if "No device associated" not in inspect.getsource(dist.split_group):
+                part = dist.split_group(split_ranks=[[0, 3], [1, 2]])
+                assert sum_over(part, rank) == 3
+            # A rank that leaves the job would make the others start another one for the last group.
+            dist.barrier()
+            held.check()
+
+        run_ranks(4, body)
+
+    def test_a_start_has_half_a_minute_once_all_have_come(self):
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+            dist.destroy_process_group()
+            slow = SlowStore(store, 2)
+            begin = time.monotonic()
+            group = native_group(dist.PrefixStore("slow/", slow), rank, size, "slow", [], timeout=1.0)
+            assert time.monotonic() - begin > 1.5  # Longer than the group's limit.
+            tensor = torch.ones(1)
+            group.allreduce([tensor]).wait()
+            group.barrier().wait()
+            return slow.asked
+
+        self.assertGreater(sum(run_ranks(2, body)), 0)
 
 
 class Threads(unittest.TestCase):
@@ -306,6 +372,63 @@ class Ends(unittest.TestCase):
 
         run_ranks(3, body, killed=(1,))
 
+    def test_a_job_holds_a_thread_memory_and_connections(self):
+        def body(rank, size):
+            def held():
+                tasks = os.listdir("/proc/self/task")
+                names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks]
+                with open("/proc/self/maps") as maps:
+                    spans = [line.split()[0].split("-") for line in maps if "memfd:xylem" in line]
+                shared = sum(int(end, 16) - int(begin, 16) for begin, end in spans)
+                return names.count("xylem keeper"), shared, len(os.listdir("/proc/self/fd"))
+
+            threads, shared, descriptors = held()
+            assert threads == 1
+            assert 0.9 * size * (2 << 20) < shared <= size * (2 << 20), shared
+            groups = [dist.new_group() for _ in range(5)]
+            assert held() == (threads, shared, descriptors)
+            groups.clear()
+            dist.barrier()
+            dist.destroy_process_group()
+            assert held()[:2] == (0, 0) and held()[2] < descriptors
+
+        run_ranks(3, body)
+
+    def test_a_death_ends_the_groups_of_the_rank_alone(self):
+        def body(rank, size):
+            others, all_ranks = dist.new_group([0, 2]), dist.new_group()
+            dist.barrier()
+            if rank == 1:
+                os._exit(1)
+            for group in (None, all_ranks):
+                with raising(dist.DistBackendError, "rank 1 .*was lost"):
+                    sum_over(group)
+            assert sum_over(others) == 2
+
+        run_ranks(3, body, killed=(1,))
+
+    def test_after_a_rank_has_left_groups_start_another_job(self):
+        def body(rank, size):
+            store = dist.distributed_c10d._get_default_store()
+            extra = dist.new_group([0, 1])
+            if rank == 2:
+                dist.destroy_process_group()
+            else:
+                with raising(dist.DistBackendError, "rank 2"):
+                    sum_over(None)  # Then this rank knows.
+            held = Held()
+            ranks = list(range(size))
+            group = native_group(dist.PrefixStore("new/", store), rank, size, "new", ranks)
+            group.allreduce([torch.ones(1)]).wait()
+            more = Held()
+            assert more.before[1] == held.before[1] + 1, (held.before, more.before)  # Its keeper.
+            if rank != 2:
+                assert sum_over(extra) == 2
+            group.barrier().wait()
+            group.shutdown()
+
+        run_ranks(3, body)
+
 
 class BesideGloo(unittest.TestCase):
     def test_subgroups_of_a_world_of_gloo(self):
@@ -332,6 +455,29 @@ class BesideGloo(unittest.TestCase):
                     dist.all_reduce(torch.ones(rank), group=mine)
 
         run_ranks(3, body)
+
+    def test_gloo_waits_where_torch_gives_members_different_names(self):
+        """The reason why members meet by their ranks (docs/pytorch.md)."""
+
+        def body(rank, size, backend):
+            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
+            dist.destroy_process_group()
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            if rank < 2:
+                dist.new_group([0, 1], backend=backend, use_local_synchronization=True)
+            if rank > 0:
+                # Rank 1 has made another group before, and rank 2 has not.
+                limit = timedelta(seconds=2 if backend == "gloo" else 20)
+                try:
+                    dist.new_group([1, 2], limit, backend, use_local_synchronization=True)
+                except RuntimeError as error:
+                    assert "timeout" in str(error), error
+                    return "waits"
+            return "is made"
+
+        for backend, outcome in (("gloo", "waits"), ("xylem", "is made")):
+            got = run_ranks(3, lambda rank, size: body(rank, size, backend))
+            self.assertEqual(got[1:], [outcome] * 2, backend)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,19 @@ import gc
 import os
 import resource
 import threading
+import time
 import unittest
+import weakref
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from ranks import Condition, raising, run_ranks
+
+
+def thread_names() -> list[str]:
+    return [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
 
 
 class Works(unittest.TestCase):
@@ -464,6 +470,170 @@ class Works(unittest.TestCase):
                 dist.send(torch.ones(2), 0)
 
         run_ranks(2, body)
+
+    def test_small_calls_end_before_they_return_if_the_others_have_called(self):
+        called = Condition()
+
+        def body(rank, size):
+            ended = 0
+            dist.all_reduce(torch.ones(2))  # The first call also plans.
+            for _ in range(50):
+                tensor = torch.ones(2)
+                if rank == 0:
+                    called.wait()
+                work = dist.all_reduce(tensor, async_op=True)
+                if rank == 0:
+                    ended += work.is_success()  # Makes no progress.
+                else:
+                    called.tell()
+                work.wait()
+            # Not if another thread of the process drives the operations at that moment.
+            assert rank == 1 or ended >= 40, ended
+
+        run_ranks(2, body)
+
+    def test_tensors_are_kept_until_their_call_has_ended(self):
+        dropped = Condition()
+
+        def body(rank, size):
+            if rank == 1:
+                dropped.wait()
+            tensor, inputs = torch.ones(1 << 16), [torch.ones(1 << 10) for _ in range(size)]
+            kept = [weakref.ref(t.untyped_storage()) for t in [tensor, *inputs]]
+            part = torch.ones(1 << 10)
+            dist.all_reduce(tensor, async_op=True)  # Nobody waits for it.
+            last = dist.reduce_scatter(part, inputs, async_op=True)
+            address = tensor.data_ptr()
+            del tensor, inputs
+            gc.collect()
+            if rank == 0:
+                assert kept[0]() is not None
+                other = torch.zeros(1 << 16)
+                assert other.data_ptr() != address
+                dropped.tell()
+            last.wait()
+            assert part[0] == size
+            dist.barrier()
+            gc.collect()
+            assert not any(reference() is not None for reference in kept)
+
+        run_ranks(2, body)
+
+    def test_futures_get_a_thread_when_the_first_is_asked_for(self):
+        called, seen = Condition(), Condition()
+
+        def body(rank, size):
+            names = ["xylem keeper"]
+            assert sorted(n for n in thread_names() if n.startswith("xylem")) == names
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            work.wait()
+            work.get_future().wait()  # It is complete already, so no thread is needed.
+            assert sorted(n for n in thread_names() if n.startswith("xylem")) == names
+            if rank == 1:
+                called.wait()
+                called.wait()
+                dist.all_reduce(torch.ones(1))
+                dist.send(torch.ones(1), 0)
+                return
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            names = ["xylem futures", "xylem keeper"]
+            end = time.monotonic() + Condition.DEADLINE
+            while sorted(n for n in thread_names() if n.startswith("xylem")) != names:
+                assert time.monotonic() < end, thread_names()
+            called.tell()
+            message = dist.irecv(torch.ones(1), 1).get_future()  # Messages have a thread of their own.
+            while thread_names().count("xylem futures") != 2:
+                assert time.monotonic() < end, thread_names()
+            called.tell()
+            future.wait()
+            message.wait()
+
+        run_ranks(2, body)
+
+    def test_callbacks_run_in_the_order_of_their_futures(self):
+        asked = Condition()
+
+        def body(rank, size):
+            seen, threads = [], set()
+            if rank == 0:
+                asked.wait()
+
+            def note(number):
+                seen.append(number)
+                threads.add(threading.get_ident())
+
+            works = [dist.all_reduce(torch.ones(1 << 12), async_op=True) for _ in range(20)]
+            order = torch.randperm(20, generator=torch.Generator().manual_seed(rank)).tolist()
+            futures = [works[i].get_future().then(lambda _, i=i: note(i)) for i in order]
+            if rank == 1:
+                asked.tell()  # Until then no call has ended, so no callback has run at once.
+            for future in futures:
+                future.wait()
+            if rank == 1:
+                assert seen == order, (seen, order)
+                assert len(threads) == 1 and threading.get_ident() not in threads
+
+        run_ranks(2, body)
+
+    def test_callbacks_of_messages_run_as_they_end_on_a_thread_of_their_own(self):
+        attached = Condition()
+
+        def body(rank, size):
+            seen = []
+            if rank == 1:
+                attached.wait()
+                for tag in (3, 1, 2):
+                    dist.send(torch.ones(1), 0, tag=tag)
+                    attached.wait()
+                dist.all_reduce(torch.ones(1))
+                dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (1,)))
+                return
+
+            def note(what):
+                seen.append((what, threading.get_ident()))
+
+            receives = {tag: dist.irecv(torch.ones(1), 1, tag=tag).get_future() for tag in (1, 2, 3)}
+            futures = {tag: future.then(lambda _, tag=tag: note(tag)) for tag, future in receives.items()}
+            dense = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: note("dense"))
+            sparse = torch.sparse_coo_tensor([[0]], [1.0], (1,))
+            sparse = dist.all_reduce(sparse, async_op=True).get_future().then(lambda _: note("sparse"))
+            attached.tell()
+            for tag in (3, 1, 2):
+                futures[tag].wait()
+                attached.tell()
+            dense.wait()
+            sparse.wait()
+            assert [what for what, _ in seen if what in (1, 2, 3)] == [3, 1, 2], seen
+            threads = dict(seen)
+            assert threads[1] == threads[2] == threads[3]
+            assert len({threads[1], threads["dense"], threads["sparse"], threading.get_ident()}) == 4
+
+        run_ranks(2, body)
+
+    def test_a_wait_without_a_server_runs_the_callbacks_here(self):
+        """then() of a completed future runs its callback on the calling thread."""
+
+        def body(rank, size):
+            here, seen = threading.get_ident(), []
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            work.wait()
+            work.get_future().then(lambda _: seen.append(threading.get_ident()))
+            assert seen == [here]
+
+        run_ranks(2, body)
+
+    def test_calls_end_without_the_progress_thread(self):
+        """wait() drives the operations itself."""
+
+        def body(rank, size):
+            for count in (1, 1 << 20):
+                tensor = torch.ones(count)
+                work = dist.all_reduce(tensor, async_op=True)
+                work.wait()
+                assert torch.equal(tensor, torch.full((count,), float(size)))
+
+        run_ranks(3, body, environment={"XYLEM_PROGRESS_THREAD": "off"})
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
