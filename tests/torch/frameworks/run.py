@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs frameworks on xylem and on gloo: their own tests that run on CPUs with several processes, and a small training
+with each, whose parameters must have the same bits.
+
+    python tests/torch/frameworks/run.py --brief              # a training with each framework, and some tests
+    python tests/torch/frameworks/run.py [--lightning FOLDER] # all; FOLDER: the tests of Lightning's repository, whose
+                                                              # packages on PyPI have none
+
+Call it with a Python that has torch and xylem. The frameworks are installed in an environment beside it (500 MB).
+Exit status 1 if xylem fails where gloo passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import xml.etree.ElementTree
+from dataclasses import dataclass, field
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VERSIONS = {"accelerate": "1.15.0", "transformers": "5.24.0", "lightning": "2.6.6"}
+# What their tests need. Some of Lightning's tests start again by themselves when they fail.
+TOOLS = (
+    "pytest==9.2.0", "pytest-timeout==2.4.0", "pytest-rerunfailures==16.7", "parameterized==0.9.0", "evaluate==0.4.6",
+    "scikit-learn==1.9.1", "datasets==5.2.0", "jsonargparse==4.53.0", "rich==15.0.0", "tensorboard==2.21.0",
+    "tensorboardX==2.6.5",
+)
+FITS = ("lightning", "lightning-fsdp", "fabric", "trainer", "accelerate")
+# accelerate's own scripts for two processes. Others need what is on a server, or GPUs.
+SCRIPTS = ("test_script", "test_ops", "test_sync", "test_distributed_data_loop", "test_ddp_comm_hook", "test_merge_weights")
+BACKENDS = ("gloo", "xylem")
+LIMIT = 300
+
+
+@dataclass
+class Count:
+    passed: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    skipped: int = 0
+    groups: int = 0  # How many process groups of the backend there were.
+
+
+class Place:
+    """The folder in which the frameworks are installed."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.python = os.path.join(folder, "venv", "bin", "python")
+
+    def install(self) -> None:
+        wanted = " ".join([*(f"{name}=={version}" for name, version in VERSIONS.items()), *TOOLS])
+        stamp = os.path.join(self.folder, "installed")
+        if os.path.exists(stamp) and open(stamp, encoding="utf-8").read() == wanted:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.makedirs(self.folder)
+        subprocess.run([sys.executable, "-m", "venv", os.path.join(self.folder, "venv")], check=True)
+        # Torch and xylem are those of the Python that runs this.
+        packages = subprocess.run(
+            [self.python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
+            check=True, capture_output=True, text=True,
+        ).stdout.strip()
+        with open(os.path.join(packages, "torch.pth"), "w", encoding="utf-8") as file:
+            file.write(sysconfig.get_paths()["purelib"] + "\n")
+        pip = [self.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--no-cache-dir", *wanted.split()], check=True)
+        for name in ("accelerate", "transformers"):
+            version = VERSIONS[name]
+            subprocess.run(
+                [*pip, "download", "--no-deps", "--no-binary", name, "--dest", self.folder, f"{name}=={version}"], check=True
+            )
+            with tarfile.open(os.path.join(self.folder, f"{name}-{version}.tar.gz")) as archive:
+                archive.extractall(self.folder, filter="data")
+        models = os.path.join(self.folder, f"transformers-{VERSIONS['transformers']}", "tests")
+        open(os.path.join(models, "__init__.py"), "a", encoding="utf-8").close()
+        shutil.copy(os.path.join(HERE, "models.py"), os.path.join(models, "test_models.py"))
+        with open(stamp, "w", encoding="utf-8") as file:
+            file.write(wanted)
+
+    def run(self, backend: str, name: str, command: list[str], cwd: str | None = None, limit: float = LIMIT, **variables):
+        """Runs a command that gets the backend in place of gloo. Returns its exit status and its output."""
+        groups = os.path.join(self.folder, f"{name}.{backend}.groups")
+        log = os.path.join(self.folder, f"{name}.{backend}.log")
+        if os.path.exists(groups):
+            os.remove(groups)
+        environment = {
+            **os.environ, "FRAMEWORKS_BACKEND": backend, "FRAMEWORKS_GROUPS": groups, "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1", "TORCH_FR_DUMP_TEMP_FILE": os.path.join(self.folder, "calls_"),
+            "PYTHONPATH": os.pathsep.join([os.path.join(HERE, "swap"), os.environ.get("PYTHONPATH", "")]), **variables,
+        }
+        with open(log, "w", encoding="utf-8") as file:
+            try:
+                status = subprocess.run(
+                    [self.python, "-W", "ignore", *command], cwd=cwd or self.folder, env=environment, stdout=file,
+                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=limit, check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = -1
+        made = open(groups, encoding="utf-8").read().split() if os.path.exists(groups) else []
+        return status, open(log, encoding="utf-8", errors="replace").read(), sum(backend in one for one in made)
+
+    def fit(self, backend: str, framework: str) -> tuple[str, int]:
+        """The digest of the parameters after a training. The framework is asked for the backend, nothing is replaced."""
+        _, text, _ = self.run(
+            backend, f"fit-{framework}",
+            ["-m", "torch.distributed.run", "--nproc-per-node", "2", os.path.join(HERE, "fit.py"), framework, backend],
+            FRAMEWORKS_BACKEND="", PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+        )
+        found = re.search(r"digest (\w+)", text)
+        return found[1] if found else "none", 1 if found else 0
+
+    def scripts(self, backend: str, names) -> Count:
+        count = Count()
+        folder = subprocess.run(
+            [self.python, "-c", "import accelerate.test_utils.scripts as s; print(s.__path__[0])"],
+            check=True, capture_output=True, text=True,
+        ).stdout.strip()
+        for name in names:
+            command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", os.path.join(folder, name + ".py")]
+            status, _, groups = self.run(backend, name, command, ACCELERATE_USE_CPU="yes")
+            (count.failed if status else count.passed).add(name)
+            count.groups += groups
+        return count
+
+    def pytest(self, backend: str, name: str, cwd: str, *arguments: str) -> Count:
+        results = os.path.join(self.folder, f"{name}.{backend}.xml")
+        if os.path.exists(results):
+            os.remove(results)
+        command = [
+            "-m", "pytest", "-q", "--timeout", "200", "-p", "no:cacheprovider", "-W", "ignore", f"--junitxml={results}",
+            *arguments,
+        ]
+        _, _, groups = self.run(backend, name, command, cwd, limit=5400)
+        count = Count(groups=groups)
+        if not os.path.exists(results):
+            count.failed.add("(pytest wrote no results)")
+            return count
+        for case in xml.etree.ElementTree.parse(results).getroot().iter("testcase"):
+            case_name = f"{case.get('classname')}::{case.get('name')}"
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                count.failed.add(case_name)
+            elif "skipped" in kinds:
+                count.skipped += 1
+            else:
+                count.passed.add(case_name)
+        return count
+
+
+def lightning_files(folder: str, part: str) -> list[str]:
+    """The files whose tests start processes or choose backends."""
+    found = []
+    for where, _, names in os.walk(os.path.join(folder, part)):
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if name.startswith("test_") and name.endswith(".py"):
+                text = open(path, encoding="utf-8").read()
+                if re.search(r"ddp|fsdp|gloo|init_process_group|num_processes|devices=2", text):
+                    found.append(os.path.relpath(path, folder))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brief", action="store_true", help="what takes two minutes after the installation")
+    parser.add_argument("--lightning", metavar="FOLDER", help="tests of Lightning's repository (its folder tests)")
+    default = os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "frameworks")
+    parser.add_argument("--place", default=default, help="where the frameworks are installed [%(default)s]")
+    options = parser.parse_args()
+    place = Place(os.path.abspath(options.place))
+    place.install()
+
+    bad = False
+    for framework in FITS:
+        digests = {backend: place.fit(backend, framework)[0] for backend in BACKENDS}
+        same = len(set(digests.values())) == 1 and "none" not in digests.values()
+        bad = bad or not same
+        print(f"training by {framework:15} {'the same bits' if same else f'DIFFERS: {digests}'}", flush=True)
+
+    transformers = os.path.join(place.folder, f"transformers-{VERSIONS['transformers']}")
+    accelerate = os.path.join(place.folder, f"accelerate-{VERSIONS['accelerate']}")
+    suites = {
+        "accelerate, scripts": lambda backend: place.scripts(backend, SCRIPTS[1:3] if options.brief else SCRIPTS),
+        "transformers": lambda backend: place.pytest(
+            backend, "transformers", transformers, "tests/test_models.py", *(["-k", "llama or qwen2_moe"] if options.brief else [])
+        ),
+    }
+    if not options.brief:
+        suites["accelerate, tests"] = lambda backend: place.pytest(
+            backend, "accelerate", accelerate,
+            *(f"tests/test_{name}.py" for name in (
+                "accelerator", "cpu", "data_loader", "grad_sync", "kwargs_handlers", "metrics", "multidevice", "optimizer",
+                "scheduler",
+            )),
+        )
+    if options.lightning:
+        for part in ("tests_fabric", "tests_pytorch"):
+            files = lightning_files(options.lightning, part)
+            suites[f"lightning, {part}"] = lambda backend, part=part, files=files: place.pytest(
+                backend, part, options.lightning, "-o", "addopts=", "--timeout", "90", *files
+            )
+    for name, run in suites.items():
+        begin = time.monotonic()
+        counts = {backend: run(backend) for backend in BACKENDS}
+        for backend, count in counts.items():
+            print(
+                f"{name:24} {backend:6} executed {len(count.passed) + len(count.failed):5}, passed {len(count.passed):5}, "
+                f"failed {len(count.failed):3}, skipped {count.skipped:4}; {count.groups} groups", flush=True
+            )
+        worse = counts["xylem"].failed & counts["gloo"].passed
+        for case in sorted(worse):
+            print(f"  FAILED with xylem only: {case}")
+        for case in sorted(counts["xylem"].failed - worse):
+            print(f"  failed with both: {case}")
+        if counts["xylem"].groups == 0:
+            print("  FAILED: no group of xylem was made")
+        bad = bad or bool(worse) or counts["xylem"].groups == 0
+        print(f"  {time.monotonic() - begin:.0f} s", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
