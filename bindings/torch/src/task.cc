@@ -193,6 +193,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
     wait_for_landing(Deadline::after(kLongestLanding));
     settle();
+    pending_->sweep();  // A barrier, for one, ends after calls for which nobody waited.
   } else if (wait_for_end(&xylem::Work::wait_for, timeout); !settle_if_ended()) {
     check(failure(Code::timed_out,
                   c10::str(name_.title, " has not completed within ", timeout.count(),
