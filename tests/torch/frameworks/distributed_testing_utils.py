@@ -26,8 +26,8 @@ def _set_rank_device(rank: int) -> None:
     pass
 
 
-def _start_rank_processes(function, arguments, nprocs: int) -> None:
-    torch.multiprocessing.start_processes(function, args=arguments, nprocs=nprocs, start_method="fork")
+def _start_rank_processes(function, args, nprocs: int) -> None:
+    torch.multiprocessing.start_processes(function, args=args, nprocs=nprocs, start_method="fork")
 
 
 def _run_rank(rank: int, function, arguments, world_size: int, port: int) -> None:

@@ -13,6 +13,7 @@ Exit status 1 if xylem fails where gloo passes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -56,6 +57,13 @@ class Place:
         self.python = os.path.join(folder, "venv", "bin", "python")
 
     def install(self) -> None:
+        self.install_packages()
+        models = os.path.join(self.folder, f"transformers-{VERSIONS['transformers']}", "tests")
+        open(os.path.join(models, "__init__.py"), "a", encoding="utf-8").close()
+        shutil.copy(os.path.join(HERE, "models.py"), os.path.join(models, "test_models.py"))
+        shutil.copy(os.path.join(HERE, "distributed_testing_utils.py"), models)
+
+    def install_packages(self) -> None:
         wanted = " ".join([*(f"{name}=={version}" for name, version in VERSIONS.items()), *TOOLS])
         stamp = os.path.join(self.folder, "installed")
         mark = os.path.join(self.folder, "made_by_run_py")
@@ -84,10 +92,6 @@ class Place:
             )
             with tarfile.open(os.path.join(self.folder, f"{name}-{version}.tar.gz")) as archive:
                 archive.extractall(self.folder, filter="data")
-        models = os.path.join(self.folder, f"transformers-{VERSIONS['transformers']}", "tests")
-        open(os.path.join(models, "__init__.py"), "a", encoding="utf-8").close()
-        shutil.copy(os.path.join(HERE, "models.py"), os.path.join(models, "test_models.py"))
-        shutil.copy(os.path.join(HERE, "distributed_testing_utils.py"), models)
         with open(stamp, "w", encoding="utf-8") as file:
             file.write(wanted)
 
@@ -110,12 +114,25 @@ class Place:
             try:
                 status = process.wait(limit)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)  # The processes that it has started, too.
-                status = process.wait()
+                status = -1
+                self.end(process)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
         made = open(groups, encoding="utf-8").read().split() if os.path.exists(groups) else []
         return status, open(log, encoding="utf-8", errors="replace").read(), sum(backend in one for one in made)
+
+    @staticmethod
+    def end(process: subprocess.Popen) -> None:
+        """Ends a command and the processes that it has started. torchrun's workers are in sessions of their own, and
+        it ends them if it is asked to."""
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def fit(self, backend: str, framework: str) -> str:
         """The digest of the parameters after a training. The framework is asked for the backend, nothing is replaced."""
