@@ -244,12 +244,13 @@ Status check_elements(const char* which, std::uint64_t count, DataType type) {
 }
 
 Result<Call> even_call(const Caller& caller, EvenArguments arguments) {
-  auto& [collective, input, output, op, root] = arguments;
+  auto& [collective, input, output, op, root, label] = arguments;
   XYLEM_TRY(check_rank("root", root, caller));
   find_memory(caller, input, output);
   Call call;
   call.collective = collective;
   call.root = root;
+  call.label = label;
   Needs needs = buffers_of(caller, collective, root);
   XYLEM_TRY(check_buffers(needs, input, output, caller));
   XYLEM_TRY(call.count, measure_even(caller, collective, input, output, needs));
@@ -274,6 +275,7 @@ void set_even(Call& call, const CallRecord& record, const EvenArguments& argumen
   call.count = record.count;
   call.input = arguments.input.data;
   call.output = arguments.output.data;
+  call.label = arguments.label;
 }
 
 KnownArguments::KnownArguments(const Caller& caller, const Call& call)
@@ -295,7 +297,7 @@ KnownArguments::KnownArguments(const Caller& caller, const Call& call)
 }
 
 bool KnownArguments::match(const EvenArguments& arguments) const noexcept {
-  const auto& [collective, input, output, op, root] = arguments;
+  const auto& [collective, input, output, op, root, label] = arguments;  // Any label matches.
   const auto is_right = [this](const auto& buffer, std::uint64_t count) {
     return buffer.count == count && buffer.type == type_ && buffer.data != nullptr &&
            buffer.memory.kind == MemoryKind::host;

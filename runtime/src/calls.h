@@ -44,6 +44,7 @@ struct Call {
   /// The peer of a point-to-point call. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
+  std::uint64_t label = 0;  ///< Of a collective: Communicator::labelled().
   /// If the call uses memory of the runtime itself, this keeps that memory alive as long as the
   /// operation. The operation may outlive the call's Work, if a transport still uses the memory.
   std::shared_ptr<const void> owned;
@@ -74,6 +75,7 @@ struct EvenArguments {
   Buffer output;
   ReduceOp op;
   std::uint32_t root = 0;
+  std::uint64_t label = 0;
 };
 Result<Call> even_call(const Caller& caller, EvenArguments arguments);
 
@@ -138,7 +140,8 @@ void set_recv(Call& call,
               std::optional<std::uint32_t> from,
               std::uint32_t tag) noexcept;
 
-/// What verdicts and fingerprints use of a collective call. The number of the call is not set yet.
+/// What verdicts and fingerprints use of a collective call, without its label. The number of the
+/// call is not set yet.
 CallRecord record_of(const Call& call) noexcept;
 
 // ---- where buffers are ----

@@ -30,6 +30,7 @@ Work Communicator::submit_made(Make&& make) const {
   if (Status alive = group_->alive(); !alive) return runtime::Group::refused(std::move(alive));
   Result<runtime::Call> call = make(group_->caller());
   Status right = call.status();
+  if (right) call->label = label_;  // Messages find each other by their tags.
   if (right && stream_) right = put_on_stream(*call, group_->caller(), *stream_, holds_stream_);
   return right ? group_->submit(std::move(call).value())
                : runtime::Group::refused(std::move(right));
@@ -59,19 +60,19 @@ Result<bool> Communicator::bind(const Memory& device) const {
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(EvenArguments{Collective::all_reduce, input, output, op, 0});
+  return submit(EvenArguments{Collective::all_reduce, input, output, op, 0, label_});
 }
 
 Work Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, std::uint32_t root) const {
-  return submit(EvenArguments{Collective::reduce, input, output, op, root});
+  return submit(EvenArguments{Collective::reduce, input, output, op, root, label_});
 }
 
 Work Communicator::broadcast(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(EvenArguments{Collective::broadcast, input, output, {}, root});
+  return submit(EvenArguments{Collective::broadcast, input, output, {}, root, label_});
 }
 
 Work Communicator::all_gather(ConstBuffer input, Buffer output) const {
-  return submit(EvenArguments{Collective::all_gather, input, output, {}, 0});
+  return submit(EvenArguments{Collective::all_gather, input, output, {}, 0, label_});
 }
 
 Work Communicator::all_gather_v(ConstBuffer input,
@@ -83,7 +84,7 @@ Work Communicator::all_gather_v(ConstBuffer input,
 }
 
 Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
-  return submit(EvenArguments{Collective::reduce_scatter, input, output, op, 0});
+  return submit(EvenArguments{Collective::reduce_scatter, input, output, op, 0, label_});
 }
 
 Work Communicator::reduce_scatter_v(ConstBuffer input,
@@ -96,7 +97,7 @@ Work Communicator::reduce_scatter_v(ConstBuffer input,
 }
 
 Work Communicator::all_to_all(ConstBuffer input, Buffer output) const {
-  return submit(EvenArguments{Collective::all_to_all, input, output, {}, 0});
+  return submit(EvenArguments{Collective::all_to_all, input, output, {}, 0, label_});
 }
 
 Work Communicator::all_to_all_v(ConstBuffer input,
@@ -109,15 +110,15 @@ Work Communicator::all_to_all_v(ConstBuffer input,
 }
 
 Work Communicator::gather(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(EvenArguments{Collective::gather, input, output, {}, root});
+  return submit(EvenArguments{Collective::gather, input, output, {}, root, label_});
 }
 
 Work Communicator::scatter(ConstBuffer input, Buffer output, std::uint32_t root) const {
-  return submit(EvenArguments{Collective::scatter, input, output, {}, root});
+  return submit(EvenArguments{Collective::scatter, input, output, {}, root, label_});
 }
 
 Work Communicator::barrier() const {
-  return submit(EvenArguments{Collective::barrier, {}, {}, {}, 0});
+  return submit(EvenArguments{Collective::barrier, {}, {}, {}, 0, label_});
 }
 
 Work Communicator::send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag) const {

@@ -314,7 +314,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
                   arguments.op.factor)) {
     return std::nullopt;
   }
-  number(operation, plan->record);
+  number(operation, plan->record, arguments.label);
   // A call that ends at once makes no turn of the engine. So it is tried only if the engine has no
   // operation under way that such a turn would have to move forward.
   const bool may_be_over = plan->exchange && engine.active() == nullptr && health_;
@@ -340,7 +340,7 @@ std::optional<Work> Group::begin_known(const EvenArguments& arguments) noexcept 
 void Group::start_collective(Operation& operation) {
   ++running_;
   const Call& call = operation.call;
-  number(operation, record_of(call));
+  number(operation, record_of(call), call.label);
   if (call.uneven && call.collective == Collective::all_to_all) {
     sent_counts_.emplace_front(operation.sequence, call.input_counts);
     if (sent_counts_.size() > kRememberedSizes) sent_counts_.pop_back();
@@ -362,13 +362,17 @@ void Group::start_collective(Operation& operation) {
 
 /// Gives a call its number and adds it to the history hash. This poisons the group if another rank
 /// has published a different call with this number.
-void Group::number(Execution& execution, const CallRecord& call) {
+void Group::number(Execution& execution, const CallRecord& call, std::uint64_t label) {
   CallRecord& record = records_[sequence_ % kRecords];
   if (sequence_ >= kRecords) {
     if (histories_.empty()) histories_.resize(kHistories);
     histories_[record.sequence % kHistories] = record.history;
   }
   record = call;
+  if (label != 0) {
+    record.label = label;
+    record.fingerprint = combine(record.fingerprint, label);
+  }
   execution.sequence = record.sequence = sequence_++;
   execution.fingerprint = history_ = record.history = combine(history_, record.fingerprint);
   observer_.on_call(*this, record);

@@ -185,7 +185,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   template <typename TryNow, typename SetCall>
   Work message(const TryNow& try_now, const SetCall& set_call);
   void start_collective(Operation& operation);
-  void number(Execution& execution, const CallRecord& call);
+  void number(Execution& execution, const CallRecord& call, std::uint64_t label);
   Status prepare(Operation& operation);
   Status connect(Plan& plan);
   static bool set_up_run(

@@ -68,6 +68,7 @@ void put_record(Writer& writer, const CallRecord& record) {
   writer.put(record.fingerprint);
   writer.put(record.history);
   writer.put(record.count);
+  writer.put(record.label);
   writer.put(record.root);
   writer.put(static_cast<std::uint8_t>(record.collective));
   writer.put(static_cast<std::uint8_t>(record.type));
@@ -81,6 +82,7 @@ bool get_record(Reader& reader, CallRecord& record) {
   record.fingerprint = reader.get<std::uint64_t>();
   record.history = reader.get<std::uint64_t>();
   record.count = reader.get<std::uint64_t>();
+  record.label = reader.get<std::uint64_t>();
   record.root = reader.get<std::uint32_t>();
   const auto collective = reader.get<std::uint8_t>();
   const auto type = reader.get<std::uint8_t>();
@@ -136,7 +138,8 @@ std::optional<Verdict> decode_verdict(Reader& reader) {
 
 std::string describe(const CallRecord& record) {
   std::string text = fmt::format("{}{}", name(record.collective), record.uneven ? "_v" : "");
-  const std::string_view way = record.on_mesh ? ", on a stream" : "";
+  std::string way = record.on_mesh ? ", on a stream" : "";
+  if (record.label != 0) way += fmt::format(", label {}", record.label);
   if (record.collective == Collective::barrier) return text.append(way);
   if (!record.uneven) text += fmt::format(" of {}", record.count);
   text += fmt::format(" {}", name(record.type));

@@ -29,9 +29,11 @@ struct CallRecord {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   bool uneven = false;
-  bool on_mesh = false;  ///< The devices carry it out by themselves.
+  bool on_mesh = false;     ///< The devices carry it out by themselves.
+  std::uint64_t label = 0;  ///< Communicator::labelled(); 0: none.
 };
-/// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh.
+/// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh, and by its
+/// label, if it has one.
 std::string describe(const CallRecord& record);
 
 /// One roll call (roll_calls.h).

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Companions of communicators: collectives with an order of their own.
+// Companions of communicators: collectives with an order of their own. Labels: collectives that
+// match only those of their label.
 #include "conformance/over_transports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <latch>
 #include <random>
 #include <string>
@@ -211,6 +214,77 @@ TEST(CompanionOfAGroup, NamesWhoDidNotCall) {
     EXPECT_EQ(world.barrier().wait().code(), Code::timed_out);
     EXPECT_EQ(world.companion()->barrier().wait().code(), Code::timed_out);
   });
+}
+
+class Labelled : public Companion {};
+INSTANTIATE_TEST_SUITE_P(Transports, Labelled, OverTransports::all(), OverTransports::name);
+
+TEST_P(Labelled, CallsMatchAsOthersDo) {
+  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    for (const std::uint64_t label : {1, 1, 2, 0, 1}) call_at_random(world.labelled(label), 3, 10);
+    call_at_random(world.companion()->labelled(~0ULL), 4, 10);
+    const std::vector<std::uint64_t> counts(world.size(), 1);
+    std::vector<std::int64_t> all(world.size());
+    std::int64_t mine = world.rank();
+    ASSERT_TRUE(world.labelled(5)
+                    .all_gather_v(one(mine), {all.data(), all.size(), DataType::int64}, counts)
+                    .wait()
+                    .is_ok());
+    EXPECT_EQ(all.back(), static_cast<std::int64_t>(world.size() - 1));
+  });
+}
+
+using LabelledCall = std::function<Work(const Communicator&, std::int64_t&)>;
+
+/// What the ranks get if each makes a call of the same form with a label of its own.
+void expect_mismatch(std::array<std::uint64_t, 2> labels,
+                     const std::string& text,
+                     const LabelledCall& call) {
+  std::latch is_over(2);
+  run_ranks(two(), [&](Runtime& runtime, MemoryHub&) {
+    // The first call makes the plan that the second one uses.
+    std::int64_t value = 1;
+    EXPECT_TRUE(call(runtime.world().labelled(7), value).wait().is_ok());
+    const Status outcome = call(runtime.world().labelled(labels[runtime.rank()]), value).wait();
+    EXPECT_EQ(outcome.code(), Code::mismatch);
+    EXPECT_THAT(std::string(outcome.message()), HasSubstr(text));
+    is_over.arrive_and_wait();
+  });
+}
+
+TEST(LabelledCalls, OfOtherLabelsAreAMismatch) {
+  const auto sum = [](const Communicator& group, std::int64_t& value) {
+    return group.all_reduce(one(value), into(value));
+  };
+  const auto gather = [](const Communicator& group, std::int64_t& value) {
+    std::array<std::int64_t, 2> all{};
+    const Work work = group.all_gather_v(one(value), {all.data(), all.size(), DataType::int64},
+                                         std::vector<std::uint64_t>{1, 1});
+    (void)work.wait();
+    return work;
+  };
+  expect_mismatch({7, 8},
+                  "rank 0 calls all_reduce of 1 int64, sum, label 7, rank 1 calls all_reduce of 1 "
+                  "int64, sum, label 8",
+                  sum);
+  expect_mismatch({0, 8}, "rank 0 calls all_reduce of 1 int64, sum, rank 1 calls all_reduce", sum);
+  expect_mismatch({9, 8}, "rank 0 calls all_gather_v int64, label 9, rank 1", gather);
+  expect_mismatch({9, 8}, "rank 0 calls barrier, label 9, rank 1 calls barrier, label 8",
+                  [](const Communicator& group, std::int64_t&) { return group.barrier(); });
+}
+
+// Messages find each other by their tags.
+TEST(LabelledCalls, MessagesHaveNoLabels) {
+  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world().labelled(1 + runtime.rank());
+    std::int64_t value = 3, got = 0;
+    const Work sent = world.send(one(value), 1 - runtime.rank());
+    ASSERT_TRUE(world.recv(into(got), 1 - runtime.rank()).wait().is_ok());
+    ASSERT_TRUE(sent.wait().is_ok());
+    EXPECT_EQ(got, 3);
+  });
+  EXPECT_EQ(Communicator().labelled(3).barrier().wait().code(), Code::invalid_argument);
 }
 
 }  // namespace

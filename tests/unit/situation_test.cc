@@ -27,6 +27,7 @@ Situation example() {
     record.collective = collectives::Collective::all_reduce;
     record.type = DataType::float32;
     record.count = 1000;
+    record.label = 12;
     situation.records.push_back(record);
   }
   return situation;
@@ -46,7 +47,7 @@ TEST(SituationMessage, IsReadAsItWasWritten) {
   EXPECT_EQ(read->blocked_on, written.blocked_on);
   EXPECT_EQ(read->blocked_bytes, written.blocked_bytes);
   ASSERT_EQ(read->records.size(), written.records.size());
-  EXPECT_EQ(describe(read->records.back()), "all_reduce of 1000 float32, sum");
+  EXPECT_EQ(describe(read->records.back()), "all_reduce of 1000 float32, sum, label 12");
   EXPECT_EQ(read->records.back().history, written.records.back().history);
 }
 

@@ -74,6 +74,16 @@ class XYLEM_API Communicator {
   /// wait for the call where they need its result.
   Communicator after(Stream stream) const { return in_order_of(stream, false); }
 
+  /// This communicator, for collectives that match only those with the same label at the other
+  /// ranks: others are a `mismatch`, which names both labels. Use it where the order of calls hangs
+  /// on chance, as in callbacks, and where calls of one form would otherwise mix up their results.
+  /// 0 is no label. Local, and free of charge; the order of the calls is that of the communicator.
+  Communicator labelled(std::uint64_t label) const {
+    Communicator other = *this;
+    other.label_ = label;
+    return other;
+  }
+
   /// Makes a device ready: its streams, and its kernels. Otherwise the first call on its memory
   /// does that, and the driver may wait for what runs on the device. Not collective; blocks.
   Status prepare(const Memory& device) const;
@@ -199,6 +209,7 @@ class XYLEM_API Communicator {
   std::shared_ptr<runtime::Group> group_;
   std::optional<Stream> stream_;
   bool holds_stream_ = true;
+  std::uint64_t label_ = 0;
 };
 
 }  // namespace xylem
