@@ -72,14 +72,23 @@ Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::Uc
                              fmt::join(devices.tcp, ", ")));
 }
 
+std::string why_no_rdma(std::span<const transport::UcxDevice> found) {
+  if (!NetworkDevices(found).rdma.empty()) return {};
+  return fmt::format(
+      "UCX {} does not find any, since none is up or since it was built without "
+      "verbs, as PyPI's is: see `ucx_info -d`, or install libucx0 of Debian",
+      transport::ucx_version());
+}
+
 bool has_rdma(const Config& config, const Logger& logger) {
+  if (config.transport != "auto") return false;
   std::error_code error;
   const std::filesystem::directory_iterator known("/sys/class/infiniband", error);
   if (error || known == std::filesystem::directory_iterator()) return false;
   const auto found = transport::ucx_devices();
-  if (!found) {
-    logger.warn(fmt::format("this host has RDMA devices, but they cannot be used: {}",
-                            found.status().message()));
+  const std::string why_not = found ? why_no_rdma(*found) : std::string(found.status().message());
+  if (!why_not.empty()) {
+    logger.warn(fmt::format("this host has RDMA devices, but they cannot be used: {}", why_not));
   }
   return found && choose_rdma_devices(*found, config).is_ok();
 }

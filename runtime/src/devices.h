@@ -26,9 +26,12 @@ Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::
 /// The network interface, if UCX can use it for TCP. Otherwise fails with invalid_argument.
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
-/// True if choose_rdma_devices() finds any on this machine. UCX is asked only if the kernel knows
-/// RDMA devices.
-/// If there is no UCX then, the logger is told.
+/// Why no RDMA device can be used, if the kernel knows some and these are what UCX finds. Empty if
+/// UCX finds some.
+std::string why_no_rdma(std::span<const transport::UcxDevice> found);
+/// True if the transport is to be chosen (`auto`) and choose_rdma_devices() finds any RDMA device
+/// on this machine. UCX is asked only if the kernel knows RDMA devices, and a warning says why UCX
+/// cannot use them.
 bool has_rdma(const Config& config, const Logger& logger);
 
 }  // namespace xylem::runtime

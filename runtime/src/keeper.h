@@ -78,9 +78,9 @@ class Keeper {
     bool spins_for_device = true;          ///< Something has happened since it last spun in vain.
     std::chrono::microseconds wait{1000};  ///< Time until the next look.
 
-    /// Counts a look: whether a user thread has taken the token since the last one, whether one has
-    /// held it all the time, and whether there is work. The look after one that finds a thread
-    /// which drives comes late, so it counts as the second.
+    /// Counts one look. `is_visited`: a user thread has taken the token since the last look.
+    /// `is_driven`: one thread has held it since then; the look after that comes late, so it counts
+    /// as two. `busy`: there is work.
     void note(bool is_visited, bool is_driven, bool busy) noexcept {
       unattended = is_visited || !busy ? unsigned{is_driven && busy} : unattended + 1;
       quiet_looks = is_visited || busy ? 0 : quiet_looks + 1;

@@ -255,8 +255,8 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
       continue;
     }
     if (waiter == Waiter::program) counted.begin();
-    // The thread that it gives way to may need this core to take the token.
-    if (gives_way && !held()) sched_yield();
+    // A thread of the program, or one that acquires, may need this core to take the token.
+    if (may_be_patient && !held()) sched_yield();
     if (idle(idleness, sched_yield, [&] { park(ended, deadline); })) {
       wanted_.fetch_add(1, std::memory_order_seq_cst);
       notify();

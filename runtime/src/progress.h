@@ -88,7 +88,7 @@ class ProgramThread {
   /// Call on the thread that makes a call. Any thread may call this.
   void note_call() noexcept;
   /// Asks the system, which takes some microseconds. False if nobody has made a call, if the thread
-  /// has ended or is the caller, and if the system does not tell. One thread at a time.
+  /// has ended or is the caller, or if the system does not tell. One thread at a time.
   bool is_running() noexcept;
 
  private:
@@ -178,7 +178,7 @@ class Progress {
   /// See Client. For the token holder.
   bool waits_for_device() { return client_.waits_for_device(); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
-  /// Call this on a thread that has made a call which has not ended at once.
+  /// Call this on a thread that has made a call which may go on after it returns.
   void note_call() noexcept { program_.note_call(); }
   /// Counts how often user threads have taken the token.
   std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }

@@ -79,6 +79,11 @@ TEST(Devices, WithoutRdmaTheErrorSaysWhatThereIs) {
               AllOf(HasSubstr("XYLEM_DEVICES=mlx5_0"), HasSubstr("[]"), Not(HasSubstr("cuda"))));
 }
 
+TEST(Devices, UcxThatFindsNoRdmaSaysWhy) {
+  EXPECT_THAT(why_no_rdma(gpu_machine(false)), HasSubstr("built without verbs"));
+  EXPECT_THAT(why_no_rdma(gpu_machine(true)), IsEmpty());
+}
+
 TEST(Devices, AFilterNamesDevicesWithOrWithoutTheirPort) {
   const std::vector<std::string> names = {"mlx5_0:1", "mlx5_1:1"};
   EXPECT_EQ(filter_names(names, ""), names);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -353,6 +354,22 @@ TEST(UcxTransport, LibraryThatIsMissingOrIsNotUcxIsAnErrorThatNamesIt) {
   const auto other = ucx::load_api("libm.so.6").status();
   EXPECT_EQ(other.code(), Code::unsupported);
   EXPECT_THAT(std::string(other.message()), HasSubstr("libm.so.6 has no function ucp_"));
+  const auto old = ucx::load_api(XYLEM_OLD_UCX).status();
+  EXPECT_EQ(old.code(), Code::unsupported);
+  EXPECT_THAT(std::string(old.message()),
+              HasSubstr("UCX 1.12.1 is too old: install UCX 1.13 or newer"));
+}
+
+using Handlers = std::array<void (*)(int), NSIG>;
+
+Handlers handlers_now() {
+  Handlers handlers{};
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    handlers[signal] = action.sa_handler;
+  }
+  return handlers;
 }
 
 // In a process of its own, which has not opened UCX before.
@@ -360,13 +377,12 @@ TEST(UcxTransportDeathTest, OpeningTheLibraryLeavesTheHandlersOfTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
+        ::setenv("UCX_ERROR_SIGNALS", "SIGSEGV,SIGABRT", 1);
+        ::setenv("UCX_HANDLE_ERRORS", "bt", 1);
+        ::signal(SIGHUP, SIG_IGN);
         ::signal(SIGSEGV, SIG_IGN);
-        ::signal(SIGFPE, SIG_DFL);  // A sanitizer has set its own.
-        const bool is_open = ucx::open_api().is_ok();
-        std::_Exit(is_open && ::signal(SIGSEGV, SIG_DFL) == SIG_IGN &&
-                           ::signal(SIGFPE, SIG_DFL) == SIG_DFL
-                       ? 0
-                       : 1);
+        const Handlers before = handlers_now();
+        std::_Exit(ucx::open_api().is_ok() && handlers_now() == before ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
 }

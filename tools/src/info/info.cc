@@ -120,7 +120,7 @@ std::string gpus_text(const Result<topology::Topology>& machine) {
 std::string info_text(const Info& facts, const Result<topology::Topology>& machine) {
   std::string text = fmt::format(
       "xylem {}, {}\n", facts.version,
-      facts.ucx_version.empty() ? facts.ucx_missing : fmt::format("UCX {}", facts.ucx_version));
+      facts.ucx_missing.empty() ? fmt::format("UCX {}", facts.ucx_version) : facts.ucx_missing);
   text += fmt::format("launcher: {}, rank {} of {}\n", facts.launcher.name, facts.launcher.rank,
                       facts.launcher.size);
   text += fmt::format("reduction kernels: {}\n", fmt::join(facts.kernel_targets, ", "));

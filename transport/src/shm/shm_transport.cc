@@ -439,16 +439,8 @@ void ShmTransport::show_computing(bool computes) noexcept {
 bool ShmTransport::do_peers_compute() const noexcept {
   // What a peer has said last stays in its segment after its end.
   return std::ranges::any_of(peers_, [this](const Peer& peer) {
-    return peer.segment.header().computes.load(std::memory_order_relaxed) && !peer.has_died &&
-           !is_left(peer);
+    return peer.segment.header().computes.load(std::memory_order_relaxed) && !is_left(peer);
   });
-}
-
-// A peer may have met this rank without an endpoint to it, whose closing would tell of the death.
-void ShmTransport::note_death() noexcept {
-  for (Peer& peer : peers_) {
-    peer.has_died = peer.has_died || !Door::is_anybody_behind(peer.nonce);
-  }
 }
 
 std::vector<Lane> ShmTransport::lanes(EndpointId endpoint) const {

@@ -61,7 +61,6 @@ class ShmTransport final : public Transport, public Views {
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
-  void note_death() noexcept override;
   void close(EndpointId endpoint) noexcept override;
   std::vector<Lane> lanes(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
@@ -95,7 +94,6 @@ class ShmTransport final : public Transport, public Views {
     UniqueFd wake;
     PeerMemory memory;
     mutable Wake wake_later{};
-    bool has_died = false;  ///< See note_death().
 
     Peer(const Nonce& its_nonce,
          Segment its_segment,

@@ -8,28 +8,68 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+#include <vector>
 
 namespace xylem::transport::ucx {
 namespace {
+
+constexpr const char* kLibrary = "libucp.so.0";
 
 /// Puts the signal handlers that the process has now back when the object ends.
 class KeptHandlers {
  public:
   KeptHandlers() noexcept {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &kept_[i]);
+    for (int signal = 1; signal < kSignals; ++signal) {
+      is_kept_[signal] = ::sigaction(signal, nullptr, &kept_[signal]) == 0;
+    }
   }
   ~KeptHandlers() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &kept_[i], nullptr);
+    for (int signal = 1; signal < kSignals; ++signal) {
+      struct sigaction now {};
+      if (!is_kept_[signal] || ::sigaction(signal, nullptr, &now) != 0) continue;
+      if (now.sa_sigaction != kept_[signal].sa_sigaction ||
+          now.sa_flags != kept_[signal].sa_flags) {
+        ::sigaction(signal, &kept_[signal], nullptr);
+      }
+    }
   }
   KeptHandlers(const KeptHandlers&) = delete;
   KeptHandlers& operator=(const KeptHandlers&) = delete;
 
  private:
-  /// Those of UCX_ERROR_SIGNALS.
-  static constexpr std::array kSignals = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
-  std::array<struct sigaction, kSignals.size()> kept_{};
+  /// All signals, since UCX_ERROR_SIGNALS and UCX_DEBUG_SIGNO may name any.
+  static constexpr int kSignals = NSIG;
+  std::array<struct sigaction, kSignals> kept_{};
+  std::array<bool, kSignals> is_kept_{};
 };
+
+#ifdef XYLEM_PYTHON_PACKAGES
+/// Where pip installs the UCX of PyPI, if Xylem is a Python package.
+std::vector<std::filesystem::path> libraries_of_pypi() {
+  Dl_info here{};
+  if (::dladdr(reinterpret_cast<const void*>(&libraries_of_pypi), &here) == 0) return {};
+  const auto above = std::filesystem::absolute(here.dli_fname).parent_path().parent_path();
+  const auto library = std::filesystem::path("libucx/lib") / kLibrary;
+  // This code is in a module, which is in a folder beside libucx, or in the command.
+  return {above / library, above / XYLEM_PYTHON_PACKAGES / library};
+}
+#else
+std::vector<std::filesystem::path> libraries_of_pypi() { return {}; }
+#endif
+
+/// Opens the library. An empty name stands for the system's UCX or, if there is none, PyPI's.
+void* open_library(const std::string& name) {
+  constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+  if (!name.empty()) return ::dlopen(name.c_str(), kMode);
+  if (void* const found = ::dlopen(kLibrary, kMode)) return found;
+  for (const auto& library : libraries_of_pypi()) {
+    if (std::error_code error; exists(library, error)) return ::dlopen(library.c_str(), kMode);
+  }
+  return ::dlopen(kLibrary, kMode);  // For its error.
+}
 
 /// Fills in a member of Api. False if the library does not have the function.
 template <class Function>
@@ -47,23 +87,28 @@ constinit Api detail::opened_api;
 
 Result<Api> load_api(const std::string& library) {
   const KeptHandlers handlers;
-  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* const handle = open_library(library);
   if (handle == nullptr) {
-    return failure(
-        Code::unsupported,
-        fmt::format("UCX cannot be opened ({}): install libucx0 of Debian or libucx-cu13 "
-                    "of PyPI, or use another transport",
-                    ::dlerror()));
+    return failure(Code::unsupported,
+                   fmt::format("UCX cannot be opened ({}): install UCX {}.{} or newer (Debian's "
+                               "package libucx0), or use another transport",
+                               ::dlerror(), kOldestMajor, kOldestMinor));
   }
+  const std::string remedy = fmt::format("install UCX {}.{} or newer", kOldestMajor, kOldestMinor);
   Api api;
-#define XYLEM_UCX(name)                                                                   \
-  if (!find(handle, #name, api.name)) {                                                   \
-    return failure(                                                                       \
-        Code::unsupported,                                                                \
-        fmt::format("{} has no function {}: install UCX 1.13 or newer", library, #name)); \
+#define XYLEM_UCX(name)                                                               \
+  if (!find(handle, #name, api.name)) {                                               \
+    return failure(Code::unsupported,                                                 \
+                   fmt::format("{} has no function {}: {}", library, #name, remedy)); \
   }
 #include "ucx/api_functions.inc"
 #undef XYLEM_UCX
+  unsigned major = 0, minor = 0, release = 0;
+  api.ucp_get_version(&major, &minor, &release);
+  if (std::tie(major, minor) < std::tie(kOldestMajor, kOldestMinor)) {
+    return failure(Code::unsupported,
+                   fmt::format("UCX {}.{}.{} is too old: {}", major, minor, release, remedy));
+  }
   return api;
 }
 

@@ -23,10 +23,11 @@ struct Api {
 #undef XYLEM_UCX
 };
 
-/// Opens the library, which then stays open until the process ends, and finds its functions. Fails
-/// with `unsupported` if there is no such library, or if it is older than 1.13. UCX installs signal
-/// handlers when it is opened; the handlers that the process had are put back.
-Result<Api> load_api(const std::string& library = "libucp.so.0");
+/// Opens the library, which then stays open until the process ends, and finds its functions. By
+/// itself, opens the libucp.so.0 that the system knows, or else that of PyPI's package libucx-cu13,
+/// which has no RDMA. Fails with `unsupported` if there is no such library, or if it is too old.
+/// UCX installs signal handlers when it is opened; the handlers that the process had are put back.
+Result<Api> load_api(const std::string& library = {});
 
 namespace detail {
 extern constinit Api opened_api;
