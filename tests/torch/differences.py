@@ -3,7 +3,7 @@
 
     python tests/torch/differences.py [-k PATTERN]
 
-Prints what each rank gets. Two ranks, some of which end or wait for their time limit: 40 s.
+Prints what each rank gets. Two ranks, some of which end or wait for their time limit: 20 to 40 s.
 """
 
 from __future__ import annotations

@@ -417,9 +417,10 @@ class Records(unittest.TestCase):
                 assert pickle.load(file) == xylem.record()
             del os.environ["TORCH_FR_DUMP_TEMP_FILE"]
             dist.new_group()  # Reads the setting.
-            path = xylem.dump()
-            os.remove(path)
-            assert path == f"/tmp/xylem_trace_rank_{rank}"
+            default = f"/tmp/xylem_trace_rank_{rank}"
+            if not os.path.exists(default):  # Else it may be somebody's.
+                assert xylem.dump() == default
+                os.remove(default)
 
         run_ranks(2, body)
 

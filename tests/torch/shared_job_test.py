@@ -390,6 +390,10 @@ class Ends(unittest.TestCase):
             groups.clear()
             dist.barrier()
             dist.destroy_process_group()
+            # A thread that has been joined may be in /proc for a moment longer.
+            deadline = time.monotonic() + Condition.DEADLINE
+            while held()[0] > 0 and time.monotonic() < deadline:
+                time.sleep(0.01)
             assert held()[:2] == (0, 0) and held()[2] < descriptors
 
         run_ranks(3, body)
@@ -459,12 +463,14 @@ class BesideGloo(unittest.TestCase):
     def test_gloo_waits_where_torch_gives_members_different_names(self):
         """The reason why members meet by their ranks (docs/pytorch.md)."""
 
-        def body(rank, size, backend):
+        def body(rank, size, backend, made):
             store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
             dist.destroy_process_group()
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
             if rank < 2:
                 dist.new_group([0, 1], backend=backend, use_local_synchronization=True)
+                # A rank that is through early would end gloo's connections to those that are not.
+                made.wait() if rank == 0 else made.tell()
             if rank > 0:
                 # Rank 1 has made another group before, and rank 2 has not.
                 limit = timedelta(seconds=2 if backend == "gloo" else 20)
@@ -476,7 +482,8 @@ class BesideGloo(unittest.TestCase):
             return "is made"
 
         for backend, outcome in (("gloo", "waits"), ("xylem", "is made")):
-            got = run_ranks(3, lambda rank, size: body(rank, size, backend))
+            made = Condition()
+            got = run_ranks(3, lambda rank, size: body(rank, size, backend, made))
             self.assertEqual(got[1:], [outcome] * 2, backend)
 
 

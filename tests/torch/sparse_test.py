@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import time
 import unittest
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -85,6 +87,41 @@ class Sparse(unittest.TestCase):
                 work = reduced_later()
                 dist.barrier()
                 assert work.is_completed()
+
+        run_ranks(2, body)
+
+    def test_a_barrier_for_which_nobody_waits_yet_does_not_block(self):
+        def body(rank, size):
+            tensor = torch.ones(1)
+            if rank == 0:
+                work = reduced_later()
+                barrier = dist.barrier(async_op=True)
+                assert not barrier.is_completed()
+                dist.send(tensor, 1)  # Only then does the other rank call its part.
+                barrier.wait()
+                assert work.is_completed()
+            else:
+                dist.recv(tensor, 0)
+                work = reduced_later()
+                future = dist.barrier(async_op=True).get_future()
+                future.wait()
+                assert work.is_completed()
+
+        run_ranks(2, body)
+
+    def test_a_call_that_has_ended_keeps_nothing(self):
+        def body(rank, size):
+            class Mark:
+                pass
+
+            tensor = torch.sparse_coo_tensor([[0]], [1.0], (1,))
+            tensor.mark = Mark()
+            kept = weakref.ref(tensor.mark)
+            dist.all_reduce(tensor)
+            dist.barrier()
+            del tensor
+            gc.collect()
+            assert kept() is None
 
         run_ranks(2, body)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -22,7 +23,11 @@ from ranks import Condition, raising, run_ranks
 
 
 def thread_names() -> list[str]:
-    return [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
+            names.append(open(f"/proc/self/task/{task}/comm").read().strip())
+    return names
 
 
 class Works(unittest.TestCase):
@@ -201,19 +206,70 @@ class Works(unittest.TestCase):
 
         def other(rank, size):
             # This rank calls only when the other one is so far that none of its callbacks runs at
-            # once. What the other one calls in callbacks, this one calls in callbacks, too.
+            # once. What the other one calls in callbacks, this one calls in callbacks of the same calls.
             attached.wait()
             work = call()
             work.wait()
-            future = work.get_future()
             begun.wait()
-            future.then(lambda _: call().wait()).wait()
+            inner = []
+
+            def first(_):
+                inner.append(call())
+                inner[0].wait()
+
+            work.get_future().then(first).wait()
             called.wait()
             last = call()
-            future.then(lambda _: [work.wait() for work in [call(), call()]]).wait()
+            inner[0].get_future().then(lambda _: call().wait()).wait()
             last.wait()
+            last.get_future().then(lambda _: call().wait()).wait()
 
         run_ranks(2, lambda rank, size: (watched if rank == 0 else other)(rank, size))
+
+    def test_calls_in_callbacks_match_those_of_the_same_call(self):
+        """Else two chains of callbacks could add up what does not belong together, and nobody would know."""
+        ready = Condition()
+
+        def call(value=0.0):
+            return dist.all_reduce(torch.full((8,), value), async_op=True)
+
+        def body(rank, size):
+            futures = []
+
+            def chain(value):
+                return lambda _: futures.append(call(value).get_future())
+
+            # The first calls of both chains, in one order at both ranks.
+            for value in (1.0, 2.0):
+                call().get_future().then(chain(value)).wait()
+            for future in futures:
+                future.wait()
+            # Their callbacks call further collectives, in another order at each rank.
+            with raising(RuntimeError, "mismatch.*label 100000000000[12].*label 100000000000[12]"):
+                for future in futures if rank == 0 else reversed(futures):
+                    future.then(lambda _: call().wait()).wait()
+            ready.tell() if rank == 0 else ready.wait()
+
+        run_ranks(2, body)
+
+    def test_calls_in_callbacks_of_another_group(self):
+        """The ranks of the second group hang their calls on different calls of groups of their own."""
+
+        def body(rank, size):
+            mine = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]
+            for _ in range(rank // 2):
+                dist.all_reduce(torch.ones(1), group=mine)
+            values = []
+
+            def after(_):
+                value = torch.full((1,), float(rank))
+                dist.all_reduce(value)
+                values.append(value.item())
+
+            dist.all_reduce(torch.ones(1), group=mine, async_op=True).get_future().then(after).wait()
+            assert values == [3.0], values
+
+        run_ranks(3, body)
 
     def test_callbacks_of_sparse_and_dense_calls_wait_for_each_other(self):
         attached = Condition()
@@ -245,7 +301,7 @@ class Works(unittest.TestCase):
                 # Until then, rank 0's calls cannot end, so no callback runs at once.
                 attached.wait()
                 first = dense(), sparse()
-                ends = first[0].then(lambda _: [end.wait() for end in (dense(), sparse())]), first[1]
+                ends = first[0].then(lambda _: sparse().wait()), first[1].then(lambda _: dense().wait())
             for end in ends:
                 end.wait()
 
@@ -499,9 +555,12 @@ class Works(unittest.TestCase):
             if rank == 1:
                 dropped.wait()
             tensor, inputs = torch.ones(1 << 16), [torch.ones(1 << 10) for _ in range(size)]
-            kept = [weakref.ref(t.untyped_storage()) for t in [tensor, *inputs]]
+            others = [torch.ones(1 << 16) for _ in range(10)]
+            kept = [weakref.ref(t.untyped_storage()) for t in [tensor, *inputs, *others]]
             part = torch.ones(1 << 10)
-            dist.all_reduce(tensor, async_op=True)  # Nobody waits for it.
+            for one in [tensor, *others]:
+                dist.all_reduce(one, async_op=True)  # Nobody waits for it.
+            del one, others
             last = dist.reduce_scatter(part, inputs, async_op=True)
             address = tensor.data_ptr()
             del tensor, inputs
@@ -610,7 +669,7 @@ class Works(unittest.TestCase):
 
         run_ranks(2, body)
 
-    def test_a_wait_without_a_server_runs_the_callbacks_here(self):
+    def test_a_callback_of_a_completed_future_runs_here(self):
         """then() of a completed future runs its callback on the calling thread."""
 
         def body(rank, size):

@@ -89,17 +89,17 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 // --- calls ---
 
-const Communicator& Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  return tensor.is_cpu() ? here().group : on_device_of(tensor, begun, here().group);
+Communicator Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
+  return tensor.is_cpu() ? group_here() : on_device_of(tensor, begun, group_here());
 }
 
-const Communicator& Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
+Communicator Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
   return tensor.is_cpu() ? membership_.group : on_device_of(tensor, begun, membership_.group);
 }
 
-const Communicator& Backend::on_device_of(const at::Tensor& tensor,
-                                          Begun& begun,
-                                          const Communicator& group) const {
+Communicator Backend::on_device_of(const at::Tensor& tensor,
+                                   Begun& begun,
+                                   const Communicator& group) const {
   begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
   return begun.device->group();
 }
@@ -149,6 +149,7 @@ Backend::WorkPtr Backend::submit(
     const Status status = work.status();
     if (!breaks_group(status)) check(status, pending_->note());
   }
+  if (!is_message(type)) task->set_number(++here().begun);
   const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
   return task;
@@ -193,27 +194,28 @@ Backend::WorkPtr Backend::endCoalescing() {
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", here().sequence.load()}, pending_,
       Tensors());
   task->take(std::move(begun));
+  task->set_number(here().begun);
   return task;
 }
 
 // --- the group ---
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  here().sparse->wait_for_earlier_calls();
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
   Begun begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before
   // it: those of the program for a barrier of the program, those of callbacks for one in a
   // callback.
-  const bool is_of_program = Pending::depth() == 0;
+  const bool is_of_program = Pending::origin().is_program();
   begun.awaited = pending_->works_of([&](const Task& other) {
     return !is_message(other.name().type) && other.name().type != OpType::COALESCED &&
-           (other.depth() == 0) == is_of_program;
+           other.is_of_program() == is_of_program;
   });
+  begun.sparse = here().sparse->calls_so_far();
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device = std::make_unique<OnDevice>(here().group, *options.device, on_devices_);
+    begun.device = std::make_unique<OnDevice>(group_here(), *options.device, on_devices_);
   }
-  begun.works.push_back((begun.device ? begun.device->group() : here().group).barrier());
+  begun.works.push_back((begun.device ? begun.device->group() : group_here()).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 

@@ -120,22 +120,28 @@ class Backend final : public c10d::Backend {
   /// When callbacks run, in relation to the program, depends on chance.
   struct Line {
     Communicator group;
-    std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far.
+    std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far, for records.
+    /// The number of collectives that have begun, without those on sparse tensors.
+    std::atomic<std::uint64_t> begun{0};
     std::shared_ptr<SparseReducer> sparse;
     std::shared_ptr<const GroupLabel> label;
   };
 
   /// The line to which the calls of this thread belong.
-  Line& here() noexcept { return Pending::depth() == 0 ? program_ : in_callbacks_; }
-  const Line& here() const noexcept { return Pending::depth() == 0 ? program_ : in_callbacks_; }
+  Line& here() noexcept { return Pending::origin().is_program() ? program_ : in_callbacks_; }
+  const Line& here() const noexcept {
+    return Pending::origin().is_program() ? program_ : in_callbacks_;
+  }
+  /// The communicator for collectives of this thread.
+  Communicator group_here() const { return here().group.labelled(pending_->label_of_calls()); }
   /// The communicator, for a call on tensors on the device of `tensor`. On a device that is not the
   /// CPU, the call follows what the device's current stream has been given, and `begun` knows.
-  const Communicator& group_for(const at::Tensor& tensor, Begun& begun) const;
+  Communicator group_for(const at::Tensor& tensor, Begun& begun) const;
   /// The same for a message. Messages find each other by their tags, whoever calls them.
-  const Communicator& messages_for(const at::Tensor& tensor, Begun& begun) const;
-  const Communicator& on_device_of(const at::Tensor& tensor,
-                                   Begun& begun,
-                                   const Communicator& group) const;
+  Communicator messages_for(const at::Tensor& tensor, Begun& begun) const;
+  Communicator on_device_of(const at::Tensor& tensor,
+                            Begun& begun,
+                            const Communicator& group) const;
   /// Begins a call and gives it a number.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.

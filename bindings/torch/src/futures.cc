@@ -23,17 +23,17 @@ using torch::jit::PythonFutureWrapper;
 // NOLINTNEXTLINE(misc-multiple-inheritance)
 struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
                                       std::enable_shared_from_this<TaskFuture> {
-  /// `calls` is the depth of the calls that callbacks make (Task::depth()).
-  TaskFuture(c10::intrusive_ptr<c10::ivalue::Future> future, unsigned calls)
-      : PythonFutureWrapper(std::move(future)), depth(calls) {}
+  /// `calls` is the origin of the calls that callbacks make.
+  TaskFuture(c10::intrusive_ptr<c10::ivalue::Future> future, Origin calls)
+      : PythonFutureWrapper(std::move(future)), origin(calls) {}
 
   std::shared_ptr<TaskFuture> then_run(py::function callback) const {
-    const Pending::InCallback within(depth);
+    const Pending::InCallback within(origin);
     const auto child = plain()->then(std::move(callback));
-    return std::make_shared<TaskFuture>(child->fut, depth);
+    return std::make_shared<TaskFuture>(child->fut, origin);
   }
   void run_when_done(py::function callback) const {
-    const Pending::InCallback within(depth);
+    const Pending::InCallback within(origin);
     plain()->add_done_callback(std::move(callback));
   }
 
@@ -41,7 +41,7 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
     return std::make_shared<PythonFutureWrapper>(fut);
   }
 
-  const unsigned depth;
+  const Origin origin;
 };
 
 /// Functions of torch that return a work return this type if it is one of Xylem's.
@@ -49,7 +49,7 @@ template <typename OurWork>
 void define_work(py::module_& module, const char* name) {
   py::class_<OurWork, c10::intrusive_ptr<OurWork>, c10d::Work>(module, name)
       .def("get_future", [](OurWork& work) {
-        return std::make_shared<TaskFuture>(work.getFuture(), work.depth_of_callbacks());
+        return std::make_shared<TaskFuture>(work.getFuture(), work.origin_of_callbacks());
       });
 }
 

@@ -147,7 +147,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   if (!calls.empty()) {
-    const Communicator& group = group_for(inputs.front(), begun);
+    const Communicator group = group_for(inputs.front(), begun);
     for (const Gathering& call : calls) begun.works.push_back(all_gather(group, call));
   }
   return submit(task, std::move(begun), options.timeout, inputs);
@@ -168,7 +168,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator& group = group_for(inputs.front(), begun);
+    const Communicator group = group_for(inputs.front(), begun);
     for (const auto& [input, output] : calls) {
       begun.works.push_back(group.all_gather(input, output));
     }
@@ -271,7 +271,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const Buffer to = moved(write_to(output, begun));
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
-  const Communicator& group = group_for(input, begun);
+  const Communicator group = group_for(input, begun);
   begun.works.push_back(is_even ? group.all_to_all(from, to)
                                 : group.all_to_all_v(from, given, to, taken));
   return submit(task, std::move(begun), options.timeout, inputs);

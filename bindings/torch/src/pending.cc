@@ -15,9 +15,6 @@ namespace {
 /// doubles up to the limit, since a task that does not end soon may take long, and short waits use
 /// more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
-/// The number of tasks that each new call checks, so that tasks for which nobody waits do not
-/// accumulate.
-constexpr int kSwept = 2;
 /// How long drain() waits for landings of operations that have ended. They take longer only on a
 /// device that does not work.
 constexpr std::chrono::seconds kLongestLandings{5};
@@ -30,9 +27,10 @@ struct Pending::Borrowed {
 };
 
 thread_local const Pending::Callbacks* Pending::outermost = nullptr;
-thread_local unsigned Pending::depth_here = 0;
+thread_local Origin Pending::origin_here;
+std::atomic<std::uint64_t> Pending::made{0};
 
-Pending::Callbacks::Callbacks(unsigned depth) noexcept : within_(depth) {
+Pending::Callbacks::Callbacks(Origin origin) noexcept : within_(origin) {
   if (!outermost) outermost = this;
 }
 
@@ -61,13 +59,13 @@ void Pending::remove(Task& task) noexcept {
   listed_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
-void Pending::sweep() noexcept {
+void Pending::sweep(std::size_t looks) noexcept {
   if (listed_.load(std::memory_order_relaxed) == 0) return;
   // Their operations have ended. Landings on a device may still have to be made.
-  c10::SmallVector<TaskPtr, kSwept> ended;
+  c10::SmallVector<TaskPtr, kFew> ended;
   {
     const std::lock_guard lock(mutex_);
-    for (int i = 0; i < kSwept && !tasks_.empty(); ++i) {
+    for (std::size_t left = std::min(looks, tasks_.size()); left > 0; --left) {
       if (tasks_.front()->works_ended()) ended.push_back(tasks_.front());
       // Check other tasks next time, since the tasks in front may never end.
       tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
@@ -241,7 +239,8 @@ void Pending::run(Server& own) {
     own.is_fulfilling = true;
     lock.unlock();
     {
-      const Callbacks callbacks(1);  // Destroying tensors may run Python code, too.
+      // Destroying tensors may run Python code, too.
+      const Callbacks callbacks({Origin::kMessage, id_});
       for (const TaskPtr& task : ended) {
         task->settle();
         task->fulfil();

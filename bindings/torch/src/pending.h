@@ -21,6 +21,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -39,16 +40,21 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
  public:
   /// `note` is appended to the errors of tasks.
-  explicit Pending(std::string note) : note_(std::move(note)) {}
+  explicit Pending(std::string note) : id_(++made), note_(std::move(note)) {}
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending() = default;
 
+  /// Tells the group from all others of this process.
+  std::uint64_t id() const noexcept { return id_; }
   const std::string& note() const noexcept { return note_; }
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
-  /// Settles some tasks that have ended without being waited for. Runs no callbacks.
-  void sweep() noexcept;
+  /// Settles tasks that have ended without being waited for. Looks at some, by itself at a few.
+  /// Runs no callbacks.
+  void sweep(std::size_t looks = kFew) noexcept;
+  /// Each new call looks at a few tasks, so that tasks for which nobody waits do not accumulate.
+  static constexpr std::size_t kFew = 2, kAll = ~std::size_t{0};
   /// The operations of pending tasks that `choose` accepts.
   template <typename Choose>
   Works works_of(const Choose& choose) const {
@@ -72,27 +78,33 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Python's lock.
   void stop() noexcept;
 
-  /// Exists while a callback may run on this thread, and tells how deep its calls are.
+  /// Exists while a callback may run on this thread, and tells the origin of its calls.
   class InCallback {
    public:
-    explicit InCallback(unsigned depth) noexcept : before_(std::exchange(depth_here, depth)) {}
+    explicit InCallback(Origin origin) noexcept : before_(std::exchange(origin_here, origin)) {}
     InCallback(const InCallback&) = delete;
     InCallback& operator=(const InCallback&) = delete;
-    ~InCallback() { depth_here = before_; }
+    ~InCallback() { origin_here = before_; }
 
    private:
-    const unsigned before_;
+    const Origin before_;
   };
-  /// The depth of calls that are made on this thread now: 0 in the program, 1 in callbacks of the
-  /// program's calls, and so on.
-  static unsigned depth() noexcept { return depth_here; }
+  /// The origin of calls that are made on this thread now.
+  static Origin origin() noexcept { return origin_here; }
+  /// The label of collectives that are called on this group now, on this thread
+  /// (Communicator::labelled()). Groups whose calls have callbacks that call on another group may
+  /// have other numbers at other ranks, so those calls have a common label.
+  std::uint64_t label_of_calls() const noexcept {
+    const bool is_ours = origin_here.is_program() || origin_here.group == id_;
+    return is_ours ? origin_here.label : Origin::kMessage + 1;
+  }
 
   /// Exists while callbacks run. Servers borrowed by callbacks are returned when the outermost
   /// Callbacks object of a thread is destroyed.
   class Callbacks {
    public:
-    /// `depth` is that of the calls that the callbacks make (Task::depth()).
-    explicit Callbacks(unsigned depth) noexcept;
+    /// `origin` is that of the calls that the callbacks make.
+    explicit Callbacks(Origin origin) noexcept;
     Callbacks(const Callbacks&) = delete;
     Callbacks& operator=(const Callbacks&) = delete;
     ~Callbacks();
@@ -139,8 +151,11 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
   /// The outermost Callbacks object of this thread; null while it runs no callbacks.
   static thread_local const Callbacks* outermost;
-  static thread_local unsigned depth_here;
+  static thread_local Origin origin_here;
 
+  static std::atomic<std::uint64_t> made;
+
+  const std::uint64_t id_;
   const std::string note_;
   mutable std::mutex mutex_;
   std::list<TaskPtr> tasks_;

@@ -90,7 +90,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     }
   }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
-  const Communicator& group = group_for(tensors.front(), begun);
+  const Communicator group = group_for(tensors.front(), begun);
   for (const auto& [input, output] : calls) {
     begun.works.push_back(group.all_reduce(input, output, op));
   }
@@ -139,7 +139,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator& group = group_for(outputs.front(), begun);
+    const Communicator group = group_for(outputs.front(), begun);
     for (const auto& [input, output] : calls) {
       begun.works.push_back(group.reduce_scatter(input, output, op));
     }
@@ -168,7 +168,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
   const auto counts = packed.counts(parts);
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
-  const Communicator& group = group_for(output, begun);
+  const Communicator group = group_for(output, begun);
   begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
                                           : group.reduce_scatter_v(from, to, counts, op));
   return submit(task, std::move(begun), options.timeout, parts);

@@ -46,7 +46,7 @@ Shape shape_of(const at::Tensor& tensor) {
 
 /// State that the steps of a call share.
 struct Walk {
-  const Communicator& group;
+  const Communicator group;
   std::chrono::milliseconds timeout;
   const std::string& note;  ///< Text that is appended to errors.
   Status outcome{};         ///< The failure of the step that failed; OK while none has failed.
@@ -114,7 +114,7 @@ SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
 void SparseTask::carry_out(const Communicator& group,
                            const Status& group_state,
                            Pending& pending) noexcept {
-  Walk walk{group, call_.timeout, pending.note(), group_state};
+  Walk walk{group.labelled(call_.label), call_.timeout, pending.note(), group_state};
   try {
     check(walk.outcome, walk.note);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -136,8 +136,7 @@ bool SparseTask::wait(std::chrono::milliseconds timeout) {
   return Work::wait(timeout);
 }
 
-void SparseTask::conclude() noexcept {
-  finish(error_);
+void SparseTask::complete_future() noexcept {
   try {
     // The user may have completed the future already.
     if (error_) {
@@ -168,18 +167,21 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
 thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 
 c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
-  const auto timeout = call.timeout;
-  auto task =
-      c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
+  c10::intrusive_ptr<SparseTask> task;
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
-    if (!meeting_) begin_meeting(timeout);
+    if (!meeting_) begin_meeting(call.timeout);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
+    call.number = called_ + 1;
+    call.group = pending_->id();
+    call.label = pending_->label_of_calls();
+    task =
+        c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
     tasks_.push_back(task);
-    last_.emplace(task);
+    ++called_;
   }
   changed_.notify_all();
   return task;
@@ -240,34 +242,35 @@ void SparseReducer::run() {
     lock.unlock();
     if (state) state = form();
     task->carry_out(group_, state, *pending_);
+    task->end();
     lock.lock();
     is_busy_ = false;
+    ++ended_;
     changed_.notify_all();
     lock.unlock();
     // A thread that waits for the task may destroy the group immediately after this.
     {
-      const Pending::Callbacks callbacks(task->depth_of_callbacks());
-      task->conclude();
+      const Pending::Callbacks callbacks(task->origin_of_callbacks());
+      task->complete_future();
       task.reset();
     }
     lock.lock();
   }
 }
 
-void SparseReducer::wait_for_earlier_calls() noexcept {
-  if (of_this_thread == this) return;
-  c10::intrusive_ptr<SparseTask> last;
-  {
-    const std::lock_guard lock(mutex_);
-    if (last_) last = last_->lock();
-  }
-  if (!last) return;  // It has ended, and is not kept by anybody.
-  try {
-    last->wait();
-  } catch (const std::exception&) {
-    // Its error is told to those who wait for it.
-    return;
-  }
+SparseCalls SparseReducer::calls_so_far() const noexcept {
+  if (of_this_thread == this) return {};
+  const std::lock_guard lock(mutex_);
+  if (ended_ == called_) return {};
+  return {shared_from_this(), called_};
+}
+
+bool SparseCalls::ended() const noexcept { return !reducer || reducer->ended_ >= count; }
+
+void SparseCalls::wait(Deadline deadline) const noexcept {
+  if (!reducer) return;
+  std::unique_lock lock(reducer->mutex_);
+  reducer->changed_.wait_until(lock, deadline.point(), [this] { return ended(); });
 }
 
 void SparseReducer::abort() noexcept {

@@ -11,13 +11,13 @@
 #include "tensors.h"
 #include "xylem/xylem.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -35,6 +35,10 @@ class SparseTask final : public c10d::Work {
     std::uint64_t sequence = 0;
     std::chrono::milliseconds timeout{};
     std::uint64_t record = 0;  ///< Id for the recorder.
+    // Set by the reducer:
+    std::uint64_t number = 0;  ///< Counts the calls of the reducer.
+    std::uint64_t group = 0;   ///< Pending::id().
+    std::uint64_t label = 0;   ///< Of the operations (Communicator::labelled()).
   };
   /// `reducer` executes the call.
   SparseTask(int rank, Call call, const SparseReducer& reducer);
@@ -43,21 +47,25 @@ class SparseTask final : public c10d::Work {
   /// `group_state` is a failure, the call fails with it.
   void carry_out(const Communicator& group, const Status& group_state, Pending& pending) noexcept;
   /// Completes the task for all that wait for it.
-  void conclude() noexcept;
+  void end() noexcept { finish(error_); }
+  /// Completes the future, which runs its callbacks. Call after end().
+  void complete_future() noexcept;
 
   /// Throws if it is called in a callback of the reducer's own tasks, where the thread would wait
   /// for itself.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   Tensors result() override { return {call_.tensor}; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-  /// The depth of calls that the callbacks of its future make (see Task).
-  unsigned depth_of_callbacks() const noexcept { return depth_ + 1; }
+  /// The origin of calls that the callbacks of its future make.
+  Origin origin_of_callbacks() const noexcept {
+    return Origin::callback_of(origin_, /*is_sparse=*/true, call_.number, call_.group);
+  }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
  private:
   Call call_;
   const SparseReducer* const reducer_;  ///< Only compared, never dereferenced.
-  const unsigned depth_ = Pending::depth();
+  const Origin origin_ = Pending::origin();
   std::exception_ptr error_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
@@ -79,9 +87,9 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
   /// executed in order.
   c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
-  /// Blocks until the calls that reduce() has begun so far have ended, each by its own time limit.
-  /// On the reducer's own thread, which runs callbacks, it returns at once.
-  void wait_for_earlier_calls() noexcept;
+  /// The calls that reduce() has begun so far, for somebody who waits for them. Empty on the
+  /// reducer's own thread, which runs callbacks.
+  SparseCalls calls_so_far() const noexcept;
   /// Ends calls in progress, on all ranks; later calls fail.
   void abort() noexcept;
   /// Waits a short time for calls in progress; later calls are refused.
@@ -92,6 +100,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
 
  private:
   friend class SparseTask;
+  friend struct SparseCalls;
   /// How the ranks agree on the communicator. Each gives a seat, and the first rank a number.
   struct Meeting {
     struct Rank {
@@ -115,13 +124,14 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   const std::weak_ptr<SharedJob> job_;
   const Communicator parent_;
   const std::shared_ptr<Pending> pending_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
-  std::optional<c10::weak_intrusive_ptr<SparseTask>> last_;  ///< The last task that was begun.
-  std::unique_ptr<Meeting> meeting_;                         ///< Set by the first call.
-  Communicator group_;                                       ///< Empty until it is formed.
+  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call.
+  Communicator group_;                ///< Empty until it is formed.
   std::thread thread_;
+  std::uint64_t called_ = 0;              ///< How many calls there were.
+  std::atomic<std::uint64_t> ended_ = 0;  ///< How many of them have ended.
   bool is_busy_ = false;
   bool is_closed_ = false;
   bool is_aborted_ = false;

@@ -53,7 +53,7 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
            at::hasCallbacks() ? name.title : nullptr,
            at::hasCallbacks() ? std::optional<Tensors>(inputs) : std::nullopt),
       name_(name),
-      depth_(Pending::depth()),
+      origin_(Pending::origin()),
       pending_(std::move(pending)) {}
 
 void Task::take(Begun begun) {
@@ -73,10 +73,16 @@ bool Task::is_ordered() const noexcept {
   return std::ranges::any_of(begun_.parts, [](const TaskPtr& part) { return part->is_ordered(); });
 }
 
+Origin Task::origin_of_callbacks() const noexcept {
+  if (is_in_stream_order_) return origin_;
+  if (!is_ordered()) return {Origin::kMessage, pending_->id()};
+  return Origin::callback_of(origin_, /*is_sparse=*/false, number_, pending_->id());
+}
+
 bool Task::works_ended() const noexcept {
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.ended(); });
-  return all;
+  return all && begun_.sparse.ended();
 }
 
 bool Task::ended() const noexcept { return works_ended() && has_landed(); }
@@ -85,6 +91,7 @@ bool Task::settle_if_ended() noexcept {
   if (settled_.load(std::memory_order_acquire)) return true;
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.test(); });
+  all = all && begun_.sparse.ended();
   if (all) land_if_ended();
   all = all && has_landed();
   if (all) settle();
@@ -145,7 +152,7 @@ void Task::fulfil() noexcept {
   }
   if (!values && !results) return;
   if (is_first) {
-    const Pending::Callbacks callbacks(depth_of_callbacks());
+    const Pending::Callbacks callbacks(origin_of_callbacks());
     complete(values, results);
   } else if (values) {
     values->wait();
@@ -155,6 +162,7 @@ void Task::fulfil() noexcept {
 void Task::wait_for_end(WorkWait way, std::chrono::nanoseconds limit) noexcept {
   const Deadline deadline = Deadline::after(limit);
   for_each_work([&](const xylem::Work& work) { (void)(work.*way)(deadline.left()); });
+  begun_.sparse.wait(deadline);
   wait_for_landing(deadline);
 }
 
@@ -191,14 +199,16 @@ bool Task::wait(std::chrono::milliseconds timeout) {
   }
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
+    begun_.sparse.wait(Deadline::at(Clock::time_point::max()));  // They have limits of their own.
     wait_for_landing(Deadline::after(kLongestLanding));
     settle();
-    pending_->sweep();  // A barrier, for one, ends after calls for which nobody waited.
   } else if (wait_for_end(&xylem::Work::wait_for, timeout); !settle_if_ended()) {
     check(failure(Code::timed_out,
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
   }
+  // A barrier has waited for all calls before it, and nobody may wait for those again.
+  if (name_.type == c10d::OpType::BARRIER) pending_->sweep(Pending::kAll);
   fulfil();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   return true;

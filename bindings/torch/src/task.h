@@ -33,6 +33,7 @@ namespace xylem::pytorch {
 
 class Task;
 class Pending;
+class SparseReducer;
 
 using TaskPtr = c10::intrusive_ptr<Task>;
 
@@ -41,10 +42,22 @@ constexpr bool is_message(c10d::OpType type) noexcept {
   return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
          type == c10d::OpType::RECVANYSOURCE;
 }
+/// Sparse all_reduces that were called before another call (SparseReducer::calls_so_far()). Empty
+/// if it has no reducer. Thread-safe.
+struct SparseCalls {
+  std::shared_ptr<const SparseReducer> reducer;
+  std::uint64_t count = 0;  ///< How many calls of the reducer there were.
+
+  bool ended() const noexcept;
+  /// Waits until they have ended, which each does in its own time.
+  void wait(Deadline deadline) const noexcept;
+};
+
 /// The contents of a call after it has begun.
 struct Begun {
   Works works;
   Works awaited;                  ///< Operations of other tasks that must have ended as well.
+  SparseCalls sparse;             ///< The same for calls on sparse tensors.
   std::vector<TaskPtr> parts;     ///< Tasks that this task combines.
   Tensors outputs;                ///< The tensors that result() and the future return.
   Tensors kept;                   ///< Other tensors that the operations use.
@@ -61,6 +74,26 @@ struct TaskName {
   std::uint64_t record = 0;             ///< Id for the recorder.
 };
 
+/// Where a call is made: in the program, or in a callback of another call.
+struct Origin {
+  /// Names the other call, the same at all ranks of its group. 0: the program.
+  std::uint64_t label = 0;
+  std::uint64_t group = 0;  ///< The group of the other call (Pending::id()).
+
+  bool is_program() const noexcept { return label == 0; }
+  /// Callbacks of messages, which have no common number at all ranks. Other labels are less.
+  static constexpr std::uint64_t kMessage = 4'000'000'000'000;
+  /// Callbacks of a collective that was called at `origin`. `number` counts those of its kind that
+  /// the program calls on its group, or those that callbacks call.
+  static Origin callback_of(Origin origin,
+                            bool is_sparse,
+                            std::uint64_t number,
+                            std::uint64_t group) {
+    constexpr std::uint64_t kInCallback = 1'000'000'000'000, kSparse = 2'000'000'000'000;
+    return {number + (origin.is_program() ? 0 : kInCallback) + (is_sparse ? kSparse : 0), group};
+  }
+};
+
 /// One call of c10d. Thread-safe; several threads may wait at the same time.
 class Task final : public c10d::Work {
  public:
@@ -72,16 +105,19 @@ class Task final : public c10d::Work {
   void take(Begun begun);
   /// Call before take().
   void set_record(std::uint64_t record) noexcept { name_.record = record; }
+  /// Sets how many collectives, up to this one, the program or callbacks have called on the group.
+  /// Call it before the task is given to the user.
+  void set_number(std::uint64_t number) noexcept { number_ = number; }
   /// The operations. They never change after take().
   const Works& works() const noexcept { return begun_.works; }
   const Works& awaited() const noexcept { return begun_.awaited; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
-  /// 0 for a call of the program, 1 for a call that a callback of such a call has made, and so on.
-  unsigned depth() const noexcept { return depth_; }
-  /// The depth of calls that the callbacks of its futures make. In the order of streams futures are
-  /// complete at once, so their callbacks run in the program, at the same place at all ranks.
-  unsigned depth_of_callbacks() const noexcept { return is_in_stream_order_ ? depth_ : depth_ + 1; }
+  /// Whether the program has made the call, and no callback.
+  bool is_of_program() const noexcept { return origin_.is_program(); }
+  /// The origin of calls that the callbacks of its futures make. In the order of streams futures
+  /// are complete at once, so their callbacks run where the call was made, at all ranks.
+  Origin origin_of_callbacks() const noexcept;
   /// Null for a call on tensors in CPU memory.
   const OnDevice* device() const noexcept { return begun_.device.get(); }
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
@@ -160,7 +196,8 @@ class Task final : public c10d::Work {
   };
 
   TaskName name_;
-  const unsigned depth_;
+  const Origin origin_;
+  std::uint64_t number_ = 0;  ///< See set_number().
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
   bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
