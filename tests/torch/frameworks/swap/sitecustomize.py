@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets programs that ask torch.distributed for gloo get the backend that FRAMEWORKS_BACKEND names.
 
-Python imports this module when it starts, if its folder is on PYTHONPATH. It counts the groups in the file
-FRAMEWORKS_GROUPS, so that a run tells whether the backend was used at all.
+Python imports this module when it starts, if its folder is on PYTHONPATH. It writes each group and its test to the file
+FRAMEWORKS_GROUPS, so that a run tells whether the backend was used at all, and by which tests.
 """
 
 import functools
@@ -34,7 +34,8 @@ def replace_gloo(module, function):
             # A process that is no member of a new group gets something else.
             if group is None or isinstance(group, module.ProcessGroup):
                 with open(GROUPS, "a", encoding="utf-8") as file:
-                    file.write(f"{module.get_backend(group)}\n")
+                    test = os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
+                    file.write(f"{module.get_backend(group)}\t{test}\n")
         return result
 
     return call
