@@ -65,6 +65,26 @@ def types_refused(rank: int) -> str:
     return "all_reduce refuses " + (", ".join(refused) or "none")
 
 
+def types_refused_by_others(rank: int) -> str:
+    refused = {}
+    for name in TYPES:
+        kind = getattr(torch, name)
+
+        def made(count: int, kind=kind) -> torch.Tensor:
+            return torch.zeros(count * kind.itemsize, dtype=torch.uint8).view(kind)
+
+        for title, call in {
+            "broadcast": lambda: dist.broadcast(made(4), 0),
+            "all_gather": lambda: dist.all_gather([made(4), made(4)], made(4)),
+            "gather": lambda: dist.gather(made(4), [made(4), made(4)] if rank == 0 else None, 0),
+            "scatter": lambda: dist.scatter(made(4), [made(4), made(4)] if rank == 0 else None, 0),
+            "all_to_all_single": lambda: dist.all_to_all_single(made(4), made(4)),
+        }.items():
+            if outcome(call) != "None":
+                refused.setdefault(title, []).append(name)
+    return "; ".join(f"{title} refuses {', '.join(names)}" for title, names in refused.items()) or "none refused"
+
+
 def average_of_integers(rank: int) -> str:
     tensor = torch.tensor([-3 + rank, 3 - rank])
     return f"{outcome(lambda: dist.all_reduce(tensor, dist.ReduceOp.AVG))}; the tensor is {tensor.tolist()}"
@@ -149,7 +169,7 @@ def main() -> None:
     pattern = parser.parse_args().k
     for body in (
         tensors_that_are_not_contiguous, unequal_all_gather, unequal_reduce_scatter, types_refused,
-        average_of_integers, another_operation, no_call, death, coalescing,
+        types_refused_by_others, average_of_integers, another_operation, no_call, death, coalescing,
     ):
         if pattern not in body.__name__:
             continue

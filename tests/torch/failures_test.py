@@ -112,6 +112,14 @@ class Failures(unittest.TestCase):
 
             run_ranks(3, body)
 
+    def test_the_root_of_a_broadcast_may_learn_of_a_mismatch_from_its_next_call(self):
+        def body(rank, size):
+            with raising(dist.DistBackendError, "mismatch.*rank 0 calls broadcast.*rank 1 calls all_reduce"):
+                dist.broadcast(torch.zeros(2), 0) if rank == 0 else dist.all_reduce(torch.zeros(2))
+                dist.barrier()
+
+        run_ranks(2, body)
+
     def test_a_missing_call_is_told_and_ends_within_its_time(self):
         failed = Condition()
 

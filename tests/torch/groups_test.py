@@ -260,6 +260,61 @@ class Records(unittest.TestCase):
 
         run_ranks(3, body)
 
+    def test_the_time_limit_is_half_an_hour_by_default(self):
+        def body(rank, size):
+            dist.destroy_process_group()
+            store = dist.FileStore(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + "store", size)
+            dist.init_process_group("xylem", store=store, rank=rank, world_size=size)
+            for group in (dist.group.WORLD, dist.new_group()):
+                options = group._get_backend(torch.device("cpu")).options
+                assert options._timeout == timedelta(minutes=30), options._timeout
+
+        with tempfile.TemporaryDirectory() as directory:
+            run_ranks(2, body, environment={"TORCH_FR_DUMP_TEMP_FILE": os.path.join(directory, "calls_")})
+
+    def test_records_have_at_most_six_sizes(self):
+        def body(rank, size):
+            import xylem
+
+            dist.all_reduce(torch.ones(1, 1, 1, 1, 1, 2, 1, 3))
+            assert xylem.record()["entries"][-1]["input_sizes"] == [[1, 1, 1, 1, 1, 2]]
+
+        run_ranks(2, body)
+
+    def test_a_group_goes_on_after_a_record_that_cannot_be_written(self):
+        def body(rank, size):
+            import xylem
+
+            os.environ["TORCH_FR_DUMP_TEMP_FILE"] = "/nonexistent/calls_"
+            dist.new_group()  # Reads the setting.
+            with raising(Exception, "/nonexistent/calls_"):
+                xylem.dump()
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            assert tensor.item() == size
+
+        run_ranks(2, body)
+
+    def test_only_the_first_failure_writes_the_record(self):
+        def body(rank, size):
+            path = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank)
+            groups = [dist.new_group() for _ in range(2)]
+            with raising(dist.DistBackendError, "sizes"):
+                dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (rank + 1,)))
+            assert not os.path.exists(path)
+            with raising(dist.DistBackendError, "mismatch"):
+                dist.all_reduce(torch.ones(rank + 1), group=groups[0])
+            wait_for_file(path)
+            dist.barrier()
+            os.remove(path)
+            with raising(dist.DistBackendError, "mismatch"):
+                dist.all_reduce(torch.ones(rank + 1), group=groups[1])
+            dist.barrier()
+            assert not os.path.exists(path)
+
+        with tempfile.TemporaryDirectory() as directory:
+            run_ranks(2, body, environment={"TORCH_FR_DUMP_TEMP_FILE": os.path.join(directory, "calls_")})
+
     def test_a_signal_writes_the_record(self):
         def body(rank, size):
             import xylem

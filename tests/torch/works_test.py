@@ -669,6 +669,30 @@ class Works(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_wait_runs_the_callbacks_of_its_work_here_and_out_of_order(self):
+        attached = Condition()
+
+        def body(rank, size):
+            if rank == 1:
+                attached.wait()
+            works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(3)]
+            if rank == 0:
+                begun, over, ran = threading.Event(), threading.Event(), []
+                works[0].get_future().then(lambda _: (begun.set(), over.wait(20)))
+                for work in works[1:]:
+                    work.get_future().then(lambda _: ran.append(threading.get_ident()))
+                attached.tell()
+                assert begun.wait(20)
+                works[1].wait()
+                while not works[2].is_completed():
+                    pass
+                assert ran == 2 * [threading.get_ident()], ran
+                over.set()
+            for work in works:
+                work.wait()
+
+        run_ranks(2, body)
+
     def test_a_callback_of_a_completed_future_runs_here(self):
         """then() of a completed future runs its callback on the calling thread."""
 
