@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure_detector.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <utility>
 
@@ -22,9 +24,14 @@ std::vector<Suspicion> FailureDetector::take_confirmed(Clock::time_point now) {
   std::erase_if(suspicions_, [&](Suspicion& suspicion) {
     if (now - suspicion.since < kSuspicion) return false;
     const auto culprit = suspicion.why.peer();
-    const bool is_excused =
-        suspicion.leaver == Suspicion::Leaver::is_excused && culprit && has_left(*culprit);
-    if (!is_excused) confirmed.push_back(std::move(suspicion));
+    if (culprit && has_left(*culprit)) {
+      if (suspicion.leaver == Suspicion::Leaver::is_excused) return true;
+      suspicion.why = failure(Code::peer_lost,
+                              fmt::format("rank {} left the job before it took its part: {}",
+                                          *culprit, suspicion.why.message()),
+                              *culprit);
+    }
+    confirmed.push_back(std::move(suspicion));
     return true;
   });
   has_suspicions_ = !suspicions_.empty();

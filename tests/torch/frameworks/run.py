@@ -35,8 +35,9 @@ TOOLS = (
     "tensorboardX==2.6.5",
 )
 FITS = ("lightning", "lightning-fsdp", "fabric", "trainer", "accelerate")
-# accelerate's own scripts for two processes. Others need what is on a server, or GPUs.
-SCRIPTS = ("test_script", "test_ops", "test_sync", "test_distributed_data_loop", "test_ddp_comm_hook", "test_merge_weights")
+# accelerate's own scripts for two processes. Others need what is on a server, or GPUs. In the last one the ranks call
+# different things, which accelerate supports on GPUs only: gloo stands still.
+SCRIPTS = ("test_script", "test_ops", "test_sync", "test_distributed_data_loop")
 BACKENDS = ("gloo", "xylem")
 LIMIT = 300
 
@@ -163,7 +164,7 @@ class Place:
         ).stdout.strip()
         for name in names:
             command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", os.path.join(folder, name + ".py")]
-            status, _, groups = self.run(backend, name, command, ACCELERATE_USE_CPU="yes")
+            status, _, groups = self.run(backend, name, command, limit=150, ACCELERATE_USE_CPU="yes")
             (count.failed if status else count.passed).add(name)
             count.groups += len(groups)
         return count

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/src/failure_detector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+using Leaver = Suspicion::Leaver;
+
+class FailureDetectorOfThree : public testing::Test {
+ protected:
+  void suspect(std::uint32_t rank, Leaver leaver) {
+    detector.suspect({}, failure(Code::link_lost, "the wire broke", rank), leaver);
+  }
+  std::vector<Suspicion> confirmed() {
+    return detector.take_confirmed(Clock::now() + milliseconds(600));
+  }
+
+  FailureDetector detector{3};
+};
+
+TEST_F(FailureDetectorOfThree, BelievesASuspicionAfterAWhile) {
+  suspect(2, Leaver::counts);
+  EXPECT_TRUE(detector.has_suspicions());
+  EXPECT_THAT(detector.take_confirmed(Clock::now()), SizeIs(0));
+  const auto believed = confirmed();
+  ASSERT_THAT(believed, SizeIs(1));
+  EXPECT_EQ(believed[0].why.code(), Code::link_lost);
+  EXPECT_EQ(believed[0].why.peer(), 2U);
+  EXPECT_EQ(std::string(believed[0].why.message()), "the wire broke");
+  EXPECT_FALSE(detector.has_suspicions());
+}
+
+// What the wire says is the consequence; the cause is that the rank left.
+TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
+  suspect(1, Leaver::counts);
+  suspect(2, Leaver::counts);
+  detector.note_left(1);
+  const auto believed = confirmed();
+  ASSERT_THAT(believed, SizeIs(2));
+  EXPECT_EQ(believed[0].why.code(), Code::peer_lost);
+  EXPECT_EQ(believed[0].why.peer(), 1U);
+  EXPECT_THAT(std::string(believed[0].why.message()),
+              AllOf(HasSubstr("rank 1 left the job before it took its part"),
+                    HasSubstr("the wire broke")));
+  EXPECT_EQ(std::string(believed[1].why.message()), "the wire broke");
+}
+
+TEST_F(FailureDetectorOfThree, AGoodbyeMayExcuse) {
+  suspect(0, Leaver::is_excused);
+  suspect(1, Leaver::is_excused);
+  detector.note_left(1);
+  const auto believed = confirmed();
+  ASSERT_THAT(believed, SizeIs(1));
+  EXPECT_EQ(believed[0].why.peer(), 0U);
+}
+
+}  // namespace
+}  // namespace xylem::runtime
