@@ -268,6 +268,35 @@ class Page(unittest.TestCase):
             program = re.sub("import xylem.*\n", "", program)
             self.assertEqual(run_program(program, "--nproc-per-node=2").count("[1.0]"), 2)
 
+    def test_slurm(self):
+        """The script of docs/pytorch.md, with stand-ins for Slurm's commands: a host with two ranks."""
+        with open(PAGE, encoding="utf-8") as page:
+            script = re.search(r"```sh\n(#SBATCH .*?)```", page.read(), re.DOTALL)[1]
+        self.assertIn("python program.py", script)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            script = script.replace("29500", str(probe.getsockname()[1]))
+        program = self.first_program().replace("dist.destroy", "print(tensor.sum().item())\ndist.destroy")
+        scontrol = 'echo localhost; echo "and others"'
+        srun = '''
+            for rank in 0 1; do
+              SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_NTASKS=2 "$@" & ranks[rank]=$!
+            done
+            for rank in "${ranks[@]}"; do wait "$rank" || exit 1; done'''
+        with tempfile.TemporaryDirectory() as folder:
+            files = {"scontrol": scontrol, "srun": srun, "script": script, "python": f'exec {sys.executable} "$@"'}
+            for name, text in files.items():
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    os.chmod(file.name, 0o700)
+                    file.write(f"#!/bin/bash\n{text}\n")
+            with open(os.path.join(folder, "program.py"), "w", encoding="utf-8") as file:
+                file.write(program)
+            printed = run(
+                ["bash", "-c", f"cd {folder} && ./script"], PATH=f"{folder}:{os.environ['PATH']}",
+                SLURM_JOB_NODELIST="some",
+            )
+        self.assertEqual(printed.count("1000.0"), 2, printed)
+
     def test_one_backend_for_each_kind_of_device(self):
         printed = run_program(
             """

@@ -2,12 +2,12 @@
 """Trains a small network with a framework, as its users write it, and prints a digest of the parameters.
 
     torchrun --nproc-per-node 2 fit.py FRAMEWORK BACKEND
+    python fit.py ray BACKEND               # Ray Train starts the processes itself.
 
 FRAMEWORK is lightning, lightning-fsdp, fabric, trainer or accelerate. The backend is chosen as docs/pytorch.md says.
 """
 
 import hashlib
-import os
 import sys
 import tempfile
 
@@ -118,8 +118,38 @@ def fit_accelerate(backend: str) -> torch.nn.Module:
     return network
 
 
+def fit_ray(backend: str) -> None:
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
+
+    def train() -> None:
+        torch.set_num_threads(1)
+        model = prepare_model(Network())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sampler = torch.utils.data.DistributedSampler(Examples(), shuffle=False)
+        for _, batch in zip(range(STEPS), torch.utils.data.DataLoader(Examples(), batch_size=4, sampler=sampler)):
+            optimizer.zero_grad()
+            model(**batch)["loss"].backward()
+            optimizer.step()
+        assert dist.get_backend() == backend and dist.get_world_size() == 2, dist.get_backend()
+        print_digest(model)
+
+    TorchTrainer(
+        train, torch_config=TorchConfig(backend=backend), scaling_config=ScalingConfig(num_workers=2)
+    ).fit()
+
+
+def print_digest(network: torch.nn.Module) -> None:
+    parameters = [getattr(p, "full_tensor", lambda p=p: p)().detach().flatten() for p in network.parameters()]
+    digest = hashlib.sha256(torch.cat(parameters).numpy().tobytes()).hexdigest()
+    if dist.get_rank() == 0:
+        print(f"digest {digest}", flush=True)
+
+
 def main() -> None:
     framework, backend = sys.argv[1:]
+    if framework == "ray":
+        return fit_ray(backend)
     fits = {
         "lightning": lambda: fit_lightning(backend, sharded=False),
         "lightning-fsdp": lambda: fit_lightning(backend, sharded=True),
@@ -129,10 +159,7 @@ def main() -> None:
     }
     network = fits[framework]()
     assert dist.get_backend() == backend and dist.get_world_size() == 2, dist.get_backend()
-    parameters = [getattr(p, "full_tensor", lambda p=p: p)().detach().flatten() for p in network.parameters()]
-    digest = hashlib.sha256(torch.cat(parameters).numpy().tobytes()).hexdigest()
-    if int(os.environ["RANK"]) == 0:
-        print(f"digest {digest}")
+    print_digest(network)
     dist.destroy_process_group()
 
 

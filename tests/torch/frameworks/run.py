@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VERSIONS = {"accelerate": "1.15.0", "transformers": "5.24.0", "lightning": "2.6.6"}
+RAY = "ray[train]==2.60.0"  # 250 MB, so only for the whole run.
 # What their tests need. Some of Lightning's tests start again by themselves when they fail.
 TOOLS = (
     "pytest==9.2.0", "pytest-timeout==2.4.0", "pytest-rerunfailures==16.7", "parameterized==0.9.0", "evaluate==0.4.6",
@@ -85,17 +86,17 @@ class Place:
         ).stdout.strip()
         with open(os.path.join(packages, "torch.pth"), "w", encoding="utf-8") as file:
             file.write(sysconfig.get_paths()["purelib"] + "\n")
-        pip = [self.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "--no-cache-dir", *wanted.split()], check=True)
+        self.pip("install", "--no-cache-dir", *wanted.split())
         for name in ("accelerate", "transformers"):
             version = VERSIONS[name]
-            subprocess.run(
-                [*pip, "download", "--no-deps", "--no-binary", name, "--dest", self.folder, f"{name}=={version}"], check=True
-            )
+            self.pip("download", "--no-deps", "--no-binary", name, "--dest", self.folder, f"{name}=={version}")
             with tarfile.open(os.path.join(self.folder, f"{name}-{version}.tar.gz")) as archive:
                 archive.extractall(self.folder, filter="data")
         with open(stamp, "w", encoding="utf-8") as file:
             file.write(wanted)
+
+    def pip(self, *arguments: str) -> None:
+        subprocess.run([self.python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
     def run(self, backend: str, name: str, command: list[str], cwd: str | None = None, limit: float = LIMIT, **variables):
         """Runs a command that gets the backend in place of gloo. Returns its exit status and its output."""
@@ -141,9 +142,9 @@ class Place:
 
     def fit(self, backend: str, framework: str) -> str:
         """The digest of the parameters after a training. The framework is asked for the backend, nothing is replaced."""
+        start = [] if framework == "ray" else ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         status, text, _ = self.run(
-            backend, f"fit-{framework}",
-            ["-m", "torch.distributed.run", "--nproc-per-node", "2", os.path.join(HERE, "fit.py"), framework, backend],
+            backend, f"fit-{framework}", [*start, os.path.join(HERE, "fit.py"), framework, backend],
             FRAMEWORKS_BACKEND="", PYTHONPATH=os.environ.get("PYTHONPATH", ""),
         )
         found = re.search(r"digest (\w+)", text)
@@ -235,8 +236,12 @@ def main() -> int:
     place = Place(os.path.abspath(options.place))
     place.install()
 
+    fits = list(FITS)
+    if not options.brief:
+        place.pip("install", "--no-cache-dir", RAY)
+        fits.append("ray")
     bad = False
-    for framework in FITS:
+    for framework in fits:
         digests = {backend: place.fit(backend, framework) for backend in BACKENDS}
         same = len(set(digests.values())) == 1 and "none" not in digests.values()
         bad = bad or not same
