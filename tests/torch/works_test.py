@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import resource
 import threading
 import time
@@ -249,6 +250,21 @@ class Works(unittest.TestCase):
                 for future in futures if rank == 0 else reversed(futures):
                     future.then(lambda _: call().wait()).wait()
             ready.tell() if rank == 0 else ready.wait()
+
+        run_ranks(2, body)
+
+    def test_a_call_after_all_of_several(self):
+        """collect_all() is complete when then() is called at some ranks, and not yet at others."""
+
+        def body(rank, size):
+            other = dist.new_group()
+            chance = random.Random(rank)
+            for _ in range(50):
+                futures = [dist.all_reduce(torch.ones(4), group=g, async_op=True).get_future() for g in (None, other)]
+                time.sleep(chance.random() * 1e-3)
+                value = torch.ones(1)
+                torch.futures.collect_all(futures).then(lambda _: dist.all_reduce(value)).wait()
+                assert value.item() == size
 
         run_ranks(2, body)
 

@@ -180,6 +180,7 @@ Backend::WorkPtr Backend::endCoalescing() {
   for (const TaskPtr& part : begun.parts) {
     begun.works.append(part->works().begin(), part->works().end());
     begun.awaited.append(part->awaited().begin(), part->awaited().end());
+    if (part->sparse().reducer) begun.sparse = part->sparse();
     begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
   }
   const OnDevice* const first = begun.parts.empty() ? nullptr : begun.parts.front()->device();

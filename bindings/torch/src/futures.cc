@@ -28,13 +28,20 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
       : PythonFutureWrapper(std::move(future)), origin(calls) {}
 
   std::shared_ptr<TaskFuture> then_run(py::function callback) const {
-    const Pending::InCallback within(origin);
-    const auto child = plain()->then(std::move(callback));
+    const auto child = plain()->then(with_origin(std::move(callback)));
     return std::make_shared<TaskFuture>(child->fut, origin);
   }
   void run_when_done(py::function callback) const {
-    const Pending::InCallback within(origin);
-    plain()->add_done_callback(std::move(callback));
+    plain()->add_done_callback(with_origin(std::move(callback)));
+  }
+
+  /// The same callback. It may run here and now, on another thread later, or within the wait() of a
+  /// work.
+  py::cpp_function with_origin(py::function callback) const {
+    return {[calls = origin, callback = std::move(callback)](const py::object& future) {
+      const Pending::InCallback within(calls);
+      return callback(future);
+    }};
   }
 
   std::shared_ptr<PythonFutureWrapper> plain() const {
@@ -43,6 +50,19 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
 
   const Origin origin;
 };
+
+/// The future of several others, such that its callbacks are known as callbacks if those of one of
+/// the others are.
+py::object collected(const py::object& all, const py::iterable& parts) {
+  for (const py::handle part : parts) {
+    if (!py::isinstance<TaskFuture>(part)) continue;
+    if (!part.cast<const TaskFuture&>().origin.is_program()) {
+      const auto& future = all.cast<const PythonFutureWrapper&>().fut;
+      return py::cast(std::make_shared<TaskFuture>(future, Origin{Origin::kUnknown, 0}));
+    }
+  }
+  return all;
+}
 
 /// Functions of torch that return a work return this type if it is one of Xylem's.
 template <typename OurWork>
@@ -60,6 +80,7 @@ void define_futures(py::module_& module) {
                                                                            py::module_local())
       .def("then", &TaskFuture::then_run, py::arg("callback"))
       .def("add_done_callback", &TaskFuture::run_when_done, py::arg("callback"));
+  module.def("collected", &collected, py::arg("all"), py::arg("parts"));
   define_work<Task>(module, "Work");
   define_work<SparseTask>(module, "SparseWork");
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Works and futures as Python sees them. They are those of torch, except that then() knows which
-// callbacks it runs: those of a future that is complete already run within then(), on the calling
-// thread. It depends on chance whether a future is complete, so the calls that such a callback
-// makes must be told from those of the program, as the calls are that callbacks make on other
-// threads (Backend::group_here()).
+// Works and futures as Python sees them. They are those of torch, except that their callbacks know
+// to which call they belong, by which their own collectives are told from those of the program and
+// of other callbacks (Backend::group_here()). It depends on chance where a callback runs: within
+// then() if the future is complete, within the wait() of a work, or on another thread.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -30,7 +30,7 @@ thread_local const Pending::Callbacks* Pending::outermost = nullptr;
 thread_local Origin Pending::origin_here;
 std::atomic<std::uint64_t> Pending::made{0};
 
-Pending::Callbacks::Callbacks(Origin origin) noexcept : within_(origin) {
+Pending::Callbacks::Callbacks() noexcept : within_({Origin::kUnknown, 0}) {
   if (!outermost) outermost = this;
 }
 
@@ -239,8 +239,7 @@ void Pending::run(Server& own) {
     own.is_fulfilling = true;
     lock.unlock();
     {
-      // Destroying tensors may run Python code, too.
-      const Callbacks callbacks({Origin::kMessage, id_});
+      const Callbacks callbacks;  // Destroying tensors may run Python code, too.
       for (const TaskPtr& task : ended) {
         task->settle();
         task->fulfil();

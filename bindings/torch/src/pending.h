@@ -78,7 +78,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Python's lock.
   void stop() noexcept;
 
-  /// Exists while a callback may run on this thread, and tells the origin of its calls.
+  /// Exists while a callback may run on this thread, and tells the origin of its calls. Futures
+  /// that Python gets set it for each of their own callbacks (futures.h).
   class InCallback {
    public:
     explicit InCallback(Origin origin) noexcept : before_(std::exchange(origin_here, origin)) {}
@@ -92,19 +93,18 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// The origin of calls that are made on this thread now.
   static Origin origin() noexcept { return origin_here; }
   /// The label of collectives that are called on this group now, on this thread
-  /// (Communicator::labelled()). Groups whose calls have callbacks that call on another group may
-  /// have other numbers at other ranks, so those calls have a common label.
+  /// (Communicator::labelled()). The calls of another group may have other numbers at other ranks.
   std::uint64_t label_of_calls() const noexcept {
     const bool is_ours = origin_here.is_program() || origin_here.group == id_;
-    return is_ours ? origin_here.label : Origin::kMessage + 1;
+    return is_ours ? origin_here.label : Origin::kUnknown;
   }
 
-  /// Exists while callbacks run. Servers borrowed by callbacks are returned when the outermost
-  /// Callbacks object of a thread is destroyed.
+  /// Exists while callbacks run, also such of which only torch knows to what they belong, as those
+  /// of collect_all(). Servers borrowed by callbacks are returned when the outermost Callbacks
+  /// object of a thread is destroyed.
   class Callbacks {
    public:
-    /// `origin` is that of the calls that the callbacks make.
-    explicit Callbacks(Origin origin) noexcept;
+    Callbacks() noexcept;
     Callbacks(const Callbacks&) = delete;
     Callbacks& operator=(const Callbacks&) = delete;
     ~Callbacks();

@@ -250,7 +250,7 @@ void SparseReducer::run() {
     lock.unlock();
     // A thread that waits for the task may destroy the group immediately after this.
     {
-      const Pending::Callbacks callbacks(task->origin_of_callbacks());
+      const Pending::Callbacks callbacks;
       task->complete_future();
       task.reset();
     }
@@ -267,8 +267,12 @@ SparseCalls SparseReducer::calls_so_far() const noexcept {
 
 bool SparseCalls::ended() const noexcept { return !reducer || reducer->ended_ >= count; }
 
+bool SparseCalls::are_of_this_thread() const noexcept {
+  return reducer && SparseReducer::of_this_thread == reducer.get();
+}
+
 void SparseCalls::wait(Deadline deadline) const noexcept {
-  if (!reducer) return;
+  if (!reducer || are_of_this_thread()) return;
   std::unique_lock lock(reducer->mutex_);
   reducer->changed_.wait_until(lock, deadline.point(), [this] { return ended(); });
 }

@@ -75,7 +75,7 @@ bool Task::is_ordered() const noexcept {
 
 Origin Task::origin_of_callbacks() const noexcept {
   if (is_in_stream_order_) return origin_;
-  if (!is_ordered()) return {Origin::kMessage, pending_->id()};
+  if (!is_ordered()) return {Origin::kUnknown, pending_->id()};
   return Origin::callback_of(origin_, /*is_sparse=*/false, number_, pending_->id());
 }
 
@@ -152,7 +152,7 @@ void Task::fulfil() noexcept {
   }
   if (!values && !results) return;
   if (is_first) {
-    const Pending::Callbacks callbacks(origin_of_callbacks());
+    const Pending::Callbacks callbacks;
     complete(values, results);
   } else if (values) {
     values->wait();
@@ -193,6 +193,11 @@ Tensors Task::result() {
 }
 
 bool Task::wait(std::chrono::milliseconds timeout) {
+  if (begun_.sparse.are_of_this_thread() && !begun_.sparse.ended()) {
+    refuse(
+        "a callback of an all_reduce of sparse tensors waits for a barrier behind another one of "
+        "its group, which begins only after it");
+  }
   if (timeout == kNoTimeout && is_in_stream_order_ && !settle_if_ended()) {
     block_current_stream();
     return true;

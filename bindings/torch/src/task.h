@@ -49,6 +49,8 @@ struct SparseCalls {
   std::uint64_t count = 0;  ///< How many calls of the reducer there were.
 
   bool ended() const noexcept;
+  /// Whether this thread is the one that executes them, so that it would wait for itself.
+  bool are_of_this_thread() const noexcept;
   /// Waits until they have ended, which each does in its own time.
   void wait(Deadline deadline) const noexcept;
 };
@@ -81,8 +83,9 @@ struct Origin {
   std::uint64_t group = 0;  ///< The group of the other call (Pending::id()).
 
   bool is_program() const noexcept { return label == 0; }
-  /// Callbacks of messages, which have no common number at all ranks. Other labels are less.
-  static constexpr std::uint64_t kMessage = 4'000'000'000'000;
+  /// The label of callbacks whose call is not known, or has no common number at all ranks, as
+  /// messages. Other labels are less.
+  static constexpr std::uint64_t kUnknown = 4'000'000'000'000;
   /// Callbacks of a collective that was called at `origin`. `number` counts those of its kind that
   /// the program calls on its group, or those that callbacks call.
   static Origin callback_of(Origin origin,
@@ -111,6 +114,7 @@ class Task final : public c10d::Work {
   /// The operations. They never change after take().
   const Works& works() const noexcept { return begun_.works; }
   const Works& awaited() const noexcept { return begun_.awaited; }
+  const SparseCalls& sparse() const noexcept { return begun_.sparse; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
   /// Whether the program has made the call, and no callback.

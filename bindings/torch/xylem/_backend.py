@@ -53,6 +53,20 @@ def _create(options: Any, backend_options: Any) -> C10dBackend:
     )
 
 
+def _know_callbacks_of_collect_all() -> None:
+    """Lets torch.futures.collect_all() return a future whose callbacks are known as callbacks.
+
+    then() runs the callback of a complete future at once, within the program. What it calls must meet what the other
+    ranks call, whose callbacks may run on another thread.
+    """
+    collect = torch._C._collect_all
+
+    def collect_all(futures: list[torch._C.Future]) -> torch._C.Future:
+        return native.collected(collect(futures), futures)
+
+    torch._C._collect_all = collect_all
+
+
 def register() -> None:
     """Registers the backend "xylem" for tensors on the CPU and on CUDA. Further calls have no effect.
 
@@ -71,6 +85,7 @@ def register() -> None:
     # them, too, which takes as long as a small call.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    _know_callbacks_of_collect_all()
 
 
 def register_device(device: str) -> None:

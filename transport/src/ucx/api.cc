@@ -51,7 +51,11 @@ class KeptHandlers {
 std::vector<std::filesystem::path> libraries_of_pypi() {
   Dl_info here{};
   if (::dladdr(reinterpret_cast<const void*>(&libraries_of_pypi), &here) == 0) return {};
-  const auto above = std::filesystem::absolute(here.dli_fname).parent_path().parent_path();
+  std::filesystem::path self(here.dli_fname);
+  // A command is known by its name only, if the shell has found it.
+  std::error_code error;
+  if (!self.is_absolute()) self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto above = self.parent_path().parent_path();
   const auto library = std::filesystem::path("libucx/lib") / kLibrary;
   // This code is in a module, which is in a folder beside libucx, or in the command.
   return {above / library, above / XYLEM_PYTHON_PACKAGES / library};
@@ -94,12 +98,13 @@ Result<Api> load_api(const std::string& library) {
                                "package libucx0), or use another transport",
                                ::dlerror(), kOldestMajor, kOldestMinor));
   }
+  const std::string file = library.empty() ? kLibrary : library;
   const std::string remedy = fmt::format("install UCX {}.{} or newer", kOldestMajor, kOldestMinor);
   Api api;
-#define XYLEM_UCX(name)                                                               \
-  if (!find(handle, #name, api.name)) {                                               \
-    return failure(Code::unsupported,                                                 \
-                   fmt::format("{} has no function {}: {}", library, #name, remedy)); \
+#define XYLEM_UCX(name)                                                            \
+  if (!find(handle, #name, api.name)) {                                            \
+    return failure(Code::unsupported,                                              \
+                   fmt::format("{} has no function {}: {}", file, #name, remedy)); \
   }
 #include "ucx/api_functions.inc"
 #undef XYLEM_UCX

@@ -34,7 +34,7 @@ def replace_gloo(module, function):
             # A process that is no member of a new group gets something else.
             if group is None or isinstance(group, module.ProcessGroup):
                 with open(GROUPS, "a", encoding="utf-8") as file:
-                    test = os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
+                    test = re.sub(r" \(\w+\)$", "", os.environ.get("PYTEST_CURRENT_TEST", ""))
                     file.write(f"{module.get_backend(group)}\t{test}\n")
         return result
 
