@@ -18,6 +18,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
 import torch.distributed.nn.functional as differentiable
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -34,6 +36,20 @@ def waited(result):
 
 
 class Functional(unittest.TestCase):
+    def test_gather_of_a_sharded_tensor(self):
+        """Torch gathers on a device of the backend that is not the CPU, if there is one."""
+
+        def body(rank, size):
+            spec = ChunkShardingSpec(dim=0, placements=[f"rank:{r}/cpu" for r in range(size)])
+            shards = sharded_tensor.full(spec, (2 * size, 3), float(rank))
+            whole = torch.zeros(2 * size, 3) if rank == 0 else None
+            shards.gather(dst=0, out=whole)
+            if rank == 0:
+                assert torch.equal(whole, torch.arange(float(size)).repeat_interleave(2)[:, None].expand(-1, 3)), whole
+
+        for size in SIZES:
+            run_ranks(size, body)
+
     def test_each_collective(self):
         def body(rank, size):
             world = dist.group.WORLD

@@ -308,7 +308,7 @@ class Page(unittest.TestCase):
                 group = dist.group.WORLD
                 return [group._get_backend(torch.device(kind)).name() for kind in ("cpu", "cuda")]
 
-            for backends in ("xylem", "cpu:xylem,cuda:gloo"):
+            for backends in ("cpu:xylem,cuda:xylem", "cpu:xylem,cuda:gloo"):
                 dist.init_process_group(backends, store=dist.HashStore(), rank=0, world_size=1)
                 print(names())
                 dist.destroy_process_group()

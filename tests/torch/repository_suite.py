@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
-import importlib
+import importlib.util
 import inspect
 import itertools
 import os
@@ -37,12 +37,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--backend", default="xylem", choices=("xylem", "gloo"))
     parser.add_argument("--json", help="file for what each test came to")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of CLASS.test, with * and ?")
-    parser.add_argument("modules", nargs="+", help="names of the files, without .py")
+    parser.add_argument("modules", nargs="+", help="paths of the files below that folder, without .py")
     return parser.parse_args()
 
 
 # Tests that involve no backend.
-LEFT_OUT = {"ThreadLocalSafetyLintTest.*": "the test reads the C++ sources of torch"}
+LEFT_OUT = {
+    "ThreadLocalSafetyLintTest.*": "the test reads the C++ sources of torch",
+    "*WithLocalTensor.*": "one process simulates all ranks",
+}
 # Tests that are about gloo itself, with the reason why xylem does not run them.
 SEVERAL = (
     "the test passes several tensors of one rank, which no function of torch.distributed does; "
@@ -119,6 +122,62 @@ def put_in_place_of_gloo() -> None:
     dist.distributed_c10d.ProcessGroupGloo = ProcessGroupGloo
 
 
+def fork_continuous(common) -> None:
+    """Makes the classes whose processes run one test after the other fork these, too."""
+    case = common.MultiProcContinuousTest
+    spawn = case._spawn_processes.__func__
+    context = torch.multiprocessing.get_context("fork")
+
+    def forked(cls, world_size):
+        names = ("Process", "Queue", "set_start_method")
+        before = {name: getattr(torch.multiprocessing, name) for name in names}
+        after = {"Process": context.Process, "Queue": context.Queue, "set_start_method": lambda _: None}
+        for name, value in after.items():
+            setattr(torch.multiprocessing, name, value)
+        try:
+            spawn(cls, world_size)
+        finally:
+            for name, value in before.items():
+                setattr(torch.multiprocessing, name, value)
+
+    case._spawn_processes = classmethod(forked)
+
+
+def run_on_cpus() -> None:
+    """Lets tests run on CPUs that torch's helpers reserve for accelerators.
+
+    FSDPTest of torch 2.15 skips all tests if there are fewer accelerators than processes, also those that
+    are marked to run on CPUs (``skip_if_lt_x_gpu(2, allow_cpu=True)``). Files that instantiate their
+    classes for all devices but the CPU keep these classes as they are: DTensorTestBase uses the CPU if
+    there is no accelerator.
+    """
+    import torch.testing._internal.common_device_type as common_device_type
+    import torch.testing._internal.common_fsdp as common_fsdp
+
+    if torch.accelerator.is_available():
+        return
+    count = torch.accelerator.device_count
+    for case in (common_fsdp.FSDPTest, common_fsdp.FSDPTestContinuous):
+        name = "_run" if case is common_fsdp.FSDPTest else "_init_pg"
+        function = getattr(case, name).__func__
+
+        def counted(cls, *args, _function=function, **kwargs):
+            torch.accelerator.device_count = lambda: 64
+            try:
+                return _function(cls, *args, **kwargs)
+            finally:
+                torch.accelerator.device_count = count
+
+        setattr(case, name, classmethod(counted))
+    instantiate = common_device_type.instantiate_device_type_tests
+
+    def instantiated(case, scope, except_for=None, **kwargs):
+        if "cpu" not in (except_for or ()):
+            instantiate(case, scope, except_for=except_for, **kwargs)
+
+    common_device_type.instantiate_device_type_tests = instantiated
+
+
 def accept_other_words(case: type) -> None:
     """Accepts any error text, since each backend has its own texts."""
 
@@ -126,6 +185,20 @@ def accept_other_words(case: type) -> None:
         return self.assertRaises((RuntimeError, ValueError, TypeError), *args, **kwargs)
 
     case.assertRaisesRegex = assert_raises
+
+
+def imported(folder: str, name: str):
+    """The module at the path NAME (without .py) below the folder; it may import files beside it."""
+    path = os.path.join(os.path.abspath(folder), f"{name}.py")
+    full_name = name.replace("/", "_")
+    if full_name in sys.modules:
+        return sys.modules[full_name]
+    sys.path.insert(0, os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location(full_name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def cases_of(module, pattern: str, backend: str):
@@ -148,18 +221,19 @@ def cases_of(module, pattern: str, backend: str):
 
 def main() -> int:
     arguments = parse()
-    sys.path.insert(0, os.path.abspath(arguments.sources))
     import torch.testing._internal.common_distributed as common
 
     fork = torch.multiprocessing.get_context("fork").Process
     # Forked processes behave like spawned ones here, and need not import torch, which takes
     # seconds.
     common.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(fork)
+    fork_continuous(common)
+    run_on_cpus()
     if arguments.backend == "xylem":
         put_in_place_of_gloo()
     suite = unittest.TestSuite()
     for name in arguments.modules:
-        module = importlib.import_module(name)
+        module = imported(arguments.sources, name)
         if arguments.backend == "xylem" and hasattr(module, "ProcessGroupGlooTest"):
             accept_other_words(module.ProcessGroupGlooTest)
         suite.addTests(cases_of(module, arguments.only, arguments.backend))

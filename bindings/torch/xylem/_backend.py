@@ -67,8 +67,17 @@ def _know_callbacks_of_collect_all() -> None:
     torch._C._collect_all = collect_all
 
 
+def _may_have_cuda() -> bool:
+    """Whether the kernel knows devices of NVIDIA, and torch could use them. Does not initialize CUDA."""
+    drivers = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvgpu", "/dev/dxg")  # The others: Jetson, WSL.
+    return torch.version.cuda is not None and any(map(os.path.exists, drivers))
+
+
 def register() -> None:
     """Registers the backend "xylem" for tensors on the CPU and on CUDA. Further calls have no effect.
+
+    For CUDA only if there may be a device: torch takes a device of the backend other than the CPU for the place of
+    what it gathers (``ShardedTensor.gather()``).
 
     Raises:
         RuntimeError: another package has registered a backend with that name.
@@ -84,7 +93,8 @@ def register() -> None:
     # This backend records its calls itself (xylem.record()). Without this line torch would record
     # them, too, which takes as long as a small call.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    devices = ["cpu", "cuda"] if _may_have_cuda() else ["cpu"]
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=devices)
     _know_callbacks_of_collect_all()
 
 
