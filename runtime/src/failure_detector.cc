@@ -29,7 +29,7 @@ std::vector<Suspicion> FailureDetector::take_confirmed(Clock::time_point now) {
       suspicion.why = failure(Code::peer_lost,
                               fmt::format("rank {} left the job before it took its part: {}",
                                           *culprit, suspicion.why.message()),
-                              *culprit);
+                              culprit);
     }
     confirmed.push_back(std::move(suspicion));
     return true;

@@ -360,7 +360,7 @@ class Records(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")
-            run_ranks(3, with_end, timeout=1.5, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+            run_ranks(3, with_end, timeout=3, environment={"TORCH_FR_DUMP_TEMP_FILE": prefix})
             self.assertEqual(sorted(os.listdir(directory)), [f"calls_{rank}" for rank in range(3)])
             for rank in lost:
                 os.remove(prefix + rank)
