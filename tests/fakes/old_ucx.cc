@@ -3,7 +3,7 @@
 // A library with all functions of UCX that Xylem calls, which says that it is UCX 1.12. UCX has had
 // these functions since 1.10.
 
-#define ucp_get_version other_ucp_get_version
+#define ucp_get_version other_ucp_get_version  // NOLINT(readability-identifier-naming)
 #define XYLEM_UCX(name) \
   extern "C" [[gnu::visibility("default")]] void name() {}
 #include "ucx/api_functions.inc"
