@@ -49,9 +49,9 @@ TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
   ASSERT_THAT(believed, SizeIs(2));
   EXPECT_EQ(believed[0].why.code(), Code::peer_lost);
   EXPECT_EQ(believed[0].why.peer(), 1U);
-  EXPECT_THAT(std::string(believed[0].why.message()),
-              AllOf(HasSubstr("rank 1 left the job before it took its part"),
-                    HasSubstr("the wire broke")));
+  EXPECT_THAT(
+      std::string(believed[0].why.message()),
+      AllOf(HasSubstr("rank 1 left the job before it took its part"), HasSubstr("the wire broke")));
   EXPECT_EQ(std::string(believed[1].why.message()), "the wire broke");
 }
 
