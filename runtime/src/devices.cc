@@ -75,8 +75,9 @@ Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::Uc
 std::string why_no_rdma(std::span<const transport::UcxDevice> found) {
   if (!NetworkDevices(found).rdma.empty()) return {};
   return fmt::format(
-      "UCX {} does not find any, since none is up or since it was built without "
-      "verbs, as PyPI's is: see `ucx_info -d`, or install libucx0 of Debian",
+      "UCX {} finds none that is up, or was built without verbs, as PyPI's is: see `ucx_info -d`, "
+      "or "
+      "install libucx0 of Debian",
       transport::ucx_version());
 }
 

@@ -23,15 +23,12 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ranks import Condition, raising, run_ranks
+from ranks import Condition, eventually, raising, run_ranks
 
 
 def wait_for_file(path: str) -> None:
     """Fails if the file does not appear in time."""
-    deadline = time.monotonic() + Condition.DEADLINE
-    while not os.path.isfile(path) or os.path.islink(path):
-        assert time.monotonic() < deadline, f"{path} was not written"
-        time.sleep(0.01)
+    eventually(lambda: os.path.isfile(path) and not os.path.islink(path), path)
 
 
 class Groups(unittest.TestCase):

@@ -58,6 +58,14 @@ class Condition:
             raise AssertionError(f"nobody told in {self.DEADLINE} s")
 
 
+def eventually(condition: Callable[[], bool], what: str = "what was expected") -> None:
+    """Waits until the condition holds. Fails if that does not happen in time."""
+    deadline = time.monotonic() + Condition.DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} has not come about in {Condition.DEADLINE} s"
+        time.sleep(0.001)
+
+
 @contextlib.contextmanager
 def raising(error: type[BaseException], pattern: str):
     """Fails unless the block raises `error` with a text that matches `pattern`."""

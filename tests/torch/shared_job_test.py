@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from ranks import Condition, raising, run_ranks
+from ranks import Condition, eventually, raising, run_ranks
 
 SEATS = 1024
 
@@ -391,9 +391,7 @@ class Ends(unittest.TestCase):
             dist.barrier()
             dist.destroy_process_group()
             # A thread that has been joined may be in /proc for a moment longer.
-            deadline = time.monotonic() + Condition.DEADLINE
-            while held()[0] > 0 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            eventually(lambda: held()[0] == 0, "the end of the thread")
             assert held()[:2] == (0, 0) and held()[2] < descriptors
 
         run_ranks(3, body)

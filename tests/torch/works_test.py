@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import random
 import resource
 import threading
 import time
@@ -20,7 +19,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ranks import Condition, raising, run_ranks
+from ranks import Condition, eventually, raising, run_ranks
 
 
 def thread_names() -> list[str]:
@@ -256,15 +255,21 @@ class Works(unittest.TestCase):
     def test_a_call_after_all_of_several(self):
         """collect_all() is complete when then() is called at some ranks, and not yet at others."""
 
+        attached = Condition()
+
         def body(rank, size):
             other = dist.new_group()
-            chance = random.Random(rank)
-            for _ in range(50):
-                futures = [dist.all_reduce(torch.ones(4), group=g, async_op=True).get_future() for g in (None, other)]
-                time.sleep(chance.random() * 1e-3)
-                value = torch.ones(1)
-                torch.futures.collect_all(futures).then(lambda _: dist.all_reduce(value)).wait()
-                assert value.item() == size
+            if rank == 0:
+                attached.wait()
+            futures = [dist.all_reduce(torch.ones(4), group=g, async_op=True).get_future() for g in (None, other)]
+            value, whole = torch.ones(1), torch.futures.collect_all(futures)
+            if rank == 0:
+                whole.wait()
+            end = whole.then(lambda _: dist.all_reduce(value))
+            if rank == 1:
+                attached.tell()
+            end.wait()
+            assert value.item() == size
 
         run_ranks(2, body)
 
@@ -700,8 +705,7 @@ class Works(unittest.TestCase):
                 attached.tell()
                 assert begun.wait(20)
                 works[1].wait()
-                while not works[2].is_completed():
-                    pass
+                eventually(works[2].is_completed)
                 assert ran == 2 * [threading.get_ident()], ran
                 over.set()
             for work in works:
