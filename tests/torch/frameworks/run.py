@@ -230,7 +230,7 @@ def lightning_files(folder: str, part: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--brief", action="store_true", help="what takes two minutes after the installation")
+    parser.add_argument("--brief", action="store_true", help="a few minutes after the installation: for CI")
     parser.add_argument("--lightning", metavar="FOLDER", help="tests of Lightning's repository (its folder tests)")
     default = os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "frameworks")
     parser.add_argument("--place", default=default, help="where the frameworks are installed [%(default)s]")
