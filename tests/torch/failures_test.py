@@ -19,7 +19,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ranks import Condition, raising, run_ranks
+from ranks import Condition, all_meet, eventually, raising, run_ranks
 
 
 def _broadcast_options(root: int, tensor: int = 0) -> dist.BroadcastOptions:
@@ -135,6 +135,24 @@ class Failures(unittest.TestCase):
             failed.tell()
 
         run_ranks(3, body, timeout=1.5, environment={"XYLEM_STALL_REPORT": "500ms"})
+
+    def test_all_ranks_write_their_records_within_a_second(self):
+        written = all_meet(3)
+
+        def body(rank, size):
+            path = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank)
+            begin = time.time()
+            if rank != 2:
+                with raising(dist.DistBackendError, "rank 2 did not call it"):
+                    dist.all_reduce(torch.zeros(2))
+            eventually(lambda: os.path.isfile(path), path)
+            written.wait()
+            # Begins differ by what the ranks of a world that has just started are apart.
+            return os.stat(path).st_mtime - begin
+
+        for seconds in run_ranks(3, body, timeout=2):
+            self.assertGreater(seconds, 1)
+            self.assertLess(seconds, 2 + 1)
 
     def test_a_time_limit_of_one_call(self):
         failed = Condition()

@@ -23,7 +23,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ranks import Condition, eventually, raising, run_ranks
+from ranks import Condition, all_meet, eventually, raising, run_ranks
 
 
 def wait_for_file(path: str) -> None:
@@ -345,15 +345,12 @@ class Records(unittest.TestCase):
         All ranks write a record; those of the ranks `lost` are deleted before the tool is run.
         Returns the entries of the record of rank 0.
         """
-        over = Condition()
+        over = all_meet(3)
 
         def with_end(rank, size):
             body(rank, size)
             wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank))
-            for _ in range(size):
-                over.tell()
-            for _ in range(size):
-                over.wait()
+            over.wait()
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")

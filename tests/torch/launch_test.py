@@ -122,6 +122,58 @@ class Training(unittest.TestCase):
         self.assertIn("all 4 ranks have the same parameters", printed)
 
 
+class TwoHosts(unittest.TestCase):
+    """Two network namespaces, connected by a virtual cable, are two hosts: nothing but TCP reaches the other."""
+
+    ADDRESSES = ("10.97.0.1", "10.97.0.2")
+
+    def setUp(self):
+        names = [f"xyt{os.getpid()}{which}" for which in "ab"]
+        for name in names:
+            self.addCleanup(self.ip, "netns", "del", name)
+        made = all(self.ip("netns", "add", name) for name in names) and self.ip(
+            "-n", names[0], "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", names[1]
+        )
+        if not made:
+            # tools/test looks for these words, which GoogleTest prints for a skipped test.
+            print("[  SKIPPED ] torch.two_hosts: this machine makes no network namespaces")
+            self.skipTest("this machine makes no network namespaces")
+        for name, address in zip(names, self.ADDRESSES):
+            self.assertTrue(self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "wire0"))
+            for device in ("wire0", "lo"):
+                self.assertTrue(self.ip("-n", name, "link", "set", device, "up"))
+        self.names = names
+
+    @staticmethod
+    def ip(*arguments: str) -> bool:
+        try:
+            return subprocess.run(["ip", *arguments], capture_output=True, timeout=DEADLINE).returncode == 0
+        except FileNotFoundError:
+            return False
+
+    def test_ranks_of_two_hosts_train(self):
+        hosts = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", name,
+                 *torchrun("--nnodes=2", f"--node-rank={number}", "--nproc-per-node=2",
+                           f"--master-addr={self.ADDRESSES[0]}", "--master-port=29500", EXAMPLE, "--steps=20")],
+                # Torch asks for the names of addresses; no name server can be reached.
+                env={**os.environ, "OMP_NUM_THREADS": "1", "RES_OPTIONS": "timeout:1 attempts:1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for number, name in enumerate(self.names)
+        ]
+        try:
+            printed = "".join(host.communicate(timeout=DEADLINE)[0] for host in hosts)
+        finally:
+            for host in hosts:
+                host.kill()
+        self.assertEqual([host.returncode for host in hosts], [0, 0], printed)
+        self.assertIn("all 4 ranks have the same parameters", printed)
+
+
 class Spawned(unittest.TestCase):
     PROGRAM = """
         import sys

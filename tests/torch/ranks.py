@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import multiprocessing
+import multiprocessing.synchronize
 import os
 import re
 import signal
@@ -56,6 +57,11 @@ class Condition:
     def wait(self) -> None:
         if not self._told.acquire(timeout=self.DEADLINE):
             raise AssertionError(f"nobody told in {self.DEADLINE} s")
+
+
+def all_meet(ranks: int) -> multiprocessing.synchronize.Barrier:
+    """A meeting of the ranks outside of any group, whose wait() has a deadline. Make it before the ranks are forked."""
+    return context.Barrier(ranks, timeout=Condition.DEADLINE)
 
 
 def eventually(condition: Callable[[], bool], what: str = "what was expected") -> None:
