@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <string_view>
 #include <utility>
@@ -29,7 +30,8 @@ constexpr std::chrono::milliseconds kShare{10};
 /// How often a thread that waits beside the program looks whether the program computes.
 constexpr microseconds kLookAtProgram{500};
 /// Waits at once until something happens.
-constexpr WaitPolicy kPatiently{.spin = {}, .yield = {}, .sleep = true, .learns = false};
+constexpr WaitPolicy kPatiently{
+    .spin = {}, .yield = {}, .sleep = true, .learns = false, .shares_core = false};
 
 /// See ProgramThread::leave_out_this_thread().
 thread_local bool is_left_out = false;
@@ -160,7 +162,8 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
   return {.spin = has_cores ? microseconds(200) : microseconds(0),
           .yield = microseconds(1000),
           .sleep = true,
-          .learns = has_cores};
+          .learns = has_cores,
+          .shares_core = cores == local_ranks && local_ranks > 1};
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {
@@ -205,23 +208,33 @@ void ProgramThread::note_call() noexcept {
   if (id_.load(std::memory_order_relaxed) != id) id_.store(id, std::memory_order_relaxed);
 }
 
-bool ProgramThread::is_running() noexcept {
+ProgramThread::Look ProgramThread::look() noexcept {
   const pid_t id = id_.load(std::memory_order_relaxed);
-  if (id == 0 || id == own_id()) return false;
+  if (id == 0 || id == own_id()) return {};
   if (asked_ != id) {
     std::array<char, 64> path{};
     std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", id);
     stat_.reset(::open(path.data(), O_RDONLY | O_CLOEXEC));
     asked_ = stat_ ? id : 0;
   }
-  // "<id> (<name>) <state> ...", where the name has up to 15 characters of any kind. Nothing can be
-  // read of a thread that has ended, also if another thread has got its id.
-  std::array<char, 64> text{};
+  // "<id> (<name>) <state> ... <core> ...": the name has up to 15 characters of any kind, and the
+  // core is the 36th word after the state (proc(5)). Nothing can be read of a thread that has
+  // ended, also if another thread has got its id.
+  constexpr int kCore = 36;
+  std::array<char, 512> text{};
   const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;
   if (length <= 0) asked_ = 0;
-  const std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  const auto name_end = line.rfind(')');
-  return name_end != std::string_view::npos && line.substr(name_end).starts_with(") R");
+  std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  const auto name_end = line.rfind(") ");
+  if (name_end == std::string_view::npos) return {};
+  line.remove_prefix(name_end + 2);
+  Look look{.is_running = line.starts_with('R')};
+  for (int word = 0; word < kCore; ++word) {
+    line.remove_prefix(std::min(line.find(' '), line.size()));
+    line.remove_prefix(std::min<std::size_t>(1, line.size()));
+  }
+  std::from_chars(line.data(), line.data() + line.size(), look.core);
+  return look;
 }
 
 Progress::Progress(Client& client)
@@ -299,10 +312,11 @@ void Progress::drive_until(const std::atomic<bool>& ended,
 
 /// drive() for a thread that waits beside the program.
 void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
+  CoreBinding binding;
   while (!ended.load(std::memory_order_acquire) && !must_give_way() && !deadline.passed()) {
-    if (do_ranks_share_cores() || look_at_programs()) {
+    if (do_ranks_share_cores() || look_at_programs(binding)) {
       client_.set_patient(true);
-      drive_patiently(ended, deadline);
+      drive_patiently(ended, deadline, binding);
       client_.set_patient(false);
       continue;
     }
@@ -311,7 +325,7 @@ void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
       const auto now = Clock::now();
       if (now < next_look) return false;
       next_look = now + kLookAtProgram;
-      return look_at_programs();
+      return look_at_programs(binding);
     };
     drive_until(
         ended, deadline, [this] { return must_give_way(); }, look);
@@ -325,16 +339,24 @@ bool Progress::must_give_way() const noexcept {
          programs_.load(std::memory_order_relaxed) != 0;
 }
 
-/// Whether the program computes, here or at another rank of this host. Tells the other ranks.
-bool Progress::look_at_programs() {
-  const bool computes = program_.is_running();
+/// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
+/// the program computes here, `binding` keeps this thread on its core if the policy says so.
+bool Progress::look_at_programs(CoreBinding& binding) {
+  const auto [computes, core] = program_.look();
+  if (policy_.shares_core && computes) {
+    binding.bind(core);
+  } else {
+    binding.release();
+  }
   client_.show_computing(computes);
   return computes || client_.do_peers_compute();
 }
 
 /// Makes turns until the operation ends, the deadline passes, it must give way, or no program
 /// computes. Where ranks share cores, some program computes most of the time, so nobody looks.
-void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline) {
+void Progress::drive_patiently(const std::atomic<bool>& ended,
+                               Deadline deadline,
+                               CoreBinding& binding) {
   // Yielding would give up the core for several milliseconds, so it is for transports that cannot
   // be slept on.
   constexpr unsigned kRefusals = 16;
@@ -352,7 +374,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended, Deadline deadline
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {
-      if (!do_ranks_share_cores() && !look_at_programs()) return;
+      if (!do_ranks_share_cores() && !look_at_programs(binding)) return;
       look = now + kLookAtProgram;
     }
   }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "config.h"
+#include "core_binding.h"
 #include "token_trace.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -37,6 +38,10 @@ struct WaitPolicy {
   bool sleep = true;
   /// True if the waiter spins only while SpinLearner finds that spinning is better.
   bool learns = false;
+  /// True if the ranks of this host have exactly one core each. Then a thread that waits beside the
+  /// program stays on the program's core while that computes. The system would also let it take the
+  /// core of another rank, whose step then lasts longer than that of the others.
+  bool shares_core = false;
 
   /// `cores`: how many cores the ranks of this host have together. `local_ranks`: the number of
   /// these ranks.
@@ -87,9 +92,15 @@ class ProgramThread {
   static void leave_out_this_thread() noexcept;
   /// Call on the thread that makes a call. Any thread may call this.
   void note_call() noexcept;
-  /// Asks the system, which takes some microseconds. False if nobody has made a call, if the thread
-  /// has ended or is the caller, or if the system does not tell. One thread at a time.
-  bool is_running() noexcept;
+  /// What the system says of that thread.
+  struct Look {
+    bool is_running = false;
+    int core = -1;  ///< On which it runs, or ran last; -1 if it is not known.
+  };
+  /// Asks the system, which takes some microseconds. Says that nothing runs if nobody has made a
+  /// call, if the thread has ended or is the caller, or if the system does not tell. One thread at
+  /// a time.
+  Look look() noexcept;
 
  private:
   std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.
@@ -199,10 +210,10 @@ class Progress {
                    const Stop& must_stop,
                    const Look& look);
   void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
-  void drive_patiently(const std::atomic<bool>& ended, Deadline deadline);
+  void drive_patiently(const std::atomic<bool>& ended, Deadline deadline, CoreBinding& binding);
   bool must_give_way() const noexcept;
   bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
-  bool look_at_programs();
+  bool look_at_programs(CoreBinding& binding);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
   /// transports cannot be slept on.
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);

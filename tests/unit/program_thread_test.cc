@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgramThread: whether the thread that makes the calls is running.
+// ProgramThread: whether the thread that makes the calls is running, and where. CoreBinding.
+#include "core_binding.h"
 #include "progress.h"
 #include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <set>
 #include <thread>
 
 namespace xylem::runtime {
@@ -19,14 +22,14 @@ namespace {
 /// Asks until the answer is `expected`, for 20 s.
 bool becomes(ProgramThread& program, bool expected) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
-  while (program.is_running() != expected) {
+  while (program.look().is_running != expected) {
     if (patience.passed()) return false;
     std::this_thread::yield();
   }
   return true;
 }
 
-TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().is_running()); }
+TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().look().is_running); }
 
 TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
   ProgramThread program;
@@ -42,12 +45,79 @@ TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
     may_end.wait();
   });
   has_called.wait();
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(program.is_running());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(program.look().is_running);
   computes = false;
   EXPECT_TRUE(becomes(program, false));
   may_end.count_down();
   thread.join();
-  EXPECT_FALSE(program.is_running());
+  EXPECT_FALSE(program.look().is_running);
+}
+
+std::set<int> own_cores() {
+  cpu_set_t cores;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof cores, &cores), 0);
+  std::set<int> numbers;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &cores)) numbers.insert(core);
+  }
+  return numbers;
+}
+
+TEST(ProgramThread, TellsItsCore) {
+  for (const int core : own_cores()) {
+    ProgramThread program;
+    EXPECT_EQ(program.look().core, -1);
+    std::latch has_called(1), may_end(1);
+    std::thread thread([&] {
+      CoreBinding binding;
+      binding.bind(core);
+      ::prctl(PR_SET_NAME, "0 1) S 2 (3 4");
+      program.note_call();
+      has_called.count_down();
+      may_end.wait();
+    });
+    has_called.wait();
+    EXPECT_EQ(program.look().core, core);
+    may_end.count_down();
+    thread.join();
+    EXPECT_EQ(program.look().core, -1);
+  }
+}
+
+TEST(CoreBinding, IsForRanksWithOneCoreEach) {
+  const auto shares_core = [](WaitMode mode, int cores, int local_ranks) {
+    return WaitPolicy::make(mode, cores, local_ranks).shares_core;
+  };
+  EXPECT_TRUE(shares_core(WaitMode::automatic, 2, 2));
+  EXPECT_TRUE(shares_core(WaitMode::automatic, 8, 8));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 1));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 4, 2));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 3));
+  EXPECT_FALSE(shares_core(WaitMode::sleep, 2, 2));
+}
+
+TEST(CoreBinding, LastsUntilItIsReleased) {
+  const std::set<int> before = own_cores();
+  const int first = *before.begin(), last = *before.rbegin();
+  {
+    CoreBinding binding;
+    binding.bind(-1);
+    EXPECT_EQ(own_cores(), before);
+    for (const int core : {first, last, last, first}) {
+      binding.bind(core);
+      EXPECT_EQ(own_cores(), std::set<int>{core});
+    }
+    // Only a core that the thread had before.
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (!before.contains(core)) binding.bind(core);
+    }
+    binding.bind(CPU_SETSIZE);
+    EXPECT_EQ(own_cores(), std::set<int>{first});
+    binding.release();
+    EXPECT_EQ(own_cores(), before);
+    binding.bind(last);
+  }
+  EXPECT_EQ(own_cores(), before);
 }
 
 TEST(ProgramThread, IsTheThreadOfTheLastCall) {
@@ -78,7 +148,7 @@ TEST(ProgramThread, IsTheThreadOfTheLastCall) {
 TEST(ProgramThread, IsNoProgramThatComputesIfItAsksItself) {
   ProgramThread program;
   program.note_call();
-  EXPECT_FALSE(program.is_running());
+  EXPECT_FALSE(program.look().is_running);
 }
 
 TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
@@ -93,7 +163,7 @@ TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
     }
   });
   has_called.wait();
-  EXPECT_FALSE(program.is_running());
+  EXPECT_FALSE(program.look().is_running);
   may_end = true;
   thread.join();
 }

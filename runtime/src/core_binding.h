@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CoreBinding: binds the calling thread to one core for some time.
+#pragma once
+
+#include <sched.h>
+
+namespace xylem::runtime {
+
+/// Binds the thread that uses it, until release() or the end of the object; the thread then has the
+/// cores that it had before. For one thread only. If the system refuses, as on machines with more
+/// than 1024 cores, the thread stays as it is.
+class CoreBinding {
+ public:
+  CoreBinding() noexcept = default;
+  CoreBinding(const CoreBinding&) = delete;
+  CoreBinding& operator=(const CoreBinding&) = delete;
+  ~CoreBinding() { release(); }
+
+  /// Nothing happens if the thread may not run on this core. `core` may be negative: unknown.
+  void bind(int core) noexcept {
+    if (core == core_ || core < 0 || core >= CPU_SETSIZE) return;
+    if (core_ == kNone && ::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
+    if (!CPU_ISSET(core, &before_)) return;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(core, &only);
+    if (::sched_setaffinity(0, sizeof only, &only) == 0) core_ = core;
+  }
+  void release() noexcept {
+    if (core_ != kNone) (void)::sched_setaffinity(0, sizeof before_, &before_);
+    core_ = kNone;
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  cpu_set_t before_{};  ///< The cores of the thread, while it is bound.
+  int core_ = kNone;    ///< To which it is bound.
+};
+
+}  // namespace xylem::runtime
