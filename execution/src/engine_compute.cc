@@ -151,10 +151,10 @@ void Engine::await(Execution& execution, StepId id, const Slices& piece, Ticket 
   }
 }
 
-void Engine::post_copy(Execution& execution, const OnDevice::Copy& copy) {
+void Engine::post_copy(Execution& execution, const OnDevice::Copy& copy, Deadline limit) {
   auto& device = execution.run.device;
   device.copy = copy;
-  if (device.gate.is_pending()) return await_gate(execution);
+  if (device.gate.is_pending()) return await_gate(execution, limit);
   begin_copy(execution);
 }
 
@@ -291,10 +291,10 @@ void Engine::end_put_away(const PendingWork& work) {
   release(*work.execution, held);
 }
 
-void Engine::await_gate(Execution& execution) {
+void Engine::await_gate(Execution& execution, Deadline limit) {
   ++execution.outstanding;
   ++pending_count_;
-  closed_gates_.push_back(&execution);
+  closed_gates_.push_back({&execution, limit});
 }
 
 Engine::PendingQueue& Engine::pending_queue(Compute& compute, std::uint32_t queue) {
@@ -306,14 +306,19 @@ Engine::PendingQueue& Engine::pending_queue(Compute& compute, std::uint32_t queu
 
 void Engine::look_at_work() {
   for (std::size_t i = 0; i < closed_gates_.size();) {
-    Execution& execution = *closed_gates_[i];
-    if (!execution.run.device.compute->has_completed(execution.run.device.gate)) {
+    const auto [execution, limit] = closed_gates_[i];
+    const bool is_open = execution->run.device.compute->has_completed(execution->run.device.gate);
+    if (!is_open && !limit.passed()) {
       ++i;
       continue;
     }
     closed_gates_.erase(closed_gates_.begin() + static_cast<std::ptrdiff_t>(i));
     --pending_count_;
-    open_gate(execution);
+    if (is_open) {
+      open_gate(*execution);
+    } else {
+      give_up_gate(*execution);
+    }
   }
   // work_ended() may enqueue more work and add queues to `pending_`. References to elements of a
   // deque stay valid then, but iterators do not.
@@ -383,6 +388,15 @@ void Engine::open_gate(Execution& execution) {
   execution.release();
 }
 
+/// The gate of a copy has not opened in time.
+void Engine::give_up_gate(Execution& execution) {
+  execution.acquire();  // The execution may end within this function.
+  --execution.outstanding;
+  listener_.on_late_gate(execution, std::exchange(execution.run.device.copy, {}));
+  end_if_idle(execution);
+  execution.release();
+}
+
 void Engine::forget_gate(OnDevice& device) noexcept {
   if (device.gate.is_pending()) device.compute->forget(device.gate);
   device.gate = {};
@@ -402,7 +416,8 @@ void Engine::cancel_work(Execution& execution) {
       if (work.execution == &execution) pending.compute->cancel(work.ticket);
     }
   }
-  const auto gates = static_cast<std::uint32_t>(std::erase(closed_gates_, &execution));
+  const auto is_its_gate = [&](const ClosedGate& closed) { return closed.execution == &execution; };
+  const auto gates = static_cast<std::uint32_t>(std::erase_if(closed_gates_, is_its_gate));
   execution.outstanding -= gates;
   pending_count_ -= gates;
 }

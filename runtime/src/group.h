@@ -134,6 +134,9 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
   void on_copied(Operation& operation) { messages_.on_copied(operation); }
+  void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
+    messages_.on_late_gate(operation, copy);
+  }
   void poison(const Status& why);
   void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
   /// Announces that a wire failed. Waits a moment first: if the control plane reports meanwhile

@@ -266,6 +266,11 @@ void Job::on_copied(Execution& execution) {
   operation.group->on_copied(operation);
 }
 
+void Job::on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) {
+  Operation& operation = *as_operation(&execution);
+  operation.group->on_late_gate(operation, copy);
+}
+
 void Job::on_body(Message& message) { operation_of(message).group->on_body(message); }
 
 void Job::on_link_lost(std::uint32_t world_rank, Code code) {

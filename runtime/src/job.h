@@ -90,6 +90,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
   void on_compute_error(Execution& execution, const Status& why) override;
   void on_copied(Execution& execution) override;
+  void on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) override;
   void on_body(Message& message) override;
   void on_link_lost(std::uint32_t world_rank, Code code) override;
   unsigned turn() override;

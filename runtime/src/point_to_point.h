@@ -90,6 +90,9 @@ class PointToPoint final : private HeaderUser {
   /// Call this when the bytes of a message have been copied between the host and a device: a send
   /// that has waited for this goes on.
   void on_copied(Operation& operation);
+  /// Call this when the stream of a receive has not come to it in time: `copy` is that of its
+  /// message, which is copied to the host meanwhile.
+  void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy);
   /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.

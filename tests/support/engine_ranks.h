@@ -123,6 +123,9 @@ class Rank final : public EngineListener {
   }
   void on_compute_error(Execution& failed, const Status& why) override { engine.fail(failed, why); }
   void on_copied(Execution& /*execution*/) override { ADD_FAILURE() << "no copy was posted"; }
+  void on_late_gate(Execution& /*execution*/, const execution::OnDevice::Copy& /*copy*/) override {
+    ADD_FAILURE() << "no copy was posted";
+  }
   void on_body(Message& /*message*/) override { ADD_FAILURE() << "no message was posted"; }
 
   Engine engine{*this};

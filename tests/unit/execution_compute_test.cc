@@ -6,6 +6,7 @@
 #include "fakes/delayed_compute.h"
 #include "support/engine_call.h"
 #include "support/engine_ranks.h"
+#include "xylem/base/clock.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"
 #include "xylem/transport/loopback.h"
@@ -13,11 +14,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution {
@@ -307,6 +312,96 @@ TEST(PiecesOfWork, AreBounded) {
   constexpr std::uint64_t kSlice = 1 << 19, kFull = 1 << 20;
   const auto pieces = pieces_of(16 * kSlice, kSlice);
   EXPECT_EQ(pieces, std::vector<std::uint64_t>(8, kFull));
+}
+
+/// A point-to-point call whose device copies its message behind a gate: by way of the host if the
+/// gate opens too late.
+class CopyBehindAGate : public testing::Test, public EngineListener {
+ protected:
+  CopyBehindAGate() {
+    execution.set_references(1);
+    execution.run.device.compute = &device;
+    execution.run.device.gate = kGate;
+    execution.run.steps_left = 0;
+    engine.activate(execution);
+  }
+  void post(Deadline limit) { engine.post_copy(execution, {target, source, 100}, limit); }
+  void turn() {
+    for (int i = 0; i < 10; ++i) engine.run();
+  }
+  void open_gate() { device.done = kGate.number; }
+
+  void on_ended(Execution& /*ended*/, Status outcome) override {
+    ++ended;
+    execution.outcome = std::move(outcome);
+    execution.release();
+  }
+  void on_copied(Execution& /*execution*/) override {
+    if (std::exchange(is_staging, false)) engine.post_copy(execution, {target, host, 50});
+  }
+  void on_late_gate(Execution& /*execution*/, const OnDevice::Copy& copy) override {
+    EXPECT_EQ(copy.source, source);
+    EXPECT_EQ(copy.bytes, 100U);
+    is_staging = true;
+    engine.post_copy_before_gate(execution, {host, copy.source, copy.bytes});
+  }
+  void on_wire_error(Execution& /*execution*/, std::uint32_t /*peer*/, Code /*code*/) override {}
+  void on_compute_error(Execution& /*execution*/, const Status& /*why*/) override {}
+  void on_body(Message& /*message*/) override {}
+
+  /// A piece of work has the number of those before it and 1, so the gate is open at the third.
+  static constexpr Ticket kGate{3, 0};
+  std::byte target[100], source[100], host[100];
+  HandDriven device;
+  Engine engine{*this};
+  TestExecution execution;
+  bool is_staging = false;
+  unsigned ended = 0;
+};
+
+TEST_F(CopyBehindAGate, BeginsWhenTheGateOpens) {
+  post(Deadline::after(std::chrono::hours(1)));
+  turn();
+  EXPECT_TRUE(device.pieces.empty());
+  open_gate();
+  turn();
+  EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});
+  EXPECT_EQ(ended, 1U);
+  EXPECT_TRUE(execution.outcome);
+}
+
+TEST_F(CopyBehindAGate, BeginsAtItsLimitIfTheGateIsOpen) {
+  open_gate();
+  post(Deadline::after(std::chrono::hours(-1)));
+  turn();
+  EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});
+  EXPECT_EQ(ended, 1U);
+}
+
+TEST_F(CopyBehindAGate, IsTheListenersIfTheGateIsLate) {
+  post(Deadline::after(std::chrono::hours(-1)));
+  turn();
+  EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});  // To the host.
+  device.done = 1;
+  turn();
+  EXPECT_EQ(device.pieces.size(), 1U);
+  EXPECT_EQ(ended, 0U);
+  open_gate();
+  turn();
+  EXPECT_EQ(device.pieces, (std::vector<std::uint64_t>{100, 50}));
+  EXPECT_EQ(ended, 1U);
+  EXPECT_TRUE(execution.outcome);
+}
+
+TEST_F(CopyBehindAGate, DoesNotBeginIfTheCallFailsMeanwhile) {
+  post(Deadline::after(std::chrono::hours(1)));
+  turn();
+  engine.fail(execution, failure(Code::cancelled, "the test"));
+  turn();
+  EXPECT_TRUE(device.pieces.empty());
+  EXPECT_EQ(ended, 1U);
+  EXPECT_EQ(execution.outcome.code(), Code::cancelled);
+  EXPECT_FALSE(engine.has_pending_work());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ComputeOver, testing::Values(1, 2, 3, 5, 8));

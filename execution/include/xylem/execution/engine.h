@@ -20,6 +20,7 @@
 // Only one thread at a time may call the engine.
 #pragma once
 
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
 #include "xylem/execution/execution.h"
@@ -85,6 +86,9 @@ class EngineListener {
   virtual void on_body(Message& message) = 0;
   /// A copy of a point-to-point call (Engine::post_copy) has ended without an error.
   virtual void on_copied(Execution& execution) = 0;
+  /// The gate did not open within the limit of Engine::post_copy(). The copy has not begun, and is
+  /// the listener's now, with its view. The execution does not end before this returns.
+  virtual void on_late_gate(Execution& execution, const OnDevice::Copy& copy) = 0;
 };
 
 class Engine {
@@ -122,8 +126,11 @@ class Engine {
                      transport::Tag mask,
                      transport::Region target);
   /// Lets the device of a point-to-point call (`run.device`) copy bytes, after its gate has opened.
-  /// on_copied() follows, possibly within this call. The execution does not end before that.
-  void post_copy(Execution& execution, const OnDevice::Copy& copy);
+  /// on_copied() follows, possibly within this call; or on_late_gate() if the gate has not opened
+  /// before `limit`. The execution does not end before that.
+  void post_copy(Execution& execution,
+                 const OnDevice::Copy& copy,
+                 Deadline limit = Deadline::at(Clock::time_point::max()));
   /// The same, but the gate need not be open.
   void post_copy_before_gate(Execution& execution, const OnDevice::Copy& copy);
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
@@ -173,6 +180,11 @@ class Engine {
     bool puts_away = false;  ///< The work copies a view of Run::views to its place.
     /// False if the next work of the queue is another slice of the same piece, which ends with it.
     bool is_last = true;
+  };
+  /// An execution whose gate has not opened.
+  struct ClosedGate {
+    Execution* execution = nullptr;
+    Deadline limit;  ///< When on_late_gate() is called.
   };
   /// Consecutive slices of a step.
   struct Slices {
@@ -273,7 +285,8 @@ class Engine {
   void find_pending(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
   void add_pending(const PendingWork& work);
   void await(Execution& execution, StepId id, const Slices& piece, Ticket ticket);
-  void await_gate(Execution& execution);
+  void await_gate(Execution& execution, Deadline limit = Deadline::at(Clock::time_point::max()));
+  void give_up_gate(Execution& execution);
   void begin_copy(Execution& execution);
   static Ticket copy_to_place(const Run& run, const HeldView& view, std::uint32_t slices = 1);
   void fetch(Execution& execution, StepId id);
@@ -309,7 +322,7 @@ class Engine {
   std::uint64_t past_cache_from_ = kNoOutput;
   HostCompute host_;
   std::deque<PendingQueue> pending_;
-  std::vector<Execution*> closed_gates_;  ///< Executions whose gate has not opened.
+  std::vector<ClosedGate> closed_gates_;
   /// Number of pieces of work in `pending_`, plus the number of closed gates.
   std::uint32_t pending_count_ = 0;
   /// The tickets of the pending work that the slice being enqueued must follow.
