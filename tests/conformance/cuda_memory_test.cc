@@ -355,28 +355,31 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
     CudaMemory& memory = devices.memory(rank);
     const Driver& driver = devices.driver();
     const auto world = runtime.world().on({memory.stream(), devices.kind(rank)});
-    const HostWords source(driver, memory.context(), HostWords::Kind::pinned);
     const HostWords words(driver, memory.context(), HostWords::Kind::pinned);
-    const HostWords target(driver, memory.context(), HostWords::Kind::pinned);
-    const auto copy = [&](const HostWords& to, const HostWords& from) {
+    // The stream copies between the host and the device. From host to host, the driver would let
+    // the thread wait for the call, and on a GPU also the threads that carry it out.
+    std::byte* const source = memory.allocate(kBytes);
+    std::byte* const target = memory.allocate(kBytes);
+    memory.write(source, words_of(rank).data(), kBytes);
+    const auto copy = [&](const void* to, const void* from) {
       const CurrentContext current(driver, memory.context());
-      EXPECT_EQ(
-          driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()),
-                               reinterpret_cast<CUdeviceptr>(from.data()), kBytes, memory.stream()),
-          CUDA_SUCCESS);
+      EXPECT_EQ(driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to),
+                                     reinterpret_cast<CUdeviceptr>(from), kBytes, memory.stream()),
+                CUDA_SUCCESS);
     };
-    source.set(words_of(rank));
     for (int round = 0; round < 20; ++round) {
-      copy(words, source);
+      copy(words.data(), source);
       const Work work =
           world.all_reduce(unstated(words.data()), unstated(words.data()), RedOp::sum);
-      copy(target, words);
-      copy(words, target);
+      copy(target, words.data());
+      copy(words.data(), source);
       {
         const CurrentContext current(driver, memory.context());
         ASSERT_EQ(driver.cuStreamSynchronize(memory.stream()), CUDA_SUCCESS);
       }
-      ASSERT_EQ(target.get(), sum_of(kRanks)) << "round " << round;
+      Words got(kCount);
+      memory.read(got.data(), target, kBytes);
+      ASSERT_EQ(got, sum_of(kRanks)) << "round " << round;
       ASSERT_TRUE(work.wait());
     }
     EXPECT_TRUE(runtime.world().barrier().wait());

@@ -625,9 +625,10 @@ class Failures(unittest.TestCase):
 
 class Training(unittest.TestCase):
     def network(self) -> torch.nn.Module:
-        torch.manual_seed(0)
-        layers = [torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 7)]
-        return torch.nn.Sequential(*(layer.to("cpu") for layer in layers))
+        # A device draws other numbers than the CPU from the same seed.
+        with torch.device("cpu"):
+            torch.manual_seed(0)
+            return torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 7))
 
     def data(self, rank: int) -> torch.Tensor:
         generator = torch.Generator("cpu").manual_seed(rank)
