@@ -36,6 +36,8 @@ class Sizes:
     large_turn: int
     cpu: str  # Sizes of calls between CPUs.
     ranks_on_cpu: int
+    training: list[str]  # Of bench/torch/steps.py.
+    training_ranks: int
     flags: list[str]  # Of xylem bench.
     kernels: str  # The tests of kernels, as a filter of GoogleTest.
     calls: str  # The tests of calls, likewise.
@@ -45,12 +47,15 @@ class Sizes:
 
 ON_GPU = Sizes(
     large=256 * MIB, small=[8, 512, 4 * KIB, 64 * KIB], turn=200, large_turn=3,
-    cpu="8,64K,1M,64M", ranks_on_cpu=min(16, os.cpu_count() or 1), flags=[], kernels="*", calls="*",
+    cpu="8,64K,1M,64M", ranks_on_cpu=min(16, os.cpu_count() or 1),
+    training=["--threads", "2", "--batch", "8", "--rounds", "15", "--ways", "ddp,ddp_view,fsdp2"],
+    training_ranks=max(2, min(8, (os.cpu_count() or 1) // 2)), flags=[], kernels="*", calls="*",
     suite=["test_all_gather*", "test_all_reduce_sum*", "test_all_reduce_max*", "test_all_to_all*",
            "test_reduce_sum*", "test_broadcast*", "test_send_recv*", "test_isend", "test_irecv",
            "test_barrier_full_group", "test_get_future"])
 ON_STAND_IN = Sizes(
     large=64 * KIB, small=[8, 4 * KIB], turn=3, large_turn=2, cpu="8", ranks_on_cpu=2,
+    training=["--rounds", "1", "--ways", "ddp"], training_ranks=2,
     flags=["--iters", "2", "--warmup", "1"], kernels="*float16*:*uint8*:-*AllPairs*",
     calls="*/all_reduce*",
     suite=["test_all_reduce_sum", "test_get_future"], patience=2)
@@ -123,6 +128,7 @@ class Steps:
         self.measure_under_mps()
         step(TORCH, "all operations", 90, lambda: self.torch("collectives_test.py"))
         step(TORCH, "PyTorch's own tests", 120, self.test_suite)
+        step(RATES, "training between CPUs, beside Gloo", 90, self.measure_training)
         step(RATES, "all_reduce between CPUs, beside Gloo", 120, self.compare_on_cpu)
         for name in ("float16", "bfloat16"):
             step(CONFORMANCE, f"kernels: all pairs of {name}", 120,
@@ -267,6 +273,14 @@ class Steps:
         self.ceiling()
         self.rates(lambda row: self.large_share(row["manner"], 4, row["bytes"], row["us"]),
                    "calls", 4, self.sizes.large_turn, self.sizes.large)
+        # Do more slices at a time make fewer and larger pieces of work?
+        for window in ("32", "64"):
+            self.runner.rows(
+                [self.program("gpu_rates"), "calls", "4", str(self.sizes.large_turn),
+                 str(self.sizes.large)],
+                lambda row, window=window: self.large_share(
+                    f"{row['manner']}, XYLEM_WINDOW={window}", 4, row["bytes"], row["us"]),
+                {"XYLEM_WINDOW": window})
 
     def measure_large_processes(self) -> None:
         self.ceiling()
@@ -366,6 +380,25 @@ class Steps:
         if skipped:
             self.runner.note(f"left out: {skipped}")
 
+    def measure_training(self) -> None:
+        python, environment = self.python_with_package()
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "steps.json")
+            self.runner.command(
+                [python, "-W", "ignore", "-m", "torch.distributed.run", "--standalone",
+                 "--nproc-per-node", str(self.sizes.training_ranks),
+                 os.path.join(self.place, "bench", "torch", "steps.py"), *self.sizes.training,
+                 "--json", path], environment={**environment, "OMP_NUM_THREADS": "1"},
+                name="training")
+            with open(path) as file:
+                report = json.load(file)
+        for row in report["rows"]:
+            for backend in ("xylem", "gloo"):
+                self.runner.figure(f"{report['ranks']} ranks on CPUs, {row['way']}, {backend}: "
+                                   "cost of a step", row[backend]["cost_ms"], "ms")
+            self.runner.note(f"{row['way']}: ratio of the costs {row['ratio']:.2f} "
+                             f"[{row['low']:.2f}, {row['high']:.2f}]")
+
     # --- questions -----------------------------------------------------------------------------
 
     def ask(self, question: str, environment: Optional[dict] = None) -> None:
@@ -374,8 +407,8 @@ class Steps:
 
     # --- torch ---------------------------------------------------------------------------------
 
-    def torch(self, script: str, *arguments: str, environment: Optional[dict] = None) -> str:
-        """Runs a script of tests/torch with the carried package."""
+    def python_with_package(self) -> tuple[str, dict]:
+        """The Python that has torch, and the environment in which it finds the carried package."""
         package = os.path.join(self.place, "python")
         if not os.path.isdir(os.path.join(package, "xylem")):
             raise Missing("the package for torch was left out by --prepare")
@@ -389,10 +422,14 @@ class Steps:
             [python, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"],
             environment=own)
         self.runner.facts["torch"] = found.strip()
+        return python, own
+
+    def torch(self, script: str, *arguments: str) -> str:
+        """Runs a script of tests/torch with the carried package."""
+        python, environment = self.python_with_package()
         return self.runner.command([python, "-W", "ignore",
                                     os.path.join(self.place, "tests", "torch", script), *arguments],
-                                   environment={**own, **(environment or {})},
-                                   name=script.removesuffix(".py"))
+                                   environment=environment, name=script.removesuffix(".py"))
 
     def torch_device(self) -> str:
         return "standin" if self.stand_in else "cuda"

@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Golden,
                                          Machines{"rccl_mesh.xml", "rccl_mesh"},
                                          Machines{"nvswitch.v3.xml", "nvswitch"},
                                          Machines{"apu_partitions.v2.xml", "apu_partitions"},
+                                         Machines{"h100_vm.v2.xml", "h100_vm"},
                                          Machines{"bare.v2.xml", "bare"}),
                          [](const auto& tested) { return tested.param.stem; });
 
