@@ -150,6 +150,7 @@ class Counted {
 
 WaitPolicy WaitPolicy::make(WaitMode mode,
                             std::uint32_t cores,
+                            std::uint32_t places,
                             std::uint32_t local_ranks) noexcept {
   constexpr auto kForever = std::chrono::hours(24 * 365);
   switch (mode) {
@@ -163,7 +164,7 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
           .yield = microseconds(1000),
           .sleep = true,
           .learns = has_cores,
-          .shares_core = cores == local_ranks && local_ranks > 1};
+          .shares_core = has_cores && places == local_ranks && local_ranks > 1};
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {

@@ -38,14 +38,18 @@ struct WaitPolicy {
   bool sleep = true;
   /// True if the waiter spins only while SpinLearner finds that spinning is better.
   bool learns = false;
-  /// True if the ranks of this host have exactly one core each. Then a thread that waits beside the
-  /// program stays on the program's core while that computes. The system would also let it take the
-  /// core of another rank, whose step then lasts longer than that of the others.
+  /// True if the ranks of this host may run on as many cores as there are ranks, and on no others.
+  /// Then a thread that waits beside the program stays on the program's core while that computes.
+  /// The system would also let it take the core of another rank, which would then be late.
   bool shares_core = false;
 
-  /// `cores`: how many cores the ranks of this host have together. `local_ranks`: the number of
-  /// these ranks.
-  static WaitPolicy make(WaitMode mode, std::uint32_t cores, std::uint32_t local_ranks) noexcept;
+  /// `cores`: how many cores the ranks of this host have together. `places`: on how many cores they
+  /// may run, which are more if a cgroup limits their time. `local_ranks`: the number of these
+  /// ranks.
+  static WaitPolicy make(WaitMode mode,
+                         std::uint32_t cores,
+                         std::uint32_t places,
+                         std::uint32_t local_ranks) noexcept;
 };
 
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or

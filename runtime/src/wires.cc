@@ -403,18 +403,28 @@ std::uint32_t Wires::local_ranks() const noexcept {
       peers_, [&](const PeerFacts& peer) { return peer.kernel == peers_[rank_].kernel; }));
 }
 
-std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
+std::vector<CoreSet> Wires::core_sets_of(std::uint64_t kernel) const {
   std::vector<CoreSet> sets;
+  for (const auto& peer : peers_) {
+    if (peer.kernel == kernel) sets.push_back(peer.cores);
+  }
+  return sets;
+}
+
+std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
   std::optional<std::uint32_t> quota;
   for (const auto& peer : peers_) {
-    if (peer.kernel != kernel) continue;
-    sets.push_back(peer.cores);
-    if (peer.quota > 0) quota = std::min(quota.value_or(peer.quota), peer.quota);
+    if (peer.kernel != kernel || peer.quota == 0) continue;
+    quota = std::min(quota.value_or(peer.quota), peer.quota);
   }
-  return cores_together(sets, quota);
+  return cores_together(core_sets_of(kernel), quota);
 }
 
 std::uint32_t Wires::local_cores() const { return cores_of(peers_[rank_].kernel); }
+
+std::uint32_t Wires::local_places() const {
+  return cores_together(core_sets_of(peers_[rank_].kernel), std::nullopt);
+}
 
 std::vector<std::uint32_t> Wires::host_cores() const {
   const auto hosts = host_indices();

@@ -124,6 +124,9 @@ class Wires final : private transport::TcpOwner {
   /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
+  /// Number of cores on which ranks of this host may run. A cgroup may grant them less time, so
+  /// this is local_cores() or more.
+  std::uint32_t local_places() const;
   /// Number of cores that the ranks of each host have together, in the order of the host numbers in
   /// host_indices().
   std::vector<std::uint32_t> host_cores() const;
@@ -156,6 +159,7 @@ class Wires final : private transport::TcpOwner {
   Status open_network(const WireMaker& make, Deadline deadline);
   WireRequest request(Reach reach, std::uint32_t peers) const;
   Status exchange_addresses(Reach reach, Deadline deadline);
+  std::vector<CoreSet> core_sets_of(std::uint64_t kernel) const;
   std::uint32_t cores_of(std::uint64_t kernel) const;
   /// Ranks on this host, including this one.
   std::vector<std::uint32_t> ranks_beside() const;

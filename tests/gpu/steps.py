@@ -381,6 +381,7 @@ class Steps:
             self.runner.note(f"left out: {skipped}")
 
     def measure_training(self) -> None:
+        """Training steps of ranks on CPUs, beside gloo."""
         python, environment = self.python_with_package()
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "steps.json")
@@ -388,7 +389,9 @@ class Steps:
                 [python, "-W", "ignore", "-m", "torch.distributed.run", "--standalone",
                  "--nproc-per-node", str(self.sizes.training_ranks),
                  os.path.join(self.place, "bench", "torch", "steps.py"), *self.sizes.training,
-                 "--json", path], environment={**environment, "OMP_NUM_THREADS": "1"},
+                 "--json", path],
+                # torchrun leaves a folder for the output of its ranks.
+                environment={**environment, "OMP_NUM_THREADS": "1", "TMPDIR": directory},
                 name="training")
             with open(path) as file:
                 report = json.load(file)

@@ -85,15 +85,18 @@ TEST(ProgramThread, TellsItsCore) {
 }
 
 TEST(CoreBinding, IsForRanksWithOneCoreEach) {
-  const auto shares_core = [](WaitMode mode, int cores, int local_ranks) {
-    return WaitPolicy::make(mode, cores, local_ranks).shares_core;
+  const auto shares_core = [](WaitMode mode, int cores, int places, int local_ranks) {
+    return WaitPolicy::make(mode, cores, places, local_ranks).shares_core;
   };
-  EXPECT_TRUE(shares_core(WaitMode::automatic, 2, 2));
-  EXPECT_TRUE(shares_core(WaitMode::automatic, 8, 8));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 1));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 4, 2));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 3));
-  EXPECT_FALSE(shares_core(WaitMode::sleep, 2, 2));
+  EXPECT_TRUE(shares_core(WaitMode::automatic, 2, 2, 2));
+  EXPECT_TRUE(shares_core(WaitMode::automatic, 8, 8, 8));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 1, 1));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 4, 4, 2));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 2, 3));
+  EXPECT_FALSE(shares_core(WaitMode::sleep, 2, 2, 2));
+  // A cgroup grants the time of two cores of 64, or of one core of two.
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 64, 2));
+  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 2, 2));
 }
 
 TEST(CoreBinding, LastsUntilItIsReleased) {

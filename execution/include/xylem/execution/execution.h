@@ -110,7 +110,7 @@ struct RunState {
   /// device; it is base[scratch] if none is.
   std::byte* base[kBases] = {};
   double factor = 1;             ///< Program::scale multiplies by this factor.
-  std::uint32_t steps_left = 1;  ///< Point to point: 1 until the message has been moved.
+  std::uint32_t steps_left = 1;  ///< Point to point: 1 until the message has come or left.
   std::uint32_t views_held = 0;
   /// In an exchange: the number of messages under way, plus 1 while messages are being posted.
   std::uint32_t under_way = 0;
