@@ -19,15 +19,20 @@
 namespace xylem::runtime {
 namespace {
 
-/// Asks until the answer is `expected`, for 20 s.
-bool becomes(ProgramThread& program, bool expected) {
+/// Asks until `holds(answer)`, for 20 s.
+template <typename Holds>
+bool becomes(ProgramThread& program, Holds holds) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
-  while (program.look().is_running != expected) {
+  while (!holds(program.look())) {
     if (patience.passed()) return false;
     std::this_thread::yield();
   }
   return true;
 }
+bool runs(const ProgramThread::Look& look) { return look.is_running; }
+bool rests(const ProgramThread::Look& look) { return !look.is_running; }
+/// A thread that was joined is in the system for a moment longer.
+bool is_gone(const ProgramThread::Look& look) { return !look.is_running && look.core == -1; }
 
 TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().look().is_running); }
 
@@ -47,10 +52,10 @@ TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
   has_called.wait();
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(program.look().is_running);
   computes = false;
-  EXPECT_TRUE(becomes(program, false));
+  EXPECT_TRUE(becomes(program, rests));
   may_end.count_down();
   thread.join();
-  EXPECT_FALSE(program.look().is_running);
+  EXPECT_TRUE(becomes(program, is_gone));
 }
 
 std::set<int> own_cores() {
@@ -80,7 +85,7 @@ TEST(ProgramThread, TellsItsCore) {
     EXPECT_EQ(program.look().core, core);
     may_end.count_down();
     thread.join();
-    EXPECT_EQ(program.look().core, -1);
+    EXPECT_TRUE(becomes(program, is_gone));
   }
 }
 
@@ -132,12 +137,12 @@ TEST(ProgramThread, IsTheThreadOfTheLastCall) {
     may_end.wait();
   });
   has_called.wait();
-  EXPECT_TRUE(becomes(program, false));
+  EXPECT_TRUE(becomes(program, rests));
   program.note_call();
   std::atomic<bool> has_asked{false};
   bool is_running = false;
   std::thread asking([&] {
-    is_running = becomes(program, true);
+    is_running = becomes(program, runs);
     has_asked = true;
   });
   while (!has_asked) {
