@@ -206,6 +206,9 @@ class PointToPoint final : private HeaderUser {
   bool receives_first_ = false;
   /// True if the last receive found no message, and this rank has sent nothing since.
   bool has_missed_ = false;
+  /// Counts messages in device memory whose receives came late on their streams, from 0 again after
+  /// kLateGatesPerWait. The next message waits for its receive's stream if this is 0.
+  std::uint32_t late_gates_ = 0;
   /// The transports to which this group has given slots that receive headers (HeaderSlot).
   std::vector<transport::Transport*> posted_;
   bool closed_ = false;

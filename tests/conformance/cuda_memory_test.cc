@@ -372,7 +372,7 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
       const Work work =
           world.all_reduce(unstated(words.data()), unstated(words.data()), RedOp::sum);
       copy(target, words.data());
-      copy(words.data(), target);
+      copy(words.data(), target);  // So that a next call which begins too early reads no input.
       {
         const CurrentContext current(driver, memory.context());
         ASSERT_EQ(driver.cuStreamSynchronize(memory.stream()), CUDA_SUCCESS);

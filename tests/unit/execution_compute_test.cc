@@ -7,10 +7,13 @@
 #include "support/engine_call.h"
 #include "support/engine_ranks.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/copy.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"
 #include "xylem/transport/loopback.h"
+#include "xylem/transport/views.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -314,8 +318,42 @@ TEST(PiecesOfWork, AreBounded) {
   EXPECT_EQ(pieces, std::vector<std::uint64_t>(8, kFull));
 }
 
-/// A point-to-point call whose device copies its message behind a gate: by way of the host if the
-/// gate opens too late.
+/// Counts the views that are released. Nothing else happens to them here.
+class CountedViews : public transport::Views {
+ public:
+  CountedViews() {
+    ON_CALL(*this, release).WillByDefault([this] {
+      ++released;
+      return true;
+    });
+  }
+
+  MOCK_METHOD(std::uint64_t, view_bytes, (), (const, noexcept, override));
+  MOCK_METHOD(transport::Posted,
+              recv_view,
+              (transport::Tag, transport::Region, transport::Operation&, Memory),
+              (noexcept, override));
+  MOCK_METHOD(bool,
+              take_view,
+              (transport::EndpointId, transport::Tag, std::uint64_t, transport::View&),
+              (noexcept, override));
+  MOCK_METHOD(bool, release, (const transport::View&), (noexcept, override));
+  MOCK_METHOD(transport::Room,
+              reserve,
+              (std::span<const transport::EndpointId>, std::uint64_t, transport::Reservation&),
+              (noexcept, override));
+  MOCK_METHOD(void, fill, (const void*, CopyTarget), (noexcept, override));
+  MOCK_METHOD(void, commit, (transport::EndpointId, transport::Tag), (noexcept, override));
+  MOCK_METHOD(void, abandon, (), (noexcept, override));
+  MOCK_METHOD(std::uint32_t, unread, (transport::EndpointId), (noexcept, override));
+  MOCK_METHOD(bool, is_readable, (const transport::ConstRegion&), (noexcept, override));
+  MOCK_METHOD(void, pull_from, (std::uint64_t), (noexcept, override));
+
+  unsigned released = 0;
+};
+
+/// A point-to-point call whose device copies its message, which is a view, behind a gate: by way of
+/// the host if the gate opens too late.
 class CopyBehindAGate : public testing::Test, public EngineListener {
  protected:
   CopyBehindAGate() {
@@ -325,7 +363,9 @@ class CopyBehindAGate : public testing::Test, public EngineListener {
     execution.run.steps_left = 0;
     engine.activate(execution);
   }
-  void post(Deadline limit) { engine.post_copy(execution, {target, source, 100}, limit); }
+  void post(Deadline limit) {
+    engine.post_copy(execution, {target, source, 100, {&views, {}}}, limit);
+  }
   void turn() {
     for (int i = 0; i < 10; ++i) engine.run();
   }
@@ -343,7 +383,7 @@ class CopyBehindAGate : public testing::Test, public EngineListener {
     EXPECT_EQ(copy.source, source);
     EXPECT_EQ(copy.bytes, 100U);
     is_staging = true;
-    engine.post_copy_before_gate(execution, {host, copy.source, copy.bytes});
+    engine.post_copy_before_gate(execution, {host, copy.source, copy.bytes, copy.view});
   }
   void on_wire_error(Execution& /*execution*/, std::uint32_t /*peer*/, Code /*code*/) override {}
   void on_compute_error(Execution& /*execution*/, const Status& /*why*/) override {}
@@ -352,6 +392,7 @@ class CopyBehindAGate : public testing::Test, public EngineListener {
   /// A piece of work has the number of those before it and 1, so the gate is open at the third.
   static constexpr Ticket kGate{3, 0};
   std::byte target[100], source[100], host[100];
+  testing::NiceMock<CountedViews> views;
   HandDriven device;
   Engine engine{*this};
   TestExecution execution;
@@ -366,6 +407,7 @@ TEST_F(CopyBehindAGate, BeginsWhenTheGateOpens) {
   open_gate();
   turn();
   EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});
+  EXPECT_EQ(views.released, 1U);
   EXPECT_EQ(ended, 1U);
   EXPECT_TRUE(execution.outcome);
 }
@@ -375,6 +417,7 @@ TEST_F(CopyBehindAGate, BeginsAtItsLimitIfTheGateIsOpen) {
   post(Deadline::after(std::chrono::hours(-1)));
   turn();
   EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});
+  EXPECT_EQ(views.released, 1U);
   EXPECT_EQ(ended, 1U);
 }
 
@@ -382,13 +425,16 @@ TEST_F(CopyBehindAGate, IsTheListenersIfTheGateIsLate) {
   post(Deadline::after(std::chrono::hours(-1)));
   turn();
   EXPECT_EQ(device.pieces, std::vector<std::uint64_t>{100});  // To the host.
+  EXPECT_EQ(views.released, 0U);
   device.done = 1;
   turn();
   EXPECT_EQ(device.pieces.size(), 1U);
+  EXPECT_EQ(views.released, 1U);  // As soon as the message is in host memory.
   EXPECT_EQ(ended, 0U);
   open_gate();
   turn();
   EXPECT_EQ(device.pieces, (std::vector<std::uint64_t>{100, 50}));
+  EXPECT_EQ(views.released, 1U);
   EXPECT_EQ(ended, 1U);
   EXPECT_TRUE(execution.outcome);
 }
@@ -399,6 +445,7 @@ TEST_F(CopyBehindAGate, DoesNotBeginIfTheCallFailsMeanwhile) {
   engine.fail(execution, failure(Code::cancelled, "the test"));
   turn();
   EXPECT_TRUE(device.pieces.empty());
+  EXPECT_EQ(views.released, 1U);
   EXPECT_EQ(ended, 1U);
   EXPECT_EQ(execution.outcome.code(), Code::cancelled);
   EXPECT_FALSE(engine.has_pending_work());
