@@ -8,8 +8,9 @@
 namespace xylem::runtime {
 
 /// Binds the thread that uses it, until release() or the end of the object; the thread then has the
-/// cores that it had before. For one thread only. If the system refuses, as on machines with more
-/// than 1024 cores, the thread stays as it is.
+/// cores that it had before, unless somebody has changed them meanwhile. For one thread only, which
+/// uses no other binding at the same time. If the system refuses, as on machines with more than
+/// 1024 cores, the thread stays as it is.
 class CoreBinding {
  public:
   CoreBinding() noexcept = default;
@@ -25,15 +26,30 @@ class CoreBinding {
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(core, &only);
-    if (::sched_setaffinity(0, sizeof only, &only) == 0) core_ = core;
+    if (::sched_setaffinity(0, sizeof only, &only) != 0) return;
+    core_ = core;
+    of_this_thread_ = this;
   }
   void release() noexcept {
-    if (core_ != kNone) (void)::sched_setaffinity(0, sizeof before_, &before_);
+    if (core_ == kNone) return;
+    cpu_set_t now;
+    const bool is_known = ::sched_getaffinity(0, sizeof now, &now) == 0;
+    if (is_known && CPU_COUNT(&now) == 1 && CPU_ISSET(core_, &now)) {
+      (void)::sched_setaffinity(0, sizeof before_, &before_);
+    }
     core_ = kNone;
+    of_this_thread_ = nullptr;
+  }
+  /// Releases the binding of the calling thread, if there is one. Threads and processes inherit the
+  /// cores of the thread that starts them, so call this before code of a user, who may start some.
+  static void release_this_thread() noexcept {
+    if (of_this_thread_ != nullptr) of_this_thread_->release();
   }
 
  private:
   static constexpr int kNone = -1;
+
+  static inline thread_local CoreBinding* of_this_thread_ = nullptr;
 
   cpu_set_t before_{};  ///< The cores of the thread, while it is bound.
   int core_ = kNone;    ///< To which it is bound.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a group ends: it fails (poison), is destroyed or aborted by its user, or closed with the job.
+#include "core_binding.h"
 #include "group.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,10 @@ void Group::poison(const Status& why) {
   if (parent_ != nullptr) parent_->poison(why);
   if (companion_ != nullptr) companion_->poison(why);
   if (!spec_.is_companion) context_->registry.on_poisoned(spec_.slot());
-  if (const auto tell = std::exchange(tell_failure_, nullptr)) tell(health_);
+  if (const auto tell = std::exchange(tell_failure_, nullptr)) {
+    CoreBinding::release_this_thread();
+    tell(health_);
+  }
   context_->keeper.wake();
 }
 

@@ -101,8 +101,8 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
             Wires::connect(*context_.control, facts, make, wire_options(config, &context_.devices),
                            *this, context_.logger, deadline));
   const std::uint32_t local = context_.wires->local_ranks();
-  const WaitPolicy policy = WaitPolicy::make(config.wait, context_.wires->local_cores(),
-                                             context_.wires->local_places(), local);
+  const WaitPolicy policy = WaitPolicy::make(config.wait, context_.wires->local_cores(), local,
+                                             context_.wires->has_core_for_each());
   context_.progress.set_policy(policy);
   if (policy.spin.count() > 0) {
     context_.engine.set_patience(Patience::spinning());

@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kShare{10};
 constexpr microseconds kLookAtProgram{500};
 /// Waits at once until something happens.
 constexpr WaitPolicy kPatiently{
-    .spin = {}, .yield = {}, .sleep = true, .learns = false, .shares_core = false};
+    .spin = {}, .yield = {}, .sleep = true, .learns = false, .stays_by_program = false};
 
 /// See ProgramThread::leave_out_this_thread().
 thread_local bool is_left_out = false;
@@ -150,8 +150,8 @@ class Counted {
 
 WaitPolicy WaitPolicy::make(WaitMode mode,
                             std::uint32_t cores,
-                            std::uint32_t places,
-                            std::uint32_t local_ranks) noexcept {
+                            std::uint32_t local_ranks,
+                            bool has_core_for_each) noexcept {
   constexpr auto kForever = std::chrono::hours(24 * 365);
   switch (mode) {
     case WaitMode::spin: return {kForever, {}, false};
@@ -164,7 +164,7 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
           .yield = microseconds(1000),
           .sleep = true,
           .learns = has_cores,
-          .shares_core = has_cores && places == local_ranks && local_ranks > 1};
+          .stays_by_program = has_cores && has_core_for_each && local_ranks > 1};
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {
@@ -218,9 +218,9 @@ ProgramThread::Look ProgramThread::look() noexcept {
     stat_.reset(::open(path.data(), O_RDONLY | O_CLOEXEC));
     asked_ = stat_ ? id : 0;
   }
-  // "<id> (<name>) <state> ... <core> ...": the name has up to 15 characters of any kind, and the
-  // core is the 36th word after the state (proc(5)). Nothing can be read of a thread that has
-  // ended, also if another thread has got its id.
+  // "<id> (<name>) <state> ... <core> <real-time priority> ...": the name has up to 15 characters
+  // of any kind, and the core is the 36th word after the state (proc(5)). Nothing can be read of a
+  // thread that has ended, also if another thread has got its id.
   constexpr int kCore = 36;
   std::array<char, 512> text{};
   const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;
@@ -234,7 +234,11 @@ ProgramThread::Look ProgramThread::look() noexcept {
     line.remove_prefix(std::min(line.find(' '), line.size()));
     line.remove_prefix(std::min<std::size_t>(1, line.size()));
   }
-  std::from_chars(line.data(), line.data() + line.size(), look.core);
+  const char* const end = line.data() + line.size();
+  const auto [after, error] = std::from_chars(line.data(), end, look.core);
+  int priority = 0;
+  if (after != end) std::from_chars(after + 1, end, priority);
+  if (error != std::errc() || priority != 0) look.core = -1;
   return look;
 }
 
@@ -341,16 +345,18 @@ bool Progress::must_give_way() const noexcept {
 }
 
 /// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
-/// the program computes here, `binding` keeps this thread on its core if the policy says so.
+/// it computes here and there, `binding` keeps this thread on its core if the policy says so; but
+/// not while a device works, since this thread then polls and needs a core that is free.
 bool Progress::look_at_programs(CoreBinding& binding) {
   const auto [computes, core] = program_.look();
-  if (policy_.shares_core && computes) {
+  client_.show_computing(computes);
+  const bool peers_compute = client_.do_peers_compute();
+  if (policy_.stays_by_program && computes && peers_compute && !client_.waits_for_device()) {
     binding.bind(core);
   } else {
     binding.release();
   }
-  client_.show_computing(computes);
-  return computes || client_.do_peers_compute();
+  return computes || peers_compute;
 }
 
 /// Makes turns until the operation ends, the deadline passes, it must give way, or no program
@@ -363,13 +369,13 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
   constexpr unsigned kRefusals = 16;
   unsigned refused = 0;
   auto look = Clock::now() + kLookAtProgram;
-  while (!ended.load(std::memory_order_acquire) && !must_give_way()) {
+  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(); ++turns) {
     if (client_.turn() != 0) {
       refused = 0;
-      continue;
-    }
-    if (ended.load(std::memory_order_acquire) || deadline.passed()) return;
-    if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
+      if (turns % kTurnsPerLook != 0) continue;
+    } else if (ended.load(std::memory_order_acquire) || deadline.passed()) {
+      return;
+    } else if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
       refused = 0;
     } else if (++refused >= kRefusals) {
       sched_yield();

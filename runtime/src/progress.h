@@ -38,18 +38,17 @@ struct WaitPolicy {
   bool sleep = true;
   /// True if the waiter spins only while SpinLearner finds that spinning is better.
   bool learns = false;
-  /// True if the ranks of this host may run on as many cores as there are ranks, and on no others.
-  /// Then a thread that waits beside the program stays on the program's core while that computes.
-  /// The system would also let it take the core of another rank, which would then be late.
-  bool shares_core = false;
+  /// True if a thread that waits beside the program stays on the program's core while programs
+  /// compute, here and at other ranks of the host. The system would also let it take the core of
+  /// another rank, which would then be late.
+  bool stays_by_program = false;
 
-  /// `cores`: how many cores the ranks of this host have together. `places`: on how many cores they
-  /// may run, which are more if a cgroup limits their time. `local_ranks`: the number of these
-  /// ranks.
+  /// `cores`: how many cores the `local_ranks` ranks of this host have together.
+  /// `has_core_for_each`: see Wires.
   static WaitPolicy make(WaitMode mode,
                          std::uint32_t cores,
-                         std::uint32_t places,
-                         std::uint32_t local_ranks) noexcept;
+                         std::uint32_t local_ranks,
+                         bool has_core_for_each) noexcept;
 };
 
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
@@ -99,7 +98,9 @@ class ProgramThread {
   /// What the system says of that thread.
   struct Look {
     bool is_running = false;
-    int core = -1;  ///< On which it runs, or ran last; -1 if it is not known.
+    /// On which it runs, or ran last. -1 if that is not known, or if the thread has a real-time
+    /// priority and so leaves its core to no other thread.
+    int core = -1;
   };
   /// Asks the system, which takes some microseconds. Says that nothing runs if nobody has made a
   /// call, if the thread has ended or is the caller, or if the system does not tell. One thread at

@@ -124,9 +124,9 @@ class Wires final : private transport::TcpOwner {
   /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
-  /// Number of cores on which ranks of this host may run. A cgroup may grant them less time, so
-  /// this is local_cores() or more.
-  std::uint32_t local_places() const;
+  /// Whether the ranks of this host may all run on the same cores, of which there are as many as
+  /// ranks.
+  bool has_core_for_each() const;
   /// Number of cores that the ranks of each host have together, in the order of the host numbers in
   /// host_indices().
   std::vector<std::uint32_t> host_cores() const;

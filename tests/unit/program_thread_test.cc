@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgramThread: whether the thread that makes the calls is running, and where. CoreBinding.
+// ProgramThread: whether the thread that makes the calls is running, and where. CoreBinding, and
+// Progress, which uses both for a thread that waits beside the program.
 #include "core_binding.h"
 #include "progress.h"
 #include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <latch>
 #include <set>
 #include <thread>
+#include <vector>
 
 namespace xylem::runtime {
 namespace {
@@ -68,7 +72,15 @@ std::set<int> own_cores() {
   return numbers;
 }
 
+/// Sandboxes may refuse to bind a thread, or not tell its core.
+bool may_be_bound() {
+  CoreBinding binding;
+  binding.bind(*own_cores().begin());
+  return own_cores().size() == 1;
+}
+
 TEST(ProgramThread, TellsItsCore) {
+  if (!may_be_bound()) GTEST_SKIP() << "the system does not let a thread be bound to a core";
   for (const int core : own_cores()) {
     ProgramThread program;
     EXPECT_EQ(program.look().core, -1);
@@ -89,22 +101,41 @@ TEST(ProgramThread, TellsItsCore) {
   }
 }
 
+TEST(ProgramThread, HasNoCoreForOthersIfItIsRealTime) {
+  ProgramThread program;
+  std::latch has_called(1), may_end(1);
+  bool is_real_time = false;
+  std::thread thread([&] {
+    const sched_param lowest{.sched_priority = 1};
+    is_real_time = ::sched_setscheduler(0, SCHED_FIFO, &lowest) == 0;
+    program.note_call();
+    has_called.count_down();
+    may_end.wait();
+  });
+  has_called.wait();
+  const int core = program.look().core;
+  may_end.count_down();
+  thread.join();
+  if (!is_real_time) GTEST_SKIP() << "the system does not let a thread have a real-time priority";
+  EXPECT_EQ(core, -1);
+}
+
 TEST(CoreBinding, IsForRanksWithOneCoreEach) {
-  const auto shares_core = [](WaitMode mode, int cores, int places, int local_ranks) {
-    return WaitPolicy::make(mode, cores, places, local_ranks).shares_core;
+  const auto stays = [](WaitMode mode, int cores, int local_ranks, bool has_core_for_each) {
+    return WaitPolicy::make(mode, cores, local_ranks, has_core_for_each).stays_by_program;
   };
-  EXPECT_TRUE(shares_core(WaitMode::automatic, 2, 2, 2));
-  EXPECT_TRUE(shares_core(WaitMode::automatic, 8, 8, 8));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 1, 1));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 4, 4, 2));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 2, 3));
-  EXPECT_FALSE(shares_core(WaitMode::sleep, 2, 2, 2));
-  // A cgroup grants the time of two cores of 64, or of one core of two.
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 2, 64, 2));
-  EXPECT_FALSE(shares_core(WaitMode::automatic, 1, 2, 2));
+  EXPECT_TRUE(stays(WaitMode::automatic, 2, 2, true));
+  EXPECT_TRUE(stays(WaitMode::automatic, 8, 8, true));
+  EXPECT_FALSE(stays(WaitMode::automatic, 1, 1, true));
+  EXPECT_FALSE(stays(WaitMode::automatic, 4, 2, false));
+  EXPECT_FALSE(stays(WaitMode::sleep, 2, 2, true));
+  // A cgroup grants the time of one core of two, or of two cores of 64.
+  EXPECT_FALSE(stays(WaitMode::automatic, 1, 2, true));
+  EXPECT_FALSE(stays(WaitMode::automatic, 2, 2, false));
 }
 
 TEST(CoreBinding, LastsUntilItIsReleased) {
+  if (!may_be_bound()) GTEST_SKIP() << "the system does not let a thread be bound to a core";
   const std::set<int> before = own_cores();
   const int first = *before.begin(), last = *before.rbegin();
   {
@@ -124,8 +155,119 @@ TEST(CoreBinding, LastsUntilItIsReleased) {
     binding.release();
     EXPECT_EQ(own_cores(), before);
     binding.bind(last);
+    CoreBinding::release_this_thread();
+    EXPECT_EQ(own_cores(), before);
+    binding.bind(last);
   }
   EXPECT_EQ(own_cores(), before);
+  CoreBinding::release_this_thread();  // There is none.
+}
+
+TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
+  const std::set<int> before = own_cores();
+  if (before.size() < 2 || !may_be_bound())
+    GTEST_SKIP() << "a thread cannot be bound to one of two cores";
+  std::thread([&] {
+    CoreBinding binding;
+    binding.bind(*before.begin());
+    cpu_set_t given;
+    CPU_ZERO(&given);
+    CPU_SET(*before.rbegin(), &given);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof given, &given), 0);
+    binding.release();
+    EXPECT_EQ(own_cores(), std::set<int>{*before.rbegin()});
+  }).join();
+}
+
+/// What a thread waits for beside a program that computes: a call that ends when the thread was
+/// bound to all `expected` cores, one after the other, or when it has looked at the program many
+/// times. The program is bound to the core that the thread has yet to come to.
+class BesideAProgram : public testing::Test, public Progress::Client {
+ protected:
+  BesideAProgram() {
+    WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
+    policy.spin = std::chrono::microseconds(1);
+    progress.set_policy(policy);
+  }
+  void wait() {
+    std::latch has_called(1);
+    std::atomic<bool> computes{true};
+    std::thread program([&] {
+      CoreBinding binding;
+      progress.note_call();
+      has_called.count_down();
+      while (computes.load()) {
+        const std::size_t next = came_to.load();
+        if (next < expected.size()) binding.bind(expected[next]);
+      }
+    });
+    has_called.wait();
+    EXPECT_TRUE(progress.wait(ended, Deadline::after(std::chrono::seconds(20)), Waiter::beside));
+    computes = false;
+    program.join();
+  }
+
+  unsigned turn() override {
+    const auto cores = own_cores();
+    was_bound = was_bound || cores.size() == 1;
+    if (expected.empty()) {
+      ended = looks > 5;
+    } else if (cores == std::set<int>{expected[came_to]}) {
+      ended = ++came_to == expected.size();
+    }
+    return is_busy ? 1 : 0;
+  }
+  bool arm(std::vector<pollfd>& /*descriptors*/) override { return !has_device_work; }
+  bool waits_for_device() override { return has_device_work; }
+  void set_patient(bool /*is_patient*/) override {}
+  void show_computing(bool /*computes*/) override { ++looks; }
+  bool do_peers_compute() override { return peers_compute; }
+  void on_release() override {}
+
+  Progress progress{*this};
+  std::atomic<bool> ended{false};
+  std::vector<int> expected;
+  std::atomic<std::size_t> came_to{0};
+  bool peers_compute = true, has_device_work = false, is_busy = false, was_bound = false;
+  int looks = 0;
+};
+
+/// The first and the last core of this process, in turn; none if threads cannot be bound to two.
+std::vector<int> two_cores_in_turn() {
+  const std::set<int> cores = own_cores();
+  if (cores.size() < 2 || !may_be_bound()) return {};
+  return {*cores.begin(), *cores.rbegin(), *cores.begin()};
+}
+
+TEST_F(BesideAProgram, AThreadFollowsItToItsCores) {
+  expected = two_cores_in_turn();
+  if (expected.empty()) GTEST_SKIP() << "a thread cannot be bound to one of two cores";
+  const std::set<int> before = own_cores();
+  wait();
+  EXPECT_EQ(came_to, expected.size());
+  EXPECT_EQ(own_cores(), before);
+}
+
+TEST_F(BesideAProgram, AThreadFollowsItWhileItHasWork) {
+  expected = two_cores_in_turn();
+  if (expected.empty()) GTEST_SKIP() << "a thread cannot be bound to one of two cores";
+  is_busy = true;
+  wait();
+  EXPECT_EQ(came_to, expected.size());
+}
+
+TEST_F(BesideAProgram, AThreadIsNotBoundIfNoOtherRankComputes) {
+  if (two_cores_in_turn().empty()) GTEST_SKIP() << "a thread cannot be bound to one of two cores";
+  peers_compute = false;
+  wait();
+  EXPECT_FALSE(was_bound);
+}
+
+TEST_F(BesideAProgram, AThreadIsNotBoundWhileADeviceWorks) {
+  if (two_cores_in_turn().empty()) GTEST_SKIP() << "a thread cannot be bound to one of two cores";
+  has_device_work = true;
+  wait();
+  EXPECT_FALSE(was_bound);
 }
 
 TEST(ProgramThread, IsTheThreadOfTheLastCall) {
