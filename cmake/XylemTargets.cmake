@@ -9,9 +9,11 @@ endif()
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(XYLEM_CCACHE ccache DOC "Compiler cache, used where it is installed")
   if(XYLEM_CCACHE)
-    # ccache wants to be told that precompiled headers are compared by what they hold.
+    # ccache wants to be told that precompiled headers are compared by what they hold, and that generated headers
+    # are the same in every build tree.
     set(CMAKE_C_COMPILER_LAUNCHER "${XYLEM_CCACHE}")
-    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros "${XYLEM_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+      env CCACHE_SLOPPINESS=pch_defines,time_macros "CCACHE_BASEDIR=${PROJECT_BINARY_DIR}" "${XYLEM_CCACHE}")
   endif()
 endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")

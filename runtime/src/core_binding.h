@@ -28,7 +28,7 @@ class CoreBinding {
     CPU_SET(core, &only);
     if (::sched_setaffinity(0, sizeof only, &only) != 0) return;
     core_ = core;
-    of_this_thread_ = this;
+    of_this_thread = this;
   }
   void release() noexcept {
     if (core_ == kNone) return;
@@ -38,18 +38,18 @@ class CoreBinding {
       (void)::sched_setaffinity(0, sizeof before_, &before_);
     }
     core_ = kNone;
-    of_this_thread_ = nullptr;
+    of_this_thread = nullptr;
   }
   /// Releases the binding of the calling thread, if there is one. Threads and processes inherit the
   /// cores of the thread that starts them, so call this before code of a user, who may start some.
   static void release_this_thread() noexcept {
-    if (of_this_thread_ != nullptr) of_this_thread_->release();
+    if (of_this_thread != nullptr) of_this_thread->release();
   }
 
  private:
   static constexpr int kNone = -1;
 
-  static inline thread_local CoreBinding* of_this_thread_ = nullptr;
+  static inline thread_local CoreBinding* of_this_thread = nullptr;
 
   cpu_set_t before_{};  ///< The cores of the thread, while it is bound.
   int core_ = kNone;    ///< To which it is bound.

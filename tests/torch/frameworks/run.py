@@ -140,15 +140,16 @@ class Place:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def fit(self, backend: str, framework: str) -> str:
-        """The digest of the parameters after a training. The framework is asked for the backend, nothing is replaced."""
-        start = [] if framework == "ray" else ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        status, text, _ = self.run(
-            backend, f"fit-{framework}", [*start, os.path.join(HERE, "fit.py"), framework, backend],
+    def fit(self, frameworks, backends) -> dict[tuple[str, str], str]:
+        """The digests of the parameters after trainings. Frameworks are asked for a backend, nothing is replaced."""
+        names = ",".join(frameworks), ",".join(backends)
+        start = [] if frameworks == ["ray"] else ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        _, text, _ = self.run(
+            names[1], f"fit-{names[0]}", [*start, os.path.join(HERE, "fit.py"), *names],
             FRAMEWORKS_BACKEND="", PYTHONPATH=os.environ.get("PYTHONPATH", ""),
         )
-        found = re.search(r"digest (\w+)", text)
-        return found[1] if found and status == 0 else "none"
+        found = re.findall(r"^training by (\S+) with (\S+)\n(?:(?!training by|digest ).*\n)*digest (\w+)$", text, re.M)
+        return {(framework, backend): digest for framework, backend, digest in found}
 
     def refuses(self, backend: str) -> bool:
         """Whether accelerate refuses the name of the backend, as docs/pytorch.md says."""
@@ -239,12 +240,15 @@ def main() -> int:
     place.install()
 
     fits = list(FITS)
+    found = place.fit(fits, BACKENDS)
     if not options.brief:
         place.pip("install", "--no-cache-dir", RAY)
         fits.append("ray")
+        for backend in BACKENDS:
+            found |= place.fit(["ray"], [backend])
     bad = False
     for framework in fits:
-        digests = {backend: place.fit(backend, framework) for backend in BACKENDS}
+        digests = {backend: found.get((framework, backend), "none") for backend in BACKENDS}
         same = len(set(digests.values())) == 1 and "none" not in digests.values()
         bad = bad or not same
         print(f"training by {framework:15} {'the same bits' if same else f'DIFFERS: {digests}'}", flush=True)
